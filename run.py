@@ -1,0 +1,399 @@
+#!/usr/bin/env python3
+"""Run anything in this repository: `python3 run.py VERB` sets up what the verb needs, once, then does it.
+
+Needs Python 3.11 with pip, nothing else. What it makes is in .venv, .tools and build; delete them to start afresh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import difflib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import platform
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent
+TOOLS = ROOT / ".tools"
+CONSTRAINTS = ROOT / "constraints.txt"
+OLDEST = (3, 11)
+CORE = "core"  # not an extra: mainspring as a user gets it
+
+SERVICES = {"redis-server": "redis-server", "postgresql": "postgresql", "mariadb-server": "mariadb"}
+QT_PACKAGES = ["libegl1", "libgl1", "libxkbcommon0", "libdbus-1-3", "libfontconfig1", "libglib2.0-0"]
+
+# Variables by which another active environment, or a user's habits with pip, would leak in.
+FOREIGN = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"}
+FOREIGN |= {"PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV"}
+OURS = {"PYTHONNOUSERSITE": "1", "UV_PYTHON_DOWNLOADS": "never", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+# Some proxies stall when uv opens its usual fifty connections; then ask again soon rather than after 30 s.
+PATIENCE = {"UV_CONCURRENT_DOWNLOADS": "8", "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "8"}
+
+
+class Failed(Exception):
+    """Something a person has to put right; the text says what."""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A virtual environment and the interpreter it is made from."""
+
+    folder: Path
+    interpreter: str
+    version: str
+
+    @property
+    def python(self) -> Path:
+        """The environment's own interpreter."""
+        return self.folder / "bin" / "python"
+
+    def stamp(self, name: str) -> Path:
+        """Return the file that remembers for which inputs a step was done."""
+        return self.folder / f".mainspring-{name}"
+
+
+@contextlib.contextmanager
+def step(title: str) -> Iterator[None]:
+    """Print the title of a step with the time it took."""
+    begun = time.monotonic()
+    if sys.stdout.isatty():
+        print(f"[  ...  ] {title}", end="\r", flush=True)
+    try:
+        yield
+    except BaseException:
+        print(f"[ failed] {title}", flush=True)
+        raise
+    print(f"[{time.monotonic() - begun:5.1f} s] {title}", flush=True)
+
+
+def is_done(stamp: Path, key: str) -> bool:
+    """Tell whether a step was done for this key."""
+    return stamp.is_file() and stamp.read_text() == key
+
+
+def once(stamp: Path, key: str, title: str, action: Callable[[], object]) -> None:
+    """Do a step unless its stamp says that it was done for this key."""
+    if not is_done(stamp, key):
+        with step(title):
+            action()
+        stamp.write_text(key)
+
+
+def setup_key(version: str, root: Path = ROOT) -> str:
+    """Return what an installation depends on: the requirements, the interpreter, the place."""
+    digest = hashlib.sha256(f"{version}\n{root}\n".encode())
+    for name in ("pyproject.toml", "constraints.txt"):
+        digest.update((root / name).read_bytes())
+    return digest.hexdigest()
+
+
+def child_environ(environ: Mapping[str, str], environment: Environment | None = None) -> dict[str, str]:
+    """Return the variables for a child, which sees our environment and no other."""
+    clean = PATIENCE | {name: value for name, value in environ.items() if name not in FOREIGN} | OURS
+    if environment is not None:
+        clean["PATH"] = os.pathsep.join([str(environment.python.parent), clean.get("PATH", os.defpath)])
+    return clean
+
+
+def call(*command: str | Path, **variables: str) -> str:
+    """Run a command quietly and return what it said; if it fails, raise `Failed` with that."""
+    words = [str(word) for word in command]
+    environ = child_environ(os.environ) | variables
+    try:
+        done = subprocess.run(words, cwd=ROOT, env=environ, input=b"", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except OSError as error:
+        raise Failed(f"{words[0]} cannot be run: {error.strerror}") from error
+    said = done.stdout.decode(errors="replace").strip()
+    if done.returncode:
+        tail = "\n".join(said.splitlines()[-40:])
+        raise Failed(f"`{' '.join(words)}` ended with {done.returncode}:\n{tail}")
+    return said
+
+
+def hand_over(environment: Environment, *command: str, **variables: str) -> NoReturn:
+    """Become Python with this command: its signals, its output, its exit code."""
+    words = [str(environment.python), *command]
+    environ = child_environ(os.environ, environment) | variables
+    os.chdir(ROOT)
+    sys.stdout.flush()
+    os.execve(words[0], words, environ)
+
+
+def version_of(python: str | Path) -> str | None:
+    """Return the version of an interpreter, or None if it does not work."""
+    try:
+        return call(python, "-c", "import platform; print(platform.python_version())")
+    except Failed:
+        return None
+
+
+def minor(version: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
+
+
+def find_pythons() -> dict[str, str]:
+    """Return the interpreters of this machine that are new enough, by version."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    names = ["python3", *(f"python3.{number}" for number in range(OLDEST[1], OLDEST[1] + 10))]
+    paths = [sys.executable, *map(shutil.which, names), *map(str, sorted(pyenv.glob("versions/*/bin/python3")))]
+    found: dict[str, str] = {}
+    for path in dict.fromkeys(filter(None, paths)):
+        version = version_of(path)
+        if version is not None and minor(version) >= OLDEST:
+            found.setdefault(version, path)
+    return found
+
+
+def choose_environment(wanted: str) -> Environment:
+    """Return the environment for `--python X.Y`, or for the interpreter that runs this file."""
+    if not wanted:
+        return Environment(ROOT / ".venv", sys.executable, platform.python_version())
+    found = find_pythons()
+    for version, path in found.items():
+        if f"{version}.".startswith(f"{wanted}."):
+            return Environment(ROOT / f".venv-{wanted}", path, version)
+    raise Failed(f"no Python {wanted} was found on this machine, only {', '.join(sorted(found, key=minor))}")
+
+
+def set_up(environment: Environment, extra: str) -> None:
+    """Make the environment and install mainspring into it, as far as that was not done."""
+    version = version_of(environment.python) or ""
+    kept = minor(version) == minor(environment.version)
+    key = setup_key(version if kept else environment.version)
+    # What was installed for development serves the demo too.
+    if kept and any(is_done(environment.stamp(name), key) for name in {extra, "dev"}):
+        return
+    uv = get_uv()
+    if not kept:
+        with step(f"create {environment.folder.name} with Python {environment.version}"):
+            create(environment, uv)
+    what = f".[{extra}]" if extra != CORE else "."
+    stamp = environment.stamp(extra)
+    once(stamp, key, f"install {what} into {environment.folder.name}", lambda: install(environment, uv, what))
+
+
+def get_uv() -> Path | None:
+    """Install uv, which is many times quicker than pip; None if it cannot be had."""
+    folder = TOOLS / "uv"
+    pin = next(line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("uv=="))
+    pip = (sys.executable, "-m", "pip", "install", "--root-user-action=ignore", "--upgrade", "--target", folder, pin)
+    try:
+        once(folder / ".stamp", f"{pin} {sys.platform}", f"install {pin}", lambda: call(*pip))
+    except Failed as failure:
+        print(f"{failure}\nSo it has to be pip.", flush=True)
+    uv = folder / "bin" / "uv"
+    return uv if uv.exists() else None
+
+
+def create(environment: Environment, uv: Path | None) -> None:
+    """Make an empty virtual environment."""
+    python = environment.interpreter
+    venv = (uv, "venv", "--no-project", "--python", python) if uv else (python, "-m", "venv")
+    try:
+        call(*venv, "--clear", environment.folder)
+    except Failed:
+        shutil.rmtree(environment.folder, ignore_errors=True)  # half of one would be taken for a whole
+        raise
+
+
+def install(environment: Environment, uv: Path | None, what: str) -> None:
+    """Install mainspring, editable, with uv or else with pip."""
+    options = ("install", "-c", CONSTRAINTS, "-e", what)
+    if uv is not None:
+        try:
+            call(uv, "pip", *options, "--python", environment.python)
+            return
+        except Failed as failure:
+            print(f"{failure}\nSo it has to be pip.", flush=True)
+    # An environment made by uv has no pip of its own, so lend it ours if we have one.
+    ours = importlib.util.find_spec("pip") is not None
+    pip = (sys.executable, "-m", "pip", "--python", environment.python) if ours else (environment.python, "-m", "pip")
+    call(*pip, *options)
+
+
+def set_up_system(environment: Environment, *, strict: bool) -> None:
+    """Install the servers and libraries that the tests need; without the right to, say which are missing."""
+    missing = missing_packages(environment)
+    if missing and shutil.which("apt-get") and os.geteuid() == 0:
+        try:
+            apt_install(missing)
+        except Failed as failure:
+            print(failure, flush=True)
+        missing = missing_packages(environment)
+    if missing:
+        hint = f"This machine lacks {', '.join(missing)}. To install: sudo apt-get install {' '.join(missing)}"
+        if strict:
+            raise Failed(hint)
+        print(f"{hint}\nWhat needs them is skipped.", flush=True)
+
+
+def missing_packages(environment: Environment) -> list[str]:
+    """Return the Debian packages to install, for the servers and for Qt."""
+    # By its path: an installed package may be called `tests` as well.
+    missing: list[str] = runpy.run_path(str(ROOT / "tests" / "servers.py"))["missing_packages"]()
+    load = (environment.python, "-c", "import PySide6.QtWidgets")
+    try:
+        once(environment.stamp("qt"), setup_key(environment.version), "check that Qt loads", lambda: call(*load))
+    except Failed:
+        missing += QT_PACKAGES
+    return missing
+
+
+def apt_install(packages: Sequence[str]) -> None:
+    """Install Debian packages, and stop the services that this starts: the tests start their own."""
+    with contextlib.suppress(Failed), step("apt-get update"):
+        call("apt-get", "update")
+    with step(f"apt-get install {' '.join(packages)}"):
+        call("apt-get", "install", "-y", "--no-install-recommends", *packages, DEBIAN_FRONTEND="noninteractive")
+    for service in [SERVICES[package] for package in packages if package in SERVICES]:
+        with contextlib.suppress(Failed):
+            call("service", service, "stop")
+
+
+def prepare(extra: str = "dev", *, python: str = "", system: bool = False, strict: bool = False) -> Environment:
+    """Set up what a verb needs and return the environment to run it in."""
+    environment = choose_environment(python)
+    TOOLS.mkdir(exist_ok=True)
+    with (TOOLS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run.py may be setting up this checkout
+        set_up(environment, extra)
+        if system:
+            set_up_system(environment, strict=strict)
+    return environment
+
+
+def demo(options: argparse.Namespace) -> int:
+    """Watch mainspring at work."""
+    seconds = [] if options.seconds is None else ["--seconds", options.seconds]
+    hand_over(prepare(CORE), "-m", "mainspring", "demo", *seconds, *options.rest)
+
+
+def test(options: argparse.Namespace) -> int:
+    """Run the tests, against real servers; what follows -- goes to pytest."""
+    strict = options.strict or os.environ.get("CI") == "true"
+    environment = prepare(python=options.python, system=True, strict=strict)
+    variables = {"QT_QPA_PLATFORM": "offscreen"} | ({"MAINSPRING_STRICT": "1"} if strict else {})
+    hand_over(environment, "-m", "pytest", *selection(options.only), *options.rest, **variables)
+
+
+def selection(only: str | None, root: Path = ROOT) -> list[str]:
+    """Return pytest's arguments for `--only`: a folder or file, under tests or not, or else an expression for -k."""
+    if only is None:
+        return ["tests"]
+    path, colons, name = only.partition("::")
+    for place in (Path("tests", path), Path(path)):
+        if (root / place).exists():
+            return [f"{place}{colons}{name}"]
+    return ["tests", "-k", only]
+
+
+def lint(options: argparse.Namespace) -> int:
+    """Check style and types."""
+    environment = prepare()
+    places = [name for name in ("src", "tests", "bench", "examples") if any((ROOT / name).rglob("*.py"))]
+    failed = False
+    for check in (("ruff", "check"), ("ruff", "format", "--check"), ("mypy", "--strict")):
+        try:
+            with step(" ".join(check)):
+                call(environment.python, "-m", *check, *places, "run.py")
+        except Failed as failure:
+            failed = True
+            print(failure, flush=True)
+    return int(failed)
+
+
+def bench(options: argparse.Namespace) -> int:
+    """Run a benchmark."""
+    names = sorted(path.stem for path in (ROOT / "bench").glob("[!_]*.py"))
+    if options.name not in names:
+        wrong = "bench needs a name" if options.name is None else unknown("benchmark", options.name, names)
+        raise Failed(f"{wrong}\nThere are: {', '.join(names) or 'none yet'}")
+    environment = prepare(system=True)
+    hand_over(environment, f"bench/{options.name}.py", *options.arguments, *options.rest, PYTHONPATH=str(ROOT))
+
+
+def servers(options: argparse.Namespace) -> int:
+    """Start every server on a free port and print the URLs, until Ctrl-C."""
+    hand_over(prepare(system=True), "tests/servers.py")
+
+
+def docs(options: argparse.Namespace) -> int:
+    """Build the documentation into build/docs; a broken link is an error."""
+    hand_over(prepare(), "-m", "mkdocs", "build", "--strict")
+
+
+def setup(options: argparse.Namespace) -> int:
+    """Only make the environment that the other verbs use."""
+    print(f"{prepare(python=options.python).folder.name} is ready")
+    return 0
+
+
+VERBS = {verb.__name__: verb for verb in (demo, test, lint, bench, servers, docs, setup)}
+
+
+def unknown(kind: str, name: str, known: Sequence[str]) -> str:
+    """Say that a name is unknown, with the nearest known one."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"unknown {kind} {name!r}" + (f", did you mean {near[0]!r}?" if near else "")
+
+
+def make_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Describe the command line: as a whole, and each verb's."""
+    parser = argparse.ArgumentParser(prog="run.py", description=(__doc__ or "").partition("\n")[0])
+    group = parser.add_subparsers(metavar="VERB", required=True, dest="verb")
+    add = {name: group.add_parser(name, help=verb.__doc__, allow_abbrev=False) for name, verb in VERBS.items()}
+    add["demo"].add_argument("--seconds", metavar="N", help="stop after so many seconds")
+    add["test"].add_argument("--strict", action="store_true", help="a missing server is a failure (as with CI=true)")
+    add["test"].add_argument("--only", metavar="NAME", help="a folder or file under tests, or an expression for -k")
+    for name in ("test", "setup"):
+        add[name].add_argument("--python", metavar="X.Y", default="", help="use this Python, in its own .venv-X.Y")
+    add["bench"].add_argument("name", nargs="?", metavar="NAME", help="which one; without it they are listed")
+    add["bench"].add_argument("arguments", nargs=argparse.REMAINDER, help="what the benchmark is told")
+    return parser, add
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Read the command line; a slip ends the program, with what was probably meant."""
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    own, rest = arguments[:cut], list(arguments[cut + 1 :])
+    parser, parsers = make_parsers()
+    if own and not own[0].startswith("-") and own[0] not in VERBS:
+        parser.error(f"{unknown('verb', own[0], list(VERBS))} There are: {', '.join(VERBS)}")
+    options, surplus = parser.parse_known_args(own)
+    surplus += [] if options.verb in ("demo", "test", "bench") else rest
+    if surplus:
+        verb = parsers[options.verb]
+        verb.error(unknown("argument", surplus[0], re.findall(r"--\w+", verb.format_usage())))
+    options.rest = rest
+    return options
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a verb; return the exit code."""
+    if sys.version_info < OLDEST:
+        sys.exit("run.py needs Python {}.{} or newer, this is {}".format(*OLDEST, platform.python_version()))
+    options = parse(arguments)
+    try:
+        return VERBS[options.verb](options)
+    except Failed as failure:
+        print(f"run.py: {failure}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,6 @@
+"""`python -m mainspring` is the command line."""
+
+from mainspring.cli import main
+
+if __name__ == "__main__":
+    main()

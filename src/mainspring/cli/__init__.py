@@ -1,0 +1,44 @@
+"""The command line: one module per group of verbs, each imported when it is called."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final
+
+import click
+
+from mainspring import __version__
+
+__all__ = ["main"]
+
+_VERBS: Final = {
+    "cron": ("mainspring.cli.cron", "cron", "Show the next fire times of a crontab expression."),
+    "demo": ("mainspring.cli.demo", "demo", "Watch jobs of every trigger run, in one process."),
+}
+
+
+class _Verbs(click.Group):
+    """Finds verbs without importing them all."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _VERBS:
+            return None
+        module, name, _ = _VERBS[cmd_name]
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in _VERBS:
+            from mainspring.errors import near
+
+            ctx.fail(f"no verb {args[0]!r}{near(args[0], _VERBS)}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=_Verbs)
+@click.version_option(__version__, prog_name="mainspring")
+def main() -> None:
+    """Schedule, queue, run and track jobs."""

@@ -1,0 +1,225 @@
+"""Every error mainspring raises, in one tree.
+
+```
+MainspringError
+├── SchedulerAlreadyRunningError  (RuntimeError)
+├── SchedulerNotRunningError      (RuntimeError)
+├── UnknownAlias                  (KeyError)      no store or executor of that alias
+├── PluginNotFound                (LookupError)   no trigger, executor or store of that name
+├── ConfigurationError            (ValueError)
+├── CallableReferenceError        (ValueError)    a callable that cannot be named, or a name that leads nowhere
+├── JobLookupError                (KeyError)
+├── ConflictingIdError            (KeyError)
+├── TransientJobError             (ValueError)
+├── VersionConflict               (RuntimeError)  the job was changed by somebody else since it was read
+├── MaxInstancesReachedError      (RuntimeError)
+├── RunNotFound                   (LookupError)
+├── StoreUnavailable              (ConnectionError)
+│   └── OutcomeUnknown            the reply was lost: repeat with the same id
+├── RunTimeout                    (TimeoutError)  the run passed its time-out
+├── WorkerDied                    (RuntimeError)  the process that executed the run is gone
+└── Retry, Cancel                 raised by a task to say what should happen to its run
+```
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "Cancel",
+    "ConfigurationError",
+    "ConflictingIdError",
+    "JobLookupError",
+    "MainspringError",
+    "MaxInstancesReachedError",
+    "OutcomeUnknown",
+    "PluginNotFound",
+    "CallableReferenceError",
+    "Retry",
+    "RunNotFound",
+    "RunTimeout",
+    "SchedulerAlreadyRunningError",
+    "SchedulerNotRunningError",
+    "StoreUnavailable",
+    "TransientJobError",
+    "UnknownAlias",
+    "VersionConflict",
+    "WorkerDied",
+    "near",
+]
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Say what `word` may have meant: `; did you mean 'x'?`, or which names there are."""
+    names = sorted(set(known))
+    matches = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
+    if matches:
+        return "; did you mean " + " or ".join(repr(match) for match in matches) + "?"
+    if names and len(names) <= 12:
+        return "; there are " + ", ".join(repr(name) for name in names)
+    return ""
+
+
+class MainspringError(Exception):
+    """Base of all errors of this library."""
+
+
+class SchedulerAlreadyRunningError(MainspringError, RuntimeError):
+    """The scheduler was started twice."""
+
+    def __str__(self) -> str:
+        return "the scheduler is already running; shut it down before you start or configure it"
+
+
+class SchedulerNotRunningError(MainspringError, RuntimeError):
+    """The scheduler has to be started first."""
+
+    def __str__(self) -> str:
+        return "the scheduler is not running; call start() first"
+
+
+class UnknownAlias(MainspringError, KeyError):
+    """No job store or executor has this alias."""
+
+    def __init__(self, kind: str, alias: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(kind, alias, known)
+        self.kind, self.alias, self.known = kind, alias, known
+
+    def __str__(self) -> str:
+        return f"no {self.kind} has the alias {self.alias!r}{near(self.alias, self.known)}"
+
+
+class PluginNotFound(MainspringError, LookupError):
+    """No plug-in of this kind has this name."""
+
+    def __init__(self, kind: str, name: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(kind, name, known)
+        self.kind, self.name, self.known = kind, name, known
+
+    def __str__(self) -> str:
+        return f"no {self.kind} is called {self.name!r}{near(self.name, self.known)}"
+
+
+class ConfigurationError(MainspringError, ValueError):
+    """A setting is wrong."""
+
+
+class CallableReferenceError(MainspringError, ValueError):
+    """A callable has no importable name, or a name leads to no callable."""
+
+
+class JobLookupError(MainspringError, KeyError):
+    """No job with this id is in the store."""
+
+    def __init__(self, job_id: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(job_id, known)
+        self.job_id, self.known = job_id, known
+
+    def __str__(self) -> str:
+        return f"no job by the id {self.job_id!r} was found{near(self.job_id, self.known)}"
+
+
+class ConflictingIdError(MainspringError, KeyError):
+    """Another job has this id already."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return f"the job id {self.job_id!r} is taken; choose another or pass replace_existing=True"
+
+
+class TransientJobError(MainspringError, ValueError):
+    """The job's function has no name that another process could import."""
+
+    def __init__(self, job_id: str, reason: str = "") -> None:
+        super().__init__(job_id, reason)
+        self.job_id, self.reason = job_id, reason
+
+    def __str__(self) -> str:
+        because = f": {self.reason}" if self.reason else ""
+        return f"job {self.job_id!r} cannot be kept in a lasting store{because}; use a function of a module"
+
+
+class VersionConflict(MainspringError, RuntimeError):
+    """The job was changed since it was read: read it again and repeat."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(job_id)
+        self.job_id = job_id
+
+    def __str__(self) -> str:
+        return f"job {self.job_id!r} was changed by somebody else since it was read; read it again and repeat"
+
+
+class MaxInstancesReachedError(MainspringError, RuntimeError):
+    """As many instances of the job are unfinished as it allows."""
+
+    def __init__(self, job_id: str, max_instances: int) -> None:
+        super().__init__(job_id, max_instances)
+        self.job_id, self.max_instances = job_id, max_instances
+
+    def __str__(self) -> str:
+        return f"job {self.job_id!r} already has its maximum of {self.max_instances} unfinished instances"
+
+
+class RunNotFound(MainspringError, LookupError):
+    """No run with this id is in the store."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        return f"no run {self.run_id!r} in the store"
+
+
+class StoreUnavailable(MainspringError, ConnectionError):
+    """The store does not answer; nothing was changed."""
+
+
+class OutcomeUnknown(StoreUnavailable):
+    """The store's reply was lost after it may have acted; repeating with the same ids is safe."""
+
+
+class RunTimeout(MainspringError, TimeoutError):
+    """The run took longer than its time-out and was stopped."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        # Raised bare inside a thread (only a class can be), hence the form without a figure.
+        return "the run passed its time-out" + (f" of {self.seconds:g} s" if self.seconds is not None else "")
+
+
+class WorkerDied(MainspringError, RuntimeError):
+    """The process that executed the run ended before the run did."""
+
+    def __init__(self, pid: int, exitcode: int | None) -> None:
+        super().__init__(pid, exitcode)
+        self.pid, self.exitcode = pid, exitcode
+
+    def __str__(self) -> str:
+        how = f"by signal {-self.exitcode}" if self.exitcode and self.exitcode < 0 else f"with code {self.exitcode}"
+        return f"worker process {self.pid} ended {how} while it executed the run"
+
+
+class Retry(MainspringError):
+    """Raise in a task to have its run tried again, after `delay` seconds if given."""
+
+    def __init__(self, delay: float | None = None, reason: str = "") -> None:
+        super().__init__(delay, reason)
+        self.delay, self.reason = delay, reason
+
+
+class Cancel(MainspringError):
+    """Raise in a task to end its run as cancelled."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -1,0 +1,101 @@
+"""What a scheduler tells its listeners; the first seventeen codes are APScheduler's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+EVENT_SCHEDULER_STARTED = EVENT_SCHEDULER_START = 2**0
+EVENT_SCHEDULER_SHUTDOWN = 2**1
+EVENT_SCHEDULER_PAUSED = 2**2
+EVENT_SCHEDULER_RESUMED = 2**3
+EVENT_EXECUTOR_ADDED = 2**4
+EVENT_EXECUTOR_REMOVED = 2**5
+EVENT_JOBSTORE_ADDED = 2**6
+EVENT_JOBSTORE_REMOVED = 2**7
+EVENT_ALL_JOBS_REMOVED = 2**8
+EVENT_JOB_ADDED = 2**9
+EVENT_JOB_REMOVED = 2**10
+EVENT_JOB_MODIFIED = 2**11
+EVENT_JOB_EXECUTED = 2**12
+EVENT_JOB_ERROR = 2**13
+EVENT_JOB_MISSED = 2**14
+EVENT_JOB_SUBMITTED = 2**15
+EVENT_JOB_MAX_INSTANCES = 2**16
+# Ours: runs and nodes.
+EVENT_RUN_LOST = 2**17
+EVENT_RUN_RECOVERED = 2**18
+EVENT_RUN_STUCK = 2**19
+EVENT_JOB_BROKEN = 2**20
+EVENT_STORE_DOWN = 2**21
+EVENT_STORE_UP = 2**22
+EVENT_RUN_RETRIED = 2**23
+
+EVENT_ALL = 2**24 - 1
+
+__all__ = [
+    *(name for name in dir() if name.startswith("EVENT_")),
+    "JobEvent",
+    "JobExecutionEvent",
+    "JobSubmissionEvent",
+    "RunEvent",
+    "SchedulerEvent",
+]
+
+
+class SchedulerEvent:
+    """Something that happened to the scheduler; `alias` names the store or executor concerned."""
+
+    def __init__(self, code: int, alias: str | None = None) -> None:
+        self.code = code
+        self.alias = alias
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} (code={self.code})>"
+
+
+class JobEvent(SchedulerEvent):
+    """Something that happened to a job."""
+
+    def __init__(self, code: int, job_id: str, jobstore: str | None) -> None:
+        super().__init__(code)
+        self.job_id = job_id
+        self.jobstore = jobstore
+
+
+class JobSubmissionEvent(JobEvent):
+    """Fires of a job were handed to its executor, or refused."""
+
+    def __init__(self, code: int, job_id: str, jobstore: str | None, scheduled_run_times: Sequence[datetime]) -> None:
+        super().__init__(code, job_id, jobstore)
+        self.scheduled_run_times = list(scheduled_run_times)
+
+
+class JobExecutionEvent(JobEvent):
+    """A run of a job succeeded, failed or was missed."""
+
+    def __init__(
+        self,
+        code: int,
+        job_id: str,
+        jobstore: str | None,
+        scheduled_run_time: datetime,
+        retval: Any = None,
+        exception: BaseException | None = None,
+        traceback: str | None = None,
+    ) -> None:
+        super().__init__(code, job_id, jobstore)
+        self.scheduled_run_time = scheduled_run_time
+        self.retval = retval
+        self.exception = exception
+        self.traceback = traceback
+
+
+class RunEvent(SchedulerEvent):
+    """Something that happened to a run outside its ordinary course."""
+
+    def __init__(self, code: int, run_id: str, jobstore: str | None, reason: str = "") -> None:
+        super().__init__(code, jobstore)
+        self.run_id = run_id
+        self.reason = reason

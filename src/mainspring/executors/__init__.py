@@ -1,0 +1,1 @@
+"""How runs are executed inside a process: threads, child processes, event loops, greenlets, inline."""

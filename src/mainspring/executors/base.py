@@ -1,0 +1,62 @@
+"""What an executor is: it takes claimed runs, executes them, and reports each exactly once."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mainspring.clock import SystemClock
+from mainspring.errors import MaxInstancesReachedError
+from mainspring.executors.execution import Reporter
+from mainspring.executors.legacy import LegacyVerbs, run_coroutine_job, run_job
+from mainspring.run import Run
+
+__all__ = ["BaseExecutor", "MaxInstancesReachedError", "Reporter", "run_coroutine_job", "run_job"]
+
+
+class BaseExecutor(LegacyVerbs):
+    """Executes runs inside this process, at most `slots` at once.
+
+    A subclass defines `submit` (and `withdraw`, `cancel`, `shutdown` where it can), or, as one written for
+    APScheduler, only `_do_submit_job`. Every run given to `submit` is either reported once or returned by `withdraw`.
+    """
+
+    slots: int = 10
+    """How many runs are executed at once."""
+
+    # On the class, since an executor written for APScheduler may not call our __init__.
+    now: Callable[[], int] = staticmethod(SystemClock().now)
+    notify: Callable[[int, Run, str], None] = staticmethod(lambda code, run, reason: None)
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Get ready; the node sets `now` (the store's time) and `notify` (events) before. May follow a shutdown."""
+        self._scheduler = scheduler
+        self._lock = threading.RLock()
+        self._logger = logging.getLogger(f"mainspring.executors.{alias}")
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Stop; with `wait` after what has started has ended and been reported. What waits is reported unstarted."""
+
+    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+        """Execute runs; `report` is called once for each, from any thread."""
+        self._submit_as_jobs(runs, report)
+
+    def withdraw(self, older_than: int | None = None) -> list[Run]:
+        """Take back runs that have not started (submitted before the instant `older_than`, if given) unreported."""
+        return []
+
+    def cancel(self, run_id: str) -> bool:
+        """Try to stop a run that has started; its report says cancelled if that worked."""
+        return False
+
+    @property
+    def stuck(self) -> int:
+        """Slots lost to runs that did not end at their time-out."""
+        return 0
+
+    @property
+    def accepting(self) -> bool:
+        """Whether to hand over more runs: not once half of the slots are lost."""
+        return self.stuck * 2 < self.slots

@@ -1,0 +1,119 @@
+"""What all executors share: how the end of an execution becomes a report."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from enum import Enum
+from types import TracebackType
+from typing import Final
+
+from mainspring.errors import RunTimeout
+from mainspring.run import Error, Report, Result, Run, describe
+
+__all__ = ["Item", "Reporter", "Stop", "failed", "give_back", "late", "may_end_now", "record", "stopped", "tell"]
+
+Reporter = Callable[[Report], None]
+Item = tuple[Run, Reporter, int]
+"""A run in an executor's hands: the run, whom to report to, when it was submitted."""
+
+_SUSPENDABLE: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_CHAIN_LIMIT: Final = 100
+
+
+class Stop(Enum):
+    """Why a run that had started was stopped."""
+
+    TIMEOUT = "timeout"
+    CANCEL = "cancel"
+
+
+def failed(run: Run, error: BaseException, started: int, finished: int) -> Report:
+    """Make the report of a run that raised."""
+    trim(error)
+    report = Report(run, Result.RAISED, None, error, record(error, finished, run.attempt), started, finished)
+    _release(error)
+    return report
+
+
+def stopped(run: Run, stop: Stop, error: BaseException | None, started: int, finished: int) -> Report:
+    """Make the report of a run that was stopped; `error` is what the stop looked like from inside."""
+    if stop is Stop.CANCEL:
+        if error is not None:
+            _release(error)
+        return Report(run, Result.CANCELLED, None, None, None, started, finished)
+    timeout = RunTimeout(run.policy.timeout)
+    if error is not None:
+        trim(error)
+        timeout.__traceback__ = error.__traceback__
+    return failed(run, timeout, started, finished)
+
+
+def late(run: Run, now: int) -> Report:
+    """Make the report of a run that would have started after its `start_by`."""
+    return Report(run, Result.LATE, finished_at=now)
+
+
+def give_back(items: Iterable[Item], logger: logging.Logger) -> None:
+    """Report runs that will not be started."""
+    for run, report, _ in items:
+        tell(report, Report(run, Result.UNSTARTED), logger)
+
+
+def tell(report: Reporter, message: Report, logger: logging.Logger) -> None:
+    """Report; whatever the receiver does must not harm the one who reports."""
+    try:
+        report(message)
+    except BaseException:
+        logger.exception("reporting run %s (%s) failed", message.run.id, message.result)
+
+
+def may_end_now(run: Run, stop: Stop) -> bool:
+    """Tell whether a run that cannot be stopped may be reported although it goes on: nothing will start it again."""
+    return stop is Stop.CANCEL or not run.policy.wants_retry(run.failures + 1, RunTimeout(run.policy.timeout))
+
+
+def record(error: BaseException, at: int, attempt: int) -> Error:
+    """Describe an exception, even one whose own methods raise SystemExit."""
+    try:
+        return describe(error, at, attempt)
+    except BaseException as broken:
+        kind = type(error).__qualname__
+        return Error(kind, f"<describing it raised {type(broken).__name__}>", "", at, attempt)
+
+
+def trim(error: BaseException) -> None:
+    """Take this package's own frames off the top of a traceback: they say nothing to the task's author."""
+    traceback = error.__traceback__
+    while traceback is not None and _is_ours(traceback):
+        traceback = traceback.tb_next
+    error.__traceback__ = traceback
+
+
+def _is_ours(traceback: TracebackType) -> bool:
+    return str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("mainspring.executors.")
+
+
+def _release(error: BaseException) -> None:
+    """Empty the frames an exception holds, so that what the task had in its hands is freed with the report."""
+    todo: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while todo and len(seen) < _CHAIN_LIMIT:
+        one = todo.pop()
+        if one is None or id(one) in seen:
+            continue
+        seen.add(id(one))
+        todo += [one.__cause__, one.__context__]
+        if isinstance(one, BaseExceptionGroup):
+            todo += one.exceptions
+        traceback = one.__traceback__
+        while traceback is not None:
+            frame = traceback.tb_frame
+            # Clearing the frame of a suspended coroutine would close it, and it may be somebody's living pool worker.
+            if not frame.f_code.co_flags & _SUSPENDABLE:
+                try:
+                    frame.clear()
+                except RuntimeError:
+                    pass  # it is still executing
+            traceback = traceback.tb_next

@@ -1,0 +1,334 @@
+"""The store contract, written once: jobs, runs and service. Stores are dumb: they write atomically and find again.
+
+Instants are microseconds UTC (`int`), judged by the store's own clock. Every hot method takes a batch and costs one
+round trip. A back end subclasses `JobStore` and passes `mainspring.testing.conformance`.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, ClassVar
+
+import msgspec
+
+from mainspring.clock import from_us, to_us
+from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
+from mainspring.job import Job
+from mainspring.plan import Due, Firing
+from mainspring.run import Beat, Outcome, Run, Status
+
+__all__ = [
+    "BaseJobStore",
+    "BrokenJob",
+    "Claimed",
+    "ConflictingIdError",
+    "DuePage",
+    "Hold",
+    "JobLookupError",
+    "JobStore",
+    "NodeInfo",
+    "QueueInfo",
+    "RunQuery",
+    "TransientJobError",
+    "VersionConflict",
+]
+
+
+class Hold(StrEnum):
+    """What `extend` answers for a claim."""
+
+    HELD = "held"
+    LOST = "lost"
+    CANCEL = "cancel"  # still held, but somebody wants it stopped
+
+
+class DuePage(msgspec.Struct):
+    """A page of due jobs: the store's now, and when the next job that is not on the page comes due."""
+
+    now: int
+    jobs: list[Due]
+    next_at: int | None
+
+
+class Claimed(msgspec.Struct):
+    """Runs leased to a node, most urgent first: the store's now, and when the next waiting run of the lanes is due."""
+
+    now: int
+    runs: list[Run]
+    next_at: int | None
+
+
+class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as it announces itself; `beat_at` is set by the store."""
+
+    id: str
+    host: str
+    pid: int
+    started_at: int
+    lanes: tuple[str, ...] = ()
+    state: str = "running"
+    version: str = ""
+    missing: tuple[str, ...] = ()  # functions that this node cannot import
+    stuck: int = 0  # threads lost to runs that did not end at their time-out
+    beat_at: int = 0
+
+
+class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A lane and what is in it; `oldest_at` is the run time of the run that has been due longest."""
+
+    name: str
+    waiting: int = 0
+    delayed: int = 0
+    running: int = 0
+    paused: bool = False
+    oldest_at: int | None = None
+
+
+class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs: all that match every given field."""
+
+    status: tuple[Status, ...] = ()
+    queue: str | None = None
+    group: str | None = None
+    job_id: str | None = None
+
+
+class BrokenJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that could not be restored, kept with its bytes and the reason."""
+
+    id: str
+    reason: str
+    payload: Any
+    at: int
+
+
+class BaseJobStore(ABC):
+    """APScheduler's eight methods: what a job store of the user's own has to have."""
+
+    _scheduler: Any = None
+    _alias: str | None = None
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Open what the store needs; called when the scheduler starts or the store is added to a running one."""
+        self._scheduler = scheduler
+        self._alias = alias
+        self._logger = logging.getLogger("mainspring.jobstores." + str(alias))
+
+    def shutdown(self) -> None:
+        """Release what `start` opened."""
+
+    @abstractmethod
+    def lookup_job(self, job_id: str) -> Job | None:
+        """Return a job, or None."""
+
+    @abstractmethod
+    def get_due_jobs(self, now: datetime) -> list[Job]:
+        """Return the jobs due by `now`, earliest first."""
+
+    @abstractmethod
+    def get_next_run_time(self) -> datetime | None:
+        """Return the earliest next run time of all jobs, or None."""
+
+    @abstractmethod
+    def get_all_jobs(self) -> list[Job]:
+        """Return all jobs by next run time, paused ones last."""
+
+    @abstractmethod
+    def add_job(self, job: Job) -> None:
+        """Add a job; raise ConflictingIdError if its id is taken."""
+
+    @abstractmethod
+    def update_job(self, job: Job) -> None:
+        """Replace a job; raise JobLookupError if it is not there."""
+
+    @abstractmethod
+    def remove_job(self, job_id: str) -> None:
+        """Remove a job; raise JobLookupError if it is not there."""
+
+    @abstractmethod
+    def remove_all_jobs(self) -> None:
+        """Remove all jobs."""
+
+    def _fix_paused_jobs_sorting(self, jobs: list[Job]) -> None:
+        """Move the paused jobs of a sorted list to its end."""
+        jobs.sort(key=lambda job: job.next_run_time is None)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}>"
+
+
+class JobStore(BaseJobStore):
+    """The whole contract: jobs, runs and service."""
+
+    volatile: ClassVar[bool] = False
+    """True if nothing outlives the process: then a stopping node finishes what is pending instead of leaving it."""
+    keeps_objects: ClassVar[bool] = False
+    """True if callables and arguments are kept as they are, so that lambdas and bound methods work."""
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def get_due_jobs(self, now: datetime) -> list[Job]:
+        """Return the jobs due by `now`, earliest first."""
+        until = to_us(now)
+        return [job for job in self.get_all_jobs() if job.at is not None and job.at <= until]
+
+    def get_next_run_time(self) -> datetime | None:
+        """Return the earliest next run time of all jobs, or None."""
+        at = self.next_at()
+        return None if at is None else from_us(at)
+
+    def add_job(self, job: Job) -> None:
+        """Add a job; raise ConflictingIdError if its id is taken."""
+        self.add_jobs([job])
+
+    @abstractmethod
+    def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
+        """Add jobs, all or none, and set `version` and `incarnation` on each.
+
+        A taken id raises ConflictingIdError; with `replace` the job of that id is replaced and keeps its incarnation.
+        Each write of a job makes a new version; versions are never used again, not even after remove and add.
+        """
+
+    @abstractmethod
+    def update_job(self, job: Job) -> None:
+        """Replace the job if its stored version is still `job.version`, and set the new one on it.
+
+        Raise JobLookupError if it is not there, VersionConflict if it was changed meanwhile. Its unfinished runs,
+        incarnation and open missed record are untouched.
+        """
+
+    @abstractmethod
+    def next_at(self) -> int | None:
+        """Return the earliest next run time of all jobs."""
+
+    @abstractmethod
+    def due(self, limit: int, hold: float) -> DuePage:
+        """Hand out up to `limit` due jobs, earliest first, and hide them from other callers for `hold` seconds.
+
+        Hiding saves other schedulers planning in vain; it is not a lock. Any write of a job makes it visible again.
+        """
+
+    @abstractmethod
+    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+        """Take each step if its job's version is unchanged and its time has come; answer the ids of the runs inserted.
+
+        None: the step was lost and changed nothing. Each step is atomic: next run time (None: the job is removed),
+        new version, open missed record, missed records (replaced by id) and runs. A run whose id is known, also by a
+        run that finished within the last hour, is not inserted. A run that comes claimed is leased for `lease` seconds.
+        """
+
+    @abstractmethod
+    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
+        """Keep a job that cannot be restored, with its bytes and the reason, out of the way of the others."""
+
+    @abstractmethod
+    def broken(self) -> list[BrokenJob]:
+        """Return the jobs that were set aside."""
+
+    @abstractmethod
+    def restore(self, job_id: str) -> bool:
+        """Put a job that was set aside back as it was; False if it is not there."""
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def add_runs(self, runs: Sequence[Run]) -> list[str]:
+        """Add pending runs; answer the id under which each is stored: its own, or that of the unfinished run with its
+        unique key. A known id changes nothing."""
+
+    @abstractmethod
+    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+        """Lease up to `limit` due runs of the lanes to `node`: higher priority first, then earlier run time.
+
+        Each becomes running with `attempt` raised and `token` set. Repeating with the same token returns the runs
+        still held under it instead of claiming more. A paused lane gives nothing.
+        """
+
+    @abstractmethod
+    def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
+        """Renew the lease of each claim that is still held, keep what it reports, and say how it stands."""
+
+    @abstractmethod
+    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        """Write each outcome whose condition holds for the stored run, with its `then`; answer which were written."""
+
+    @abstractmethod
+    def expired(self, limit: int) -> list[Run]:
+        """Return running runs whose lease is over by the store's clock."""
+
+    @abstractmethod
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        """Return the runs of these ids, None where there is none."""
+
+    @abstractmethod
+    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
+        """Return matching runs, newest first; `after` is the last run of the page before."""
+
+    @abstractmethod
+    def count_runs(self, query: RunQuery) -> int:
+        """Return how many runs match."""
+
+    @abstractmethod
+    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+        """Mark running runs to be stopped; their holder learns it by `extend`."""
+
+    @abstractmethod
+    def delete_runs(self, run_ids: Sequence[str]) -> int:
+        """Delete finished runs; answer how many."""
+
+    @abstractmethod
+    def prune(self, limit: int = 1000) -> int:
+        """Delete up to `limit` finished runs that are past their retention by age or count; broken ones are kept."""
+
+    # -- service -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def beat(self, node: NodeInfo, ttl: float) -> None:
+        """Announce a node; it is forgotten when it has been silent for `ttl` seconds."""
+
+    @abstractmethod
+    def leave(self, node_id: str) -> None:
+        """Take a node off the list."""
+
+    @abstractmethod
+    def nodes(self) -> list[NodeInfo]:
+        """Return the nodes that are alive."""
+
+    @abstractmethod
+    def queues(self) -> list[QueueInfo]:
+        """Return the lanes that hold unfinished runs or are paused, by name."""
+
+    @abstractmethod
+    def set_queue(self, name: str, *, paused: bool) -> None:
+        """Pause or resume a lane."""
+
+    @abstractmethod
+    def purge(self, name: str) -> int:
+        """Cancel all pending runs of a lane; answer how many."""
+
+    @abstractmethod
+    def counters(self) -> dict[str, int]:
+        """Return how many runs have ever reached each final status, and how many jobs there are (`jobs`)."""
+
+    @abstractmethod
+    def wait(self, cursor: int, timeout: float) -> int:
+        """Sleep until something that may interest a loop has changed since `cursor`, or for `timeout` seconds.
+
+        Return the new cursor; start with 0. Changes made before the call are not missed.
+        """
+
+    @abstractmethod
+    def server_time(self) -> int:
+        """Return the store's now."""
+
+    @abstractmethod
+    def ping(self) -> bool:
+        """Tell whether the store answers."""
+
+    def shift_clock(self, seconds: float) -> None:
+        """Move the store's clock for a test."""
+        raise NotImplementedError(f"{type(self).__name__} has no clock that tests can move")

@@ -1,0 +1,53 @@
+"""Who wants to hear which events."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from mainspring.events import EVENT_ALL, SchedulerEvent
+
+__all__ = ["Listeners"]
+
+log = logging.getLogger("mainspring.events")
+
+Listener = Callable[[Any], object]
+
+
+class Listeners:
+    """Callbacks and their masks. A callback that raises is logged and harms nobody."""
+
+    def __init__(self) -> None:
+        self._callbacks: tuple[tuple[Listener, int], ...] = ()
+        self.mask = 0
+
+    def add(self, callback: Listener, mask: int = EVENT_ALL) -> None:
+        """Call `callback` for the events of `mask`."""
+        if not callable(callback):
+            raise TypeError(f"a listener must be callable, not {callback!r}")
+        if isinstance(mask, bool) or not isinstance(mask, int) or mask < 1:
+            raise ValueError(f"mask must be EVENT_ codes joined by |, not {mask!r}")
+        self._set((*self._callbacks, (callback, mask)))
+
+    def remove(self, callback: Listener) -> None:
+        """Call `callback` no longer."""
+        self._set(tuple((known, mask) for known, mask in self._callbacks if known != callback))
+
+    def _set(self, callbacks: tuple[tuple[Listener, int], ...]) -> None:
+        # Replaced as a whole, so that an event on another thread sees the old ones or the new ones.
+        self._callbacks = callbacks
+        self.mask = 0
+        for _, mask in callbacks:
+            self.mask |= mask
+
+    def call(self, event: SchedulerEvent) -> None:
+        """Call everyone who listens to the event."""
+        for callback, mask in self._callbacks:
+            if mask & event.code:
+                try:
+                    callback(event)
+                except BaseException as error:
+                    log.exception("a listener failed at %r", event)
+                    if not isinstance(error, Exception):
+                        raise

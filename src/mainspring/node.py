@@ -1,0 +1,344 @@
+"""A node: stores, executors and the four ticks. START READING HERE.
+
+Each store is a `Link` with two loops: one fires, settles and claims (`scheduler`, `worker`), the other keeps what was
+claimed alive and cleans up after the dead (`heartbeat`, `janitor`). A listener thread turns the store's hints into
+wake-ups. All nodes are equal; what two of them may both try is decided by the store.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from datetime import datetime, tzinfo
+from typing import Final
+from uuid import uuid4
+
+from mainspring import __version__
+from mainspring.clock import SECOND, Clock, SystemClock, from_us
+from mainspring.events import EVENT_STORE_DOWN, EVENT_STORE_UP, RunEvent, SchedulerEvent
+from mainspring.executors.base import BaseExecutor
+from mainspring.jobstores.base import JobStore, NodeInfo
+from mainspring.listeners import Listeners
+from mainspring.run import Report, Result, Run
+from mainspring.ticks.heartbeat import HeartbeatTick
+from mainspring.ticks.janitor import JanitorTick
+from mainspring.ticks.loop import IDLE, Loop
+from mainspring.ticks.scheduler import SchedulerTick
+from mainspring.ticks.worker import WorkerTick
+
+__all__ = ["Link", "Node"]
+
+AHEAD: Final = 0.2
+"""Seconds of work that a node claims beyond what its slots execute now."""
+MOST_CLAIMED: Final = 2000
+
+log = logging.getLogger("mainspring.node")
+
+
+class Node:
+    """One process's part in the work: started once, drained, stopped."""
+
+    def __init__(
+        self,
+        executors: dict[str, BaseExecutor],
+        *,
+        clock: Clock | None = None,
+        lease: float = 15.0,
+        retry_interval: float = 10.0,
+        timezone: tzinfo | None = None,
+        listeners: Listeners | None = None,
+        deliver: Callable[[SchedulerEvent], None] | None = None,
+    ) -> None:
+        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self.clock = clock or SystemClock()
+        self.executors = executors
+        self.links: dict[str, Link] = {}
+        self.lease = lease
+        self.retry_interval = retry_interval
+        self.timezone = timezone
+        self.paused = False
+        self.draining = False
+        self.finishing = False
+        """While draining: also execute what waits in a store that nobody could take it from later."""
+        self.pace: dict[str, float] = {}
+        """Recent seconds per run, by executor."""
+        self._listeners = listeners or Listeners()
+        self._deliver = deliver or self._listeners.call
+        self._started_at = self.clock.now()
+        self._tokens = 0
+        self._stem = uuid4().hex[:16]
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    def add_store(self, alias: str, store: JobStore) -> Link:
+        """Take part in a store from now on."""
+        link = self.links[alias] = Link(self, alias, store)
+        link.start()
+        return link
+
+    def remove_store(self, alias: str) -> None:
+        """Take part in a store no longer: give back what has not started, let the rest end."""
+        link = self.links.pop(alias)
+        link.leaving = True
+        link.close()
+
+    def pause(self) -> None:
+        """Fire and claim nothing until resumed."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Fire and claim again."""
+        self.paused = False
+        self.wake()
+
+    def wake(self) -> None:
+        """Have all loops look at their stores now."""
+        for link in list(self.links.values()):
+            link.wake()
+
+    def wake_for(self, alias: str, at: int | None) -> None:
+        """Have a job that is due at `at` seen in time."""
+        link = self.links.get(alias)
+        if link is not None and at is not None and at < link.scheduler.looks_at:
+            link.work.wake(link.scheduler)
+
+    def drain(self, *, finish: bool) -> None:
+        """Fire nothing more; give back what has not started (with `finish` only where another node could take it)."""
+        self.finishing = finish
+        self.draining = True
+        self.wake()
+
+    def stop(self, *, finish: bool = True) -> None:
+        """Drain and wait until everything that has started has ended and is settled."""
+        self.drain(finish=finish)
+        for link in list(self.links.values()):
+            link.close()
+
+    # -- what the ticks ask ------------------------------------------------------------------------------------
+
+    @property
+    def firing(self) -> bool:
+        """Whether due jobs are fired."""
+        return not (self.paused or self.draining)
+
+    @property
+    def listening(self) -> int:
+        """The mask of the events somebody listens to: others are not even made."""
+        return self._listeners.mask
+
+    def new_token(self) -> str:
+        """Make a token that no other claim has ever had."""
+        self._tokens += 1
+        return f"{self._stem}{self._tokens:x}"
+
+    def now(self) -> int:
+        """Return the time of the first store, or of this machine."""
+        for link in self.links.values():
+            return link.now()
+        return self.clock.now()
+
+    def local(self, us: int) -> datetime:
+        """Return an instant as a datetime in the user's zone."""
+        return from_us(us).astimezone(self.timezone)
+
+    def free(self, alias: str) -> int:
+        """Return how many more runs an executor should be given: its slots, or what they will end in a moment."""
+        executor = self.executors[alias]
+        if not getattr(executor, "accepting", True):
+            return 0
+        slots = executor.slots - executor.stuck
+        pace = self.pace.get(alias)
+        wanted = slots if pace is None else max(slots, min(MOST_CLAIMED, int(slots * AHEAD / max(pace, 1e-6))))
+        return wanted - sum(link.in_flight.get(alias, 0) for link in self.links.values())
+
+    def publish(self, event: SchedulerEvent) -> None:
+        """Tell the listeners."""
+        if self._listeners.mask & event.code:
+            self._deliver(event)
+
+    def notify(self, code: int, run: Run, reason: str) -> None:
+        """Tell the listeners about a run."""
+        self.publish(RunEvent(code, run.id, None, reason))
+
+    def info(self, link: Link) -> NodeInfo:
+        """Describe this node for the others."""
+        return NodeInfo(
+            id=self.id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            started_at=self._started_at,
+            lanes=tuple(f".{alias}" for alias in self.executors),
+            state="draining" if self.draining else "paused" if self.paused else "running",
+            version=__version__,
+            stuck=sum(executor.stuck for executor in self.executors.values()),
+        )
+
+
+class Link:
+    """One store as its node sees it: the ticks, the claims held, the offset of its clock."""
+
+    def __init__(self, node: Node, alias: str, store: JobStore) -> None:
+        self.node = node
+        self.alias = alias
+        self.store = store
+        self.leaving = False
+        self.claims: dict[str, Run] = {}
+        self.in_flight: dict[str, int] = {}
+        self.scheduler = SchedulerTick(self)
+        self.worker = WorkerTick(self)
+        self.heartbeat = HeartbeatTick(self)
+        self.janitor = JanitorTick(self)
+        self._down = False
+        self._offset: int | None = None
+        self._report = _Outbox(self)
+        clock, failed, worked = node.clock, self._failed, self._worked
+        work = (self.scheduler, self.worker)
+        self.work = Loop(f"mainspring-work-{alias}", work, clock, failed, worked, self._drained)
+        self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, failed, worked, self._ended)
+        self._worked_out = False
+
+    def start(self) -> None:
+        """Start the loops and the listener."""
+        self.worker.look_everywhere()
+        self.work.start()
+        self.care.start()
+        threading.Thread(target=self._listen, name=f"mainspring-listen-{self.alias}", daemon=True).start()
+
+    def close(self) -> None:
+        """Wait until what has started is settled, and leave the store."""
+        if not self._finishing:
+            for executor in list(self.node.executors.values()):
+                executor.withdraw(None)
+        self.work.wake()
+        self.work.join()
+        self._worked_out = True
+        self.care.wake()
+        self.care.join()
+        try:
+            self.store.leave(self.node.id)
+        except Exception as error:
+            log.warning("could not sign off from the store %r: %s", self.alias, error)
+
+    @property
+    def claiming(self) -> bool:
+        """Whether waiting runs are claimed."""
+        if self.node.draining or self.leaving:
+            return self._finishing
+        return not self.node.paused
+
+    @property
+    def _finishing(self) -> bool:
+        return self.node.finishing and self.store.volatile and not self.leaving
+
+    def _drained(self) -> bool:
+        if not (self.node.draining or self.leaving):
+            return False
+        if self.claims or self.worker.outbox:
+            # A store that is down cannot be told what has ended: others recover it when the leases are over.
+            return self._down and self.worker.unsettled == len(self.claims)
+        return not (self._finishing and self.worker.waits())
+
+    def _ended(self) -> bool:
+        return self._worked_out
+
+    # -- time --------------------------------------------------------------------------------------------------
+
+    def observe(self, now: int) -> None:
+        """Note the store's time, so that it can be told without asking."""
+        self._offset = now - int(self.node.clock.monotonic() * SECOND)
+
+    def now(self) -> int:
+        """Return the store's time as far as this node knows."""
+        if self._offset is None:
+            self.observe(self.store.server_time())
+            assert self._offset is not None
+        return self._offset + int(self.node.clock.monotonic() * SECOND)
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def free(self, alias: str) -> int:
+        """Return how many more runs an executor should be given."""
+        return self.node.free(alias)
+
+    def begin(self, runs: Iterable[Run]) -> None:
+        """Hand claimed runs to their executors."""
+        batches: dict[str, list[Run]] = {}
+        for run in runs:
+            self.claims[run.id] = run
+            batches.setdefault(run.executor or run.queue[1:], []).append(run)
+        for alias, batch in batches.items():
+            self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
+            self.node.executors[alias].submit(batch, self._report)
+
+    def end(self, report: Report) -> None:
+        """Forget a claim that has been settled, and learn how long such runs take."""
+        run = report.run
+        self.claims.pop(run.id, None)
+        alias = run.executor or run.queue[1:]
+        self.in_flight[alias] -= 1
+        if report.result in (Result.RETURNED, Result.RAISED):
+            seconds = (report.finished_at - report.started_at) / SECOND
+            pace = self.node.pace.get(alias)
+            self.node.pace[alias] = seconds if pace is None else pace + (seconds - pace) * 0.1
+
+    def stop_run(self, run: Run) -> None:
+        """Stop a run that this node should no longer execute, if its executor can."""
+        executor = self.node.executors.get(run.executor or run.queue[1:])
+        if executor is not None:
+            executor.cancel(run.id)
+
+    # -- waking and failing --------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have every tick look at the store now."""
+        self.worker.look_everywhere()
+        self.work.wake()
+
+    def wake_worker(self) -> None:
+        """Have the worker tick called soon."""
+        self.work.wake(self.worker)
+
+    def _listen(self) -> None:
+        cursor = 0
+        pause = self.node.clock.wake()
+        while not (self.node.draining or self.leaving):
+            try:
+                changed = self.store.wait(cursor, IDLE)
+            except Exception:  # the loops report the outage
+                pause.wait(1.0)
+                continue
+            if changed != cursor:
+                cursor = changed
+                self.wake()
+
+    def _failed(self, error: Exception) -> float:
+        if not self._down:
+            self._down = True
+            log.error("job store %r failed; it is tried again until it answers", self.alias, exc_info=error)
+            self.node.publish(SchedulerEvent(EVENT_STORE_DOWN, self.alias))
+        return self.node.retry_interval * (0.75 + 0.5 * self.node.clock.random())
+
+    def _worked(self) -> None:
+        if self._down:
+            self._down = False
+            log.warning("job store %r answers again", self.alias)
+            self.node.publish(SchedulerEvent(EVENT_STORE_UP, self.alias))
+
+
+class _Outbox:
+    """Where the executors report: cheap, from any thread, waking the worker tick only when it may sleep."""
+
+    def __init__(self, link: Link) -> None:
+        self._worker = link.worker
+        self._append = link.worker.outbox.append
+        self._wake = link.wake_worker
+
+    def __call__(self, report: Report) -> None:
+        self._append(report)
+        # The tick clears the flag before it empties the outbox, so a report is seen or wakes it.
+        if not self._worker.told:
+            self._worker.told = True
+            self._wake()

@@ -1,0 +1,94 @@
+"""Triggers, executors and job stores by name: built in, by entry point, or by import path."""
+
+from __future__ import annotations
+
+import inspect
+from functools import lru_cache
+from typing import Any, Final
+
+from mainspring.errors import PluginNotFound, near
+from mainspring.task import ref_to_obj
+
+__all__ = ["check_options", "find_plugin", "takes"]
+
+# The built-in ones are known without reading the installed packages' metadata, which takes milliseconds.
+_BUILT_IN: Final = {
+    "trigger": {
+        "date": "mainspring.triggers.date:DateTrigger",
+        "interval": "mainspring.triggers.interval:IntervalTrigger",
+        "cron": "mainspring.triggers.cron:CronTrigger",
+        "calendarinterval": "mainspring.triggers.calendarinterval:CalendarIntervalTrigger",
+        "and": "mainspring.triggers.combining:AndTrigger",
+        "or": "mainspring.triggers.combining:OrTrigger",
+    },
+    "executor": {
+        "debug": "mainspring.executors.debug:DebugExecutor",
+        "threadpool": "mainspring.executors.pool:ThreadPoolExecutor",
+        "processpool": "mainspring.executors.pool:ProcessPoolExecutor",
+        "asyncio": "mainspring.executors.asyncio:AsyncIOExecutor",
+        "gevent": "mainspring.executors.gevent:GeventExecutor",
+        "tornado": "mainspring.executors.tornado:TornadoExecutor",
+        "twisted": "mainspring.executors.twisted:TwistedExecutor",
+    },
+    "job store": {
+        "memory": "mainspring.jobstores.memory:MemoryJobStore",
+    },
+}
+_EXTRAS: Final = {"gevent": "gevent", "tornado": "tornado", "twisted": "twisted"}
+
+
+@lru_cache(maxsize=256)
+def find_plugin(kind: str, name: str) -> type[Any]:
+    """Return the class of a trigger, executor or job store by its name or its import path `module:Class`."""
+    if ":" in name:
+        # A configuration written for APScheduler names its classes; ours are at the same places.
+        ref = name.replace("apscheduler.", "mainspring.", 1) if name.startswith("apscheduler.") else name
+        return ref_to_obj(ref)  # type: ignore[no-any-return]
+    built_in = _BUILT_IN[kind]
+    if name in built_in:
+        try:
+            return ref_to_obj(built_in[name])  # type: ignore[no-any-return]
+        except LookupError as error:
+            extra = _EXTRAS.get(name)
+            if extra is None:
+                raise
+            raise LookupError(
+                f'the {kind} {name!r} needs a package that is not installed: pip install "mainspring[{extra}]" ({error})'
+            ) from error
+    from importlib.metadata import entry_points
+
+    group = f"mainspring.{kind.replace(' ', '')}s"
+    found = {point.name: point for point in entry_points(group=group)}
+    if name in found:
+        return found[name].load()  # type: ignore[no-any-return]
+    raise PluginNotFound(kind, name, tuple({*built_in, *found}))
+
+
+def check_options(kind: str, name: str, factory: type[Any], options: dict[str, Any]) -> None:
+    """Raise TypeError if the class takes no such arguments, naming the near ones."""
+    names = _parameters(factory)
+    if names is None:
+        return
+    for option in options:
+        if option not in names:
+            raise TypeError(f"the {kind} {name!r} takes no argument {option!r}{near(option, names)}")
+
+
+def takes(option: str, factory: type[Any]) -> bool:
+    """Tell whether a class takes an argument of that name."""
+    names = _parameters(factory)
+    return names is None or option in names
+
+
+@lru_cache(maxsize=256)
+def _parameters(factory: type[Any]) -> frozenset[str] | None:
+    """Return the names a class takes as keywords, or None if it takes any."""
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return None
+    return frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
+
+

@@ -1,0 +1,347 @@
+"""A run is one execution and its record. All that may happen to it is in `TRANSITIONS`; `conclude` applies it. Pure."""
+
+from __future__ import annotations
+
+import traceback as _traceback
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from mainspring.clock import SECOND
+from mainspring.errors import Cancel, Retry
+from mainspring.retry import DEFAULT_POLICY, Policy, delay_after
+
+__all__ = [
+    "FINAL",
+    "TRANSITIONS",
+    "Beat",
+    "Call",
+    "Condition",
+    "Error",
+    "Outcome",
+    "Report",
+    "Result",
+    "Run",
+    "Status",
+    "Transition",
+    "cancel",
+    "conclude",
+    "describe",
+    "recover",
+    "retry",
+]
+
+TRACEBACK_LIMIT: Final = 64 * 1024
+MESSAGE_LIMIT: Final = 4 * 1024
+ERRORS_KEPT: Final = 20
+
+
+class Status(StrEnum):
+    """Where a run is in its life."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    MISSED = "missed"
+    BROKEN = "broken"
+
+
+FINAL: Final = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN})
+
+
+class Condition(StrEnum):
+    """What must still hold in the store for an outcome to be written; the token is compared in every case."""
+
+    HELD = "held"  # running, under this token
+    EXPIRED = "expired"  # running, under this token, the lease over by the store's clock
+    WAITING = "waiting"  # pending, and not claimed since it was read
+    FINISHED = "finished"  # in a final status, and not retried since it was read
+
+
+class Transition(NamedTuple):
+    """One permitted change of a run's status."""
+
+    verb: str
+    before: Status | None
+    after: Status
+    condition: Condition | None
+    when: str
+
+
+_S, _C = Status, Condition
+TRANSITIONS: Final = (
+    Transition("add", None, _S.PENDING, None, "enqueued, or fired while no slot is free"),
+    Transition("fire", None, _S.RUNNING, None, "fired straight into a free slot of this node"),
+    Transition("miss", None, _S.MISSED, None, "came due too late, above max_instances, or beyond the catch-up"),
+    Transition("claim", _S.PENDING, _S.RUNNING, None, "a node leased it"),
+    Transition("cancel", _S.PENDING, _S.CANCELLED, _C.WAITING, "somebody cancelled it before it started"),
+    Transition("succeed", _S.RUNNING, _S.SUCCEEDED, _C.HELD, "the callable returned"),
+    Transition("fail", _S.RUNNING, _S.FAILED, _C.HELD, "the callable raised and no retry is left"),
+    Transition("retry later", _S.RUNNING, _S.PENDING, _C.HELD, "the callable raised and a retry is left"),
+    Transition("give back", _S.RUNNING, _S.PENDING, _C.HELD, "the node will not start it"),
+    Transition("stop", _S.RUNNING, _S.CANCELLED, _C.HELD, "it was cancelled while it ran, or raised Cancel"),
+    Transition("start late", _S.RUNNING, _S.MISSED, _C.HELD, "it would have started after start_by"),
+    Transition("set aside", _S.RUNNING, _S.BROKEN, _C.HELD, "its record cannot be executed by anybody"),
+    Transition("recover", _S.RUNNING, _S.PENDING, _C.EXPIRED, "its node is gone"),
+    Transition("lose", _S.RUNNING, _S.FAILED, _C.EXPIRED, "its node is gone and delivery is at_most_once"),
+    Transition("retry", _S.FAILED, _S.PENDING, _C.FINISHED, "a person sent it back"),
+    Transition("retry", _S.CANCELLED, _S.PENDING, _C.FINISHED, "a person sent it back"),
+    Transition("retry", _S.BROKEN, _S.PENDING, _C.FINISHED, "a person sent it back"),
+)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What to call: a callable (or its reference), its arguments, a readable name."""
+
+    func: Callable[..., Any] | str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
+    name: str = ""
+
+
+class Error(msgspec.Struct, frozen=True, gc=False):
+    """How one attempt failed."""
+
+    type: str
+    message: str
+    traceback: str
+    at: int
+    attempt: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution. Times are microseconds UTC; `queue` is the lane it waits in (`.alias`: a local executor's)."""
+
+    id: str
+    call: Call
+    queue: str = "default"
+    executor: str | None = None
+    job_id: str | None = None
+    group: str | None = None
+    unique: str | None = None
+    status: Status = Status.PENDING
+    policy: Policy = DEFAULT_POLICY
+    priority: int = 0
+    attempt: int = 0
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    created_at: int = 0
+    fire_time: int | None = None
+    run_at: int = 0
+    start_by: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    node: str | None = None
+    token: str | None = None
+    lease_until: int | None = None
+    cancelling: bool = False
+    result: Any = None
+    errors: tuple[Error, ...] = ()
+    progress: Any = None
+    data: Any = None
+    log: tuple[str, ...] = ()
+    reason: str | None = None
+    count: int = 1  # fires this record stands for: coalesced into it, or missed in a row
+    last: int | None = None  # the last of those fires
+    later: tuple[int, ...] = ()  # overdue fire times that run one after another, after this one
+
+    @property
+    def func(self) -> Callable[..., Any] | str:
+        """What is called."""
+        return self.call.func
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments."""
+        return self.call.args
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """The keyword arguments."""
+        return self.call.kwargs
+
+    @property
+    def name(self) -> str:
+        """The readable name."""
+        return self.call.name
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """A run's next record, written only if `condition` holds for the stored one; `then` is added in the same write."""
+
+    run: Run
+    condition: Condition
+    then: tuple[Run, ...] = ()
+
+
+class Beat(msgspec.Struct, frozen=True):
+    """A sign of life for one claim, with what changed since the last."""
+
+    run_id: str
+    token: str
+    progress: Any = None
+    data: Any = None
+    log: tuple[str, ...] = ()
+
+
+class Result(StrEnum):
+    """How an execution went, as its executor saw it."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    LATE = "late"  # not started: past start_by
+    UNSTARTED = "unstarted"  # not started: given back
+    CANCELLED = "cancelled"
+
+
+class Report(msgspec.Struct):
+    """An executor's word about a run it was given."""
+
+    run: Run
+    result: Result
+    value: Any = None
+    exception: BaseException | None = None
+    error: Error | None = None
+    started_at: int = 0
+    finished_at: int = 0
+
+
+def describe(exception: BaseException, at: int, attempt: int) -> Error:
+    """Make the lasting record of an exception, cut at the limits; never raises."""
+    try:
+        message = str(exception)
+    except Exception as broken:
+        message = f"<its __str__ raised {type(broken).__name__}>"
+    try:
+        text = "".join(_traceback.format_exception(exception))
+    except Exception as broken:
+        text = f"<the traceback could not be formatted: {type(broken).__name__}>"
+    kind = type(exception)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return Error(type=name, message=message[:MESSAGE_LIMIT], traceback=_cut(text), at=at, attempt=attempt)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= TRACEBACK_LIMIT:
+        return text
+    # The cause is at the end; the start shows where it came from.
+    head, tail = TRACEBACK_LIMIT // 4, TRACEBACK_LIMIT // 4 * 3
+    return f"{text[:head]}\n... {len(text) - head - tail} characters left out ...\n{text[-tail:]}"
+
+
+def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
+    """Return what becomes of a run after an executor's report on it; without `retry` a failure is final."""
+    run = report.run
+    if report.result is Result.RETURNED:
+        done = msgspec.structs.replace(
+            run,
+            status=Status.SUCCEEDED,
+            result=report.value,
+            started_at=report.started_at,
+            finished_at=report.finished_at,
+            lease_until=None,
+            unique=None,
+        )
+        return Outcome(done, Condition.HELD, _later(run, now) if run.later else ())
+    if report.result is Result.UNSTARTED:
+        return Outcome(_waiting(run, run_at=run.run_at, attempt=max(0, run.attempt - 1)), Condition.HELD)
+    if report.result is Result.LATE:
+        return _end(report, Status.MISSED, now, reason="late")
+    if report.result is Result.CANCELLED or isinstance(report.exception, Cancel):
+        return _end(report, Status.CANCELLED, now, reason=str(report.exception or "") or None)
+    return _failed(report, now, noise, retry)
+
+
+def _failed(report: Report, now: int, noise: float, retry: bool) -> Outcome:
+    run, exception = report.run, report.exception
+    failures = run.failures + 1
+    errors = run.errors if report.error is None else (*run.errors, report.error)[-ERRORS_KEPT:]
+    if retry and run.policy.wants_retry(failures, exception):
+        asked = exception.delay if isinstance(exception, Retry) else None
+        wait = delay_after(run.policy.backoff, failures, noise) if asked is None else asked
+        again = _waiting(run, run_at=now + int(wait * SECOND), failures=failures, errors=errors, start_by=None)
+        return Outcome(again, Condition.HELD)
+    return _end(report, Status.FAILED, now, failures=failures, errors=errors)
+
+
+def recover(run: Run, now: int) -> Outcome:
+    """Return what becomes of a run whose node is gone: claimable again, unless it may start only once."""
+    if run.policy.delivery == "at_most_once":
+        lost = Error(type="NodeLost", message=f"node {run.node} is gone", traceback="", at=now, attempt=run.attempt)
+        ended = msgspec.structs.replace(
+            run,
+            status=Status.FAILED,
+            reason="lost",
+            errors=(*run.errors, lost)[-ERRORS_KEPT:],
+            finished_at=now,
+            lease_until=None,
+            unique=None,
+        )
+        return Outcome(ended, Condition.EXPIRED, _later(run, now))
+    return Outcome(_waiting(run, run_at=now, interruptions=run.interruptions + 1), Condition.EXPIRED)
+
+
+def cancel(run: Run, now: int) -> Outcome:
+    """Return the outcome that cancels a pending run."""
+    ended = msgspec.structs.replace(run, status=Status.CANCELLED, finished_at=now, unique=None)
+    return Outcome(ended, Condition.WAITING, _later(run, now))
+
+
+def retry(run: Run, now: int) -> Outcome:
+    """Return the outcome that sends a failed, cancelled or broken run back to pending."""
+    allowed = [step.before for step in TRANSITIONS if step.verb == "retry"]
+    if run.status not in allowed:
+        words = ", ".join(str(status) for status in allowed)
+        raise ValueError(f"run {run.id!r} is {run.status}; only a run that is {words} can be sent back to pending")
+    again = _waiting(run, run_at=now, failures=0, finished_at=None, reason=None, start_by=None, later=())
+    return Outcome(again, Condition.FINISHED)
+
+
+def _waiting(run: Run, **changes: Any) -> Run:
+    # The token stays: it tells a pending record that was claimed meanwhile from one that was not.
+    return msgspec.structs.replace(
+        run, status=Status.PENDING, node=None, lease_until=None, cancelling=False, started_at=None, **changes
+    )
+
+
+def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
+    run = report.run
+    ended = msgspec.structs.replace(
+        run,
+        status=status,
+        started_at=report.started_at or None,
+        finished_at=report.finished_at or now,
+        lease_until=None,
+        unique=None,
+        **changes,
+    )
+    return Outcome(ended, Condition.HELD, _later(run, now))
+
+
+def _later(run: Run, now: int) -> tuple[Run, ...]:
+    """Make the next of several overdue fires, due as soon as its predecessor has ended."""
+    if not run.later:
+        return ()
+    fire_time, *rest = run.later
+    grace = None if run.start_by is None or run.fire_time is None else run.start_by - run.fire_time
+    return (
+        Run(
+            id=f"{run.id.rpartition('@')[0]}@{fire_time}",
+            call=run.call,
+            queue=run.queue,
+            executor=run.executor,
+            job_id=run.job_id,
+            policy=run.policy,
+            priority=run.priority,
+            created_at=now,
+            fire_time=fire_time,
+            run_at=fire_time,
+            start_by=None if grace is None else fire_time + grace,
+            later=tuple(rest),
+        ),
+    )

@@ -1,0 +1,338 @@
+"""APScheduler's verbs over a node: add, change, find and remove jobs; start, pause and stop."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from datetime import tzinfo
+from typing import Any, Final, Self
+
+from mainspring import events
+from mainspring.clock import Clock, SystemClock
+from mainspring.errors import SchedulerAlreadyRunningError, SchedulerNotRunningError
+from mainspring.events import EVENT_ALL, SchedulerEvent
+from mainspring.executors.base import BaseExecutor
+from mainspring.job import POLICY_FIELDS, check_field, make_policy
+from mainspring.jobstores.base import BaseJobStore, JobStore
+from mainspring.listeners import Listeners
+from mainspring.node import Node
+from mainspring.plugins import check_options, find_plugin
+from mainspring.retry import DEFAULT_POLICY
+from mainspring.schedulers import config
+from mainspring.schedulers.jobs import JobVerbs
+from mainspring.util import astimezone
+
+__all__ = ["STATE_PAUSED", "STATE_RUNNING", "STATE_STOPPED", "BaseScheduler"]
+
+STATE_STOPPED: Final = 0
+STATE_RUNNING: Final = 1
+STATE_PAUSED: Final = 2
+
+_JOB_DEFAULTS: Final = {
+    "executor": "default",
+    "queue": "default",
+    "misfire_grace_time": None,
+    "coalesce": True,
+    "max_instances": 1,
+}
+
+
+class BaseScheduler(JobVerbs):
+    """What all schedulers share; a front end adds how it starts and which executor it has by default."""
+
+    _options: frozenset[str] = frozenset()
+    """Names of further options that a front end takes."""
+
+    def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:  # noqa: B006
+        self._lock = threading.RLock()
+        self._listeners = Listeners()
+        self._executors: dict[str, BaseExecutor] = {}
+        self._jobstores: dict[str, JobStore] = {}
+        self._pending: list[_Pending] = []
+        self._node: Node | None = None
+        self._pid = 0
+        self.configure(gconfig, **options)
+
+    # -- configuration -----------------------------------------------------------------------------------------
+
+    def configure(self, gconfig: Mapping[str, Any] = {}, prefix: str = "apscheduler.", **options: Any) -> None:  # noqa: B006
+        """Set the scheduler up; keys of `gconfig` may be flat and prefixed (`apscheduler.` or `mainspring.`)."""
+        if self.state != STATE_STOPPED:
+            raise SchedulerAlreadyRunningError
+        tree = config.gather(gconfig, prefix, options)
+        config.check_names(tree, self._options)
+        executors = {a: self._make("executor", BaseExecutor, a, v) for a, v in tree.get("executors", {}).items()}
+        stores = {a: self._make("job store", BaseJobStore, a, v) for a, v in tree.get("jobstores", {}).items()}
+        defaults = config.read_job_defaults(tree.get("job_defaults", {}))
+        retry_interval = config.as_number("jobstore_retry_interval", tree.get("jobstore_retry_interval", 10))
+        lease = config.as_number("lease", tree.get("lease", 15))
+        zone = astimezone(tree.get("timezone"))
+        self._configure(tree)
+        with self._lock:
+            self._logger: logging.Logger = _as_logger(tree.get("logger"))
+            self.timezone: tzinfo = zone or _local_zone()
+            self._clock: Clock = tree.get("clock") or SystemClock()
+            self._retry_interval, self._lease = retry_interval, lease
+            self._defaults = {
+                name: check_field(name, defaults.get(name, value)) for name, value in _JOB_DEFAULTS.items()
+            }
+            self._default_policy = make_policy(
+                DEFAULT_POLICY, **{name: defaults[name] for name in defaults.keys() & POLICY_FIELDS}
+            )
+            self._executors = dict(executors)
+            self._jobstores = {alias: _as_job_store(store) for alias, store in stores.items()}
+
+    def _configure(self, options: dict[str, Any]) -> None:
+        """Take the options that only this front end has."""
+
+    def _make(self, kind: str, base: type[Any], alias: str, value: Any) -> Any:
+        if isinstance(value, base):
+            return value
+        name, options = config.take(f"{kind} {alias!r}", value)
+        return self._build(kind, base, name, options)
+
+    @staticmethod
+    def _build(kind: str, base: type[Any], plugin: Any, options: dict[str, Any]) -> Any:
+        if isinstance(plugin, base):
+            return plugin
+        if not isinstance(plugin, str):
+            raise TypeError(f"{kind} must be an object of a {base.__name__} class or a name, not {plugin!r}")
+        factory = find_plugin(kind, plugin)
+        check_options(kind, plugin, factory, options)
+        return factory(**options)
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> int:
+        """STATE_STOPPED, STATE_RUNNING or STATE_PAUSED; in a forked child the parent's scheduler is stopped."""
+        node = self._node
+        if node is None or self._pid != os.getpid():
+            return STATE_STOPPED
+        return STATE_PAUSED if node.paused else STATE_RUNNING
+
+    @property
+    def running(self) -> bool:
+        """Whether the scheduler has been started, paused or not."""
+        return self.state != STATE_STOPPED
+
+    def start(self, paused: bool = False) -> Any:
+        """Start scheduling; jobs added before are stored now."""
+        with self._lock:
+            if self.state != STATE_STOPPED:
+                raise SchedulerAlreadyRunningError
+            self._check_uwsgi()
+            self._executors.setdefault("default", self._create_default_executor())
+            self._jobstores.setdefault("default", self._create_default_jobstore())
+            self._pid = os.getpid()
+            node = self._node = Node(
+                self._executors,
+                clock=self._clock,
+                lease=self._lease,
+                retry_interval=self._retry_interval,
+                timezone=self.timezone,
+                listeners=self._listeners,
+                deliver=self._deliver,
+            )
+            node.paused = paused
+            try:
+                self._open()
+            except BaseException:
+                self._node = None
+                raise
+            atexit.register(self._at_exit)
+            for alias, store in self._jobstores.items():
+                node.add_store(alias, store)
+        self._logger.info("Scheduler started")
+        self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
+        return None
+
+    def _open(self) -> None:
+        """Start the executors and stores and store the pending jobs; all or nothing."""
+        opened: list[Callable[[], None]] = []
+        try:
+            for alias, executor in self._executors.items():
+                self._start_executor(executor, alias)
+                opened.append(executor.shutdown)
+            for alias, store in self._jobstores.items():
+                store.start(self, alias)
+                opened.append(store.shutdown)
+            while self._pending:
+                self._store(self._pending[0])
+                del self._pending[0]
+        except BaseException:
+            for close in reversed(opened):
+                close()
+            raise
+
+    def _start_executor(self, executor: BaseExecutor, alias: str) -> None:
+        assert self._node is not None
+        executor.now = self._node.now
+        executor.notify = self._node.notify
+        executor.start(self, alias)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Stop scheduling; with `wait`, return after what runs has ended (and what waits in memory has run)."""
+        with self._lock:
+            node = self._node
+            if node is None or self.state == STATE_STOPPED:
+                raise SchedulerNotRunningError
+            self._node = None
+            executors, stores = dict(self._executors), dict(self._jobstores)
+        atexit.unregister(self._at_exit)
+        self._finish(node, wait, lambda: _close(node, wait, executors, stores))
+        self._logger.info("Scheduler has been shut down")
+        self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_SHUTDOWN))
+
+    def _finish(self, node: Node, wait: bool, close: Callable[[], None]) -> None:
+        """Close now, or in the background if the caller does not want to wait or is itself what would be waited for."""
+        node.drain(finish=wait)
+        if wait and not self._must_not_block():
+            close()
+        else:
+            threading.Thread(target=close, name="mainspring-close", daemon=True).start()
+
+    def _must_not_block(self) -> bool:
+        """Whether waiting on this thread would keep the runs from ending."""
+        return any(executor.executes_here() for executor in self._executors.values())
+
+    def pause(self) -> None:
+        """Fire and start nothing until resumed; what runs goes on."""
+        node = self._running_node()
+        if not node.paused:
+            node.pause()
+            self._logger.info("Paused scheduler job processing")
+            self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_PAUSED))
+
+    def resume(self) -> None:
+        """Go on after pause()."""
+        node = self._running_node()
+        if node.paused:
+            node.resume()
+            self._logger.info("Resumed scheduler job processing")
+            self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_RESUMED))
+
+    def __enter__(self) -> Self:
+        if not self.running:
+            self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self.running:
+            self.shutdown()
+
+    def _running_node(self) -> Node:
+        if self._node is None or self.state == STATE_STOPPED:
+            raise SchedulerNotRunningError
+        return self._node
+
+    # -- executors, stores, listeners --------------------------------------------------------------------------
+
+    def add_executor(self, executor: BaseExecutor | str, alias: str = "default", **executor_opts: Any) -> None:
+        """Add an executor: an object, or a name with the options to make it."""
+        with self._lock:
+            if alias in self._executors:
+                raise ValueError(f"this scheduler already has an executor with the alias {alias!r}")
+            made = self._build("executor", BaseExecutor, executor, executor_opts)
+            if self._node is not None:
+                self._start_executor(made, alias)
+            self._executors[alias] = made
+        self._dispatch_event(SchedulerEvent(events.EVENT_EXECUTOR_ADDED, alias))
+        self.wakeup()
+
+    def remove_executor(self, alias: str, shutdown: bool = True) -> None:
+        """Remove an executor; runs that need it wait for a node that has it."""
+        with self._lock:
+            executor = self._executors.pop(self._known("executor", alias, self._executors))
+        if shutdown:
+            executor.withdraw(None)
+            executor.shutdown()
+        self._dispatch_event(SchedulerEvent(events.EVENT_EXECUTOR_REMOVED, alias))
+
+    def add_jobstore(self, jobstore: BaseJobStore | str, alias: str = "default", **jobstore_opts: Any) -> None:
+        """Add a job store: an object, or a name with the options to make it."""
+        with self._lock:
+            if alias in self._jobstores:
+                raise ValueError(f"this scheduler already has a job store with the alias {alias!r}")
+            store = _as_job_store(self._build("job store", BaseJobStore, jobstore, jobstore_opts))
+            if self._node is not None:
+                store.start(self, alias)
+                self._node.add_store(alias, store)
+            self._jobstores[alias] = store
+        self._dispatch_event(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, alias))
+
+    def remove_jobstore(self, alias: str, shutdown: bool = True) -> None:
+        """Take part in a job store no longer; its jobs stay in it."""
+        with self._lock:
+            store = self._jobstores.pop(self._known("job store", alias, self._jobstores))
+            if self._node is not None:
+                self._node.remove_store(alias)
+        if shutdown:
+            store.shutdown()
+        self._dispatch_event(SchedulerEvent(events.EVENT_JOBSTORE_REMOVED, alias))
+
+    def add_listener(self, callback: Callable[[Any], object], mask: int = EVENT_ALL) -> None:
+        """Call `callback` with each event of the mask."""
+        self._listeners.add(callback, mask)
+
+    def remove_listener(self, callback: Callable[[Any], object]) -> None:
+        """Call `callback` no longer."""
+        self._listeners.remove(callback)
+
+    # -- for front ends ----------------------------------------------------------------------------------------
+
+    def _create_default_executor(self) -> BaseExecutor:
+        from mainspring.executors.pool import ThreadPoolExecutor
+
+        return ThreadPoolExecutor()
+
+    def _create_default_jobstore(self) -> JobStore:
+        from mainspring.jobstores.memory import MemoryJobStore
+
+        return MemoryJobStore()
+
+    def _at_exit(self) -> None:
+        """Let what runs end when the interpreter does."""
+        node = self._node
+        if node is not None and self.running:
+            self._node = None
+            node.drain(finish=False)
+            _close(node, True, self._executors, {})
+
+    def _check_uwsgi(self) -> None:
+        uwsgi = sys.modules.get("uwsgi")
+        if uwsgi is not None and not getattr(uwsgi, "opt", {}).get("enable-threads", True):
+            raise RuntimeError("the scheduler needs threads, which uWSGI has turned off; start it with --enable-threads")
+
+
+def _close(node: Node, wait: bool, executors: Mapping[str, BaseExecutor], stores: Mapping[str, JobStore]) -> None:
+    """Wait for what has started, then let go of executors and stores."""
+    node.stop(finish=wait)
+    for executor in executors.values():
+        executor.shutdown(wait)
+    for store in stores.values():
+        store.shutdown()
+
+
+def _as_logger(logger: Any) -> logging.Logger:
+    if isinstance(logger, logging.Logger):
+        return logger
+    return logging.getLogger(logger or "mainspring.scheduler")
+
+
+def _local_zone() -> tzinfo:
+    from tzlocal import get_localzone
+
+    return get_localzone()
+
+
+def _as_job_store(store: BaseJobStore) -> JobStore:
+    if isinstance(store, JobStore):
+        return store
+    from mainspring.jobstores.legacy import LegacyJobStore
+
+    return LegacyJobStore(store)

@@ -1,0 +1,114 @@
+"""Configuration of a scheduler: keywords, nested dicts, or flat prefixed keys as in an INI section."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mainspring.errors import ConfigurationError, near
+
+__all__ = ["OPTIONS", "as_bool", "as_number", "gather", "take"]
+
+PREFIXES: Final = ("mainspring.", "apscheduler.")
+OPTIONS: Final = frozenset(
+    {"logger", "timezone", "jobstore_retry_interval", "job_defaults", "executors", "jobstores", "clock", "lease"}
+)
+
+
+def gather(settings: Mapping[str, Any], prefix: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge prefixed flat keys (those with another prefix are not ours) and keyword options into one nested dict."""
+    prefixes = PREFIXES if prefix in PREFIXES else (prefix,) if prefix else ("",)
+    tree: dict[str, Any] = {}
+    for key, value in settings.items():
+        for known in prefixes:
+            if key.startswith(known):
+                _place(tree, key[len(known) :].split("."), value, key)
+                break
+    for key, value in options.items():
+        tree[key] = value
+    return tree
+
+
+def _place(tree: dict[str, Any], path: list[str], value: Any, key: str) -> None:
+    *parents, leaf = path
+    for part in parents:
+        tree = tree.setdefault(part, {})
+        if not isinstance(tree, dict):
+            raise ConfigurationError(f"the setting {key!r} lies below {part!r}, which has a value of its own")
+    if isinstance(tree.get(leaf), dict) and isinstance(value, Mapping):
+        tree[leaf].update(value)
+    else:
+        tree[leaf] = dict(value) if isinstance(value, Mapping) else value
+
+
+def check_names(tree: Mapping[str, Any], extra: frozenset[str]) -> None:
+    """Raise if there is an option that no scheduler of this kind has."""
+    for name in tree:
+        if name not in OPTIONS and name not in extra:
+            raise ConfigurationError(f"a scheduler has no option {name!r}{near(name, OPTIONS | extra)}")
+
+
+def as_number(name: str, value: Any) -> float:
+    """Read a number of seconds, perhaps from text."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{name} must be a number, not {value!r}") from None
+    if number <= 0:
+        raise ConfigurationError(f"{name} must be positive, not {value!r}")
+    return int(number) if number.is_integer() else number
+
+
+def as_bool(name: str, value: Any) -> bool:
+    """Read a truth value, perhaps from text."""
+    if isinstance(value, str):
+        word = value.strip().lower()
+        if word in ("true", "yes", "on", "y", "t", "1"):
+            return True
+        if word in ("false", "no", "off", "n", "f", "0"):
+            return False
+        raise ConfigurationError(f"{name} must be true or false, not {value!r}")
+    return bool(value)
+
+
+def take(name: str, value: Any) -> tuple[str, dict[str, Any]]:
+    """Read the description of an executor or store: `{"type": name, ...}` or `{"class": "module:Class", ...}`."""
+    if not isinstance(value, Mapping):
+        raise ConfigurationError(f"{name} must be an object or a dict with 'type' or 'class', not {value!r}")
+    options = dict(value)
+    kind = options.pop("type", None) or options.pop("class", None)
+    options.pop("class", None)
+    if not kind:
+        raise ConfigurationError(f"{name} has neither 'type' nor 'class'; there are {', '.join(options) or 'no keys'}")
+    return str(kind), options
+
+
+def read_job_defaults(given: Any) -> dict[str, Any]:
+    """Read `job_defaults`, perhaps from text: every attribute of a job or of its policy."""
+    from mainspring.job import POLICY_FIELDS
+
+    known = {"misfire_grace_time", "coalesce", "max_instances", "executor", "queue", *POLICY_FIELDS}
+    if not isinstance(given, Mapping):
+        raise ConfigurationError(f"job_defaults must be a dict, not {given!r}")
+    defaults: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise ConfigurationError(f"job_defaults has no {name!r}{near(name, known)}")
+        if isinstance(value, str) and name not in ("executor", "queue", "delivery"):
+            value = _from_text(name, value)
+        defaults[name] = value
+    return defaults
+
+
+def _from_text(name: str, value: str) -> Any:
+    label = f"job_defaults.{name}"
+    if value.strip().lower() in ("", "none"):
+        return None
+    if name == "coalesce":
+        return as_bool(label, value)
+    if name in ("max_instances", "retries", "priority"):
+        try:
+            return int(value)
+        except ValueError:
+            raise ConfigurationError(f"{label} must be a whole number, not {value!r}") from None
+    return as_number(label, value)

@@ -1,0 +1,362 @@
+"""The verbs about jobs: add, change, find, remove, export. Life, stores and executors are in `base`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from datetime import tzinfo
+from typing import Any, TextIO, TypeVar
+
+from mainspring import events
+from mainspring.clock import SECOND, Clock
+from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict
+from mainspring.events import JobEvent, SchedulerEvent
+from mainspring.executors.base import BaseExecutor
+from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, make_call, make_policy, new_job_id
+from mainspring.jobstores.base import JobStore
+from mainspring.listeners import Listeners
+from mainspring.node import Node
+from mainspring.plugins import check_options, find_plugin, takes
+from mainspring.retry import Policy
+from mainspring.schedulers import portable
+from mainspring.triggers.base import BaseTrigger
+from mainspring.util import convert_to_datetime, undefined
+
+__all__ = ["JobVerbs"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Pending:
+    """A job that is about to be stored: where, whether it may replace another, whether its time was given."""
+
+    __slots__ = ("alias", "job", "replace", "timed")
+
+    def __init__(self, job: Job, alias: str, replace: bool, timed: bool) -> None:
+        self.job = job
+        self.alias = alias
+        self.replace = replace
+        self.timed = timed
+
+
+class JobVerbs:
+    """What a scheduler can do with jobs; before it starts they are pending, then they are in its stores."""
+
+    timezone: tzinfo
+    _lock: threading.RLock
+    _logger: logging.Logger
+    _listeners: Listeners
+    _clock: Clock
+    _node: Node | None
+    _executors: dict[str, BaseExecutor]
+    _jobstores: dict[str, JobStore]
+    _pending: list[_Pending]
+    _defaults: dict[str, Any]
+    _default_policy: Policy
+
+    def wakeup(self) -> None:
+        """Have the scheduler look at its stores now."""
+        if self._node is not None:
+            self._node.wake()
+
+    def _dispatch_event(self, event: SchedulerEvent) -> None:
+        if self._listeners.mask & event.code:
+            self._deliver(event)
+
+    def _deliver(self, event: SchedulerEvent) -> None:
+        """Call the listeners; an event-loop front end does it on its loop."""
+        self._listeners.call(event)
+
+    @staticmethod
+    def _known(kind: str, alias: str, known: Mapping[str, Any]) -> str:
+        if alias not in known:
+            raise UnknownAlias(kind, alias, tuple(known))
+        return alias
+
+    def add_job(
+        self,
+        func: Callable[..., Any] | str,
+        trigger: BaseTrigger | str | None = None,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        name: str | None = None,
+        misfire_grace_time: Any = undefined,
+        coalesce: Any = undefined,
+        max_instances: Any = undefined,
+        next_run_time: Any = undefined,
+        jobstore: str = "default",
+        executor: Any = undefined,
+        replace_existing: bool = False,
+        *,
+        queue: Any = undefined,
+        **trigger_args: Any,
+    ) -> Job:
+        """Add a job; without a trigger it runs once, now.
+
+        Besides the trigger's own arguments, `trigger_args` takes the run policy: `timeout`, `retries`, `backoff`,
+        `retry_on`, `give_up_on`, `retention`, `priority`, `delivery`.
+        """
+        policy = self._default_policy
+        if trigger_args and not POLICY_FIELDS.isdisjoint(trigger_args):
+            own = {field: trigger_args.pop(field) for field in POLICY_FIELDS & trigger_args.keys()}
+            policy = make_policy(policy, **own)
+        defaults = self._defaults
+        job = Job(
+            new_job_id() if id is None else check_id(id),
+            make_call(func, args, kwargs, name),
+            self._create_trigger(trigger, trigger_args),
+            executor=defaults["executor"] if executor is undefined else check_field("executor", executor),
+            queue=defaults["queue"] if queue is undefined else check_field("queue", queue),
+            misfire_grace_time=defaults["misfire_grace_time"]
+            if misfire_grace_time is undefined
+            else check_field("misfire_grace_time", misfire_grace_time),
+            coalesce=defaults["coalesce"] if coalesce is undefined else bool(coalesce),
+            max_instances=defaults["max_instances"]
+            if max_instances is undefined
+            else check_field("max_instances", max_instances),
+            policy=policy,
+        )
+        job._scheduler = self
+        timed = next_run_time is not undefined
+        if timed:
+            job.next_run_time = convert_to_datetime(next_run_time, self.timezone, "next_run_time")
+        pending = _Pending(job, jobstore, replace_existing, timed)
+        node = self._node
+        if node is None:
+            with self._lock:
+                node = self._node
+                if node is None:
+                    self._pending.append(pending)
+                    return job
+        self._store(pending)
+        node.wake_for(jobstore, job.at)
+        return job
+
+    def _create_trigger(self, trigger: BaseTrigger | str | None, options: dict[str, Any]) -> BaseTrigger:
+        if isinstance(trigger, BaseTrigger):
+            if options:
+                raise TypeError(f"{next(iter(options))!r} is no argument of add_job, and the trigger is made already")
+            return trigger
+        if trigger is None:
+            trigger = "date"
+        elif not isinstance(trigger, str):
+            raise TypeError(f"trigger must be a trigger object or the name of one, not {trigger!r}")
+        factory = find_plugin("trigger", trigger)
+        check_options("trigger", trigger, factory, options)
+        if "timezone" not in options and takes("timezone", factory):
+            options["timezone"] = self.timezone
+        made: BaseTrigger = factory(**options)
+        return made
+
+    def _store(self, pending: _Pending) -> None:
+        """Put a new job into its store."""
+        job, alias = pending.job, pending.alias
+        store = self._jobstores.get(alias)
+        if store is None:
+            raise UnknownAlias("job store", alias, tuple(self._jobstores))
+        if job.executor not in self._executors:
+            self._check_executor(job, store)
+        if not pending.timed:
+            self._time(job, self._now(alias))
+        job._jobstore_alias = alias
+        try:
+            store.add_jobs((job,), replace=pending.replace)
+        except BaseException:
+            job._jobstore_alias = None
+            raise
+        if self._listeners.mask & events.EVENT_JOB_ADDED:
+            self._dispatch_event(JobEvent(events.EVENT_JOB_ADDED, job.id, alias))
+
+    def _time(self, job: Job, now: int) -> None:
+        """Set the first run time of a job."""
+        trigger = job.trigger
+        job.at = job.nominal = trigger.next_fire(None, now)
+        if job.at is None:
+            self._logger.warning("job %r will never run: %s has no fire time ahead", job.id, trigger)
+        elif trigger.jitter:
+            job.at += int(trigger.jitter * self._clock.random() * SECOND)
+
+    def _check_executor(self, job: Job, store: JobStore) -> None:
+        """Refuse an executor that nobody has, where nobody else could ever come to have it."""
+        if job.executor == "queue" or not store.volatile:
+            return
+        if not any(f".{job.executor}" in node.lanes for node in store.nodes()):
+            raise UnknownAlias("executor", job.executor, (*self._executors, "queue"))
+
+    def _now(self, alias: str) -> int:
+        node = self._node
+        link = node.links.get(alias) if node is not None else None
+        return self._clock.now() if link is None else link.now()
+
+    def scheduled_job(
+        self, trigger: BaseTrigger | str | None, *args: Any, id: str | None = None, **options: Any
+    ) -> Callable[[F], F]:
+        """Decorate a function to add it as a job; takes what add_job takes, in the same order."""
+
+        def decorate(func: F) -> F:
+            self.add_job(func, trigger, *args, id=id, **{"replace_existing": True, **options})
+            return func
+
+        return decorate
+
+    def modify_job(self, job_id: str, jobstore: str | None = None, **changes: Any) -> Job:
+        """Change attributes of a job."""
+        if "next_run_time" in changes:
+            changes["next_run_time"] = convert_to_datetime(changes["next_run_time"], self.timezone, "next_run_time")
+        return self._change(job_id, jobstore, lambda job: job.evolve(**changes))
+
+    def reschedule_job(
+        self, job_id: str, jobstore: str | None = None, trigger: BaseTrigger | str | None = None, **trigger_args: Any
+    ) -> Job:
+        """Give a job another trigger; its next run time is computed from now."""
+        made = self._create_trigger(trigger, trigger_args)
+
+        def change(job: Job) -> Job:
+            changed = job.evolve(trigger=made)
+            self._time(changed, self._now(job._jobstore_alias or "default"))
+            return changed
+
+        return self._change(job_id, jobstore, change)
+
+    def pause_job(self, job_id: str, jobstore: str | None = None) -> Job:
+        """Stop a job from coming due."""
+        return self._change(job_id, jobstore, lambda job: job.evolve(next_run_time=None))
+
+    def resume_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
+        """Let a job come due again, from now on; one that has no fire time left is removed (None)."""
+
+        def change(job: Job) -> Job:
+            changed = job.copy()
+            self._time(changed, self._now(job._jobstore_alias or "default"))
+            return changed
+
+        job = self._change(job_id, jobstore, change)
+        if job.at is None:
+            self.remove_job(job_id, jobstore)
+            return None
+        return job
+
+    def _change(self, job_id: str, jobstore: str | None, change: Callable[[Job], Job]) -> Job:
+        """Read, change and write a job, again if somebody else wrote it meanwhile."""
+        with self._lock:
+            for item in self._pending:
+                if item.job.id == job_id and jobstore in (None, item.alias):
+                    changed = change(item.job)
+                    item.timed = item.timed or changed.at != item.job.at or changed.at is not None
+                    changed._scheduler = self
+                    return item.job._follow(changed)
+        while True:
+            job, alias = self._lookup(job_id, jobstore)
+            changed = change(job)
+            try:
+                self._jobstores[alias].update_job(changed)
+                break
+            except VersionConflict:
+                continue
+        changed._scheduler = self
+        changed._jobstore_alias = alias
+        self._dispatch_event(JobEvent(events.EVENT_JOB_MODIFIED, job_id, alias))
+        if self._node is not None:
+            self._node.wake_for(alias, changed.at)
+        return changed
+
+    def get_jobs(self, jobstore: str | None = None, pending: bool | None = None) -> list[Job]:
+        """Return the jobs of a store, or of all, by next run time; those not stored yet too."""
+        if jobstore is not None and self._node is not None:
+            self._known("job store", jobstore, self._jobstores)
+        with self._lock:
+            jobs = [item.job for item in self._pending if jobstore in (None, item.alias)]
+            stores = {a: s for a, s in self._jobstores.items() if jobstore in (None, a)} if self._node else {}
+        if pending is True:
+            return jobs
+        for alias, store in stores.items():
+            jobs += [self._bind(job, alias) for job in store.get_all_jobs()]
+        return jobs
+
+    def get_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
+        """Return a job, or None."""
+        try:
+            job, alias = self._lookup(job_id, jobstore)
+        except JobLookupError:
+            return None
+        return job if job.pending else self._bind(job, alias)
+
+    def _bind(self, job: Job, alias: str) -> Job:
+        job._scheduler = self
+        job._jobstore_alias = alias
+        return job
+
+    def current_run_time(self, job: Job) -> int | None:
+        """Return the job's next run time as it is now where that is cheap, else as the job has it."""
+        store = self._jobstores.get(job._jobstore_alias) if job._jobstore_alias is not None else None
+        if store is None or not store.keeps_objects:
+            return job.at
+        current = store.lookup_job(job.id)
+        return job.at if current is None else current.at
+
+    def _lookup(self, job_id: str, jobstore: str | None) -> tuple[Job, str]:
+        with self._lock:
+            for item in self._pending:
+                if item.job.id == job_id and jobstore in (None, item.alias):
+                    return item.job, item.alias
+            stores = dict(self._jobstores) if self._node is not None else {}
+        if jobstore is not None:
+            stores = {jobstore: stores[self._known("job store", jobstore, stores)]} if stores else {}
+        for alias, store in stores.items():
+            job = store.lookup_job(job_id)
+            if job is not None:
+                return job, alias
+        raise JobLookupError(job_id, self._some_ids(stores.values()))
+
+    def _some_ids(self, stores: Iterable[JobStore]) -> tuple[str, ...]:
+        """Return job ids to suggest near matches from, if there are not too many."""
+        ids = [item.job.id for item in self._pending]
+        for store in stores:
+            if store.counters().get("jobs", 0) <= 1000:
+                ids += [job.id for job in store.get_all_jobs()]
+        return tuple(ids)
+
+    def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
+        """Remove a job; runs that it has already made go on."""
+        with self._lock:
+            for item in self._pending:
+                if item.job.id == job_id and jobstore in (None, item.alias):
+                    self._pending.remove(item)
+                    return
+        _, alias = self._lookup(job_id, jobstore)
+        self._jobstores[alias].remove_job(job_id)
+        self._dispatch_event(JobEvent(events.EVENT_JOB_REMOVED, job_id, alias))
+
+    def remove_all_jobs(self, jobstore: str | None = None) -> None:
+        """Remove all jobs of a store, or of all stores."""
+        with self._lock:
+            self._pending = [item for item in self._pending if jobstore not in (None, item.alias)]
+            stores = dict(self._jobstores) if self._node is not None else {}
+        if jobstore is not None and stores:
+            stores = {jobstore: stores[self._known("job store", jobstore, stores)]}
+        for store in stores.values():
+            store.remove_all_jobs()
+        self._dispatch_event(SchedulerEvent(events.EVENT_ALL_JOBS_REMOVED, jobstore))
+
+    def print_jobs(self, jobstore: str | None = None, out: TextIO | None = None) -> None:
+        """Print the jobs of a store, or of all, in words."""
+        portable.print_jobs(self, jobstore, out or sys.stdout)
+
+    def export_jobs(self, outfile: Any, jobstore: str | None = None) -> None:
+        """Write the jobs as JSON to a file or path."""
+        portable.export_jobs(self.get_jobs(jobstore), outfile)
+
+    def import_jobs(self, infile: Any, jobstore: str = "default") -> None:
+        """Add the jobs of a file written by export_jobs; a job whose id is taken replaces the one that is there."""
+        for job, timed in portable.import_jobs(infile, self.timezone):
+            job._scheduler = self
+            item = _Pending(job, jobstore, True, timed)
+            with self._lock:
+                if self._node is None:
+                    self._pending.append(item)
+                    continue
+            self._store(item)
+        self.wakeup()

@@ -1,0 +1,49 @@
+"""A scheduler for Qt programs."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from mainspring.events import SchedulerEvent
+from mainspring.schedulers.base import BaseScheduler
+
+__all__ = ["QtScheduler"]
+
+_BINDINGS = ("PySide6", "PyQt6", "PySide2", "PyQt5")
+
+
+def _core() -> Any:
+    """Return the QtCore of the binding that is in use, or else of one that is installed."""
+    import sys
+
+    for name in sorted(_BINDINGS, key=lambda binding: binding not in sys.modules):
+        try:
+            return import_module(f"{name}.QtCore")
+        except ImportError:
+            continue
+    raise ImportError('QtScheduler needs PySide or PyQt, which are not installed: pip install "mainspring[qt]"')
+
+
+class QtScheduler(BaseScheduler):
+    """Runs jobs in threads; listeners are called on the thread of the Qt event loop."""
+
+    def __init__(self, gconfig: Any = {}, **options: Any) -> None:  # noqa: B006
+        core = _core()
+        signal = getattr(core, "Signal", None) or core.pyqtSignal
+
+        class Relay(core.QObject):  # type: ignore[misc, name-defined]
+            """Carries events to the thread that made the scheduler."""
+
+            arrived = signal(object)
+
+        self._core = core
+        self._relay = Relay()
+        super().__init__(gconfig, **options)
+        self._relay.arrived.connect(self._listeners.call)
+
+    def _deliver(self, event: SchedulerEvent) -> None:
+        if self._core.QCoreApplication.instance() is None:
+            super()._deliver(event)
+        else:
+            self._relay.arrived.emit(event)  # direct on the loop's own thread, queued from any other

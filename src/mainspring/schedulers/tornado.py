@@ -1,0 +1,34 @@
+"""A scheduler for Tornado applications."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tornado.ioloop import IOLoop
+
+from mainspring.executors.base import BaseExecutor
+from mainspring.schedulers.asyncio import AsyncIOScheduler
+
+__all__ = ["TornadoScheduler"]
+
+
+class TornadoScheduler(AsyncIOScheduler):
+    """Runs coroutine functions on a Tornado IOLoop (the one given, or the current one), plain functions in threads."""
+
+    _options = frozenset({"io_loop"})
+    _ioloop: IOLoop | None = None
+
+    def _configure(self, options: dict[str, Any]) -> None:
+        self._given_ioloop: IOLoop | None = options.get("io_loop")
+
+    def start(self, paused: bool = False) -> None:
+        """Start on the IOLoop; returns at once."""
+        self._ioloop = self._given_ioloop or IOLoop.current()
+        # Since version 6 Tornado's loop is an asyncio loop in a coat.
+        self._given_loop = self._ioloop.asyncio_loop  # type: ignore[attr-defined]
+        super().start(paused)
+
+    def _create_default_executor(self) -> BaseExecutor:
+        from mainspring.executors.tornado import TornadoExecutor
+
+        return TornadoExecutor()

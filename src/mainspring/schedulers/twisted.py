@@ -1,0 +1,45 @@
+"""A scheduler for Twisted applications."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.python.threadable import isInIOThread
+
+from mainspring.events import SchedulerEvent
+from mainspring.executors.base import BaseExecutor
+from mainspring.schedulers.base import BaseScheduler
+
+__all__ = ["TwistedScheduler"]
+
+
+class TwistedScheduler(BaseScheduler):
+    """Runs jobs in the thread pool of a Twisted reactor (the one given, or the global one)."""
+
+    _options = frozenset({"reactor"})
+
+    def _configure(self, options: dict[str, Any]) -> None:
+        self._reactor: Any = options.get("reactor")
+
+    def start(self, paused: bool = False) -> None:
+        """Start beside the reactor; returns at once."""
+        if self._reactor is None:
+            from twisted.internet import reactor
+
+            self._reactor = reactor
+        super().start(paused)
+
+    def _must_not_block(self) -> bool:
+        # The reactor's own thread carries reports and coroutines; waiting there would keep runs from ending.
+        return bool(self._reactor.running and isInIOThread()) or super()._must_not_block()
+
+    def _deliver(self, event: SchedulerEvent) -> None:
+        if self._reactor is None or not self._reactor.running or isInIOThread():
+            super()._deliver(event)
+        else:
+            self._reactor.callFromThread(super()._deliver, event)
+
+    def _create_default_executor(self) -> BaseExecutor:
+        from mainspring.executors.twisted import TwistedExecutor
+
+        return TwistedExecutor()

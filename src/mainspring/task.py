@@ -1,0 +1,134 @@
+"""Callables by name: references both ways, readable names, and whether arguments fit."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache, partial
+from typing import Any
+
+from mainspring.errors import CallableReferenceError, near
+
+__all__ = [
+    "check_callable_args",
+    "get_callable_name",
+    "iscoroutinefunction_partial",
+    "maybe_ref",
+    "obj_to_ref",
+    "ref_to_obj",
+]
+
+
+def get_callable_name(func: Callable[..., Any]) -> str:
+    """Return the best name to show for a callable."""
+    if isinstance(func, partial):
+        return f"partial({get_callable_name(func.func)})"
+    owner = getattr(func, "__self__", None)
+    if owner is not None and not inspect.ismodule(owner):
+        cls = owner if inspect.isclass(owner) else type(owner)
+        return f"{cls.__qualname__}.{getattr(func, '__name__', type(func).__name__)}"
+    name = getattr(func, "__qualname__", None) or getattr(func, "__name__", None)
+    if name:
+        return str(name)
+    if callable(func):
+        return type(func).__qualname__
+    raise TypeError(f"{func!r} is not callable")
+
+
+def obj_to_ref(obj: Callable[..., Any]) -> str:
+    """Return the reference `package.module:qualified.name` by which `obj` can be imported."""
+    if isinstance(obj, partial):
+        raise CallableReferenceError(f"a partial has no name to import: {obj!r}; name a function of a module instead")
+    name = get_callable_name(obj)
+    if "<lambda>" in name:
+        raise CallableReferenceError("a lambda has no name to import; define a function in a module instead")
+    if "<locals>" in name:
+        raise CallableReferenceError(f"{name!r} is nested in a function and has no name to import; move it to its module")
+    owner = getattr(obj, "__self__", None)
+    if inspect.ismethod(obj) and not inspect.isclass(owner):
+        # A bound method is stored as the plain function, its object as the first argument.
+        obj = obj.__func__
+    module = getattr(obj, "__module__", None) or type(obj).__module__
+    ref = f"{module}:{name}"
+    found = ref_to_obj(ref)
+    if found != obj and getattr(found, "__func__", None) is not getattr(obj, "__func__", obj):
+        raise CallableReferenceError(f"{ref!r} leads to {found!r}, not to {obj!r}; give the function a name of its own")
+    return ref
+
+
+def ref_to_obj(ref: str) -> Any:
+    """Import what `package.module:qualified.name` names."""
+    if not isinstance(ref, str):
+        raise TypeError(f"a reference is text, not {type(ref).__name__}")
+    module_name, colon, path = ref.partition(":")
+    if not colon or not module_name or not path:
+        raise CallableReferenceError(f"{ref!r} is not a reference; write it as 'package.module:name'")
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise LookupError(f"cannot import {module_name!r} of the reference {ref!r}: {error}") from error
+    obj: Any = module
+    for part in path.split("."):
+        try:
+            obj = getattr(obj, part)
+        except AttributeError:
+            hint = near(part, [name for name in dir(obj) if not name.startswith("_")])
+            raise LookupError(f"{ref!r} leads nowhere: {part!r} is not in {_shown(obj)}{hint}") from None
+    return obj
+
+
+def _shown(obj: Any) -> str:
+    return f"module {obj.__name__!r}" if inspect.ismodule(obj) else repr(getattr(obj, "__qualname__", obj))
+
+
+def maybe_ref(ref: Any) -> Any:
+    """Import what a text refers to; return anything else as it is."""
+    return ref_to_obj(ref) if isinstance(ref, str) else ref
+
+
+def iscoroutinefunction_partial(func: Any) -> bool:
+    """Tell whether calling `func`, looked at through partials, gives a coroutine."""
+    while isinstance(func, partial):
+        func = func.func
+    return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(getattr(func, "__call__", None))  # noqa: B004
+
+
+def check_callable_args(func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> None:
+    """Raise ValueError if `func` cannot be called with these arguments."""
+    positional = len(args) if isinstance(args, (tuple, list)) else len(list(args))
+    try:
+        complaint = _complaint(func, positional, tuple(kwargs))
+    except TypeError:  # not hashable: ask without the cache
+        complaint = _complaint.__wrapped__(func, positional, tuple(kwargs))
+    if complaint:
+        raise ValueError(complaint)
+
+
+@lru_cache(maxsize=1024)
+def _complaint(func: Callable[..., Any], positional: int, names: tuple[str, ...]) -> str:
+    """Say what is wrong with a call of that shape, or nothing; which values are passed does not matter."""
+    try:
+        signature = inspect.signature(func, follow_wrapped=False)
+    except (ValueError, TypeError):
+        return ""  # some built-ins tell nothing about themselves
+    parameters = signature.parameters.values()
+    takes = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    any_args = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    any_kwargs = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    shown = f"{get_callable_name(func)}{signature}"
+    if positional > len(takes) and not any_args:
+        return f"{shown} takes {len(takes)} positional arguments but {positional} are given"
+    twice = [p.name for p in takes[:positional] if p.name in names and p.kind is not p.POSITIONAL_ONLY]
+    if twice:
+        return f"{shown} is given {', '.join(twice)} twice, in args and in kwargs"
+    unknown = [name for name in names if name not in by_name]
+    if unknown and not any_kwargs:
+        return f"{shown} takes no argument {unknown[0]!r}{near(unknown[0], by_name)}"
+    left = [p for p in takes[positional:] if p.kind is p.POSITIONAL_ONLY or p.name not in names]
+    left += [p for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in names]
+    missing = [p.name for p in left if p.default is p.empty]
+    if missing:
+        return f"{shown} also needs {', '.join(missing)}; pass it in args or kwargs"
+    return ""

@@ -1,0 +1,52 @@
+"""The janitor tick: make the runs of dead nodes claimable again, and forget what is past its retention."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from mainspring.events import EVENT_RUN_RECOVERED, RunEvent
+from mainspring.run import recover
+
+if TYPE_CHECKING:
+    from mainspring.node import Link
+    from mainspring.run import Run
+
+__all__ = ["JanitorTick"]
+
+PAGE: Final = 100
+
+log = logging.getLogger("mainspring.janitor")
+
+
+class JanitorTick:
+    """Cleans up after the dead, in every node alike: each step is judged by the store."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    def __call__(self) -> float:
+        """Recover a page of expired runs; prune."""
+        link, node = self.link, self.link.node
+        steady = link.heartbeat.steady_since
+        # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
+        if steady is not None and node.clock.monotonic() - steady >= node.lease:
+            expired = link.store.expired(PAGE)
+            if expired:
+                self._recover(expired)
+                if len(expired) == PAGE:
+                    return 0.0
+        if link.store.prune() >= 1000:
+            return 0.0
+        return node.lease / 3 * (0.75 + 0.5 * node.clock.random())
+
+    def _recover(self, expired: list[Run]) -> None:
+        link = self.link
+        outcomes = [recover(run, link.now()) for run in expired]
+        for outcome, accepted in zip(outcomes, link.store.settle(outcomes), strict=True):
+            if not accepted:
+                continue
+            run = outcome.run
+            log.warning("run %r was lost with its node and is %s now", run.id, run.status)
+            link.node.publish(RunEvent(EVENT_RUN_RECOVERED, run.id, link.alias))
+            link.worker.look(run.queue, run.run_at)

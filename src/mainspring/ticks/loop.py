@@ -1,0 +1,84 @@
+"""Run ticks until stopped: the one place that owns threads, wake-ups, back-off after errors and stopping."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from mainspring.clock import Clock
+
+__all__ = ["IDLE", "Loop", "Tick"]
+
+IDLE: Final = 5.0
+"""The longest a loop sleeps: what no wake-up told is found within this many seconds."""
+
+Tick = Callable[[], float]
+"""Does what is due; returns the seconds until it wants to be called again."""
+
+
+class Loop:
+    """Runs ticks on one thread. A tick that fails is retried later by `failed`, which returns the delay."""
+
+    def __init__(
+        self,
+        name: str,
+        ticks: Sequence[Tick],
+        clock: Clock,
+        failed: Callable[[Exception], float],
+        worked: Callable[[], None],
+        finished: Callable[[], bool],
+    ) -> None:
+        self._name = name
+        self._ticks = list(ticks)
+        self._clock = clock
+        self._failed = failed
+        self._worked = worked
+        self._finished = finished
+        self._wake = clock.wake()
+        self._woken = [True] * len(self._ticks)
+        self._due = [0.0] * len(self._ticks)
+        self._thread: threading.Thread | None = None
+
+    def wake(self, tick: Tick | None = None) -> None:
+        """Have one tick, or all, called as soon as possible; safe from any thread."""
+        for index, known in enumerate(self._ticks):
+            if tick is None or known == tick:
+                self._woken[index] = True
+        self._wake.set()
+
+    def step(self) -> float:
+        """Call the ticks that are due; return the seconds until the next one is."""
+        for index, tick in enumerate(self._ticks):
+            if not self._woken[index] and self._clock.monotonic() < self._due[index]:
+                continue
+            # Cleared before the tick looks, so that a wake-up that comes while it works calls it again.
+            self._woken[index] = False
+            try:
+                delay = tick()
+            except Exception as error:
+                delay = self._failed(error)
+            else:
+                self._worked()
+            self._due[index] = self._clock.monotonic() + delay
+        if any(self._woken):
+            return 0.0
+        return max(0.0, min(self._due) - self._clock.monotonic())
+
+    def run(self) -> None:
+        """Step until there is nothing left to do."""
+        while not self._finished():
+            self._wake.clear()
+            delay = self.step()
+            if delay > 0 and not self._finished():
+                self._wake.wait(delay)
+
+    def start(self) -> None:
+        """Run on a thread of its own."""
+        self._thread = threading.Thread(target=self.run, name=self._name, daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the loop has ended."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()

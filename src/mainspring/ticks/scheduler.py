@@ -1,0 +1,161 @@
+"""The scheduler tick: due jobs -> plan -> fire -> what was fired starts or waits in its lane."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from mainspring.clock import SECOND
+from mainspring.events import (
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    EVENT_JOB_REMOVED,
+    EVENT_JOB_SUBMITTED,
+    JobEvent,
+    JobExecutionEvent,
+    JobSubmissionEvent,
+)
+from mainspring.plan import MAX_INSTANCES, Due, Firing, Place, firing, plan
+from mainspring.ticks.loop import IDLE
+
+if TYPE_CHECKING:
+    from mainspring.job import Job
+    from mainspring.node import Link
+    from mainspring.run import Run
+
+__all__ = ["SchedulerTick"]
+
+PAGE: Final = 500
+HOLD: Final = 2.0
+"""Seconds for which a due job that one scheduler was given is hidden from the others."""
+
+log = logging.getLogger("mainspring.scheduler")
+
+
+class SchedulerTick:
+    """Fires the due jobs of one store."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.looks_at = 0
+        """Until when this tick means to sleep, by the store's clock."""
+        self._homeless: set[str] = set()
+        self._unplannable: dict[str, str] = {}
+
+    def __call__(self) -> float:
+        """Fire a page of due jobs."""
+        link = self.link
+        if not link.node.firing:
+            return IDLE
+        page = link.store.due(PAGE, HOLD)
+        link.observe(page.now)
+        if page.jobs:
+            self._fire(page.jobs, page.now)
+        if len(page.jobs) >= PAGE:
+            return 0.0
+        now = link.now()
+        self.looks_at = now + int(IDLE * SECOND)
+        if page.next_at is not None:
+            self.looks_at = min(self.looks_at, page.next_at)
+        return max(0.0, (self.looks_at - now) / SECOND)
+
+    def _fire(self, jobs: list[Due], now: int) -> None:
+        link = self.link
+        places = _Places(link)
+        firings = []
+        for due in jobs:
+            try:
+                planned = plan(due, now, link.node.clock.random())
+            except Exception as error:
+                self._report_unplannable(due.job, error)
+                continue
+            place = places.of(due.job, bool(planned.fires))
+            if place is None:
+                self._report_homeless(due.job)
+                place = Place(f".{due.job.executor}")
+            firings.append(firing(due, planned, place, now))
+        if not firings:
+            return
+        try:
+            answers = link.store.fire(firings, link.node.lease)
+        except Exception:
+            # The step may have been taken: what it leased to us is asked for again by its token.
+            link.worker.uncertain.append(places.token)
+            raise
+        started: list[Run] = []
+        for step, inserted in zip(firings, answers, strict=True):
+            if inserted is None:
+                continue
+            for run in step.runs:
+                if run.id not in inserted:
+                    continue
+                if run.token is None:
+                    link.worker.look(run.queue)
+                else:
+                    started.append(run)
+            if link.node.listening:
+                self._publish(step, inserted)
+        link.begin(started)
+
+    def _publish(self, step: Firing, inserted: tuple[str, ...]) -> None:
+        node, alias = self.link.node, self.link.alias
+        for run in step.runs:
+            if run.id in inserted and node.listening & EVENT_JOB_SUBMITTED:
+                times = [node.local(us) for us in (run.fire_time, *run.later) if us is not None]
+                node.publish(JobSubmissionEvent(EVENT_JOB_SUBMITTED, step.job_id, alias, times))
+        for run in step.missed:
+            assert run.fire_time is not None and run.last is not None
+            if run.reason == MAX_INSTANCES:
+                node.publish(
+                    JobSubmissionEvent(EVENT_JOB_MAX_INSTANCES, step.job_id, alias, [node.local(run.last)])
+                )
+            else:
+                node.publish(JobExecutionEvent(EVENT_JOB_MISSED, step.job_id, alias, node.local(run.last)))
+        if step.next_at is None:
+            node.publish(JobEvent(EVENT_JOB_REMOVED, step.job_id, alias))
+
+    def _report_homeless(self, job: Job) -> None:
+        if job.executor not in self._homeless:
+            self._homeless.add(job.executor)
+            log.warning(
+                "job %r wants the executor %r, which this node does not have; its runs wait for a node that has it",
+                job.id,
+                job.executor,
+            )
+
+    def _report_unplannable(self, job: Job, error: Exception) -> None:
+        complaint = f"{type(error).__name__}: {error}"
+        if self._unplannable.get(job.id) != complaint:
+            self._unplannable[job.id] = complaint
+            log.error("the trigger of job %r failed; the job stays due and is tried again", job.id, exc_info=error)
+
+
+class _Places:
+    """Where the runs of one page go: into free slots of this node while there are any, else into their lane."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.token = link.node.new_token()
+        self._free: dict[str, int] = {}
+        self._places: dict[str, tuple[Place, Place]] = {}
+
+    def of(self, job: Job, runs: bool) -> Place | None:
+        """Return the place for the job's run; None if this node lacks its executor."""
+        alias = job.executor
+        if alias == "queue":
+            return Place(job.queue)
+        known = self._places.get(alias)
+        if known is None:
+            if alias not in self.link.node.executors:
+                return None
+            lane = f".{alias}"
+            known = Place(lane), Place(lane, self.link.node.id, self.token)
+            self._places[alias] = known
+            # What waits in the lane already goes first.
+            self._free[alias] = 0 if self.link.worker.waits(lane) else self.link.free(alias)
+        if runs and self._free[alias] > 0:
+            self._free[alias] -= 1
+            return known[1]
+        return known[0]
+
+

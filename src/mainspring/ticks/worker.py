@@ -1,0 +1,188 @@
+"""The worker tick: settle what has ended, claim what waits, hand it to the executors."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+from mainspring.clock import SECOND
+from mainspring.events import (
+    EVENT_JOB_ERROR,
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MISSED,
+    EVENT_RUN_LOST,
+    EVENT_RUN_RETRIED,
+    JobExecutionEvent,
+    RunEvent,
+)
+from mainspring.run import Outcome, Report, Result, Status, conclude
+from mainspring.ticks.loop import IDLE
+
+if TYPE_CHECKING:
+    from mainspring.node import Link
+
+__all__ = ["WorkerTick"]
+
+BATCH: Final = 1000
+STALE: Final = 1.0
+"""Seconds after which a claimed run that has not started is given back."""
+
+log = logging.getLogger("mainspring.worker")
+
+
+class WorkerTick:
+    """Claims and settles the runs that this node executes for one store."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.outbox: deque[Report] = deque()
+        self.uncertain: list[str] = []
+        self._unsettled: list[tuple[Report, Outcome]] = []
+        self._look_at: dict[str, int] = {}
+        self.told = False
+        """Whether a report has woken this tick since it last began."""
+
+    @property
+    def unsettled(self) -> int:
+        """How many runs have ended here without the store knowing."""
+        return len(self.outbox) + len(self._unsettled)
+
+    def look(self, lane: str, at: int = 0) -> None:
+        """Remember that a run of the lane becomes claimable at the instant `at`."""
+        self._look_at[lane] = min(at, self._look_at.get(lane, at))
+        self.link.wake_worker()
+
+    def look_everywhere(self) -> None:
+        """Look into all lanes at the next tick."""
+        for alias in self.link.node.executors:
+            self._look_at[f".{alias}"] = 0
+
+    def waits(self, lane: str | None = None) -> bool:
+        """Tell whether a run is known to wait in the lane (or any) for a slot."""
+        now = self.link.now()
+        return any(at <= now for known, at in self._look_at.items() if lane is None or known == lane)
+
+    def __call__(self) -> float:
+        """Settle a batch, then claim for every executor with room."""
+        node, link = self.link.node, self.link
+        self.told = False
+        while self.outbox or self._unsettled:
+            self._settle()
+        if self.uncertain:
+            self._reclaim()
+        if not link.claiming:
+            return IDLE
+        delay = IDLE
+        for alias in list(node.executors):
+            delay = min(delay, self._claim(alias))
+        if link.claims:
+            self._give_back()
+            delay = min(delay, STALE)
+        return delay
+
+    # -- settle ------------------------------------------------------------------------------------------------
+
+    def _settle(self) -> None:
+        link, now = self.link, self.link.now()
+        # Concluded once: a settle that has to be repeated after an outage repeats the same outcomes.
+        while self.outbox and len(self._unsettled) < BATCH:
+            report = self.outbox.popleft()
+            self._unsettled.append((report, self._conclude(report, now)))
+        batch = self._unsettled
+        answers = link.store.settle([outcome for _, outcome in batch])
+        self._unsettled = []
+        for (report, outcome), accepted in zip(batch, answers, strict=True):
+            link.end(report)
+            if not accepted:
+                self._tell_lost(report)
+                continue
+            run = outcome.run
+            if run.status is Status.PENDING:
+                self.look(run.queue, run.run_at)
+            for follower in outcome.then:
+                self.look(follower.queue, follower.run_at)
+            if report.result is Result.RAISED or link.node.listening:
+                self._tell(report, outcome)
+
+    def _conclude(self, report: Report, now: int) -> Outcome:
+        try:
+            return conclude(report, now, self.link.node.clock.random())
+        except Exception as error:  # a back-off function of the user's
+            log.error("the back-off of run %r failed; the run is not retried", report.run.id, exc_info=error)
+            report.exception = None
+            return conclude(report, now, 0.0, retry=False)
+
+    def _tell(self, report: Report, outcome: Outcome) -> None:
+        node, alias, run = self.link.node, self.link.alias, outcome.run
+        if report.result is Result.RAISED and run.status in (Status.FAILED, Status.PENDING):
+            again = "" if run.status is Status.FAILED else f"; retry {run.failures} of {run.policy.retries} follows"
+            trace = report.error.traceback if report.error else report.exception
+            log.error('Job "%s" (%s) raised an exception%s\n%s', run.name, run.id, again, trace)
+        if run.job_id is None or run.fire_time is None or not node.listening:
+            return
+        moment = node.local(run.fire_time)
+        if run.status is Status.SUCCEEDED:
+            node.publish(JobExecutionEvent(EVENT_JOB_EXECUTED, run.job_id, alias, moment, retval=report.value))
+        elif run.status is Status.FAILED:
+            trace = report.error.traceback if report.error else None
+            node.publish(
+                JobExecutionEvent(
+                    EVENT_JOB_ERROR, run.job_id, alias, moment, exception=report.exception, traceback=trace
+                )
+            )
+        elif run.status is Status.MISSED:
+            node.publish(JobExecutionEvent(EVENT_JOB_MISSED, run.job_id, alias, moment))
+        elif run.status is Status.PENDING and report.result is Result.RAISED:
+            node.publish(RunEvent(EVENT_RUN_RETRIED, run.id, alias, str(report.exception)))
+
+    def _tell_lost(self, report: Report) -> None:
+        log.warning("run %r was lost to another node before it ended here; its outcome is dropped", report.run.id)
+        self.link.node.publish(RunEvent(EVENT_RUN_LOST, report.run.id, self.link.alias))
+
+    # -- claim -------------------------------------------------------------------------------------------------
+
+    def _claim(self, alias: str) -> float:
+        link, lane = self.link, f".{alias}"
+        look_at, now = self._look_at.get(lane), link.now()
+        if look_at is None:
+            return IDLE
+        if look_at > now:
+            return (look_at - now) / SECOND
+        free = link.free(alias)
+        if free <= 0:
+            return IDLE  # the next report wakes us
+        node = link.node
+        token = node.new_token()
+        try:
+            claimed = link.store.claim([lane], node=node.id, token=token, limit=free, lease=node.lease)
+        except Exception:
+            self.uncertain.append(token)
+            raise
+        link.observe(claimed.now)
+        if claimed.next_at is None:
+            self._look_at.pop(lane, None)
+        else:
+            self._look_at[lane] = claimed.next_at
+        if claimed.runs:
+            link.begin(claimed.runs)
+        if len(claimed.runs) >= free or claimed.next_at is None:
+            return IDLE
+        return max(0.0, (claimed.next_at - claimed.now) / SECOND)
+
+    def _reclaim(self) -> None:
+        """Ask for what a claim or fire whose reply was lost had leased to us."""
+        link, node = self.link, self.link.node
+        lanes = [f".{alias}" for alias in node.executors]
+        while self.uncertain:
+            held = link.store.claim(lanes, node=node.id, token=self.uncertain[0], limit=1, lease=node.lease)
+            link.begin([run for run in held.runs if run.id not in link.claims])
+            del self.uncertain[0]
+
+    def _give_back(self) -> None:
+        """Give back what was claimed but has been waiting behind longer runs."""
+        limit = self.link.now() - int(STALE * SECOND)
+        for executor in self.link.node.executors.values():
+            executor.withdraw(limit)
+        while self.outbox:
+            self._settle()

@@ -1,0 +1,214 @@
+"""What every trigger is: it computes the next fire time of a job, from the previous one and the time now."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, ClassVar, Final, Self
+
+from mainspring.triggers.moments import from_instant, to_instant
+from mainspring.triggers.zones import SECOND, Zone
+
+__all__ = ["BaseTrigger", "InstantTrigger"]
+
+_STEPS: Final = 5_000
+"""Steps spent walking forward, and again as many looking back, before a count of fires becomes a lower bound."""
+
+
+class BaseTrigger(ABC):
+    """The base of all triggers.
+
+    A trigger of your own needs `get_next_fire_time` only. To be kept in a store that outlives the process it also needs
+    a class attribute `alias`, `to_data`, `from_data`, and `mainspring.triggers.register_trigger(YourTrigger)` (or an
+    entry point of the group `mainspring.triggers`).
+    """
+
+    __slots__ = ()
+
+    alias: ClassVar[str | None] = None
+    jitter: float | None = None
+    timezone: tzinfo | None = None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        own = cls.__dict__
+        if "alias" not in own:
+            # A subclass of a built-in trigger must not come back from a store as its parent.
+            cls.alias = None
+        if "get_next_fire_time" in own and "next_fire" not in own:
+            # The kernel asks for instants: lead it to what the subclass really says, not to the parent's arithmetic.
+            for name in ("next_fire", "first_fire", "overdue"):
+                if name not in own:
+                    setattr(cls, name, getattr(BaseTrigger, name))
+
+    @abstractmethod
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Return the fire time after the previous one, or the first one for now; None when there are no more."""
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the instant of the fire after `previous` (even if it is past), or of the first one for `now`.
+
+        Instants are microseconds since 1970, UTC. No jitter, no randomness, no clock.
+        """
+        tz = self.timezone or UTC
+        before = None if previous is None else from_instant(previous, tz)
+        fire = self.get_next_fire_time(before, from_instant(now, tz))
+        if fire is None:
+            return None
+        if fire.tzinfo is None:
+            raise ValueError(f"{type(self).__qualname__}.get_next_fire_time returned {fire!r}, which has no time zone")
+        return to_instant(fire)
+
+    def first_fire(self, instant: int) -> int | None:
+        """Return the first fire at or after an instant, whatever fired before."""
+        fire = self.next_fire(None, instant)
+        for _ in range(_STEPS):
+            if fire is None or fire >= instant:
+                return fire
+            fire = self.next_fire(fire, instant)
+        return None
+
+    def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
+        """Count the fires from `first`, itself a fire, up to `until`, and list the latest `limit` of them, ascending.
+
+        Bounded: about 10,000 steps whatever the time between. Up to 5,000 fires are counted exactly; of more, the count
+        is a lower bound and the list is found by looking back from `until`. Built-in triggers count by arithmetic.
+        """
+        if first > until:
+            return 0, []
+        fires = deque([first], maxlen=limit)
+        count, fire = 1, first
+        while count < _STEPS:
+            following = self.next_fire(fire, until)
+            if following is None or following > until or following <= fire:
+                return count, list(fires)
+            fires.append(following)
+            count, fire = count + 1, following
+        ahead = self.next_fire(None, until)
+        if ahead is None or ahead > fire:  # else it does not look at `now`, and nothing can be found by looking back
+            latest = self._latest(fire, until, limit, (fire - first) // count)
+            fires.extend(latest)
+            count += len(latest)
+        return count, list(fires)
+
+    def _latest(self, after: int, until: int, limit: int, gap: int) -> list[int]:
+        """Find the latest `limit` fires of (after, until] by looking back through windows of fitting size."""
+        budget, most = _STEPS, 2 * limit + 50
+        many, few = after, until + 1  # a window begun at `many` holds too many fires, one begun at `few` too few
+        width, found = max(gap * limit, 1), list[int]()
+        while budget > 0 and few - many > 1:
+            start = until - width if until - width > many else (many + few) // 2
+            most = min(most, budget)
+            fires = self._window(start, until, most)
+            budget -= len(fires) + 1
+            if len(fires) > most:
+                many = start
+                width = until - (many + few) // 2
+            elif len(fires) >= limit:
+                return fires[-limit:]
+            else:
+                few, found, width = start, fires, width * 4
+        return found
+
+    def _window(self, start: int, until: int, most: int) -> list[int]:
+        """List the fires between two instants, one more than `most` if there are more."""
+        fires: list[int] = []
+        fire = self.first_fire(start)
+        while fire is not None and fire <= until and len(fires) <= most:
+            fires.append(fire)
+            fire = self.next_fire(fire, until)
+        return fires
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the trigger as plain data (text, numbers, booleans, None, lists, dicts)."""
+        raise TypeError(self._storable())
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Self:
+        """Make the trigger from its plain data."""
+        raise TypeError(f"{cls.__module__}.{cls.__qualname__} has no from_data: write it as the inverse of to_data")
+
+    def _type(self) -> str:
+        """Return the alias under which plain data finds this class again."""
+        alias = type(self).alias
+        if alias is None:
+            raise TypeError(self._storable())
+        return alias
+
+    def _storable(self) -> str:
+        name = f"{type(self).__module__}.{type(self).__qualname__}"
+        return (
+            f"the trigger {name} cannot be stored: give the class an `alias`, a `to_data` and a classmethod"
+            f" `from_data`, and call mainspring.triggers.register_trigger({type(self).__name__}) where it is defined"
+        )
+
+    def _apply_jitter(self, next_fire_time: datetime | None, jitter: float | None, now: datetime) -> datetime | None:
+        """Delay a fire time by a random part of `jitter` seconds."""
+        if next_fire_time is None or not jitter:
+            return next_fire_time
+        import random
+
+        return next_fire_time + timedelta(seconds=random.uniform(0, jitter))
+
+
+class InstantTrigger(BaseTrigger):
+    """A trigger that computes with instants: subclasses write `next_fire`, datetimes are derived from it.
+
+    Triggers are values: equal if their data are equal, hashable, picklable, never changed once in use.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        if "next_fire" in cls.__dict__:
+            # What get_next_fire_time calls, so that a subclass may override that and still call super().
+            cls._nominal = cls.__dict__["next_fire"]  # type: ignore[method-assign]
+        super().__init_subclass__(**kwargs)
+
+    @abstractmethod
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the instant of the fire after `previous` (even if it is past), or of the first one for `now`."""
+
+    def _nominal(self, previous: int | None, now: int) -> int | None:
+        return self.next_fire(previous, now)
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Return the fire time after the previous one, or the first one for now, in the trigger's time zone."""
+        zone = self._place()
+        previous = None if previous_fire_time is None else to_instant(previous_fire_time, zone)
+        return self._shown(self._nominal(previous, to_instant(now, zone)), zone)
+
+    def _shown(self, fire: int | None, zone: Zone) -> datetime | None:
+        """Turn a fire into a datetime, delayed by jitter but never past the end."""
+        if fire is None:
+            return None
+        if self.jitter:
+            import random
+
+            fire += round(random.uniform(0, self.jitter) * SECOND)
+            end = self._last()
+            if end is not None:
+                fire = min(fire, end)
+        return from_instant(fire, zone.tz)
+
+    @abstractmethod
+    def _place(self) -> Zone:
+        """Return the zone that fire times are shown in."""
+
+    def _last(self) -> int | None:
+        """Return the instant after which nothing fires."""
+        return None
+
+    @abstractmethod
+    def _values(self) -> tuple[Any, ...]:
+        """Return what makes two triggers of this class equal, jitter aside."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        assert isinstance(other, InstantTrigger)
+        return self.jitter == other.jitter and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))

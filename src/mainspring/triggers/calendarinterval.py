@@ -1,0 +1,227 @@
+"""Fire every so many years, months, weeks or days, at a fixed time of day."""
+
+from __future__ import annotations
+
+from calendar import monthrange
+from datetime import date, datetime, time, timedelta, tzinfo
+from typing import Any, Final, Self
+
+from mainspring.triggers.base import InstantTrigger
+from mainspring.triggers.moments import given_zone
+from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone, astimezone, get_localzone, zone_of
+from mainspring.util import asdate, timezone_repr
+
+__all__ = ["CalendarIntervalTrigger"]
+
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+
+
+class CalendarIntervalTrigger(InstantTrigger):
+    """Fire on `start_date` and every calendar interval after it, always at the same time of day.
+
+    Years and months are added first, keeping the day of the month and passing over months that do not have it; then
+    weeks and days. The start defaults to today. A time of day in a gap or an overlap follows the rule of cron triggers.
+    """
+
+    __slots__ = ("_end", "_start", "_time", "_zone", "days", "jitter", "months", "weeks", "years")
+    alias = "calendarinterval"
+
+    def __init__(
+        self,
+        *,
+        years: int = 0,
+        months: int = 0,
+        weeks: int = 0,
+        days: int = 0,
+        hour: int = 0,
+        minute: int = 0,
+        second: int = 0,
+        start_date: date | str | None = None,
+        end_date: date | str | None = None,
+        timezone: tzinfo | str | None = None,
+        jitter: float | None = None,
+    ) -> None:
+        self.years, self.months, self.weeks, self.days = years, months, weeks, days
+        if min(years, months, weeks, days) < 0 or not (years or months or weeks or days):
+            raise ValueError(
+                "CalendarIntervalTrigger: the interval must be a day at least;"
+                f" got years={years}, months={months}, weeks={weeks}, days={days}"
+            )
+        self._time = time(hour, minute, second)
+        self._zone = zone = given_zone(timezone) or zone_of(get_localzone())
+        self._start = _date(start_date) or datetime.now(zone.tz).date()
+        self._end = _date(end_date)
+        if start_date and self._end and self._end < self._start:
+            raise ValueError(f"CalendarIntervalTrigger: end_date {self._end} is before start_date {self._start}")
+        self.jitter = jitter
+
+    @property
+    def start_date(self) -> date:
+        """The first date to fire on."""
+        return self._start
+
+    @property
+    def end_date(self) -> date | None:
+        """The last date to fire on."""
+        return self._end
+
+    @property
+    def timezone(self) -> tzinfo:  # type: ignore[override]
+        """The time zone whose wall clock counts."""
+        return self._zone.tz
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Return the fire time after the previous one, or that of the start date, past or not."""
+        if previous_fire_time is None:
+            return self._shown(self._fire(self._start), self._zone)
+        return super().get_next_fire_time(previous_fire_time, now)
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the fire one interval after the date of `previous`, or the first one at or after `now`."""
+        if previous is None:
+            return self.first_fire(now)
+        return self._from(self._step(self._day_of(previous)), previous + 1)
+
+    def first_fire(self, instant: int) -> int | None:
+        """Return the first fire at or after an instant."""
+        return self._from(self._near(_day(self._zone.wall(instant) // DAY - 2)), instant)
+
+    def _from(self, day: date | None, instant: int) -> int | None:
+        """Return the first fire at or after an instant, going on from a date of the series."""
+        while day is not None:
+            fire = self._fire(day)
+            if fire is None or fire >= instant:
+                return fire
+            day = self._step(day)
+        return None
+
+    def _fire(self, day: date) -> int | None:
+        if self._end is not None and day > self._end:
+            return None
+        fire = self._zone.instant(self._wall(day))
+        return fire if fire <= MAX_INSTANT else None
+
+    def _wall(self, day: date) -> int:
+        at = self._time
+        return (day.toordinal() - _EPOCH_DAY) * DAY + ((at.hour * 60 + at.minute) * 60 + at.second) * SECOND
+
+    def _step(self, day: date) -> date | None:
+        """Return the next date of the series."""
+        year, month = day.year, day.month
+        while self.years or self.months:
+            carry, month = divmod(month - 1 + self.months, 12)
+            year, month = year + self.years + carry, month + 1
+            if year > date.max.year:
+                return None
+            if day.day <= 28 or day.day <= monthrange(year, month)[1]:
+                break
+        try:
+            return date(year, month, day.day) + timedelta(weeks=self.weeks, days=self.days)
+        except OverflowError:
+            return None
+
+    def _near(self, day: date) -> date | None:
+        """Return a date of the series that is not after `day`, or the first one: by arithmetic where that can be."""
+        start, months = self._start, self.years * 12 + self.months
+        if day <= start:
+            return start
+        if not months:
+            length = self.weeks * 7 + self.days
+            return start + timedelta(days=(day - start).days // length * length)
+        if not self.weeks and not self.days:
+            behind = (day.year - start.year) * 12 + day.month - start.month - 1
+            while behind > 0:
+                carry, month = divmod(start.month - 1 + behind // months * months, 12)
+                if start.day <= monthrange(start.year + carry, month + 1)[1]:
+                    return date(start.year + carry, month + 1, start.day)
+                behind -= months
+            return start
+        near: date | None = start
+        following = self._step(start)
+        while following is not None and following <= day:
+            near, following = following, self._step(following)
+        return near
+
+    def _day_of(self, instant: int) -> date:
+        """Return the date whose fire this is: not always the one shown, since a gap may swallow midnight or a day."""
+        start, _, offset, high = self._zone.segment(instant)
+        shown = _day((instant + offset) // DAY)
+        if instant > start or high >= instant + offset - 1:
+            return shown
+        swallowed = [
+            day
+            for day in map(_day, range((high + 1) // DAY, (instant + offset) // DAY + 1))
+            if high < self._wall(day) <= instant + offset
+        ]
+        in_series = [day for day in swallowed if self._near(day) == day]
+        return (in_series or swallowed or [shown])[0]
+
+    def _place(self) -> Zone:
+        return self._zone
+
+    def _last(self) -> int | None:
+        return None if self._end is None else self._zone.instant(self._wall(self._end) // DAY * DAY + DAY) - 1
+
+    def _values(self) -> tuple[Any, ...]:
+        return self.years, self.months, self.weeks, self.days, self._time, self._start, self._end, self._zone
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the trigger as plain data."""
+        return {
+            "type": self._type(),
+            "interval": [self.years, self.months, self.weeks, self.days],
+            "time": [self._time.hour, self._time.minute, self._time.second],
+            "start_date": self._start.isoformat(),
+            "end_date": None if self._end is None else self._end.isoformat(),
+            "timezone": self._zone.name(),
+            "jitter": self.jitter,
+        }
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Self:
+        """Make the trigger from its plain data."""
+        self = cls.__new__(cls)
+        self.__setstate__({**data, "timezone": astimezone(str(data["timezone"]))})
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "interval": [self.years, self.months, self.weeks, self.days],
+            "time": [self._time.hour, self._time.minute, self._time.second],
+            "start_date": self._start.isoformat(),
+            "end_date": None if self._end is None else self._end.isoformat(),
+            "timezone": self._zone.tz,
+            "jitter": self.jitter,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.years, self.months, self.weeks, self.days = state["interval"]
+        self._time = time(*state["time"])
+        self._start, self._end = date.fromisoformat(state["start_date"]), _date(state.get("end_date"))
+        self._zone, self.jitter = zone_of(state["timezone"]), state.get("jitter")
+
+    def _options(self) -> list[str]:
+        lengths = {"years": self.years, "months": self.months, "weeks": self.weeks, "days": self.days}
+        options = [f"{name}={length}" for name, length in lengths.items() if length]
+        return [*options, f"time={self._time.isoformat()!r}"]
+
+    def __str__(self) -> str:
+        return f"calendarinterval[{', '.join(self._options())}]"
+
+    def __repr__(self) -> str:
+        options = [*self._options(), f"start_date='{self._start}'"]
+        if self._end is not None:
+            options.append(f"end_date='{self._end}'")
+        return f"{type(self).__name__}({', '.join(options)}, timezone={timezone_repr(self.timezone)!r})"
+
+
+def _date(value: date | str | None) -> date | None:
+    if not value:
+        return None
+    day = asdate(value)
+    return day.date() if isinstance(day, datetime) else day
+
+
+def _day(number: int) -> date:
+    return date.fromordinal(min(max(number + _EPOCH_DAY, 1), date.max.toordinal()))

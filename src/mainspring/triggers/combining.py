@@ -1,0 +1,134 @@
+"""Combine triggers: fire when all of them do, or when any of them does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, tzinfo
+from typing import Any, Final, Self
+
+from mainspring.triggers.base import BaseTrigger, InstantTrigger
+from mainspring.triggers.zones import Zone, astimezone, zone_of
+
+__all__ = ["AndTrigger", "BaseCombiningTrigger", "OrTrigger"]
+
+_CANDIDATES: Final = 10_000
+"""How many instants an `and` looks at before it concludes that its triggers never meet."""
+
+
+class BaseCombiningTrigger(InstantTrigger):
+    """What `and` and `or` share: the triggers, and a jitter for the combination.
+
+    A jitter of the combined triggers is not added to each of them: the combination takes the largest if it has none.
+    """
+
+    __slots__ = ("jitter", "triggers")
+
+    def __init__(self, triggers: Iterable[BaseTrigger], jitter: float | None = None) -> None:
+        self.triggers = list(triggers)
+        if not self.triggers:
+            raise ValueError(f"{type(self).__name__} needs one trigger at least")
+        for trigger in self.triggers:
+            if not isinstance(trigger, BaseTrigger):
+                raise TypeError(f"{type(self).__name__} combines trigger objects, not {trigger!r}")
+        if jitter is None:
+            jitter = max((trigger.jitter for trigger in self.triggers if trigger.jitter), default=None)
+        self.jitter = jitter
+
+    @property
+    def timezone(self) -> tzinfo:  # type: ignore[override]
+        """The time zone that fire times are shown in: that of the first trigger which has one."""
+        return next((trigger.timezone for trigger in self.triggers if trigger.timezone is not None), UTC)
+
+    def _place(self) -> Zone:
+        return zone_of(astimezone(self.timezone))
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(self.triggers)
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the trigger as plain data."""
+        triggers = [trigger.to_data() for trigger in self.triggers]
+        return {"type": self._type(), "triggers": triggers, "jitter": self.jitter}
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Self:
+        """Make the trigger from its plain data."""
+        from mainspring.triggers import trigger_from_data
+
+        return cls([trigger_from_data(item) for item in data["triggers"]], data.get("jitter"))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"version": 1, "triggers": self.triggers, "jitter": self.jitter}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.triggers, self.jitter = list(state["triggers"]), state.get("jitter")
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__.removesuffix('Trigger').lower()}[{', '.join(map(str, self.triggers))}]"
+
+    def __repr__(self) -> str:
+        jitter = f", jitter={self.jitter}" if self.jitter else ""
+        return f"<{type(self).__name__}({self.triggers}{jitter})>"
+
+
+class AndTrigger(BaseCombiningTrigger):
+    """Fire at the instants that all the triggers share; finished when any of them is."""
+
+    __slots__ = ()
+    alias = "and"
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the first shared instant after `previous`, or the first one for `now`."""
+        if previous is not None:
+            return self.first_fire(previous + 1)
+        fires = {trigger.next_fire(None, now) for trigger in self.triggers}
+        return fires.pop() if len(fires) == 1 else self.first_fire(now)
+
+    def first_fire(self, instant: int) -> int | None:
+        """Return the first shared instant at or after one; None if 10,000 candidates bring no agreement."""
+        candidate, agreed = instant, 0
+        for place in range(_CANDIDATES):
+            fire = self.triggers[place % len(self.triggers)].first_fire(candidate)
+            if fire is None:
+                return None
+            agreed = agreed + 1 if place and fire == candidate else 1
+            candidate = fire
+            if agreed == len(self.triggers):
+                return candidate
+        return None
+
+
+class OrTrigger(BaseCombiningTrigger):
+    """Fire whenever any of the triggers does; finished when all of them are."""
+
+    __slots__ = ()
+    alias = "or"
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the first fire of any trigger after `previous`, or the first one for `now`."""
+        if previous is not None:
+            return self.first_fire(previous + 1)
+        return min((f for t in self.triggers if (f := t.next_fire(None, now)) is not None), default=None)
+
+    def first_fire(self, instant: int) -> int | None:
+        """Return the first fire of any trigger at or after an instant."""
+        return min((f for t in self.triggers if (f := t.first_fire(instant)) is not None), default=None)
+
+    def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
+        """Count the fires from `first` up to `until`, and list the latest `limit` of them.
+
+        The list is exact. The count is exact up to 10,000 fires of the triggers together; of more it is a lower bound,
+        that of the busiest trigger, since nobody knows how many fires the triggers share without walking them all.
+        """
+        if first > until:
+            return 0, []
+        starts = [(trigger, trigger.first_fire(first)) for trigger in self.triggers]
+        due = [(trigger, start) for trigger, start in starts if start is not None and start <= until]
+        counts = [trigger.overdue(start, until, 0)[0] for trigger, start in due]
+        total = 1 + sum(counts)
+        fires = {first}
+        for trigger, start in due:
+            fires.update(trigger.overdue(start, until, max(limit, total) if total <= _CANDIDATES else limit)[1])
+        latest = sorted(fires)
+        count = len(latest) if total <= _CANDIDATES else max(*counts, len(latest))
+        return count, latest[-limit:] if limit else []

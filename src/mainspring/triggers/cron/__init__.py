@@ -1,0 +1,194 @@
+"""Fire when the calendar and the clock match an expression, as cron does."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, tzinfo
+from typing import Any, ClassVar, Self
+
+from mainspring.triggers.base import InstantTrigger
+from mainspring.triggers.cron.crontab import crontab_fields
+from mainspring.triggers.cron.fields import FIELD_NAMES, CronField, CronFieldError
+from mainspring.triggers.cron.schedule import compile_schedule
+from mainspring.triggers.cron.search import count_fires, latest_fires, next_instant
+from mainspring.triggers.moments import check_order, from_instant, given_zone, instant_of, to_instant
+from mainspring.triggers.zones import Zone, astimezone, get_localzone, zone_of
+from mainspring.util import datetime_repr
+
+__all__ = ["CronField", "CronFieldError", "CronTrigger"]
+
+
+class CronTrigger(InstantTrigger):
+    """Fire whenever the local time matches every field, between `start_date` and `end_date`, both included.
+
+    Fields less significant than the last one given take their lowest value, the others match always. Weekday numbers
+    begin at Monday = 0 (`from_crontab` numbers them as crontab does). With `either_day`, a day matches if `day` or
+    `day_of_week` does, instead of both.
+    """
+
+    __slots__ = ("_end", "_schedule", "_start", "_zone", "jitter")
+    alias = "cron"
+    FIELD_NAMES: ClassVar[tuple[str, ...]] = FIELD_NAMES
+
+    def __init__(
+        self,
+        year: int | str | None = None,
+        month: int | str | None = None,
+        day: int | str | None = None,
+        week: int | str | None = None,
+        day_of_week: int | str | None = None,
+        hour: int | str | None = None,
+        minute: int | str | None = None,
+        second: int | str | None = None,
+        start_date: date | str | None = None,
+        end_date: date | str | None = None,
+        timezone: tzinfo | str | None = None,
+        jitter: float | None = None,
+        *,
+        either_day: bool = False,
+    ) -> None:
+        values = (year, month, day, week, day_of_week, hour, minute, second)
+        self._schedule = compile_schedule(tuple(None if v is None else str(v) for v in values), bool(either_day))
+        self._zone = zone = given_zone(timezone, start_date, end_date) or zone_of(get_localzone())
+        self._start = instant_of(start_date, zone, "start_date") if start_date else None
+        self._end = instant_of(end_date, zone, "end_date") if end_date else None
+        check_order("CronTrigger", self._start, self._end, zone)
+        self.jitter = jitter
+
+    @classmethod
+    def from_crontab(cls, expr: str, timezone: tzinfo | str | None = None) -> Self:
+        """Make a trigger of a crontab(5) time: five fields, or a word such as `@daily`; 0 and 7 are Sunday."""
+        fields, either_day = crontab_fields(expr)
+        options: dict[str, Any] = {**fields, "timezone": timezone}
+        if either_day:
+            options["either_day"] = True
+        return cls(**options)
+
+    @property
+    def fields(self) -> list[CronField]:
+        """The eight fields, from year to second: `name`, `str(field)`, `is_default`."""
+        return list(self._schedule.fields)
+
+    @property
+    def either_day(self) -> bool:
+        """Whether a day matches by `day` or `day_of_week` alone, as in a crontab."""
+        return self._schedule.either_day
+
+    @property
+    def start_date(self) -> datetime | None:
+        """The time before which nothing fires."""
+        return None if self._start is None else from_instant(self._start, self._zone.tz)
+
+    @property
+    def end_date(self) -> datetime | None:
+        """The time after which nothing fires."""
+        return None if self._end is None else from_instant(self._end, self._zone.tz)
+
+    @property
+    def timezone(self) -> tzinfo:  # type: ignore[override]
+        """The time zone whose wall clock counts."""
+        return self._zone.tz
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Return the fire time after the previous one, or the first one for now, in the trigger's time zone.
+
+        If `now` is before the previous fire time, as when a clock was set back, the search begins at `now`.
+        """
+        zone = self._zone
+        moment = to_instant(now, zone)
+        previous = None if previous_fire_time is None else to_instant(previous_fire_time, zone)
+        if previous is not None and moment < previous:
+            previous = None
+        return self._shown(self._nominal(previous, moment), zone)
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the first fire after `previous`, or the first at or after `now`."""
+        after = now - 1 if previous is None else previous
+        if self._start is not None and after < self._start:
+            after = self._start - 1
+        fire = next_instant(self._schedule, self._zone, after)
+        return fire if fire is None or self._end is None or fire <= self._end else None
+
+    def first_fire(self, instant: int) -> int | None:
+        """Return the first fire at or after an instant."""
+        return self.next_fire(None, instant)
+
+    def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
+        """Count the fires from `first` up to `until`, and list the latest `limit` of them, by arithmetic."""
+        if first > until:
+            return 0, []
+        after, last = first, until
+        if self._start is not None:
+            after = max(after, self._start - 1)
+        if self._end is not None:
+            last = min(last, self._end)
+        count = 1 + count_fires(self._schedule, self._zone, after, last)
+        fires = latest_fires(self._schedule, self._zone, after, last, limit) if count > 1 else []
+        return count, (fires if len(fires) >= limit else [first, *fires])
+
+    def _place(self) -> Zone:
+        return self._zone
+
+    def _last(self) -> int | None:
+        return self._end
+
+    def _values(self) -> tuple[Any, ...]:
+        return self._schedule.given, self.either_day, self._start, self._end, self._zone
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the trigger as plain data."""
+        given = zip(FIELD_NAMES, self._schedule.given, strict=True)
+        return {
+            "type": self._type(),
+            "fields": {name: text for name, text in given if text is not None},
+            "either_day": self.either_day,
+            "start_date": self._start,
+            "end_date": self._end,
+            "timezone": self._zone.name(),
+            "jitter": self.jitter,
+        }
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Self:
+        """Make the trigger from its plain data."""
+        fields = data["fields"]
+        given = tuple(fields.get(name) for name in FIELD_NAMES)
+        self = cls.__new__(cls)
+        self.__setstate__({**data, "fields": given, "timezone": astimezone(str(data["timezone"]))})
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "fields": self._schedule.given,
+            "either_day": self.either_day,
+            "start_date": self._start,
+            "end_date": self._end,
+            "timezone": self._zone.tz,
+            "jitter": self.jitter,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._schedule = compile_schedule(tuple(state["fields"]), bool(state.get("either_day")))
+        self._start, self._end = state.get("start_date"), state.get("end_date")
+        self._zone, self.jitter = zone_of(state["timezone"]), state.get("jitter")
+
+    def _options(self, joined: str = "") -> list[str]:
+        given = [(field.name, f"{field.name}='{field}'") for field in self.fields if not field.is_default]
+        if self.either_day and joined:
+            texts = dict(given)
+            texts["day"] = texts["day"] + joined + texts.pop("day_of_week")
+            return list(texts.values())
+        return [text for _, text in given]
+
+    def __str__(self) -> str:
+        return f"cron[{', '.join(self._options(' or '))}]"
+
+    def __repr__(self) -> str:
+        options = self._options()
+        if self._start is not None:
+            options.append(f"start_date={datetime_repr(self.start_date)!r}")
+        if self._end is not None:
+            options.append(f"end_date={datetime_repr(self.end_date)!r}")
+        if self.jitter:
+            options.append(f"jitter={self.jitter}")
+        return f"<{type(self).__name__} ({', '.join(options)}, timezone='{self.timezone}')>"

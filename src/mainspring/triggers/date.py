@@ -1,0 +1,80 @@
+"""Fire once, at a given time."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, tzinfo
+from typing import Any, Self
+
+from mainspring.triggers.base import InstantTrigger
+from mainspring.triggers.moments import from_instant, given_zone, read_datetime, to_instant
+from mainspring.triggers.zones import Zone, astimezone, get_localzone, zone_of
+from mainspring.util import datetime_repr
+
+__all__ = ["DateTrigger"]
+
+
+class DateTrigger(InstantTrigger):
+    """Fire once at `run_date`, or now if it is left out."""
+
+    __slots__ = ("_run", "_zone")
+    alias = "date"
+
+    def __init__(self, run_date: date | str | None = None, timezone: tzinfo | str | None = None) -> None:
+        zone = given_zone(timezone) or zone_of(get_localzone())
+        if run_date is None:
+            self._run, self._zone = to_instant(datetime.now(zone.tz)), zone
+            return
+        moment = read_datetime(run_date, "run_date")
+        self._run = to_instant(moment, zone)
+        self._zone = zone if moment.tzinfo is None else zone_of(astimezone(moment.tzinfo))
+
+    @property
+    def run_date(self) -> datetime:
+        """When it fires."""
+        return from_instant(self._run, self._zone.tz)
+
+    @property
+    def timezone(self) -> tzinfo:  # type: ignore[override]
+        """The time zone that the fire time is shown in."""
+        return self._zone.tz
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the one fire, past or not, unless something fired before."""
+        return self._run if previous is None else None
+
+    def first_fire(self, instant: int) -> int | None:
+        """Return the one fire if it is at or after an instant."""
+        return self._run if self._run >= instant else None
+
+    def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
+        """Return the one fire if it is due."""
+        return (1, [first][:limit]) if first <= until else (0, [])
+
+    def _place(self) -> Zone:
+        return self._zone
+
+    def _values(self) -> tuple[Any, ...]:
+        return self._run, self._zone
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the trigger as plain data."""
+        return {"type": self._type(), "run_date": self._run, "timezone": self._zone.name()}
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Self:
+        """Make the trigger from its plain data."""
+        self = cls.__new__(cls)
+        self._run, self._zone = int(data["run_date"]), zone_of(astimezone(str(data["timezone"])))
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"version": 1, "run_date": self._run, "timezone": self._zone.tz}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._run, self._zone = state["run_date"], zone_of(state["timezone"])
+
+    def __str__(self) -> str:
+        return f"date[{datetime_repr(self.run_date)}]"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} (run_date='{datetime_repr(self.run_date)}')>"

@@ -1,0 +1,155 @@
+"""Fire every so often, in real time."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timedelta, tzinfo
+from typing import Any, Self
+
+from mainspring.triggers.base import InstantTrigger
+from mainspring.triggers.moments import check_order, from_instant, given_zone, instant_of, to_instant
+from mainspring.triggers.zones import MAX_INSTANT, SECOND, Zone, astimezone, get_localzone, zone_of
+from mainspring.util import datetime_repr
+
+__all__ = ["IntervalTrigger"]
+
+
+class IntervalTrigger(InstantTrigger):
+    """Fire at `start_date` and every interval after it, up to `end_date`; the start defaults to one interval from now.
+
+    Intervals are real time: an hour is 3600 seconds on every day of the year. All zero means one second.
+    """
+
+    __slots__ = ("_end", "_interval", "_start", "_zone", "jitter")
+    alias = "interval"
+
+    def __init__(
+        self,
+        weeks: float = 0,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        start_date: date | str | None = None,
+        end_date: date | str | None = None,
+        timezone: tzinfo | str | None = None,
+        jitter: float | None = None,
+    ) -> None:
+        length = timedelta(days, seconds, 0, 0, minutes, hours, weeks)
+        interval = (length.days * 86_400 + length.seconds) * SECOND + length.microseconds
+        if interval <= 0:
+            if interval or weeks or days or hours or minutes or seconds:
+                raise ValueError(f"IntervalTrigger: the interval must be a microsecond at least, not {length}")
+            interval = SECOND
+        self._interval = interval
+        self._zone = zone = given_zone(timezone, start_date, end_date) or zone_of(get_localzone())
+        if start_date:
+            self._start = instant_of(start_date, zone, "start_date")
+        else:
+            self._start = to_instant(datetime.now(zone.tz)) + interval
+        self._end = instant_of(end_date, zone, "end_date") if end_date else None
+        if start_date:
+            check_order("IntervalTrigger", self._start, self._end, zone)
+        self.jitter = jitter
+
+    @property
+    def interval(self) -> timedelta:
+        """The time between two fires."""
+        return timedelta(microseconds=self._interval)
+
+    @property
+    def interval_length(self) -> float:
+        """The time between two fires, in seconds."""
+        return self._interval / SECOND
+
+    @property
+    def start_date(self) -> datetime:
+        """The first fire."""
+        return from_instant(self._start, self._zone.tz)
+
+    @property
+    def end_date(self) -> datetime | None:
+        """The time after which nothing fires."""
+        return None if self._end is None else from_instant(self._end, self._zone.tz)
+
+    @property
+    def timezone(self) -> tzinfo:  # type: ignore[override]
+        """The time zone that naive dates are in and fire times are shown in."""
+        return self._zone.tz
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the fire one interval after `previous`, or the first one of the grid at or after `now`."""
+        if previous is not None:
+            fire = previous + self._interval
+        elif self._start >= now:
+            fire = self._start
+        else:
+            fire = now + (self._start - now) % self._interval
+        end = MAX_INSTANT if self._end is None else self._end
+        return fire if fire <= end else None
+
+    def first_fire(self, instant: int) -> int | None:
+        """Return the first fire of the grid at or after an instant."""
+        return self.next_fire(None, instant)
+
+    def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
+        """Count the fires from `first` up to `until`, and list the latest `limit` of them, by arithmetic."""
+        if self._end is not None:
+            until = min(until, max(self._end, first))
+        if first > until:
+            return 0, []
+        count = (until - first) // self._interval + 1
+        last = first + (count - 1) * self._interval
+        listed = min(count, limit)
+        return count, [last - step * self._interval for step in range(listed - 1, -1, -1)]
+
+    def _place(self) -> Zone:
+        return self._zone
+
+    def _last(self) -> int | None:
+        return self._end
+
+    def _values(self) -> tuple[Any, ...]:
+        return self._interval, self._start, self._end, self._zone
+
+    def to_data(self) -> dict[str, Any]:
+        """Return the trigger as plain data."""
+        return {
+            "type": self._type(),
+            "interval": self._interval,
+            "start_date": self._start,
+            "end_date": self._end,
+            "timezone": self._zone.name(),
+            "jitter": self.jitter,
+        }
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> Self:
+        """Make the trigger from its plain data."""
+        self = cls.__new__(cls)
+        self.__setstate__({**data, "timezone": astimezone(str(data["timezone"]))})
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "interval": self._interval,
+            "start_date": self._start,
+            "end_date": self._end,
+            "timezone": self._zone.tz,
+            "jitter": self.jitter,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._interval, self._start, self._end = state["interval"], state["start_date"], state.get("end_date")
+        self._zone, self.jitter = zone_of(state["timezone"]), state.get("jitter")
+
+    def __str__(self) -> str:
+        return f"interval[{self.interval}]"
+
+    def __repr__(self) -> str:
+        options = [f"interval={self.interval!r}", f"start_date={datetime_repr(self.start_date)!r}"]
+        if self._end is not None:
+            options.append(f"end_date={datetime_repr(self.end_date)!r}")
+        if self.jitter:
+            options.append(f"jitter={self.jitter}")
+        return f"<{type(self).__name__} ({', '.join(options)}, timezone='{self.timezone}')>"

@@ -1,0 +1,88 @@
+"""Datetimes, dates and texts from people, as instants; instants as datetimes for people."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import Any
+
+from mainspring.triggers.zones import EPOCH, Zone, astimezone, zone_of
+
+__all__ = ["check_order", "from_instant", "given_zone", "instant_of", "read_datetime", "to_instant"]
+
+
+def to_instant(moment: datetime, zone: Zone | None = None) -> int:
+    """Turn a datetime into an instant; a naive one is a wall clock time in `zone`."""
+    if moment.tzinfo is None:
+        if zone is None:
+            raise ValueError(f"{moment!r} has no time zone")
+        delta = moment.replace(tzinfo=UTC) - EPOCH
+        wall = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+        return zone.second_pass(wall) if moment.fold else zone.instant(wall)
+    delta = moment - EPOCH
+    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
+
+
+def from_instant(instant: int, tz: tzinfo) -> datetime:
+    """Turn an instant into a datetime in `tz`."""
+    if instant < 0 or instant % 1_000_000:
+        return (EPOCH + timedelta(0, 0, instant)).astimezone(tz)
+    return datetime.fromtimestamp(instant // 1_000_000, tz)
+
+
+def instant_of(value: object, zone: Zone, name: str) -> int:
+    """Read an instant from a datetime, date or text given as the argument `name`; naive ones are in `zone`."""
+    return to_instant(read_datetime(value, name), zone)
+
+
+def read_datetime(value: object, name: str) -> datetime:
+    """Read a datetime, naive or aware, from the argument `name`."""
+    if isinstance(value, datetime):
+        return value
+    if isinstance(value, date):
+        return datetime(value.year, value.month, value.day)
+    if isinstance(value, str):
+        return _parse(value, name)
+    raise TypeError(f"{name} is a datetime, a date or a text such as '2026-03-29 02:30:00', not {value!r}")
+
+
+def _parse(text: str, name: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        pass
+    import re
+
+    match = re.fullmatch(
+        r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ T](\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,6}))?)?(Z|[+-]\d\d:\d\d)?)?",
+        text,
+    )
+    if match:
+        *numbers, fraction, offset = match.groups()
+        year, month, day, hour, minute, second = (int(number or 0) for number in numbers)
+        try:
+            moment = datetime(year, month, day, hour, minute, second, int((fraction or "0").ljust(6, "0")))
+        except ValueError as error:
+            raise ValueError(f"{name}: {text!r} is no date: {error}") from None
+        return moment.replace(tzinfo=astimezone(offset)) if offset else moment
+    raise ValueError(
+        f"{name}: {text!r} is no date or time; write '2026-03-29', '2026-03-29 02:30:00'"
+        " or, with an offset, '2026-03-29T02:30:00+02:00'"
+    )
+
+
+def given_zone(timezone: str | tzinfo | None, *dates: Any) -> Zone | None:
+    """Return the zone of a trigger's arguments: the one given, else that of its first aware datetime, else None."""
+    if timezone:
+        return zone_of(astimezone(timezone))
+    for moment in dates:
+        if isinstance(moment, datetime) and moment.tzinfo is not None:
+            return zone_of(astimezone(moment.tzinfo))
+    return None
+
+
+def check_order(owner: str, start: int | None, end: int | None, zone: Zone) -> None:
+    """Raise ValueError if `end` is before `start`."""
+    if start is not None and end is not None and end < start:
+        raise ValueError(
+            f"{owner}: end_date {from_instant(end, zone.tz)} is before start_date {from_instant(start, zone.tz)}"
+        )

@@ -1,0 +1,191 @@
+"""Small helpers under the names that APScheduler's users know."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any, Final, overload
+from zoneinfo import ZoneInfo
+
+from mainspring.triggers.moments import from_instant, read_datetime, to_instant
+from mainspring.triggers.zones import EPOCH, astimezone, zone_of
+
+if TYPE_CHECKING:
+    from mainspring.task import (
+        check_callable_args,
+        get_callable_name,
+        iscoroutinefunction_partial,
+        maybe_ref,
+        obj_to_ref,
+        ref_to_obj,
+    )
+
+__all__ = [
+    "asbool",
+    "asdate",
+    "asint",
+    "astimezone",
+    "check_callable_args",
+    "convert_to_datetime",
+    "datetime_ceil",
+    "datetime_repr",
+    "datetime_to_utc_timestamp",
+    "datetime_utc_add",
+    "get_callable_name",
+    "iscoroutinefunction_partial",
+    "localize",
+    "maybe_ref",
+    "normalize",
+    "obj_to_ref",
+    "ref_to_obj",
+    "timedelta_seconds",
+    "timezone_repr",
+    "undefined",
+    "utc_timestamp_to_datetime",
+]
+
+_CALLABLE_HELPERS = frozenset(
+    [
+        "check_callable_args",
+        "get_callable_name",
+        "iscoroutinefunction_partial",
+        "maybe_ref",
+        "obj_to_ref",
+        "ref_to_obj",
+    ]
+)
+
+
+def __getattr__(name: str) -> Any:
+    # Lazy: triggers need the helpers for times only, and importing a trigger stays cheap.
+    if name in _CALLABLE_HELPERS:
+        from mainspring import task
+
+        return getattr(task, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+class _Undefined:
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "<undefined>"
+
+    def __reduce__(self) -> str:
+        return "undefined"
+
+
+undefined: Final = _Undefined()
+"""Stands for an argument that was not given, where None means something."""
+
+_TRUE = frozenset(["1", "on", "t", "true", "y", "yes"])
+_FALSE = frozenset(["0", "f", "false", "n", "no", "off"])
+
+
+@overload
+def asint(text: str | int) -> int: ...
+@overload
+def asint(text: None) -> None: ...
+def asint(text: str | int | None) -> int | None:
+    """Read an integer; None stays None."""
+    return None if text is None else int(text)
+
+
+def asbool(obj: object) -> bool:
+    """Read a boolean from a text such as `yes`, `off` or `1`; anything else counts by its truth."""
+    if not isinstance(obj, str):
+        return bool(obj)
+    word = obj.strip().lower()
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    raise ValueError(f"{obj!r} is neither yes nor no; write true or false, yes or no, on or off, 1 or 0")
+
+
+@overload
+def asdate(obj: str | date) -> date: ...
+@overload
+def asdate(obj: None) -> None: ...
+def asdate(obj: str | date | None) -> date | None:
+    """Read a date from a text such as `2026-03-29`; dates and None stay as they are."""
+    return date.fromisoformat(obj) if isinstance(obj, str) else obj
+
+
+def convert_to_datetime(
+    input: date | str | None, tz: tzinfo | str | None, arg_name: str | None = None
+) -> datetime | None:
+    """Make an aware datetime of a datetime, date or text; a naive one is a wall clock time in `tz`."""
+    if input is None:
+        return None
+    moment = read_datetime(input, arg_name or "input")
+    if moment.tzinfo is not None:
+        return moment
+    if tz is None:
+        raise ValueError(f"{arg_name or 'input'} {input!r} has no time zone, and none was given to read it in")
+    return localize(moment, astimezone(tz) if isinstance(tz, str) else tz)
+
+
+def localize(dt: datetime, tzinfo: tzinfo) -> datetime:
+    """Make a naive datetime aware: a time in a gap becomes the first one after it, a doubled one its first pass."""
+    own = getattr(tzinfo, "localize", None)
+    if own is not None:  # pytz: its datetimes carry a tzinfo of their own
+        aware: datetime = own(dt)
+        return aware
+    return from_instant(to_instant(dt, zone_of(tzinfo)), tzinfo)
+
+
+def normalize(dt: datetime) -> datetime:
+    """Return the same instant as its time zone really shows it."""
+    return dt if dt.tzinfo is None else from_instant(to_instant(dt), dt.tzinfo)
+
+
+@overload
+def datetime_to_utc_timestamp(timeval: datetime) -> float: ...
+@overload
+def datetime_to_utc_timestamp(timeval: None) -> None: ...
+def datetime_to_utc_timestamp(timeval: datetime | None) -> float | None:
+    """Return seconds since 1970 of an aware datetime (a naive one counts as UTC); None stays None."""
+    if timeval is None:
+        return None
+    return to_instant(timeval if timeval.tzinfo is not None else timeval.replace(tzinfo=UTC)) / 1_000_000
+
+
+@overload
+def utc_timestamp_to_datetime(timestamp: float) -> datetime: ...
+@overload
+def utc_timestamp_to_datetime(timestamp: None) -> None: ...
+def utc_timestamp_to_datetime(timestamp: float | None) -> datetime | None:
+    """Return the datetime in UTC of seconds since 1970; None stays None."""
+    return None if timestamp is None else EPOCH + timedelta(seconds=timestamp)
+
+
+def timedelta_seconds(delta: timedelta) -> float:
+    """Return the length of a timedelta in seconds."""
+    return delta.total_seconds()
+
+
+def datetime_utc_add(dateval: datetime, tdelta: timedelta) -> datetime:
+    """Add real time to a datetime, across changes of its UTC offset."""
+    if dateval.tzinfo is None:
+        return dateval + tdelta
+    return (dateval.astimezone(UTC) + tdelta).astimezone(dateval.tzinfo)
+
+
+def datetime_ceil(dateval: datetime) -> datetime:
+    """Round a datetime up to a whole second."""
+    if not dateval.microsecond:
+        return dateval
+    return datetime_utc_add(dateval, timedelta(microseconds=1_000_000 - dateval.microsecond))
+
+
+def datetime_repr(dateval: datetime | None) -> str:
+    """Show a datetime with the abbreviation of its time zone."""
+    return dateval.strftime("%Y-%m-%d %H:%M:%S %Z") if dateval is not None else "None"
+
+
+def timezone_repr(timezone: tzinfo) -> str:
+    """Show a time zone by its name."""
+    return timezone.key if isinstance(timezone, ZoneInfo) else repr(timezone)

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import run
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    (tmp_path / "pyproject.toml").write_text("[project]\n")
+    (tmp_path / "constraints.txt").write_text("uv==1.0\n")
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    (tmp_path / "tests" / "unit" / "test_one.py").touch()
+    return tmp_path
+
+
+def test_what_follows_two_dashes_goes_to_pytest() -> None:
+    options = run.parse(["test", "--strict", "--only", "unit", "--", "-x", "--python", "no"])
+
+    assert (options.verb, options.strict, options.only, options.python) == ("test", True, "unit", "")
+    assert options.rest == ["-x", "--python", "no"]
+
+
+def test_a_benchmark_gets_its_own_arguments() -> None:
+    options = run.parse(["bench", "triggers", "--count", "5"])
+
+    assert (options.name, options.arguments) == ("triggers", ["--count", "5"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tset"], "unknown verb 'tset', did you mean 'test'?"),
+        (["frobnicate"], "There are: demo, test, lint, bench, servers, docs, setup"),
+        (["test", "--stict"], "unknown argument '--stict', did you mean '--strict'?"),
+        (["lint", "--", "--fix"], "unknown argument '--fix'"),
+        (["test", "--only"], "--only: expected one argument"),
+        ([], "required: VERB"),
+    ],
+)
+def test_a_slip_on_the_command_line_is_named(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        run.parse(arguments)
+
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("only", "chosen"),
+    [
+        (None, ["tests"]),
+        ("unit", ["tests/unit"]),
+        ("unit/test_one.py", ["tests/unit/test_one.py"]),
+        ("tests/unit/test_one.py::test_a", ["tests/unit/test_one.py::test_a"]),
+        ("cron and not jitter", ["tests", "-k", "cron and not jitter"]),
+    ],
+)
+def test_only_picks_a_folder_a_file_or_an_expression(only: str | None, chosen: list[str], repository: Path) -> None:
+    assert run.selection(only, repository) == chosen
+
+
+def test_a_step_is_done_once_for_the_same_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done: list[str] = []
+    for key in ("a", "a", "b"):
+        run.once(tmp_path / "stamp", key, "a step", lambda key=key: done.append(key))  # type: ignore[misc]
+
+    assert done == ["a", "b"]
+    assert capsys.readouterr().out.count(" s] a step\n") == 2
+
+
+def test_a_step_that_failed_is_done_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise run.Failed("no network")
+
+    with pytest.raises(run.Failed):
+        run.once(tmp_path / "stamp", "a", "a step", fail)
+
+    assert not run.is_done(tmp_path / "stamp", "a")
+    assert "[ failed] a step" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", "constraints.txt"])
+def test_changed_requirements_ask_for_a_new_set_up(name: str, repository: Path) -> None:
+    before = run.setup_key("3.11.2", repository)
+
+    (repository / name).write_text("changed\n")
+
+    assert run.setup_key("3.11.2", repository) != before
+
+
+def test_another_interpreter_or_place_asks_for_a_new_set_up(repository: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for name in ("pyproject.toml", "constraints.txt"):
+        (copy / name).write_bytes((repository / name).read_bytes())
+
+    keys = {run.setup_key("3.11.2", repository), run.setup_key("3.12.1", repository), run.setup_key("3.11.2", copy)}
+
+    assert len(keys) == 3
+
+
+def test_what_is_installed_for_development_serves_the_demo_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps: list[str] = []
+
+    def create(environment: run.Environment, uv: Path | None) -> None:
+        steps.append("create")
+        environment.python.parent.mkdir(parents=True)
+        environment.python.symlink_to(sys.executable)
+
+    monkeypatch.setattr(run, "get_uv", lambda: None)
+    monkeypatch.setattr(run, "create", create)
+    monkeypatch.setattr(run, "install", lambda environment, uv, what: steps.append(what))
+    environment = run.Environment(tmp_path / ".venv", sys.executable, "{}.{}.{}".format(*sys.version_info))
+
+    for extra in (run.CORE, run.CORE, "dev", run.CORE, "dev"):
+        run.set_up(environment, extra)
+
+    assert steps == ["create", ".", ".[dev]"]
+
+
+def test_an_environment_of_another_python_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+    environment = run.Environment(tmp_path, "/usr/bin/python3.99", "3.99.0")
+    monkeypatch.setattr(run, "version_of", lambda python: "3.11.2")
+    monkeypatch.setattr(run, "get_uv", lambda: None)
+    monkeypatch.setattr(run, "create", lambda environment, uv: made.append(environment.version))
+    monkeypatch.setattr(run, "install", lambda environment, uv, what: None)
+
+    run.set_up(environment, run.CORE)
+
+    assert made == ["3.99.0"]
+
+
+def test_another_active_environment_does_not_leak_into_a_child() -> None:
+    active = {"PATH": "/elsewhere/bin", "VIRTUAL_ENV": "/elsewhere", "PYTHONPATH": "/elsewhere/lib", "LANG": "C"}
+    environment = run.Environment(Path("/here/.venv"), sys.executable, "3.11.2")
+
+    seen = run.child_environ(active, environment)
+
+    assert not {"VIRTUAL_ENV", "PYTHONPATH"} & seen.keys()
+    assert (seen["LANG"], seen["PYTHONNOUSERSITE"], seen["UV_PYTHON_DOWNLOADS"]) == ("C", "1", "never")
+    assert seen["PATH"] == f"/here/.venv/bin{os.pathsep}/elsewhere/bin"
+
+
+def test_a_python_that_is_not_there_is_named_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "find_pythons", lambda: {"3.11.2": "/usr/bin/python3", "3.13.0": "/opt/python3.13"})
+
+    assert run.choose_environment("3.13").interpreter == "/opt/python3.13"
+    with pytest.raises(run.Failed, match=r"no Python 3\.1 was found on this machine, only 3\.11\.2, 3\.13\.0"):
+        run.choose_environment("3.1")
+
+
+def test_a_failed_command_tells_what_it_said() -> None:
+    with pytest.raises(run.Failed, match=r"ended with 3:\nthe reason"):
+        run.call(sys.executable, "-c", "import sys; print('the reason'); sys.exit(3)")
+
+
+@pytest.mark.parametrize("root", [True, False])
+def test_only_root_installs_what_is_missing(
+    root: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = ["postgresql"]
+    monkeypatch.setattr(run, "missing_packages", lambda environment: list(missing))
+    monkeypatch.setattr(run, "apt_install", lambda packages: missing.clear())
+    monkeypatch.setattr(run.shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(run.os, "geteuid", lambda: 0 if root else 1000)
+    environment = run.Environment(Path("/here/.venv"), sys.executable, "3.11.2")
+
+    run.set_up_system(environment, strict=False)
+
+    assert missing == ([] if root else ["postgresql"])
+    assert ("sudo apt-get install postgresql" in capsys.readouterr().out) is not root
+
+
+def test_strict_refuses_to_go_on_without_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "missing_packages", lambda environment: ["mariadb-server"])
+    monkeypatch.setattr(run.shutil, "which", lambda name: None)
+    environment = run.Environment(Path("/here/.venv"), sys.executable, "3.11.2")
+
+    with pytest.raises(run.Failed, match="mariadb-server"):
+        run.set_up_system(environment, strict=True)

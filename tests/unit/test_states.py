@@ -1,0 +1,168 @@
+"""The table of transitions, its drawing in the docs, and the functions that apply it agree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from mainspring.errors import Cancel, Retry
+from mainspring.retry import Policy
+from mainspring.run import (
+    FINAL,
+    TRANSITIONS,
+    Call,
+    Condition,
+    Outcome,
+    Report,
+    Result,
+    Run,
+    Status,
+    cancel,
+    conclude,
+    describe,
+    recover,
+    retry,
+)
+
+PAGE = (Path(__file__).parents[2] / "docs" / "states.md").read_text()
+NOW = 1_763_000_000_123_457
+
+
+def work() -> None: ...
+
+
+def held(**fields: object) -> Run:
+    base = Run(id="j@1@5", call=Call(work), status=Status.RUNNING, token="t", attempt=1, node="n", lease_until=9)
+    return msgspec.structs.replace(base, **fields)
+
+
+def raised(run: Run, error: BaseException) -> Report:
+    return Report(run, Result.RAISED, exception=error, error=describe(error, NOW, run.attempt), finished_at=NOW)
+
+
+def test_the_documented_table_is_the_table_in_the_code() -> None:
+    rows = re.findall(r"^\| (.+?) \| (\S+) \| (\S+) \| (\S+) \| (.+?) \|$", PAGE, re.MULTILINE)
+    documented = [row for row in rows if row[0] not in ("verb", "---")]
+    assert documented == [(t.verb, str(t.before or "-"), str(t.after), str(t.condition or "-"), t.when) for t in TRANSITIONS]
+
+
+def test_the_drawing_shows_every_transition_and_no_other() -> None:
+    drawn = set(re.findall(r"^    (\S+) --> (\w+): (.+)$", PAGE, re.MULTILINE))
+    assert drawn == {(str(t.before or "[*]"), str(t.after), t.verb) for t in TRANSITIONS}
+
+
+def test_final_statuses_are_left_only_by_a_person() -> None:
+    assert {t.condition for t in TRANSITIONS if t.before in FINAL} == {Condition.FINISHED}
+
+
+def permitted(before: Run, outcome: Outcome) -> bool:
+    return any(
+        (t.before, t.after, t.condition) == (before.status, outcome.run.status, outcome.condition) for t in TRANSITIONS
+    )
+
+
+REPORTS = [
+    (Report(held(), Result.RETURNED, value=7), Status.SUCCEEDED),
+    (raised(held(), ValueError("x")), Status.FAILED),
+    (raised(held(policy=Policy(retries=1)), ValueError("x")), Status.PENDING),
+    (raised(held(policy=Policy(retries=1)), Retry(5)), Status.PENDING),
+    (raised(held(), Cancel("enough")), Status.CANCELLED),
+    (Report(held(), Result.CANCELLED), Status.CANCELLED),
+    (Report(held(), Result.LATE), Status.MISSED),
+    (Report(held(), Result.UNSTARTED), Status.PENDING),
+]
+
+
+@pytest.mark.parametrize(("report", "status"), REPORTS, ids=lambda value: str(getattr(value, "result", value)))
+def test_each_report_leads_to_a_permitted_status_under_the_token_it_was_claimed_with(
+    report: Report, status: Status
+) -> None:
+    outcome = conclude(report, NOW, 0.5)
+    assert outcome.run.status is status
+    assert outcome.run.token == report.run.token
+    assert permitted(report.run, outcome)
+    assert (outcome.run.unique is None) or status is Status.PENDING
+
+
+def test_a_lost_run_becomes_claimable_and_is_charged_an_interruption_not_a_failure() -> None:
+    outcome = recover(held(), NOW)
+    assert permitted(held(), outcome)
+    assert (outcome.run.status, outcome.run.interruptions, outcome.run.failures) == (Status.PENDING, 1, 0)
+
+
+def test_a_lost_run_that_may_start_only_once_fails() -> None:
+    run = held(policy=Policy(delivery="at_most_once"))
+    outcome = recover(run, NOW)
+    assert permitted(run, outcome)
+    assert outcome.run.errors[-1].type == "NodeLost"
+
+
+def test_a_pending_run_can_be_cancelled() -> None:
+    run = held(status=Status.PENDING)
+    assert permitted(run, cancel(run, NOW))
+
+
+@pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED, Status.BROKEN])
+def test_a_person_may_send_an_ended_run_back(status: Status) -> None:
+    run = held(status=status, failures=3, finished_at=4)
+    outcome = retry(run, NOW)
+    assert permitted(run, outcome)
+    assert (outcome.run.failures, outcome.run.finished_at, outcome.run.run_at) == (0, None, NOW)
+
+
+@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.PENDING, Status.RUNNING, Status.MISSED])
+def test_other_runs_cannot_be_sent_back_and_the_error_says_which_can(status: Status) -> None:
+    with pytest.raises(ValueError, match=rf"run 'j@1@5' is {status}; only a run that is failed, cancelled, broken"):
+        retry(held(status=status), NOW)
+
+
+def test_a_retry_waits_as_long_as_the_task_asked() -> None:
+    outcome = conclude(raised(held(policy=Policy(retries=1)), Retry(5)), NOW, 0.5)
+    assert outcome.run.run_at == NOW + 5_000_000
+
+
+def test_what_was_not_started_is_not_charged_an_attempt() -> None:
+    assert conclude(Report(held(), Result.UNSTARTED), NOW, 0.0).run.attempt == 0
+
+
+def test_errors_of_every_attempt_are_kept_up_to_a_bound() -> None:
+    run = held(policy=Policy(retries=100))
+    for attempt in range(1, 31):
+        run = conclude(raised(msgspec.structs.replace(run, attempt=attempt, status=Status.RUNNING), ValueError(str(attempt))), NOW, 0.0).run
+    assert [error.message for error in run.errors] == [str(n) for n in range(11, 31)]
+    assert run.failures == 30
+
+
+def test_overdue_fires_follow_one_another_with_names_of_their_own() -> None:
+    run = held(id="j@3@10", job_id="j", fire_time=10, start_by=110, later=(20, 30))
+    first = conclude(Report(run, Result.RETURNED), NOW, 0.0).then
+    assert [(r.id, r.fire_time, r.start_by, r.later, r.status) for r in first] == [("j@3@20", 20, 120, (30,), Status.PENDING)]
+    second = conclude(raised(first[0], ValueError()), NOW, 0.0).then
+    assert [(r.id, r.later) for r in second] == [("j@3@30", ())]
+    assert conclude(Report(second[0], Result.RETURNED), NOW, 0.0).then == ()
+
+
+def test_a_retry_keeps_the_followers_waiting() -> None:
+    outcome = conclude(raised(held(policy=Policy(retries=1), later=(20,)), ValueError()), NOW, 0.0)
+    assert (outcome.then, outcome.run.later) == ((), (20,))
+
+
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+def test_an_exception_that_cannot_be_shown_is_still_recorded() -> None:
+    record = describe(Silent(), NOW, 1)
+    assert record.type.endswith("Silent")
+    assert "RuntimeError" in record.message
+
+
+def test_a_huge_traceback_is_cut_in_the_middle() -> None:
+    record = describe(ValueError("x" * 1_000_000), NOW, 1)
+    assert len(record.traceback) < 66_000
+    assert "characters left out" in record.traceback
+    assert len(record.message) == 4096
