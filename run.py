@@ -38,8 +38,9 @@ QT_PACKAGES = ["libegl1", "libgl1", "libxkbcommon0", "libdbus-1-3", "libfontconf
 FOREIGN = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "CONDA_PREFIX"}
 FOREIGN |= {"PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_REQUIRE_VIRTUALENV"}
 OURS = {"PYTHONNOUSERSITE": "1", "UV_PYTHON_DOWNLOADS": "never", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-# Some proxies stall when uv opens its usual fifty connections; then ask again soon rather than after 30 s.
-PATIENCE = {"UV_CONCURRENT_DOWNLOADS": "8", "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "8"}
+# For uv: trust whom the system trusts; and since some proxies stall when it opens its usual fifty connections, open
+# few, and ask again soon rather than after 30 s.
+DEFAULTS = {"UV_SYSTEM_CERTS": "1", "UV_CONCURRENT_DOWNLOADS": "8", "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "8"}
 
 
 class Failed(Exception):
@@ -101,7 +102,7 @@ def setup_key(version: str, root: Path = ROOT) -> str:
 
 def child_environ(environ: Mapping[str, str], environment: Environment | None = None) -> dict[str, str]:
     """Return the variables for a child, which sees our environment and no other."""
-    clean = PATIENCE | {name: value for name, value in environ.items() if name not in FOREIGN} | OURS
+    clean = DEFAULTS | {name: value for name, value in environ.items() if name not in FOREIGN} | OURS
     if environment is not None:
         clean["PATH"] = os.pathsep.join([str(environment.python.parent), clean.get("PATH", os.defpath)])
     return clean
@@ -117,8 +118,7 @@ def call(*command: str | Path, **variables: str) -> str:
         raise Failed(f"{words[0]} cannot be run: {error.strerror}") from error
     said = done.stdout.decode(errors="replace").strip()
     if done.returncode:
-        tail = "\n".join(said.splitlines()[-40:])
-        raise Failed(f"`{' '.join(words)}` ended with {done.returncode}:\n{tail}")
+        raise Failed(f"`{' '.join(words)}` ended with {done.returncode}:\n{said}")
     return said
 
 

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -48,7 +49,7 @@ class ServerFailed(RuntimeError):
     """The server ended, or did not answer in time."""
 
 
-class Server:
+class Server(ABC):
     """One server process, on a port and with data of its own.
 
     It dies with the thread that started it, so start it from one that outlives its use.
@@ -89,9 +90,9 @@ class Server:
         return number.group()
 
     @property
+    @abstractmethod
     def url(self) -> str:
         """The address, as a store takes it."""
-        raise NotImplementedError
 
     @property
     def version(self) -> str:
@@ -119,7 +120,8 @@ class Server:
         try:
             if self._user is not None:
                 shutil.chown(self.directory, self._user, self._user)
-            self._initialise()
+            if words := self._preparation():
+                self._run(*words)
             self.port = _free_port()
             self._launch()
         except BaseException:
@@ -173,14 +175,17 @@ class Server:
     def _log(self) -> Path:
         return self.directory / "server.log"
 
-    def _initialise(self) -> None:
-        """Create the data that the program expects to find."""
+    def _preparation(self) -> list[str | Path]:
+        """Return the words that create the data which the server expects to find."""
+        return []
 
+    @abstractmethod
     def _command(self) -> list[str | Path]:
-        raise NotImplementedError
+        """Return the words that run the server in the foreground."""
 
+    @abstractmethod
     def _answers(self) -> bool:
-        raise NotImplementedError
+        """Tell whether the server takes requests."""
 
     def _run(self, *command: str | Path) -> None:
         """Run a helper program as the server's user; its output is shown if it fails."""
@@ -303,10 +308,9 @@ class PostgreSQL(Server):
         """The address of the database `postgres`, for SQLAlchemy with psycopg."""
         return f"postgresql+psycopg://postgres@{HOST}:{self.port}/postgres"
 
-    def _initialise(self) -> None:
-        initdb = self.binary.with_name("initdb")
-        options = ("--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync")
-        self._run(initdb, "-D", self.directory / "data", *options)
+    def _preparation(self) -> list[str | Path]:
+        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"]
+        return [self.binary.with_name("initdb"), "-D", self.directory / "data", *options]
 
     def _command(self) -> list[str | Path]:
         quick = [] if self.durable else ["-c", "fsync=off", "-c", "full_page_writes=off"]
@@ -330,13 +334,9 @@ class MariaDB(Server):
         """The address of the database `test`, for SQLAlchemy with PyMySQL."""
         return f"mysql+pymysql://root@{HOST}:{self.port}/test"
 
-    def _initialise(self) -> None:
-        install = shutil.which("mariadb-install-db", path=_search_path())
-        if install is None:
-            raise MissingServer(self.name, "mariadb-install-db", f"apt-get install {self.package}")
-        self._run(
-            install, "--no-defaults", f"--datadir={self.directory / 'data'}", "--auth-root-authentication-method=normal"
-        )
+    def _preparation(self) -> list[str | Path]:
+        data = f"--datadir={self.directory / 'data'}"
+        return ["mariadb-install-db", "--no-defaults", data, "--auth-root-authentication-method=normal"]
 
     def _command(self) -> list[str | Path]:
         flush = 1 if self.durable else 2

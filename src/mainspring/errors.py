@@ -28,6 +28,7 @@ import difflib
 from collections.abc import Iterable
 
 __all__ = [
+    "CallableReferenceError",
     "Cancel",
     "ConfigurationError",
     "ConflictingIdError",
@@ -36,7 +37,6 @@ __all__ = [
     "MaxInstancesReachedError",
     "OutcomeUnknown",
     "PluginNotFound",
-    "CallableReferenceError",
     "Retry",
     "RunNotFound",
     "RunTimeout",

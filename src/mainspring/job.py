@@ -1,11 +1,12 @@
-"""A job is what to call and when. Pure: a value, plus the scheduler it was got from, for those who say `job.pause()`."""
+"""A job is what to call and when. Pure: a value, plus the scheduler it came from, for those who say `job.pause()`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
+from functools import lru_cache
+from os import urandom
 from typing import TYPE_CHECKING, Any, Protocol
-from uuid import uuid4
 
 import msgspec
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "JobOwner", "new_job_id"]
 
+_VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
 POLICY_FIELDS = frozenset(Policy.__struct_fields__)
 _PLAIN_FIELDS = ("executor", "queue", "coalesce", "max_instances", "misfire_grace_time", "trigger")
 _CALL_FIELDS = ("func", "args", "kwargs", "name")
@@ -35,9 +37,7 @@ class JobOwner(Protocol):
     def modify_job(self, job_id: str, jobstore: str | None = None, **changes: Any) -> Job:
         """Change a job."""
 
-    def reschedule_job(
-        self, job_id: str, jobstore: str | None = None, trigger: Any = None, **trigger_args: Any
-    ) -> Job:
+    def reschedule_job(self, job_id: str, jobstore: str | None = None, trigger: Any = None, **trigger_args: Any) -> Job:
         """Give a job another trigger."""
 
     def pause_job(self, job_id: str, jobstore: str | None = None) -> Job:
@@ -54,12 +54,13 @@ class JobOwner(Protocol):
 
 
 def new_job_id() -> str:
-    """Make a job id."""
-    return uuid4().hex
+    """Make a job id: a random uuid4 in hex, without the object that `uuid` would make of it first."""
+    text = urandom(16).hex()
+    return f"{text[:12]}4{text[13:16]}{_VARIANT[text[16]]}{text[17:]}"
 
 
 class Job:
-    """What to call and when. `at` is its next run time in microseconds (None: paused), `nominal` the same before jitter.
+    """What to call and when: `at` is its next run time in microseconds (None: paused), `nominal` that before jitter.
 
     Stores treat it as a value; `version` and `incarnation` are the ones under which it was read.
     """
@@ -119,7 +120,7 @@ class Job:
     def func(self) -> Callable[..., Any]:
         """The callable, imported now if the job was read from a store."""
         func = self.call.func
-        return ref_to_obj(func) if isinstance(func, str) else func  # type: ignore[no-any-return]
+        return ref_to_obj(func) if isinstance(func, str) else func
 
     @property
     def func_ref(self) -> str | None:
@@ -307,8 +308,13 @@ class Job:
 # -- checks: each returns the value to keep, or says what is wrong -----------------------------------------------
 
 
-def make_call(func: Any, args: Iterable[Any] | None, kwargs: Mapping[str, Any] | None, name: str | None) -> Call:
+def make_call(func: Any, args: Any, kwargs: Any, name: Any) -> Call:
     """Check a callable, its arguments and its name, and make the call of them."""
+    if args is None and kwargs is None and name is None:
+        try:
+            return _bare_call(func)
+        except TypeError:  # not hashable, or not right
+            pass
     if isinstance(func, str):
         func = ref_to_obj(func)
     if not callable(func):
@@ -329,6 +335,12 @@ def make_call(func: Any, args: Iterable[Any] | None, kwargs: Mapping[str, Any] |
     elif not name or not isinstance(name, str):
         raise TypeError(f"name must be a text that is not empty, not {name!r}")
     return Call(func, args, kwargs, name)
+
+
+@lru_cache(maxsize=1024)
+def _bare_call(func: Any) -> Call:
+    """Make the call of a function without arguments; all jobs that call it share it."""
+    return make_call(func, (), {}, None)
 
 
 def _changed_call(call: Call, changes: dict[str, Any]) -> Call:
@@ -352,7 +364,7 @@ def check_duration(name: str, value: Any) -> float | None:
         value = value.total_seconds()
     if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
         raise TypeError(f"{name} must be None or a positive number of seconds, not {value!r}")
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _misfire_grace_time(value: Any) -> float | None:

@@ -26,7 +26,7 @@ class Listeners:
         """Call `callback` for the events of `mask`."""
         if not callable(callback):
             raise TypeError(f"a listener must be callable, not {callback!r}")
-        if isinstance(mask, bool) or not isinstance(mask, int) or mask < 1:
+        if mask < 1:
             raise ValueError(f"mask must be EVENT_ codes joined by |, not {mask!r}")
         self._set((*self._callbacks, (callback, mask)))
 

@@ -81,8 +81,10 @@ class Node:
 
     def remove_store(self, alias: str) -> None:
         """Take part in a store no longer: give back what has not started, let the rest end."""
-        link = self.links.pop(alias)
+        link = self.links[alias]
         link.leaving = True
+        self.withdraw()
+        del self.links[alias]
         link.close()
 
     def pause(self) -> None:
@@ -114,8 +116,18 @@ class Node:
     def stop(self, *, finish: bool = True) -> None:
         """Drain and wait until everything that has started has ended and is settled."""
         self.drain(finish=finish)
+        if not (finish and all(link.store.volatile for link in self.links.values())):
+            self.withdraw()
         for link in list(self.links.values()):
             link.close()
+
+    def withdraw(self, executors: Iterable[BaseExecutor] | None = None, older_than: int | None = None) -> None:
+        """Take back from executors what they have not started, and give it back to its store."""
+        for executor in list(self.executors.values() if executors is None else executors):
+            for run in executor.withdraw(older_than):
+                for link in list(self.links.values()):
+                    if link.claims.get(run.id) is run:
+                        link.report(Report(run, Result.UNSTARTED))
 
     # -- what the ticks ask ------------------------------------------------------------------------------------
 
@@ -193,7 +205,7 @@ class Link:
         self.janitor = JanitorTick(self)
         self._down = False
         self._offset: int | None = None
-        self._report = _Outbox(self)
+        self.report = _Outbox(self)
         clock, failed, worked = node.clock, self._failed, self._worked
         work = (self.scheduler, self.worker)
         self.work = Loop(f"mainspring-work-{alias}", work, clock, failed, worked, self._drained)
@@ -209,9 +221,6 @@ class Link:
 
     def close(self) -> None:
         """Wait until what has started is settled, and leave the store."""
-        if not self._finishing:
-            for executor in list(self.node.executors.values()):
-                executor.withdraw(None)
         self.work.wake()
         self.work.join()
         self._worked_out = True
@@ -271,7 +280,7 @@ class Link:
             batches.setdefault(run.executor or run.queue[1:], []).append(run)
         for alias, batch in batches.items():
             self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
-            self.node.executors[alias].submit(batch, self._report)
+            self.node.executors[alias].submit(batch, self.report)
 
     def end(self, report: Report) -> None:
         """Forget a claim that has been settled, and learn how long such runs take."""

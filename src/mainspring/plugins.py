@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from mainspring.errors import PluginNotFound, near
 from mainspring.task import ref_to_obj
 
-__all__ = ["check_options", "find_plugin", "takes"]
+__all__ = ["check_options", "find_plugin", "trigger_factory"]
 
 # The built-in ones are known without reading the installed packages' metadata, which takes milliseconds.
 _BUILT_IN: Final = {
@@ -53,7 +54,7 @@ def find_plugin(kind: str, name: str) -> type[Any]:
             if extra is None:
                 raise
             raise LookupError(
-                f'the {kind} {name!r} needs a package that is not installed: pip install "mainspring[{extra}]" ({error})'
+                f'the {kind} {name!r} needs a package that is missing: pip install "mainspring[{extra}]" ({error})'
             ) from error
     from importlib.metadata import entry_points
 
@@ -64,7 +65,7 @@ def find_plugin(kind: str, name: str) -> type[Any]:
     raise PluginNotFound(kind, name, tuple({*built_in, *found}))
 
 
-def check_options(kind: str, name: str, factory: type[Any], options: dict[str, Any]) -> None:
+def check_options(kind: str, name: str, factory: Callable[..., Any], options: dict[str, Any]) -> None:
     """Raise TypeError if the class takes no such arguments, naming the near ones."""
     names = _parameters(factory)
     if names is None:
@@ -74,14 +75,15 @@ def check_options(kind: str, name: str, factory: type[Any], options: dict[str, A
             raise TypeError(f"the {kind} {name!r} takes no argument {option!r}{near(option, names)}")
 
 
-def takes(option: str, factory: type[Any]) -> bool:
-    """Tell whether a class takes an argument of that name."""
-    names = _parameters(factory)
-    return names is None or option in names
+@lru_cache(maxsize=256)
+def trigger_factory(name: str) -> tuple[Callable[..., Any], frozenset[str] | None]:
+    """Return the class of a trigger by its name, and the names of its arguments (None: any)."""
+    factory = find_plugin("trigger", name)
+    return factory, _parameters(cast(Any, factory))
 
 
 @lru_cache(maxsize=256)
-def _parameters(factory: type[Any]) -> frozenset[str] | None:
+def _parameters(factory: Callable[..., Any]) -> frozenset[str] | None:
     """Return the names a class takes as keywords, or None if it takes any."""
     try:
         parameters = inspect.signature(factory).parameters.values()
@@ -90,5 +92,3 @@ def _parameters(factory: type[Any]) -> frozenset[str] | None:
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     return frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
-
-

@@ -44,7 +44,9 @@ def obj_to_ref(obj: Callable[..., Any]) -> str:
     if "<lambda>" in name:
         raise CallableReferenceError("a lambda has no name to import; define a function in a module instead")
     if "<locals>" in name:
-        raise CallableReferenceError(f"{name!r} is nested in a function and has no name to import; move it to its module")
+        raise CallableReferenceError(
+            f"{name!r} is nested in a function and has no name to import; move it to its module"
+        )
     owner = getattr(obj, "__self__", None)
     if inspect.ismethod(obj) and not inspect.isclass(owner):
         # A bound method is stored as the plain function, its object as the first argument.

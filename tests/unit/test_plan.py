@@ -174,7 +174,9 @@ def test_fires_missed_in_a_row_for_one_reason_are_one_record() -> None:
     second.at = second.nominal = T0 + 10 * SECOND
     again = firing(second, plan(second, T0 + 10 * SECOND), LANE, T0 + 10 * SECOND)
     assert [run.id for run in again.missed] == [run.id for run in step.missed]
-    assert [(r.count, r.fire_time, r.last, r.reason) for r in again.missed] == [(2, T0, T0 + 10 * SECOND, "max_instances")]
+    assert [(r.count, r.fire_time, r.last, r.reason) for r in again.missed] == [
+        (2, T0, T0 + 10 * SECOND, "max_instances")
+    ]
 
 
 def test_another_reason_begins_another_record() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,7 @@ def test_only_picks_a_folder_a_file_or_an_expression(only: str | None, chosen: l
 def test_a_step_is_done_once_for_the_same_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     done: list[str] = []
     for key in ("a", "a", "b"):
-        run.once(tmp_path / "stamp", key, "a step", lambda key=key: done.append(key))  # type: ignore[misc]
+        run.once(tmp_path / "stamp", key, "a step", partial(done.append, key))
 
     assert done == ["a", "b"]
     assert capsys.readouterr().out.count(" s] a step\n") == 2
@@ -171,8 +172,8 @@ def test_only_root_installs_what_is_missing(
     missing = ["postgresql"]
     monkeypatch.setattr(run, "missing_packages", lambda environment: list(missing))
     monkeypatch.setattr(run, "apt_install", lambda packages: missing.clear())
-    monkeypatch.setattr(run.shutil, "which", lambda name: f"/usr/bin/{name}")
-    monkeypatch.setattr(run.os, "geteuid", lambda: 0 if root else 1000)
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr("os.geteuid", lambda: 0 if root else 1000)
     environment = run.Environment(Path("/here/.venv"), sys.executable, "3.11.2")
 
     run.set_up_system(environment, strict=False)
@@ -183,7 +184,7 @@ def test_only_root_installs_what_is_missing(
 
 def test_strict_refuses_to_go_on_without_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "missing_packages", lambda environment: ["mariadb-server"])
-    monkeypatch.setattr(run.shutil, "which", lambda name: None)
+    monkeypatch.setattr("shutil.which", lambda name: None)
     environment = run.Environment(Path("/here/.venv"), sys.executable, "3.11.2")
 
     with pytest.raises(run.Failed, match="mariadb-server"):

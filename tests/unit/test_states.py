@@ -46,7 +46,9 @@ def raised(run: Run, error: BaseException) -> Report:
 def test_the_documented_table_is_the_table_in_the_code() -> None:
     rows = re.findall(r"^\| (.+?) \| (\S+) \| (\S+) \| (\S+) \| (.+?) \|$", PAGE, re.MULTILINE)
     documented = [row for row in rows if row[0] not in ("verb", "---")]
-    assert documented == [(t.verb, str(t.before or "-"), str(t.after), str(t.condition or "-"), t.when) for t in TRANSITIONS]
+    assert documented == [
+        (t.verb, str(t.before or "-"), str(t.after), str(t.condition or "-"), t.when) for t in TRANSITIONS
+    ]
 
 
 def test_the_drawing_shows_every_transition_and_no_other() -> None:
@@ -131,7 +133,11 @@ def test_what_was_not_started_is_not_charged_an_attempt() -> None:
 def test_errors_of_every_attempt_are_kept_up_to_a_bound() -> None:
     run = held(policy=Policy(retries=100))
     for attempt in range(1, 31):
-        run = conclude(raised(msgspec.structs.replace(run, attempt=attempt, status=Status.RUNNING), ValueError(str(attempt))), NOW, 0.0).run
+        run = conclude(
+            raised(msgspec.structs.replace(run, attempt=attempt, status=Status.RUNNING), ValueError(str(attempt))),
+            NOW,
+            0.0,
+        ).run
     assert [error.message for error in run.errors] == [str(n) for n in range(11, 31)]
     assert run.failures == 30
 
@@ -139,7 +145,9 @@ def test_errors_of_every_attempt_are_kept_up_to_a_bound() -> None:
 def test_overdue_fires_follow_one_another_with_names_of_their_own() -> None:
     run = held(id="j@3@10", job_id="j", fire_time=10, start_by=110, later=(20, 30))
     first = conclude(Report(run, Result.RETURNED), NOW, 0.0).then
-    assert [(r.id, r.fire_time, r.start_by, r.later, r.status) for r in first] == [("j@3@20", 20, 120, (30,), Status.PENDING)]
+    assert [(r.id, r.fire_time, r.start_by, r.later, r.status) for r in first] == [
+        ("j@3@20", 20, 120, (30,), Status.PENDING)
+    ]
     second = conclude(raised(first[0], ValueError()), NOW, 0.0).then
     assert [(r.id, r.later) for r in second] == [("j@3@30", ())]
     assert conclude(Report(second[0], Result.RETURNED), NOW, 0.0).then == ()

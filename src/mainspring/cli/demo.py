@@ -51,13 +51,13 @@ def unreliable() -> str:
 def add_jobs(scheduler: BackgroundScheduler, now: datetime) -> None:
     """Add a job for each kind of trigger."""
     soon = now + timedelta(seconds=5)
-    every = {"start_date": now, "timezone": UTC}
+    every: dict[str, Any] = {"start_date": now, "timezone": UTC}
     scheduler.add_job(tidy_up, "interval", seconds=1, id="interval 1 s")
     scheduler.add_job(fetch_news, "interval", seconds=3, jitter=1, id="interval 3 s, jitter, async")
     scheduler.add_job(tidy_up, "cron", second="*/5", id="cron */5 s")
     scheduler.add_job(unreliable, "cron", second="*/2", retries=3, backoff=[0.5], id="cron */2 s, fails, 3 retries")
     scheduler.add_job(tidy_up, "date", run_date=now + timedelta(seconds=2), id="date, in 2 s, once")
-    clock = {"hour": soon.hour, "minute": soon.minute, "second": soon.second}
+    clock: dict[str, Any] = {"hour": soon.hour, "minute": soon.minute, "second": soon.second}
     scheduler.add_job(tidy_up, "calendarinterval", days=1, start_date=soon.date(), **clock, id="calendar, each day")
     both = AndTrigger([IntervalTrigger(seconds=2, **every), IntervalTrigger(seconds=3, **every)])
     scheduler.add_job(tidy_up, both, id="and: each 2 s and each 3 s")
@@ -77,7 +77,10 @@ class Watch:
         scheduler.add_listener(self._submitted, events.EVENT_JOB_SUBMITTED)
         scheduler.add_listener(
             self._ended,
-            events.EVENT_JOB_EXECUTED | events.EVENT_JOB_ERROR | events.EVENT_JOB_MISSED | events.EVENT_JOB_MAX_INSTANCES,
+            events.EVENT_JOB_EXECUTED
+            | events.EVENT_JOB_ERROR
+            | events.EVENT_JOB_MISSED
+            | events.EVENT_JOB_MAX_INSTANCES,
         )
         scheduler.add_listener(self._retried, events.EVENT_RUN_RETRIED)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from collections import deque
@@ -134,12 +133,12 @@ class LegacyVerbs:
             self._do_submit_job(job, run_times)
         except BaseException as error:
             # It may have answered before it raised: then that answer stands.
-            mine = item in unfinished
-            if mine:
+            answered = not any(one is item for one in unfinished)
+            if not answered:
                 unfinished.remove(item)
             if item is None:
                 raise
-            return error if mine else None
+            return None if answered else error
         return None
 
     def _unfinished(self, job_id: str) -> deque[Item | None]:
@@ -215,6 +214,8 @@ class _Calls:
             try:
                 value = self.job.func(*self.job.args, **self.job.kwargs)
                 if isinstance(value, Coroutine):
+                    import asyncio  # costs 40 ms, and few need it
+
                     value = asyncio.run(value)
             except BaseException as error:
                 self.raised(run_time, error)
@@ -223,12 +224,14 @@ class _Calls:
         return self.events
 
     async def all_awaited(self, run_times: Sequence[datetime]) -> list[JobExecutionEvent]:
+        from asyncio import CancelledError
+
         for run_time in run_times:
             if self.too_late(run_time):
                 continue
             try:
                 value = await self.job.func(*self.job.args, **self.job.kwargs)
-            except (asyncio.CancelledError, GeneratorExit):
+            except (CancelledError, GeneratorExit):
                 raise  # whoever executes this stops it
             except BaseException as error:
                 self.raised(run_time, error)

@@ -1,14 +1,18 @@
 """What the memory store finds things by: jobs by time, waiting runs by urgency, finished runs by age.
 
-Heaps are never searched. An item carries the number under which it was filed; when its owner has another number by
-now, the item is outdated, skipped when it comes up, and swept out when more than half of a heap is outdated.
+Heaps are never searched. An item carries the number under which its owner was filed; when the owner has another one by
+now, the item is outdated, skipped when it comes up, and swept out when more than half of a heap is outdated. An item
+names its owner by id instead of referring to it: the garbage collector passes over tuples of numbers and text, and with
+a million jobs its passes would be most of the time spent on adding them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
+
+import msgspec
 
 from mainspring.clock import SECOND
 from mainspring.job import Job
@@ -23,40 +27,35 @@ REMEMBERED_FOR = 3600 * SECOND
 REMEMBERED = 100_000
 
 
-class Entry:
+class Entry(msgspec.Struct, eq=False):
     """A stored job: the store's own copy of it, and what the store knows besides."""
 
-    __slots__ = ("filed", "job", "miss", "unfinished", "version")
-
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.version = 0  # 0: not in the store any more
-        self.filed = False  # whether the heap holds an item of this version
-        self.unfinished = 0
-        self.miss: Miss | None = None
+    job: Job
+    version: int = 0  # 0: not in the store any more
+    filed: bool = False  # whether the heap holds an item of this version
+    unfinished: int = 0
+    miss: Miss | None = None
 
 
-class Record:
+class Record(msgspec.Struct, eq=False):
     """A stored run; `owner` is the job that its unfinished runs are counted for."""
 
-    __slots__ = ("number", "owner", "run")
-
-    def __init__(self, run: Run, owner: Entry | None) -> None:
-        self.run = run
-        self.owner = owner
-        self.number = 0  # of the item that is valid in a lane or in the history
+    run: Run
+    owner: Entry | None
+    number: int = 0  # of the item that is valid in a lane or in the history
 
 
-_Filed = tuple[int, int, Entry]  # run time, version
+_Filed = tuple[int, int, str]  # run time, version, job id
 _Page = tuple[int, int, list[_Filed]]  # hidden until, version of its first job; the earliest job is the last
 
 
 class Timetable:
     """Jobs by next run time, and the pages of them that are hidden from other schedulers."""
 
-    __slots__ = ("_heap", "_outdated", "_pages")
+    __slots__ = ("_heap", "_jobs", "_outdated", "_pages")
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: Mapping[str, Entry]) -> None:
+        self._jobs = jobs
         self._heap: list[_Filed] = []
         self._pages: list[_Page] = []
         self._outdated = 0
@@ -69,27 +68,29 @@ class Timetable:
         entry.filed = at is not None
         heap = self._heap
         if self._outdated > SLACK and self._outdated * 2 > len(heap):
-            self._heap = heap = [item for item in heap if item[2].version == item[1]]
+            self._heap = heap = [item for item in heap if self._current(item)]
             heapify(heap)
             self._outdated = 0
         if at is None:
             return False
-        # An outdated first item is still what the sleepers were told, and only `take` and `earliest` tell them anew.
+        # An outdated first item is still what the sleepers were told, and only `take` tells them anew.
         earlier = not heap or at < heap[0][0]
-        heappush(heap, (at, version, entry))
+        heappush(heap, (at, version, entry.job.id))
         return earlier
 
     def take(self, now: int, limit: int, until: int) -> tuple[list[Entry], int | None]:
         """Hand out due jobs, earliest first, hide them, and say when the next of the others can be had."""
         self._show(now)
-        heap = self._heap
+        heap, jobs = self._heap, self._jobs
         page: list[_Filed] = []
+        taken: list[Entry] = []
         while heap and heap[0][0] <= now and len(page) < limit:
             item = heappop(heap)
-            entry = item[2]
-            if entry.version == item[1]:
+            entry = jobs.get(item[2])
+            if entry is not None and entry.version == item[1]:
                 entry.filed = False
                 page.append(item)
+                taken.append(entry)
             else:
                 self._outdated -= 1
         self._skip()
@@ -99,65 +100,71 @@ class Timetable:
         if page:
             page.reverse()
             heappush(self._pages, (until, page[-1][1], page))
-        return [item[2] for item in reversed(page)], min(times, default=None)
+        return taken, min(times, default=None)
 
     def earliest(self) -> int | None:
         """Return the earliest run time of all jobs, hidden or not."""
         self._skip()
         times = [self._heap[0][0]] if self._heap else []
-        times += [page[2][-1][0] for page in self._pages if _trim(page[2])]
+        times += [page[2][-1][0] for page in self._pages if self._trim(page[2])]
         return min(times, default=None)
+
+    def _current(self, item: _Filed) -> bool:
+        entry = self._jobs.get(item[2])
+        return entry is not None and entry.version == item[1]
 
     def _show(self, now: int) -> None:
         """Let go of the pages whose time is over, and of those whose jobs have all been written since."""
         pages = self._pages
-        while pages and (pages[0][0] <= now or not _trim(pages[0][2])):
+        while pages and (pages[0][0] <= now or not self._trim(pages[0][2])):
             for item in heappop(pages)[2]:
-                if item[2].version == item[1]:
-                    item[2].filed = True
+                if self._current(item):
+                    self._jobs[item[2]].filed = True
                     heappush(self._heap, item)
+
+    def _trim(self, page: list[_Filed]) -> bool:
+        """Drop the outdated items at a page's end; tell whether any are left."""
+        while page and not self._current(page[-1]):
+            page.pop()
+        return bool(page)
 
     def _skip(self) -> None:
         heap = self._heap
-        while heap and heap[0][2].version != heap[0][1]:
+        while heap and not self._current(heap[0]):
             heappop(heap)
             self._outdated -= 1
 
 
-def _trim(page: list[_Filed]) -> bool:
-    """Drop the outdated items at a page's end; tell whether any are left."""
-    while page and page[-1][2].version != page[-1][1]:
-        page.pop()
-    return bool(page)
-
-
-_Ready = tuple[int, int, int, Record]  # -priority, run_at, number
-_Delayed = tuple[int, int, Record]  # run_at, number
+_Ready = tuple[int, int, int, str]  # -priority, run_at, number, run id
+_Delayed = tuple[int, int, str]  # run_at, number, run id
 
 
 class Lane:
     """The waiting runs of one queue: those that are due by urgency, the others by time."""
 
-    __slots__ = ("_delayed", "_outdated", "_ready", "paused")
+    __slots__ = ("_delayed", "_outdated", "_ready", "_records", "paused")
 
-    def __init__(self) -> None:
+    def __init__(self, records: Mapping[str, Record]) -> None:
+        self._records = records
         self._ready: list[_Ready] = []
         self._delayed: list[_Delayed] = []
         self._outdated = 0
         self.paused = False
 
-    def __bool__(self) -> bool:
-        return bool(self._ready or self._delayed or self.paused)
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to know about the lane."""
+        return not (self._ready or self._delayed or self.paused)
 
     def put(self, record: Record, number: int, now: int) -> bool:
         """File a waiting run; tell whether a sleeper may now sleep too long."""
         run = record.run
         record.number = number
         if run.run_at <= now:
-            heappush(self._ready, (-run.priority, run.run_at, number, record))
+            heappush(self._ready, (-run.priority, run.run_at, number, run.id))
             return not self.paused
         earlier = not self._delayed or run.run_at < self._delayed[0][0]
-        heappush(self._delayed, (run.run_at, number, record))
+        heappush(self._delayed, (run.run_at, number, run.id))
         return earlier and not self.paused
 
     def discard(self, record: Record) -> None:
@@ -165,8 +172,8 @@ class Lane:
         record.number = 0
         self._outdated += 1
         if self._outdated > SLACK and self._outdated * 2 > len(self._ready) + len(self._delayed):
-            self._ready = [item for item in self._ready if item[3].number == item[2]]
-            self._delayed = [item for item in self._delayed if item[2].number == item[1]]
+            self._ready = [item for item in self._ready if self._current(item)]
+            self._delayed = [item for item in self._delayed if self._current(item)]
             heapify(self._ready)
             heapify(self._delayed)
             self._outdated = 0
@@ -175,9 +182,10 @@ class Lane:
         """Move the runs whose time has come to those that are due."""
         delayed = self._delayed
         while delayed and delayed[0][0] <= now:
-            run_at, number, record = heappop(delayed)
-            if record.number == number:
-                heappush(self._ready, (-record.run.priority, run_at, number, record))
+            item = heappop(delayed)
+            if self._current(item):
+                run_at, number, run_id = item
+                heappush(self._ready, (-self._records[run_id].run.priority, run_at, number, run_id))
             else:
                 self._outdated -= 1
 
@@ -186,7 +194,7 @@ class Lane:
         ready = self._ready
         while ready:
             head = ready[0]
-            if head[3].number == head[2]:
+            if self._current(head):
                 return head
             heappop(ready)
             self._outdated -= 1
@@ -194,7 +202,7 @@ class Lane:
 
     def pop(self) -> Record:
         """Take out the run that `head` has just shown."""
-        record = heappop(self._ready)[3]
+        record = self._records[heappop(self._ready)[3]]
         record.number = 0
         return record
 
@@ -202,7 +210,7 @@ class Lane:
         """Return when the next run that is not due yet will be."""
         delayed = self._delayed
         while delayed:
-            if delayed[0][2].number == delayed[0][1]:
+            if self._current(delayed[0]):
                 return delayed[0][0]
             heappop(delayed)
             self._outdated -= 1
@@ -210,11 +218,15 @@ class Lane:
 
     def waiting(self) -> list[Record]:
         """Return the runs that are due, in no order."""
-        return [item[3] for item in self._ready if item[3].number == item[2]]
+        return [self._records[item[3]] for item in self._ready if self._current(item)]
 
     def delayed(self) -> list[Record]:
         """Return the runs that are not due yet, in no order."""
-        return [item[2] for item in self._delayed if item[2].number == item[1]]
+        return [self._records[item[2]] for item in self._delayed if self._current(item)]
+
+    def _current(self, item: _Ready | _Delayed) -> bool:
+        record = self._records.get(item[-1])
+        return record is not None and record.number == item[-2]
 
 
 def take_runs(lanes: Sequence[Lane], now: int, limit: int) -> list[Record]:
@@ -246,10 +258,11 @@ def next_run_at(lanes: Sequence[Lane], now: int) -> int | None:
 class History:
     """Finished runs in the order they finished, and the ids of those that were deleted within the last hour."""
 
-    __slots__ = ("_finished", "_gone", "_gone_ids", "kept")
+    __slots__ = ("_finished", "_gone", "_gone_ids", "_records", "kept")
 
-    def __init__(self) -> None:
-        self._finished: deque[tuple[int, int, Record]] = deque()  # number, when it finished
+    def __init__(self, records: Mapping[str, Record]) -> None:
+        self._records = records
+        self._finished: deque[tuple[int, int, str]] = deque()  # number, when it finished, run id
         self._gone: deque[tuple[int, str]] = deque()
         self._gone_ids: dict[str, int] = {}
         self.kept = 0
@@ -257,7 +270,7 @@ class History:
     def add(self, record: Record, number: int, now: int) -> None:
         """File a finished run."""
         record.number = number
-        self._finished.append((number, now, record))
+        self._finished.append((number, now, record.run.id))
         self.kept += 1
 
     def discard(self, record: Record) -> None:
@@ -267,23 +280,29 @@ class History:
         record.number = 0
         self.kept -= 1
         if len(self._finished) > 2 * self.kept + SLACK:
-            self._finished = deque(item for item in self._finished if item[2].number == item[0])
+            self._finished = deque(item for item in self._finished if self._current(item) is not None)
 
-    def oldest(self) -> Record:
-        """Return the run that finished first; there must be one."""
+    def pop_oldest(self) -> Record:
+        """Take out the run that finished first; there must be one."""
         while True:
-            number, _, record = self._finished[0]
-            if record.number == number:
+            record = self._current(self._finished.popleft())
+            if record is not None:
+                record.number = 0
+                self.kept -= 1
                 return record
-            self._finished.popleft()
 
     def outdated(self, now: int, keep_for: int) -> Iterator[Record]:
         """Yield the runs that are past their retention."""
-        for number, finished, record in self._finished:
-            if record.number == number:
+        for item in self._finished:
+            record = self._current(item)
+            if record is not None:
                 own = record.run.policy.retention
-                if finished + (keep_for if own is None else int(own * SECOND)) <= now:
+                if item[1] + (keep_for if own is None else int(own * SECOND)) <= now:
                     yield record
+
+    def _current(self, item: tuple[int, int, str]) -> Record | None:
+        record = self._records.get(item[2])
+        return record if record is not None and record.number == item[0] else None
 
     def remember(self, run_id: str, now: int) -> None:
         """Keep the id of a deleted run for an hour."""

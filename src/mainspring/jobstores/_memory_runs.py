@@ -35,7 +35,7 @@ class RunTable:
         self._lanes: dict[str, Lane] = {}
         self._held: dict[str | None, dict[str, Record]] = {}  # the running ones, by token
         self._unique: dict[str, str] = {}
-        self._history = History()
+        self._history = History(self._records)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -78,7 +78,8 @@ class RunTable:
 
     def claim(self, names: Iterable[str], node: str, token: str, limit: int, now: int, until: int) -> Claimed:
         """Lease due runs of some lanes, or say again which are held under this token."""
-        lanes = [lane for name in dict.fromkeys(names) if (lane := self._lanes.get(name)) and not lane.paused]
+        named = [self._lanes.get(name) for name in dict.fromkeys(names)]
+        lanes = [lane for lane in named if lane is not None and not lane.paused]
         held = self._held.get(token)
         if held is None:
             held = {}
@@ -156,7 +157,7 @@ class RunTable:
         outdated = list(islice(self._history.outdated(now, self._keep_for), limit))
         for record in outdated:
             self._delete(record, now)
-        for name in [name for name, lane in self._lanes.items() if not lane]:
+        for name in [name for name, lane in self._lanes.items() if lane.idle]:
             del self._lanes[name]
         return len(outdated)
 
@@ -174,7 +175,7 @@ class RunTable:
 
     def set_queue(self, name: str, paused: bool) -> None:
         """Pause or resume a lane."""
-        lane = self._lanes.setdefault(name, Lane())
+        lane = self._lanes.setdefault(name, Lane(self._records))
         if lane.paused and not paused:
             self.stirred = True
         lane.paused = paused
@@ -224,7 +225,7 @@ class RunTable:
         if status is _PENDING:
             lane = self._lanes.get(run.queue)
             if lane is None:
-                lane = self._lanes[run.queue] = Lane()
+                lane = self._lanes[run.queue] = Lane(self._records)
             if lane.put(record, next(self._numbers), now):
                 self.stirred = True
         elif status is _RUNNING:
@@ -234,7 +235,7 @@ class RunTable:
             if status is not _BROKEN:  # never pruned, so not in the history
                 self._history.add(record, next(self._numbers), now)
                 while self._history.kept > self._keep_runs:
-                    self._delete(self._history.oldest(), now)
+                    self._delete(self._history.pop_oldest(), now)
 
     def _delete(self, record: Record, now: int) -> None:
         del self._records[record.run.id]

@@ -42,7 +42,7 @@ class MemoryJobStore(JobStore):
         self._stirred = False  # something has changed that a sleeping loop may want to know
         self._versions = count(1)
         self._jobs: dict[str, Entry] = {}
-        self._times = Timetable()
+        self._times = Timetable(self._jobs)
         self._set_aside: list[tuple[BrokenJob, Entry]] = []
         self._runs = RunTable(self._jobs, keep_runs, int(keep_for * SECOND))
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
@@ -64,13 +64,6 @@ class MemoryJobStore(JobStore):
         with self._lock:
             jobs = [entry.job.copy() for entry in self._jobs.values()]
         return sorted(jobs, key=lambda job: (job.at is None, job.at or 0))
-
-    def add_job(self, job: Job) -> None:
-        with self._lock:
-            if job.id in self._jobs:
-                raise ConflictingIdError(job.id)
-            self._add(job)
-            self._tell()
 
     def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
         with self._lock:

@@ -23,7 +23,7 @@ from mainspring.node import Node
 from mainspring.plugins import check_options, find_plugin
 from mainspring.retry import DEFAULT_POLICY
 from mainspring.schedulers import config
-from mainspring.schedulers.jobs import JobVerbs
+from mainspring.schedulers.jobs import JobVerbs, PendingJob
 from mainspring.util import astimezone
 
 __all__ = ["STATE_PAUSED", "STATE_RUNNING", "STATE_STOPPED", "BaseScheduler"]
@@ -47,19 +47,19 @@ class BaseScheduler(JobVerbs):
     _options: frozenset[str] = frozenset()
     """Names of further options that a front end takes."""
 
-    def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:  # noqa: B006
+    def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:
         self._lock = threading.RLock()
         self._listeners = Listeners()
         self._executors: dict[str, BaseExecutor] = {}
         self._jobstores: dict[str, JobStore] = {}
-        self._pending: list[_Pending] = []
+        self._pending: list[PendingJob] = []
         self._node: Node | None = None
         self._pid = 0
         self.configure(gconfig, **options)
 
     # -- configuration -----------------------------------------------------------------------------------------
 
-    def configure(self, gconfig: Mapping[str, Any] = {}, prefix: str = "apscheduler.", **options: Any) -> None:  # noqa: B006
+    def configure(self, gconfig: Mapping[str, Any] = {}, prefix: str = "apscheduler.", **options: Any) -> None:
         """Set the scheduler up; keys of `gconfig` may be flat and prefixed (`apscheduler.` or `mainspring.`)."""
         if self.state != STATE_STOPPED:
             raise SchedulerAlreadyRunningError
@@ -126,8 +126,10 @@ class BaseScheduler(JobVerbs):
             if self.state != STATE_STOPPED:
                 raise SchedulerAlreadyRunningError
             self._check_uwsgi()
-            self._executors.setdefault("default", self._create_default_executor())
-            self._jobstores.setdefault("default", self._create_default_jobstore())
+            if "default" not in self._executors:
+                self._executors["default"] = self._create_default_executor()
+            if "default" not in self._jobstores:
+                self._jobstores["default"] = self._create_default_jobstore()
             self._pid = os.getpid()
             node = self._node = Node(
                 self._executors,
@@ -248,8 +250,9 @@ class BaseScheduler(JobVerbs):
         """Remove an executor; runs that need it wait for a node that has it."""
         with self._lock:
             executor = self._executors.pop(self._known("executor", alias, self._executors))
+        if self._node is not None:
+            self._node.withdraw([executor])
         if shutdown:
-            executor.withdraw(None)
             executor.shutdown()
         self._dispatch_event(SchedulerEvent(events.EVENT_EXECUTOR_REMOVED, alias))
 
@@ -286,7 +289,7 @@ class BaseScheduler(JobVerbs):
     # -- for front ends ----------------------------------------------------------------------------------------
 
     def _create_default_executor(self) -> BaseExecutor:
-        from mainspring.executors.pool import ThreadPoolExecutor
+        from mainspring.executors.threads import ThreadPoolExecutor
 
         return ThreadPoolExecutor()
 
@@ -306,7 +309,9 @@ class BaseScheduler(JobVerbs):
     def _check_uwsgi(self) -> None:
         uwsgi = sys.modules.get("uwsgi")
         if uwsgi is not None and not getattr(uwsgi, "opt", {}).get("enable-threads", True):
-            raise RuntimeError("the scheduler needs threads, which uWSGI has turned off; start it with --enable-threads")
+            raise RuntimeError(
+                "the scheduler needs threads, which uWSGI has turned off; start it with --enable-threads"
+            )
 
 
 def _close(node: Node, wait: bool, executors: Mapping[str, BaseExecutor], stores: Mapping[str, JobStore]) -> None:

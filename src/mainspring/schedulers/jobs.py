@@ -18,18 +18,18 @@ from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, make_call,
 from mainspring.jobstores.base import JobStore
 from mainspring.listeners import Listeners
 from mainspring.node import Node
-from mainspring.plugins import check_options, find_plugin, takes
+from mainspring.plugins import check_options, trigger_factory
 from mainspring.retry import Policy
 from mainspring.schedulers import portable
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
 
-__all__ = ["JobVerbs"]
+__all__ = ["JobVerbs", "PendingJob"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class _Pending:
+class PendingJob:
     """A job that is about to be stored: where, whether it may replace another, whether its time was given."""
 
     __slots__ = ("alias", "job", "replace", "timed")
@@ -52,7 +52,7 @@ class JobVerbs:
     _node: Node | None
     _executors: dict[str, BaseExecutor]
     _jobstores: dict[str, JobStore]
-    _pending: list[_Pending]
+    _pending: list[PendingJob]
     _defaults: dict[str, Any]
     _default_policy: Policy
 
@@ -123,7 +123,7 @@ class JobVerbs:
         timed = next_run_time is not undefined
         if timed:
             job.next_run_time = convert_to_datetime(next_run_time, self.timezone, "next_run_time")
-        pending = _Pending(job, jobstore, replace_existing, timed)
+        pending = PendingJob(job, jobstore, replace_existing, timed)
         node = self._node
         if node is None:
             with self._lock:
@@ -144,14 +144,15 @@ class JobVerbs:
             trigger = "date"
         elif not isinstance(trigger, str):
             raise TypeError(f"trigger must be a trigger object or the name of one, not {trigger!r}")
-        factory = find_plugin("trigger", trigger)
-        check_options("trigger", trigger, factory, options)
-        if "timezone" not in options and takes("timezone", factory):
+        factory, names = trigger_factory(trigger)
+        if names is None or not options.keys() <= names:
+            check_options("trigger", trigger, factory, options)
+        if "timezone" not in options and (names is None or "timezone" in names):
             options["timezone"] = self.timezone
         made: BaseTrigger = factory(**options)
         return made
 
-    def _store(self, pending: _Pending) -> None:
+    def _store(self, pending: PendingJob) -> None:
         """Put a new job into its store."""
         job, alias = pending.job, pending.alias
         store = self._jobstores.get(alias)
@@ -163,7 +164,10 @@ class JobVerbs:
             self._time(job, self._now(alias))
         job._jobstore_alias = alias
         try:
-            store.add_jobs((job,), replace=pending.replace)
+            if pending.replace:
+                store.add_jobs((job,), replace=True)
+            else:
+                store.add_job(job)
         except BaseException:
             job._jobstore_alias = None
             raise
@@ -192,12 +196,39 @@ class JobVerbs:
         return self._clock.now() if link is None else link.now()
 
     def scheduled_job(
-        self, trigger: BaseTrigger | str | None, *args: Any, id: str | None = None, **options: Any
+        self,
+        trigger: BaseTrigger | str | None,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        name: str | None = None,
+        misfire_grace_time: Any = undefined,
+        coalesce: Any = undefined,
+        max_instances: Any = undefined,
+        next_run_time: Any = undefined,
+        jobstore: str = "default",
+        executor: Any = undefined,
+        **options: Any,
     ) -> Callable[[F], F]:
-        """Decorate a function to add it as a job; takes what add_job takes, in the same order."""
+        """Decorate a function to add it as a job; a job that has the id already is replaced."""
 
         def decorate(func: F) -> F:
-            self.add_job(func, trigger, *args, id=id, **{"replace_existing": True, **options})
+            self.add_job(
+                func,
+                trigger,
+                args,
+                kwargs,
+                id,
+                name,
+                misfire_grace_time,
+                coalesce,
+                max_instances,
+                next_run_time,
+                jobstore,
+                executor,
+                replace_existing=True,
+                **options,
+            )
             return func
 
         return decorate
@@ -343,7 +374,12 @@ class JobVerbs:
 
     def print_jobs(self, jobstore: str | None = None, out: TextIO | None = None) -> None:
         """Print the jobs of a store, or of all, in words."""
-        portable.print_jobs(self, jobstore, out or sys.stdout)
+        waiting = self.get_jobs(jobstore, pending=True)
+        sections = [("Pending jobs", waiting)] if waiting or self._node is None else []
+        for alias, store in sorted(self._jobstores.items()) if self._node is not None else ():
+            if jobstore in (None, alias):
+                sections.append((f"Jobstore {alias}", [self._bind(job, alias) for job in store.get_all_jobs()]))
+        portable.print_jobs(sections, out or sys.stdout)
 
     def export_jobs(self, outfile: Any, jobstore: str | None = None) -> None:
         """Write the jobs as JSON to a file or path."""
@@ -353,7 +389,7 @@ class JobVerbs:
         """Add the jobs of a file written by export_jobs; a job whose id is taken replaces the one that is there."""
         for job, timed in portable.import_jobs(infile, self.timezone):
             job._scheduler = self
-            item = _Pending(job, jobstore, True, timed)
+            item = PendingJob(job, jobstore, True, timed)
             with self._lock:
                 if self._node is None:
                     self._pending.append(item)

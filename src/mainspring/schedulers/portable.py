@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import Any, TextIO
 from uuid import UUID
 
 import msgspec
@@ -19,12 +20,19 @@ from mainspring.retry import DEFAULT_POLICY, Backoff
 from mainspring.run import Call
 from mainspring.triggers import trigger_from_data
 
-if TYPE_CHECKING:
-    from mainspring.schedulers.base import BaseScheduler
-
 __all__ = ["export_jobs", "import_jobs", "print_jobs"]
 
-_TEXT_TYPES: dict[str, Any] = {
+# A datetime is a date too, so it comes first.
+_AS_TEXT: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (datetime, lambda value: value.isoformat()),
+    (date, lambda value: value.isoformat()),
+    (time, lambda value: value.isoformat()),
+    (timedelta, lambda value: value // timedelta(microseconds=1)),
+    (Decimal, str),
+    (UUID, str),
+    (bytes, lambda value: value.hex()),
+)
+_FROM_TEXT: dict[str, Callable[[Any], Any]] = {
     "datetime": datetime.fromisoformat,
     "date": date.fromisoformat,
     "time": time.fromisoformat,
@@ -35,25 +43,14 @@ _TEXT_TYPES: dict[str, Any] = {
 }
 
 
-def print_jobs(scheduler: BaseScheduler, jobstore: str | None, out: TextIO) -> None:
-    """Print the jobs by store."""
-    waiting = scheduler.get_jobs(jobstore, pending=True)
-    if waiting or not scheduler.running:
-        print("Pending jobs:", file=out)
-        for job in waiting:
+def print_jobs(sections: Iterable[tuple[str, list[Job]]], out: TextIO) -> None:
+    """Print jobs under the titles of where they are."""
+    for title, jobs in sections:
+        print(f"{title}:", file=out)
+        for job in jobs:
             print(f"    {job}", file=out)
-        if not waiting:
-            print("    No pending jobs", file=out)
-    if not scheduler.running:
-        return
-    for alias in sorted(scheduler._jobstores):
-        if jobstore in (None, alias):
-            print(f"Jobstore {alias}:", file=out)
-            jobs = [job for job in scheduler.get_jobs(alias) if not job.pending]
-            for job in jobs:
-                print(f"    {job}", file=out)
-            if not jobs:
-                print("    No scheduled jobs", file=out)
+        if not jobs:
+            print(f"    No {'pending' if title == 'Pending jobs' else 'scheduled'} jobs", file=out)
 
 
 def export_jobs(jobs: list[Job], outfile: Any) -> None:
@@ -76,7 +73,7 @@ def import_jobs(infile: Any, timezone: tzinfo) -> list[tuple[Job, bool]]:
         raise ConfigurationError("this file was exported by APScheduler and holds pickles, which are not opened here")
     if not isinstance(document, dict) or document.get("mainspring") != 1:
         raise ConfigurationError("this is not a file of exported jobs, or one of a newer mainspring")
-    return [_from_data(data) for data in document["jobs"]]
+    return [_from_data(data) for data in document.get("jobs", []) if isinstance(data, dict)]
 
 
 def _opened(file: Any, mode: str) -> Any:
@@ -88,7 +85,9 @@ def _opened(file: Any, mode: str) -> Any:
 def _to_data(job: Job) -> dict[str, Any]:
     ref = job.func_ref
     if ref is None:
-        raise ValueError(f"job {job.id!r} cannot be exported: {job.name!r} has no name to import; use a module's function")
+        raise ValueError(
+            f"job {job.id!r} cannot be exported: {job.name!r} has no name to import; use a module's function"
+        )
     where = f"job {job.id!r}"
     moment = job.next_run_time
     return {
@@ -140,7 +139,7 @@ def _from_data(data: dict[str, Any]) -> tuple[Job, bool]:
         moment = data["next_run_time"]
         job.next_run_time = None if moment is None else datetime.fromisoformat(moment)
     except (KeyError, TypeError, ValueError) as error:
-        shown = data.get("id") if isinstance(data, dict) else data
+        shown = data.get("id")
         raise ConfigurationError(f"exported job {shown!r} cannot be read: {type(error).__name__}: {error}") from error
     return job, not data["pending"]
 
@@ -155,17 +154,9 @@ def _plain(value: Any, where: str) -> Any:
         return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
     if isinstance(value, (tuple, set, frozenset)):
         return {f"${type(value).__name__}": [_plain(item, f"{where}[{n}]") for n, item in enumerate(value)]}
-    for kind, text in (
-        (datetime, lambda v: v.isoformat()),
-        (date, lambda v: v.isoformat()),
-        (time, lambda v: v.isoformat()),
-        (timedelta, lambda v: v // timedelta(microseconds=1)),
-        (Decimal, str),
-        (UUID, str),
-        (bytes, bytes.hex),
-    ):
+    for kind, as_text in _AS_TEXT:
         if isinstance(value, kind):
-            return {f"${kind.__name__.lower()}": text(value)}
+            return {f"${kind.__name__.lower()}": as_text(value)}
     raise ValueError(f"{where} is {value!r}, which JSON cannot carry; use text, numbers, lists, dicts, dates")
 
 
@@ -178,6 +169,6 @@ def _restored(value: Any) -> Any:
         (key, inner), *_ = value.items()
         if key in ("$tuple", "$set", "$frozenset"):
             return {"$tuple": tuple, "$set": set, "$frozenset": frozenset}[key](_restored(inner))
-        if key.startswith("$") and key[1:] in _TEXT_TYPES:
-            return _TEXT_TYPES[key[1:]](inner)
+        if key.startswith("$") and key[1:] in _FROM_TEXT:
+            return _FROM_TEXT[key[1:]](inner)
     return {key: _restored(item) for key, item in value.items()}

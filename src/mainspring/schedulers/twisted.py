@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.python.threadable import isInIOThread
+from twisted.python import threadable
 
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
@@ -29,12 +29,15 @@ class TwistedScheduler(BaseScheduler):
             self._reactor = reactor
         super().start(paused)
 
+    def _on_reactor(self) -> bool:
+        return bool(self._reactor.running and threadable.isInIOThread())  # type: ignore[no-untyped-call]
+
     def _must_not_block(self) -> bool:
         # The reactor's own thread carries reports and coroutines; waiting there would keep runs from ending.
-        return bool(self._reactor.running and isInIOThread()) or super()._must_not_block()
+        return self._on_reactor() or super()._must_not_block()
 
     def _deliver(self, event: SchedulerEvent) -> None:
-        if self._reactor is None or not self._reactor.running or isInIOThread():
+        if self._reactor is None or not self._reactor.running or self._on_reactor():
             super()._deliver(event)
         else:
             self._reactor.callFromThread(super()._deliver, event)

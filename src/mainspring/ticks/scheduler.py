@@ -49,18 +49,18 @@ class SchedulerTick:
             return IDLE
         page = link.store.due(PAGE, HOLD)
         link.observe(page.now)
+        soonest = page.now + int(IDLE * SECOND) if page.next_at is None else page.next_at
         if page.jobs:
-            self._fire(page.jobs, page.now)
+            soonest = min(soonest, self._fire(page.jobs, page.now))
         if len(page.jobs) >= PAGE:
             return 0.0
         now = link.now()
-        self.looks_at = now + int(IDLE * SECOND)
-        if page.next_at is not None:
-            self.looks_at = min(self.looks_at, page.next_at)
+        self.looks_at = min(soonest, now + int(IDLE * SECOND))
         return max(0.0, (self.looks_at - now) / SECOND)
 
-    def _fire(self, jobs: list[Due], now: int) -> None:
-        link = self.link
+    def _fire(self, jobs: list[Due], now: int) -> int:
+        """Fire jobs; return when the first of them is due again."""
+        link, soonest = self.link, now + int(IDLE * SECOND)
         places = _Places(link)
         firings = []
         for due in jobs:
@@ -68,6 +68,7 @@ class SchedulerTick:
                 planned = plan(due, now, link.node.clock.random())
             except Exception as error:
                 self._report_unplannable(due.job, error)
+                soonest = min(soonest, now + int(HOLD * SECOND))
                 continue
             place = places.of(due.job, bool(planned.fires))
             if place is None:
@@ -75,7 +76,7 @@ class SchedulerTick:
                 place = Place(f".{due.job.executor}")
             firings.append(firing(due, planned, place, now))
         if not firings:
-            return
+            return soonest
         try:
             answers = link.store.fire(firings, link.node.lease)
         except Exception:
@@ -84,8 +85,11 @@ class SchedulerTick:
             raise
         started: list[Run] = []
         for step, inserted in zip(firings, answers, strict=True):
-            if inserted is None:
+            if inserted is None:  # somebody changed or fired it first: look again at once
+                soonest = now
                 continue
+            if step.next_at is not None and step.next_at < soonest:
+                soonest = step.next_at
             for run in step.runs:
                 if run.id not in inserted:
                     continue
@@ -96,6 +100,7 @@ class SchedulerTick:
             if link.node.listening:
                 self._publish(step, inserted)
         link.begin(started)
+        return soonest
 
     def _publish(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias
@@ -104,11 +109,9 @@ class SchedulerTick:
                 times = [node.local(us) for us in (run.fire_time, *run.later) if us is not None]
                 node.publish(JobSubmissionEvent(EVENT_JOB_SUBMITTED, step.job_id, alias, times))
         for run in step.missed:
-            assert run.fire_time is not None and run.last is not None
+            assert run.last is not None
             if run.reason == MAX_INSTANCES:
-                node.publish(
-                    JobSubmissionEvent(EVENT_JOB_MAX_INSTANCES, step.job_id, alias, [node.local(run.last)])
-                )
+                node.publish(JobSubmissionEvent(EVENT_JOB_MAX_INSTANCES, step.job_id, alias, [node.local(run.last)]))
             else:
                 node.publish(JobExecutionEvent(EVENT_JOB_MISSED, step.job_id, alias, node.local(run.last)))
         if step.next_at is None:
@@ -157,5 +160,3 @@ class _Places:
             self._free[alias] -= 1
             return known[1]
         return known[0]
-
-

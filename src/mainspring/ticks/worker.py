@@ -181,8 +181,6 @@ class WorkerTick:
 
     def _give_back(self) -> None:
         """Give back what was claimed but has been waiting behind longer runs."""
-        limit = self.link.now() - int(STALE * SECOND)
-        for executor in self.link.node.executors.values():
-            executor.withdraw(limit)
+        self.link.node.withdraw(older_than=self.link.now() - int(STALE * SECOND))
         while self.outbox:
             self._settle()

@@ -53,25 +53,27 @@ class Segment(NamedTuple):
 class Zone:
     """A time zone and its segments, found by probing once and kept. Shared: get it from `zone_of`."""
 
-    __slots__ = ("_blocks", "_fixed", "key", "tz")
+    __slots__ = ("_blocks", "_recent", "key", "tz")
 
     def __init__(self, tz: tzinfo) -> None:
         self.tz = tz
         self.key = _key(tz)
         self._blocks: dict[int, tuple[Segment, ...]] = {}
-        self._fixed: Segment | None = None
+        self._recent = Segment(0, 0, 0, 0)
         if isinstance(tz, timezone):
-            # Wide enough for every instant that a datetime can show.
-            self._fixed = Segment(2 * MIN_INSTANT, 2 * MAX_INSTANT, _microseconds(tz.utcoffset(None)), 2 * MIN_INSTANT)
+            # One segment, wide enough for every instant that a datetime can show.
+            self._recent = Segment(2 * MIN_INSTANT, 2 * MAX_INSTANT, _microseconds(tz.utcoffset(None)), 2 * MIN_INSTANT)
 
     def segment(self, instant: int) -> Segment:
         """Return the segment around `instant`; a long one may be cut into several of the same offset."""
-        if self._fixed is not None:
-            return self._fixed
+        segment = self._recent
+        if segment[0] <= instant < segment[1]:
+            return segment
         number = instant // _BLOCK
         for segment in self._blocks.get(number) or self._probe(number):
             if instant < segment[1]:
                 break
+        self._recent = segment
         return segment
 
     def wall(self, instant: int) -> int:

@@ -94,11 +94,11 @@ class CronTrigger(InstantTrigger):
         If `now` is before the previous fire time, as when a clock was set back, the search begins at `now`.
         """
         zone = self._zone
-        moment = to_instant(now, zone)
-        previous = None if previous_fire_time is None else to_instant(previous_fire_time, zone)
-        if previous is not None and moment < previous:
-            previous = None
-        return self._shown(self._nominal(previous, moment), zone)
+        if previous_fire_time is None:
+            return self._shown(self._nominal(None, to_instant(now, zone)), zone)
+        previous = to_instant(previous_fire_time, zone)
+        moment = previous if now is previous_fire_time else to_instant(now, zone)
+        return self._shown(self._nominal(previous if moment >= previous else None, moment), zone)
 
     def next_fire(self, previous: int | None, now: int) -> int | None:
         """Return the first fire after `previous`, or the first at or after `now`."""

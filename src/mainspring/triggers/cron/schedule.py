@@ -29,6 +29,10 @@ def _leap(year: int) -> bool:
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
+def _month_lengths(leap: bool) -> tuple[int, ...]:
+    return (31, 28 + leap, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+
+
 # The calendar repeats every 400 years, weekdays included.
 _KIND: Final = tuple(
     date(year, 1, 1).weekday() + (7 if _leap(year) else 14 if _leap(year - 1) else 0) for year in range(2000, 2400)
@@ -49,7 +53,7 @@ class Calendar:
         self._years: int | None = None
 
     def days(self, year: int) -> tuple[int, ...]:
-        """Return the matching days of each month 1..12 of a year, as bits."""
+        """Return as bits, for each month 1..12 of a year, its matching days; and at 0, the months that have any."""
         if self._years_given is not _ALL_YEARS and not self._years_given >> (year - _FIRST_YEAR) & 1:
             return _NO_DAYS
         kind = _KIND[year % 400]
@@ -58,19 +62,22 @@ class Calendar:
     def later(self, year: int, month: int) -> int | None:
         """Return the first matching day after a month, counted from 1970, or None."""
         days = self.days(year)
-        while month < 12:
-            month += 1
-            if days[month]:
-                return date(year, month, _lowest(days[month])).toordinal() - _EPOCH_DAY
-        ahead = self.years() >> (year + 1 - _FIRST_YEAR)
-        if not ahead:
-            return None
-        return self.later(year + 1 + _lowest(ahead), 0)
+        ahead = days[0] >> month + 1
+        if ahead:
+            month += 1 + _lowest(ahead)
+        else:
+            ahead = self.years() >> (year + 1 - _FIRST_YEAR)
+            if not ahead:
+                return None
+            year += 1 + _lowest(ahead)
+            days = self.days(year)
+            month = _lowest(days[0])
+        return date(year, month, _lowest(days[month])).toordinal() - _EPOCH_DAY
 
     def years(self) -> int:
         """Return the years in which any day matches, as bits from 1970: 0 for 30 February."""
         if self._years is None:
-            alive = {kind for kind in set(_KIND) if any(self._kinds.get(kind) or self._fill(kind))}
+            alive = {kind for kind in set(_KIND) if (self._kinds.get(kind) or self._fill(kind))[0]}
             cycle = sum(1 << place for place in range(400) if _KIND[(_FIRST_YEAR + place) % 400] in alive)
             years = 0
             for start in range(0, 10_000 - _FIRST_YEAR, 400):
@@ -83,24 +90,24 @@ class Calendar:
         first, last = date.fromordinal(low + _EPOCH_DAY), date.fromordinal(high - 1 + _EPOCH_DAY)
         total = self._before(last, 1) - self._before(first, 0)
         for year in range(first.year, last.year):
-            total += sum(map(int.bit_count, self.days(year)))
+            total += sum(map(int.bit_count, self.days(year)[1:]))
         return total
 
     def _before(self, day: date, including: int) -> int:
         """Count the matching days of a year before one of them, or up to and `including` it."""
         days = self.days(day.year)
         here = days[day.month] & ((1 << day.day + including) - 1)
-        return sum(map(int.bit_count, days[: day.month])) + here.bit_count()
+        return sum(map(int.bit_count, days[1 : day.month])) + here.bit_count()
 
     def _fill(self, kind: int) -> tuple[int, ...]:
         months = self._fields[1].mask
-        weekday, length = kind % 7, 366 if 7 <= kind < 14 else 365
         masks, start = [0], 0
-        for month, size in enumerate((31, length - 337, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31), 1):
-            masks.append(self._month(kind, (weekday + start) % 7, start, size) if months >> month & 1 else 0)
+        for month, size in enumerate(_month_lengths(7 <= kind < 14), 1):
+            masks.append(self._month(kind, (kind + start) % 7, start, size) if months >> month & 1 else 0)
             start += size
-        self._kinds[kind] = tuple(masks)
-        return self._kinds[kind]
+        masks[0] = sum(1 << month for month in range(1, 13) if masks[month])
+        filled = self._kinds[kind] = tuple(masks)
+        return filled
 
     def _month(self, kind: int, first: int, start: int, size: int) -> int:
         """Return the matching days of a month that begins on weekday `first`, `start` days into its year."""
@@ -151,6 +158,7 @@ class Schedule:
         "_first",
         "_hours",
         "_minutes",
+        "_month",
         "_per_day",
         "_seconds",
         "calendar",
@@ -164,6 +172,7 @@ class Schedule:
         self.calendar = calendar
         self.either_day = either_day
         self._hours, self._minutes, self._seconds = (field.mask for field in fields[5:])
+        self._month = (0, 0, 0, 1970, 1)  # the month looked at last: its first day, the day after, its mask
         self.real_time = fields[5].text.startswith("*")
         self._first = (_lowest(self._hours) * 60 + _lowest(self._minutes)) * 60 + _lowest(self._seconds)
         self._per_day = self._hours.bit_count() * self._minutes.bit_count() * self._seconds.bit_count()
@@ -176,13 +185,14 @@ class Schedule:
     def next_wall(self, second: int) -> int | None:
         """Return the first matching wall second at or after one, both counted from 1970, or None."""
         day, time = divmod(second, 86_400)
-        if day < 0:
-            day = time = 0
-        elif day > _LAST_DAY:
-            return None
-        today = date.fromordinal(day + _EPOCH_DAY)
-        year, month = today.year, today.month
-        ahead = self.calendar.days(year)[month] >> today.day
+        first, end, days, year, month = self._month
+        if not first <= day < end:
+            if day < 0:
+                day = time = 0
+            elif day > _LAST_DAY:
+                return None
+            first, end, days, year, month = self._month = self._month_of(day)
+        ahead = days >> day - first
         if ahead & 1:
             found = self._next_time(time)
             if found >= 0:
@@ -192,6 +202,13 @@ class Schedule:
             return (day + (ahead & -ahead).bit_length() - 1) * 86_400 + self._first
         later = self.calendar.later(year, month)
         return None if later is None else later * 86_400 + self._first
+
+    def _month_of(self, day: int) -> tuple[int, int, int, int, int]:
+        """Return the month of a day: its first day, the one after its last, its matching days from bit 0, its date."""
+        today = date.fromordinal(day + _EPOCH_DAY)
+        first = day - today.day + 1
+        year, month = today.year, today.month
+        return first, first + _month_lengths(_leap(year))[month - 1], self.calendar.days(year)[month] >> 1, year, month
 
     def _next_time(self, time: int) -> int:
         """Return the first matching second of the day at or after one, or -1."""

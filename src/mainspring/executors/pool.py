@@ -1,0 +1,8 @@
+"""The two pools, under the name by which APScheduler's users know them."""
+
+from __future__ import annotations
+
+from mainspring.executors.processes import ProcessPoolExecutor
+from mainspring.executors.threads import ThreadPoolExecutor
+
+__all__ = ["ProcessPoolExecutor", "ThreadPoolExecutor"]

@@ -1,0 +1,342 @@
+"""Slots: where a thread executes one run at a time, and where that run can be interrupted.
+
+A time-out or a cancellation raises an exception inside the thread. It may arrive at any moment, even when the run has
+just ended, so both sides follow a small protocol. Who interrupts first leaves an `Interrupt` in the slot, then looks
+whether the run is still there, and only then raises. The slot's thread first takes the run out of the slot, then looks
+for an `Interrupt`; if it finds one it waits until that is settled and drops an exception that has not arrived yet. So
+the exception hits the run it is meant for or nothing, and runs that nobody interrupts pay for two attribute writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mainspring.errors import RunTimeout
+from mainspring.events import EVENT_RUN_STUCK
+from mainspring.executors.execution import Item, Stop, failed, late, may_end_now, stopped, tell
+from mainspring.run import Report, Result, Run
+from mainspring.task import get_callable_name, ref_to_obj
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mainspring.executors.base import BaseExecutor
+
+__all__ = ["Cancelled", "Slot", "Slots"]
+
+_RETURNED: Final = Result.RETURNED
+_NEVER: Final = math.inf
+
+
+class Cancelled(BaseException):
+    """Raised in the thread of a run that is cancelled; no `except Exception` stops it."""
+
+
+_KINDS: Final[dict[Stop, type[BaseException]]] = {Stop.TIMEOUT: RunTimeout, Stop.CANCEL: Cancelled}
+_STRAYS: Final = (RunTimeout, Cancelled)
+
+
+class Interrupt:
+    """Somebody's wish to stop the run in a slot."""
+
+    __slots__ = ("_unclaimed", "grace_given", "hit", "item", "settled", "stop")
+
+    def __init__(self, item: Item, stop: Stop) -> None:
+        self.item, self.stop = item, stop
+        self.settled = False
+        """Whether whoever interrupts has done all it will do."""
+        self.hit = False
+        """Whether the run was still there, and is being stopped."""
+        self.grace_given = False
+        self._unclaimed = [True]
+
+    def claim(self) -> bool:
+        """Take the right to report the run; only the first to ask gets it."""
+        try:
+            return self._unclaimed.pop()
+        except IndexError:
+            return False
+
+
+class Slot:
+    """A place for one run at a time, in the thread that made it."""
+
+    __slots__ = ("deadline", "gone", "interrupt", "item", "runner", "stuck", "task", "thread")
+
+    def __init__(self, gone: threading.Event) -> None:
+        self.gone = gone
+        """Set while nobody needs to wait for this slot: its thread has left it, or is stuck in it."""
+        self.item: Item | None = None
+        self.interrupt: Interrupt | None = None
+        self.deadline: tuple[float, Item, int] | None = None
+        self.stuck = False
+        self.task: asyncio.Task[Any] | None = None
+        self.runner: asyncio.Runner | None = None
+        self.thread = threading.current_thread()
+
+    def stop(self, kind: type[BaseException]) -> None:
+        """Stop what the slot's thread executes: cancel its coroutine, or raise `kind` in it."""
+        task = self.task
+        if task is None:
+            _raise_in(self.thread.ident, kind)
+        else:
+            try:
+                task.get_loop().call_soon_threadsafe(task.cancel)
+            except RuntimeError:
+                pass  # the loop has been closed: it is over
+
+    def finish(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
+        """Run a coroutine to its end in this thread."""
+        from mainspring.executors.coroutines import finish  # asyncio costs 40 ms, and few need it here
+
+        return finish(self, coroutine, context)
+
+    def close(self) -> None:
+        """Let go of the slot's event loop."""
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            runner.close()
+
+
+class Slots:
+    """The slots of an executor: executes runs in them, watches their deadlines, counts those that are lost."""
+
+    def __init__(self, executor: BaseExecutor, grace: float) -> None:
+        self.now: Callable[[], int] = executor.now
+        self.stuck = 0
+        self._notify = executor.notify
+        self._logger: logging.Logger = executor._logger
+        self._grace = grace
+        self._slots: list[Slot] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._wake_at = _NEVER
+        self._closing = False
+        self._watchdog: threading.Thread | None = None
+
+    def open(self, gone: threading.Event | None = None) -> Slot:
+        """Add a slot for the current thread; it must do so before it takes a run."""
+        slot = Slot(gone or threading.Event())
+        slot.gone.clear()
+        self._slots.append(slot)
+        return slot
+
+    def drop(self, slot: Slot) -> None:
+        """Take a slot away; its thread is done with it."""
+        try:
+            slot.close()
+        finally:
+            self._slots.remove(slot)
+            slot.gone.set()
+            if self._closing:
+                self._wake.set()
+
+    def execute(self, slot: Slot, item: Item) -> None:
+        """Execute a run in its slot and report it; nothing the run raises gets out."""
+        run, report, _ = item
+        call, timeout = run.call, run.policy.timeout
+        started = self.now()
+        if run.start_by is not None and started > run.start_by:
+            return tell(report, late(run, started), self._logger)
+        value = error = message = None
+        # The outer `try` is for an exception that arrives when the run has just ended.
+        try:
+            try:
+                slot.item = item
+                if timeout is not None:
+                    self._arm(slot, item, timeout, started)
+                func = call.func
+                context = copy_context()
+                value = context.run(ref_to_obj(func) if isinstance(func, str) else func, *call.args, **call.kwargs)
+                if value is not None and isinstance(value, Coroutine):
+                    value = slot.finish(value, context)
+            except BaseException as exc:
+                error = exc
+            slot.item = None
+            interrupt = slot.interrupt
+            if interrupt is not None:
+                interrupt = self._settle(slot, interrupt)
+        except _STRAYS:
+            slot.item = None
+            interrupt = None if slot.interrupt is None else self._settle(slot, slot.interrupt)
+        if timeout is not None:
+            slot.deadline = None
+        if interrupt is not None:
+            message = self._after_interrupt(slot, interrupt, error, started)
+        elif error is not None:
+            message = failed(run, error, started, self.now())
+        else:
+            message = Report(run, _RETURNED, value, None, None, started, self.now())
+        try:
+            if message is not None:
+                report(message)
+        except BaseException:
+            self._logger.exception("reporting run %s failed", run.id)
+        finally:
+            # The error's frames lead back to this one: what it held would be kept until a garbage collection.
+            value = error = message = item = None  # type: ignore[assignment]
+
+    def has_lost(self, thread: threading.Thread) -> bool:
+        """Tell whether a thread is stuck in its slot."""
+        return any(slot.stuck and slot.thread is thread for slot in list(self._slots))
+
+    def cancel(self, run_id: str) -> bool:
+        """Stop the run of this id if it is in a slot."""
+        for slot in list(self._slots):
+            item = slot.item
+            if item is not None and item[0].id == run_id:
+                return self._interrupt(slot, item, Stop.CANCEL)
+        return False
+
+    def close(self) -> None:
+        """Let the watchdog go once no slot is left to watch."""
+        self._closing = True
+        self._wake.set()
+
+    def join(self) -> None:
+        """Wait until all slots are left or stuck, and report what is stuck in one."""
+        here = threading.current_thread()
+        for slot in list(self._slots):
+            if slot.thread is not here:
+                slot.gone.wait()
+                self._give_up(slot)
+        watchdog = self._watchdog
+        if watchdog is not None and not any(slot.thread is here for slot in self._slots):
+            watchdog.join()
+
+    def _give_up(self, slot: Slot) -> None:
+        interrupt = slot.interrupt
+        if slot.stuck and interrupt is not None and interrupt.claim():
+            message = stopped(interrupt.item[0], interrupt.stop, None, 0, self.now())
+            tell(interrupt.item[1], message, self._logger)
+
+    def _settle(self, slot: Slot, interrupt: Interrupt) -> Interrupt | None:
+        """Wait for whoever interrupts this slot, drop what has not arrived; return the interrupt if it was for us."""
+        while not interrupt.settled:
+            time.sleep(0)
+        _raise_in(slot.thread.ident, None)
+        slot.interrupt = None
+        return interrupt if interrupt.hit else None
+
+    def _after_interrupt(
+        self, slot: Slot, interrupt: Interrupt, error: BaseException | None, started: int
+    ) -> Report | None:
+        with self._lock:
+            if slot.stuck:
+                slot.stuck = False
+                slot.gone.clear()
+                self.stuck -= 1
+        if not interrupt.claim():
+            return None
+        return stopped(interrupt.item[0], interrupt.stop, error, started, self.now())
+
+    def _interrupt(self, slot: Slot, item: Item, stop: Stop) -> bool:
+        with self._lock:
+            if slot.interrupt is not None:
+                return slot.interrupt.item is item
+            slot.interrupt = interrupt = Interrupt(item, stop)
+            try:
+                interrupt.hit = slot.item is item
+                if interrupt.hit:
+                    slot.stop(_KINDS[stop])
+                else:
+                    slot.interrupt = None
+            finally:
+                interrupt.settled = True
+            return interrupt.hit
+
+    # The watchdog sleeps until the first deadline. While it looks at the slots `_wake_at` is `never`, so whoever sets
+    # a deadline meanwhile wakes it: none is overlooked, and a run whose deadline is not the first wakes nobody.
+
+    def _arm(self, slot: Slot, item: Item, timeout: float, started: int) -> None:
+        deadline = time.monotonic() + timeout
+        slot.deadline = (deadline, item, started)
+        if self._watchdog is None:
+            with self._lock:
+                if self._watchdog is None:
+                    self._watchdog = threading.Thread(target=self._watch, name="mainspring-watchdog", daemon=True)
+                    self._watchdog.start()
+        if deadline < self._wake_at:
+            self._wake.set()
+
+    def _watch(self) -> None:
+        while True:
+            self._wake.clear()
+            self._wake_at = _NEVER
+            first = min(map(self._look_at, list(self._slots)), default=_NEVER)
+            if self._closing and all(slot.stuck for slot in list(self._slots)):
+                return
+            self._wake_at = first
+            self._wake.wait(min(max(0.0, first - time.monotonic()), threading.TIMEOUT_MAX))
+
+    def _look_at(self, slot: Slot) -> float:
+        """Do what is due for a slot; return when to look again."""
+        if slot.deadline is None:
+            return _NEVER
+        deadline, item, started = slot.deadline
+        if slot.item is not item:
+            return _NEVER
+        if deadline > time.monotonic():
+            return deadline
+        self._interrupt(slot, item, Stop.TIMEOUT)
+        interrupt = slot.interrupt
+        if interrupt is None or interrupt.item is not item:
+            return _NEVER
+        if interrupt.grace_given:
+            slot.deadline = None
+            self._lose(slot, interrupt, started)
+            return _NEVER
+        interrupt.grace_given = True
+        again = time.monotonic() + self._grace
+        slot.deadline = (again, item, started)
+        return again
+
+    def _lose(self, slot: Slot, interrupt: Interrupt, started: int) -> None:
+        """Count a slot whose run does not end, say so, and report the run if nothing will start it again."""
+        with self._lock:
+            if slot.item is not interrupt.item:
+                return
+            slot.stuck = True
+            self.stuck += 1
+            slot.gone.set()
+        run, report, _ = interrupt.item
+        stack = _stack_of(slot.thread)
+        text = f"run {run.id} of {_shown(run)} did not end at its time-out of {run.policy.timeout:g} s"
+        self._logger.error("%s; thread %s is stuck:\n%s", text, slot.thread.name, stack)
+        try:
+            self._notify(EVENT_RUN_STUCK, run, f"{text}; thread {slot.thread.name} is stuck")
+        except BaseException:
+            self._logger.exception("the listener for stuck runs failed")
+        if may_end_now(run, interrupt.stop) and interrupt.claim():
+            message = stopped(run, interrupt.stop, None, started, self.now())
+            if message.error is not None:
+                message.error = msgspec.structs.replace(message.error, traceback=stack)
+            tell(report, message, self._logger)
+
+
+def _shown(run: Run) -> str:
+    func = run.call.func
+    return func if isinstance(func, str) else get_callable_name(func)
+
+
+def _stack_of(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+
+def _raise_in(thread_id: int | None, kind: type[BaseException] | None) -> None:
+    """Raise `kind` in another thread when it next executes Python code; with None drop one that has not arrived."""
+    import ctypes  # only here, and only once something has to be stopped
+
+    target = ctypes.c_ulong(thread_id or 0)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(target, None if kind is None else ctypes.py_object(kind))

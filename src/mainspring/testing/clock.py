@@ -1,0 +1,38 @@
+"""A clock that stands still until it is told to move."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+from mainspring.clock import SECOND, Wake
+
+__all__ = ["VirtualClock"]
+
+
+class VirtualClock:
+    """Time that only a test moves; chance that is the same in every run."""
+
+    def __init__(self, start: int = 1_767_225_600 * SECOND, seed: int = 0) -> None:
+        self._now = start
+        self._random = random.Random(seed)
+
+    def now(self) -> int:
+        """Return the wall-clock instant."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        return self._now / SECOND
+
+    def random(self) -> float:
+        """Return the next number of a fixed sequence in [0, 1)."""
+        return self._random.random()
+
+    def wake(self) -> Wake:
+        """Make something to sleep on."""
+        return threading.Event()
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += round(seconds * SECOND)

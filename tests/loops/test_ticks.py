@@ -1,0 +1,349 @@
+"""The four ticks, called by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mainspring import events
+from mainspring.clock import SECOND
+from mainspring.errors import StoreUnavailable
+from mainspring.jobstores.base import RunQuery
+from mainspring.run import Run, Status
+from mainspring.ticks.loop import IDLE, Loop
+from tests.loops.bench import Bench
+
+
+def runs(bench: Bench, **query: Any) -> list[Run]:
+    return bench.store.find_runs(RunQuery(**query))
+
+
+def test_a_due_job_is_fired_and_starts_on_this_node(bench: Bench) -> None:
+    bench.add()
+    bench.link.scheduler()
+    (run,) = runs(bench)
+    assert (run.status, run.node, run.attempt, list(bench.executor.given)) == (
+        Status.RUNNING,
+        bench.node.id,
+        1,
+        [run.id],
+    )
+
+
+def test_the_scheduler_sleeps_until_the_next_fire_time(bench: Bench) -> None:
+    bench.add(seconds=3)
+    assert bench.link.scheduler() == pytest.approx(3.0)
+
+
+def test_the_scheduler_never_sleeps_longer_than_its_limit(bench: Bench) -> None:
+    bench.add(seconds=1000)
+    assert bench.link.scheduler() == IDLE
+
+
+def test_a_run_that_ended_is_settled_with_its_result(bench: Bench) -> None:
+    bench.add()
+    bench.link.scheduler()
+    (run_id,) = bench.executor.given
+    bench.executor.end(run_id, value=42)
+    bench.link.worker()
+    (run,) = runs(bench)
+    assert (run.status, run.result, bench.link.claims) == (Status.SUCCEEDED, 42, {})
+
+
+def test_submission_and_execution_are_told_in_this_order(bench: Bench) -> None:
+    bench.add()
+    bench.link.scheduler()
+    bench.executor.end_all()
+    bench.link.worker()
+    assert bench.codes() == [events.EVENT_JOB_SUBMITTED, events.EVENT_JOB_EXECUTED]
+
+
+def test_several_overdue_fires_are_submitted_once_with_all_times_and_run_one_after_another(bench: Bench) -> None:
+    bench.add(seconds=10, coalesce=False)
+    bench.clock.advance(35)
+    bench.link.scheduler()
+    (submitted,) = bench.events
+    assert len(submitted.scheduled_run_times) == 4
+    started = []
+    for _ in range(4):
+        (run_id,) = bench.executor.given
+        started.append(run_id)
+        bench.executor.end(run_id)
+        bench.link.worker()
+    assert len(set(started)) == 4
+    assert bench.executor.given == {}
+    assert [e.code for e in bench.events[1:]] == [events.EVENT_JOB_EXECUTED] * 4
+
+
+def test_a_fire_while_the_job_still_runs_is_missed_with_that_reason(bench: Bench) -> None:
+    bench.add(seconds=10)
+    bench.link.scheduler()
+    bench.clock.advance(10)
+    bench.link.scheduler()
+    bench.clock.advance(10)
+    bench.link.scheduler()
+    (missed,) = runs(bench, status=(Status.MISSED,))
+    assert (missed.reason, missed.count) == ("max_instances", 2)
+    assert bench.codes()[1:] == [events.EVENT_JOB_MAX_INSTANCES] * 2
+
+
+def test_max_instances_counts_the_runs_of_other_nodes(bench: Bench, other: Bench) -> None:
+    bench.add(seconds=10)
+    bench.link.scheduler()
+    bench.clock.advance(10)
+    other.link.scheduler()
+    assert other.executor.given == {}
+    assert other.codes() == [events.EVENT_JOB_MAX_INSTANCES]
+
+
+def test_a_late_fire_is_missed_and_told(bench: Bench) -> None:
+    bench.add(seconds=100, misfire_grace_time=5)
+    bench.clock.advance(6)
+    bench.link.scheduler()
+    (missed,) = runs(bench)
+    assert (missed.status, missed.reason) == (Status.MISSED, "late")
+    assert bench.codes() == [events.EVENT_JOB_MISSED]
+
+
+def test_two_schedulers_fire_a_due_job_once(bench: Bench, other: Bench) -> None:
+    for n in range(50):
+        bench.add(f"j{n}")
+    bench.link.scheduler()
+    other.link.scheduler()
+    assert len(runs(bench)) == 50
+
+
+def test_what_no_slot_is_free_for_waits_in_the_lane_and_is_claimed_when_one_is(bench: Bench) -> None:
+    for n in range(25):
+        bench.add(f"j{n}")
+    bench.link.scheduler()
+    assert len(bench.executor.given) == 10
+    assert len(runs(bench, status=(Status.PENDING,))) == 15
+    for _ in range(3):
+        bench.executor.end_all()
+        bench.link.worker()
+    assert len(runs(bench, status=(Status.SUCCEEDED,))) == 25
+
+
+def test_slow_runs_are_claimed_one_per_slot_and_quick_ones_in_batches(bench: Bench) -> None:
+    for n in range(500):
+        bench.add(f"j{n}", seconds=1000)
+    bench.link.scheduler()
+    bench.executor.end_all()  # they took no time at all
+    bench.link.worker()
+    assert len(bench.executor.given) == 490
+    bench.executor.end_all()
+    bench.node.pace["default"] = 60.0
+    bench.clock.advance(1000)
+    bench.link.worker()
+    bench.node.pace["default"] = 60.0
+    bench.link.scheduler()
+    assert len(bench.executor.given) == 10
+
+
+def test_a_run_for_an_executor_this_node_lacks_waits_with_a_warning(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.add(executor="gpu")
+    bench.add("k", executor="gpu")
+    bench.link.scheduler()
+    assert [(run.status, run.queue) for run in runs(bench)] == [(Status.PENDING, ".gpu")] * 2
+    assert len([r for r in caplog.records if "'gpu'" in r.message]) == 1
+
+
+def test_a_job_for_the_queue_goes_to_its_queue(bench: Bench) -> None:
+    bench.add(executor="queue", queue="mail")
+    bench.link.scheduler()
+    assert [(run.status, run.queue) for run in runs(bench)] == [(Status.PENDING, "mail")]
+
+
+def test_a_failed_run_with_retries_left_comes_back_after_its_back_off(bench: Bench) -> None:
+    bench.add(seconds=1000, retries=1, backoff=[5])
+    bench.link.scheduler()
+    (run_id,) = bench.executor.given
+    bench.executor.end(run_id, ValueError("first"))
+    assert bench.link.worker() <= 5
+    bench.clock.advance(4.9)
+    bench.link.worker()
+    assert bench.executor.given == {}
+    bench.clock.advance(0.2)
+    bench.link.worker()
+    bench.executor.end(run_id, ValueError("second"))
+    bench.link.worker()
+    (run,) = runs(bench)
+    assert (run.status, run.attempt, [e.message for e in run.errors]) == (Status.FAILED, 2, ["first", "second"])
+    assert bench.codes() == [events.EVENT_JOB_SUBMITTED, events.EVENT_RUN_RETRIED, events.EVENT_JOB_ERROR]
+
+
+def test_a_back_off_function_that_raises_ends_the_retries_and_not_the_worker(bench: Bench) -> None:
+    def broken(failures: int) -> float:
+        raise RuntimeError("no idea")
+
+    bench.add(retries=3, backoff=broken)
+    bench.link.scheduler()
+    bench.executor.end(next(iter(bench.executor.given)), ValueError())
+    bench.link.worker()
+    assert [run.status for run in runs(bench)] == [Status.FAILED]
+
+
+def test_a_lease_is_renewed_while_the_node_beats(bench: Bench) -> None:
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    for _ in range(10):
+        bench.clock.advance(5)
+        bench.link.heartbeat()
+    assert bench.store.expired(10) == []
+
+
+def test_the_runs_of_a_dead_node_are_recovered_by_another_that_has_been_heard_for_a_lease(
+    bench: Bench, other: Bench
+) -> None:
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    (run_id,) = bench.executor.given
+    other.link.heartbeat()
+    bench.clock.advance(16)
+    other.link.heartbeat()
+    other.link.janitor()
+    other.link.worker()
+    assert list(other.executor.given) == [run_id]
+    assert other.codes() == [events.EVENT_RUN_RECOVERED]
+    # The dead wake up: their word changes nothing.
+    bench.executor.end(run_id)
+    bench.link.worker()
+    assert bench.codes()[-1] == events.EVENT_RUN_LOST
+    other.executor.end(run_id, value="theirs")
+    other.link.worker()
+    (run,) = runs(bench)
+    assert (run.status, run.result, run.interruptions, run.failures) == (Status.SUCCEEDED, "theirs", 1, 0)
+
+
+def test_a_node_that_has_just_come_back_calls_nobody_dead(bench: Bench, other: Bench) -> None:
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    bench.clock.advance(60)
+    other.link.heartbeat()
+    other.link.janitor()
+    assert [run.status for run in runs(bench)] == [Status.RUNNING]
+
+
+def test_a_lost_lease_stops_the_run_here(bench: Bench, other: Bench) -> None:
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    other.link.heartbeat()
+    bench.clock.advance(16)
+    other.link.heartbeat()
+    other.link.janitor()
+    bench.link.heartbeat()
+    assert bench.executor.cancelled == list(bench.executor.given)
+
+
+def test_a_cancelled_run_is_stopped_by_its_holder(bench: Bench) -> None:
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    (run_id,) = bench.executor.given
+    bench.store.request_cancel([run_id])
+    bench.link.heartbeat()
+    assert bench.executor.cancelled == [run_id]
+
+
+def test_a_paused_node_fires_and_claims_nothing_but_settles(bench: Bench) -> None:
+    bench.add()
+    bench.link.scheduler()
+    bench.node.pause()
+    bench.clock.advance(100)
+    bench.link.scheduler()
+    bench.executor.end_all()
+    bench.link.worker()
+    assert [run.status for run in runs(bench)] == [Status.SUCCEEDED]
+
+
+def test_a_trigger_that_raises_does_not_keep_the_others_from_firing(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.add("good")
+    bad = bench.add("bad")
+
+    class Broken(type(bad.trigger)):  # type: ignore[misc]
+        def next_fire(self, previous: int | None, now: int) -> int | None:
+            raise ZeroDivisionError("in the trigger")
+
+    bench.store.remove_job("bad")
+    bad.trigger = Broken(seconds=5, timezone="UTC")
+    bench.store.add_job(bad)
+    bench.link.scheduler()
+    assert [run.job_id for run in runs(bench)] == ["good"]
+    assert "the trigger of job 'bad' failed" in caplog.text
+    assert bench.store.lookup_job("bad") is not None
+
+
+def test_outcomes_survive_a_store_that_is_down(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    bench.executor.end_all()
+    settle = bench.store.settle
+
+    def down(outcomes: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    monkeypatch.setattr(bench.store, "settle", down)
+    with pytest.raises(StoreUnavailable):
+        bench.link.worker()
+    monkeypatch.setattr(bench.store, "settle", settle)
+    bench.link.worker()
+    assert [run.status for run in runs(bench)] == [Status.SUCCEEDED]
+
+
+def test_runs_leased_by_a_fire_whose_reply_was_lost_are_asked_for_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.add(seconds=1000)
+    fire = bench.store.fire
+
+    def reply_lost(firings: Any, lease: float) -> Any:
+        fire(firings, lease)
+        raise StoreUnavailable("the reply was lost")
+
+    monkeypatch.setattr(bench.store, "fire", reply_lost)
+    with pytest.raises(StoreUnavailable):
+        bench.link.scheduler()
+    bench.link.worker()
+    assert len(bench.executor.given) == 1
+
+
+def test_an_outage_is_logged_once_and_its_end_too(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    delays = [bench.link._failed(StoreUnavailable("gone")) for _ in range(5)]
+    bench.link._worked()
+    bench.link._worked()
+    assert len([r for r in caplog.records if "failed" in r.message]) == 1
+    assert len([r for r in caplog.records if "answers again" in r.message]) == 1
+    assert bench.codes() == [events.EVENT_STORE_DOWN, events.EVENT_STORE_UP]
+    assert len(set(delays)) == 5  # spread, so that nodes do not come back all at once
+    assert all(7.5 <= delay <= 12.5 for delay in delays)
+
+
+def test_a_wake_up_during_a_tick_is_not_lost(bench: Bench) -> None:
+    calls = []
+
+    def tick() -> float:
+        calls.append(1)
+        if len(calls) == 1:
+            loop.wake(tick)
+        return 60.0
+
+    loop = Loop("t", [tick], bench.clock, lambda error: 1.0, lambda: None, lambda: False)
+    assert loop.step() == 0.0
+    assert loop.step() == pytest.approx(60.0)
+    assert len(calls) == 2
+
+
+def test_fired_at_the_microsecond(bench: Bench) -> None:
+    job = bench.add(seconds=10)
+    bench.link.scheduler()
+    (run,) = runs(bench)
+    assert run.fire_time == job.at
+    assert run.id == f"j@{job.incarnation}@{job.at}"
+    stored = bench.store.lookup_job("j")
+    assert stored is not None
+    assert stored.at == (job.at or 0) + 10 * SECOND

@@ -1,0 +1,110 @@
+"""What fires should be, found the slow and obvious way: by looking at every minute through zoneinfo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from zoneinfo import ZoneInfo, available_timezones
+
+from hypothesis import settings
+
+from mainspring.triggers.base import BaseTrigger
+
+SECOND = 1_000_000
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+always_the_same = settings(derandomize=True, deadline=None, database=None, max_examples=200)
+
+
+def us(text: str, zone: str = "UTC", fold: int = 0) -> int:
+    """Read an instant: a wall clock time in a zone."""
+    moment = datetime.fromisoformat(text).replace(tzinfo=ZoneInfo(zone), fold=fold)
+    return round((moment - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(microseconds=1))
+
+
+def shown(instant: int | None, zone: str = "UTC") -> str | None:
+    """Show an instant as the clocks of a zone do, with its offset."""
+    if instant is None:
+        return None
+    seconds, rest = divmod(instant, SECOND)
+    return datetime.fromtimestamp(seconds, ZoneInfo(zone)).replace(microsecond=rest).isoformat(sep=" ")
+
+
+def walk(trigger: BaseTrigger, begin: int, end: int) -> list[int]:
+    """List the fires of a trigger between two instants, one after the other."""
+    fires: list[int] = []
+    fire = trigger.next_fire(None, begin)
+    while fire is not None and fire <= end:
+        fires.append(fire)
+        fire = trigger.next_fire(fire, fire)
+    return fires
+
+
+def fires_shown(trigger: BaseTrigger, begin: str, end: str, zone: str) -> list[str | None]:
+    """List the fires between two wall clock times, as the clocks of the zone show them."""
+    return [shown(fire, zone) for fire in walk(trigger, us(begin, zone), us(end, zone))]
+
+
+Clock = list[tuple[int, datetime]]
+
+
+def clock(zone: str, begin: int, end: int) -> Clock:
+    """Read a zone's wall clock at every minute between two instants."""
+    tz = ZoneInfo(zone)
+    return [
+        (minute * 60 * SECOND, datetime.fromtimestamp(minute * 60, tz).replace(tzinfo=None, fold=0))
+        for minute in range(-(-begin // MINUTE), end // MINUTE + 1)
+    ]
+
+
+def scan_real_time(minutes: Clock, matches: Callable[[datetime], bool]) -> list[int]:
+    """List the minutes at which the wall clock matches."""
+    return [instant for instant, wall in minutes if matches(wall)]
+
+
+def scan_wall_clock(minutes: Clock, matches: Callable[[datetime], bool]) -> list[int]:
+    """List, for every matching wall time, the first minute at which the clock shows it or later; each once."""
+    wall, last = minutes[0][1], max(shown for _, shown in minutes)
+    fires: list[int] = []
+    place, reached = 0, minutes[0][1]
+    while wall <= last:
+        while reached < wall:
+            place += 1
+            reached = max(reached, minutes[place][1])
+        if matches(wall) and (not fires or fires[-1] != minutes[place][0]):
+            fires.append(minutes[place][0])
+        wall += timedelta(minutes=1)
+    return fires
+
+
+def _offset(tz: ZoneInfo, second: int) -> timedelta | None:
+    return datetime.fromtimestamp(second, tz).utcoffset()
+
+
+def _changes(tz: ZoneInfo, begin: int, end: int) -> Iterator[int]:
+    step = 20 * 3600
+    before = _offset(tz, begin)
+    for second in range(begin, end, step):
+        after = _offset(tz, second + step)
+        if after != before:
+            low, high = second, second + step
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (middle, high) if _offset(tz, middle) == before else (low, middle)
+            yield high * SECOND
+        before = after
+
+
+@cache
+def transitions() -> list[tuple[str, int]]:
+    """List every change of offset of 2020-2040: one zone for each distinct table of them, by name."""
+    begin, end = (int(datetime(year, 1, 1, tzinfo=UTC).timestamp()) for year in (2020, 2041))
+    tables: dict[tuple[tuple[int, timedelta | None], ...], str] = {}
+    for name in sorted(available_timezones()):
+        tz = ZoneInfo(name)
+        changes = tuple((change, _offset(tz, change // SECOND)) for change in _changes(tz, begin, end))
+        tables.setdefault(changes, name)
+    return [(name, change) for changes, name in tables.items() for change, _ in changes]
