@@ -16,6 +16,8 @@ from datetime import datetime, tzinfo
 from typing import Final
 from uuid import uuid4
 
+from msgspec.structs import replace
+
 from mainspring import __version__
 from mainspring.clock import SECOND, Clock, SystemClock, from_us
 from mainspring.events import EVENT_STORE_DOWN, EVENT_STORE_UP, RunEvent, SchedulerEvent
@@ -23,6 +25,7 @@ from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore, NodeInfo
 from mainspring.listeners import Listeners
 from mainspring.run import Report, Result, Run
+from mainspring.task import ref_to_obj
 from mainspring.ticks.heartbeat import HeartbeatTick
 from mainspring.ticks.janitor import JanitorTick
 from mainspring.ticks.loop import IDLE, Loop
@@ -63,6 +66,8 @@ class Node:
         self.draining = False
         self.finishing = False
         """While draining: also execute what waits in a store that nobody could take it from later."""
+        self.missing: set[str] = set()
+        """References that this node cannot import."""
         self.pace: dict[str, float] = {}
         """Recent seconds per run, by executor."""
         self._listeners = listeners or Listeners()
@@ -185,6 +190,7 @@ class Node:
             lanes=tuple(f".{alias}" for alias in self.executors),
             state="draining" if self.draining else "paused" if self.paused else "running",
             version=__version__,
+            missing=tuple(sorted(self.missing)),
             stuck=sum(executor.stuck for executor in self.executors.values()),
         )
 
@@ -276,11 +282,33 @@ class Link:
         """Hand claimed runs to their executors."""
         batches: dict[str, list[Run]] = {}
         for run in runs:
+            alias = run.executor or run.queue[1:]
+            if isinstance(run.call.func, str):
+                found = self._with_function(run)
+                if found is None:
+                    self.claims[run.id] = run
+                    self.in_flight[alias] = self.in_flight.get(alias, 0) + 1
+                    self.report(Report(run, Result.ABSENT))
+                    continue
+                run = found
             self.claims[run.id] = run
-            batches.setdefault(run.executor or run.queue[1:], []).append(run)
+            batches.setdefault(alias, []).append(run)
         for alias, batch in batches.items():
             self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
             self.node.executors[alias].submit(batch, self.report)
+
+    def _with_function(self, run: Run) -> Run | None:
+        """Import what a run calls; None if this node cannot, which is told once."""
+        reference = str(run.call.func)
+        try:
+            func = ref_to_obj(reference)
+        except Exception as error:
+            if reference not in self.node.missing:
+                self.node.missing.add(reference)
+                log.error("this node cannot import %r; its runs are left to nodes that can: %s", reference, error)
+            return None
+        self.node.missing.discard(reference)
+        return replace(run, call=replace(run.call, func=func))
 
     def end(self, report: Report) -> None:
         """Forget a claim that has been settled, and learn how long such runs take."""

@@ -34,7 +34,7 @@ class Miss(msgspec.Struct, frozen=True, gc=False):
     first: int
 
 
-class Due(msgspec.Struct):
+class Due(msgspec.Struct, gc=False):
     """A job that is due, as the store hands it out: `at` is its next run time, `nominal` the same before jitter."""
 
     job: Job
@@ -55,7 +55,7 @@ class Missed(msgspec.Struct, frozen=True, gc=False):
     last: int
 
 
-class Plan(msgspec.Struct, frozen=True):
+class Plan(msgspec.Struct, frozen=True, gc=False):
     """What follows from a job being due now: `next_at` None means that it is finished."""
 
     next_at: int | None
@@ -65,7 +65,7 @@ class Plan(msgspec.Struct, frozen=True):
     missed: tuple[Missed, ...] = ()
 
 
-class Firing(msgspec.Struct, frozen=True):
+class Firing(msgspec.Struct, frozen=True, gc=False):
     """One atomic step: if the job still has `version`, set its next run time (None: remove it) and insert `runs`.
 
     `missed` are finished records, replaced by id if present; `miss` becomes the job's open missed record.
@@ -80,7 +80,7 @@ class Firing(msgspec.Struct, frozen=True):
     miss: Miss | None = None
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """Where a fired run goes: its lane, and the claim if it starts on this node at once."""
 
     lane: str

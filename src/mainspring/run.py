@@ -36,6 +36,7 @@ __all__ = [
 TRACEBACK_LIMIT: Final = 64 * 1024
 MESSAGE_LIMIT: Final = 4 * 1024
 ERRORS_KEPT: Final = 20
+ABSENT_LONGEST: Final = 60 * SECOND
 
 
 class Status(StrEnum):
@@ -101,6 +102,7 @@ class Call(msgspec.Struct, frozen=True):
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = {}
     name: str = ""
+    frame: bytes | None = None  # the stored bytes it was read from, passed on as they are
 
 
 class Error(msgspec.Struct, frozen=True, gc=False):
@@ -171,7 +173,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.call.name
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """A run's next record, written only if `condition` holds for the stored one; `then` is added in the same write."""
 
     run: Run
@@ -179,7 +181,7 @@ class Outcome(msgspec.Struct, frozen=True):
     then: tuple[Run, ...] = ()
 
 
-class Beat(msgspec.Struct, frozen=True):
+class Beat(msgspec.Struct, frozen=True, gc=False):
     """A sign of life for one claim, with what changed since the last."""
 
     run_id: str
@@ -196,6 +198,7 @@ class Result(StrEnum):
     RAISED = "raised"
     LATE = "late"  # not started: past start_by
     UNSTARTED = "unstarted"  # not started: given back
+    ABSENT = "absent"  # not started: this node cannot import the function
     CANCELLED = "cancelled"
 
 
@@ -250,6 +253,10 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
         return Outcome(done, Condition.HELD, _later(run, now) if run.later else ())
     if report.result is Result.UNSTARTED:
         return Outcome(_waiting(run, run_at=run.run_at, attempt=max(0, run.attempt - 1)), Condition.HELD)
+    if report.result is Result.ABSENT:
+        # Half the run's age, so that nodes that lack the code ask ever less often, but within a minute of a deploy.
+        wait = min(ABSENT_LONGEST, max(SECOND, (now - run.created_at) // 2))
+        return Outcome(_waiting(run, run_at=now + wait, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if report.result is Result.LATE:
         return _end(report, Status.MISSED, now, reason="late")
     if report.result is Result.CANCELLED or isinstance(report.exception, Cancel):

@@ -52,17 +52,17 @@ def add_jobs(scheduler: BackgroundScheduler, now: datetime) -> None:
     """Add a job for each kind of trigger."""
     soon = now + timedelta(seconds=5)
     every: dict[str, Any] = {"start_date": now, "timezone": UTC}
-    scheduler.add_job(tidy_up, "interval", seconds=1, id="interval 1 s")
-    scheduler.add_job(fetch_news, "interval", seconds=3, jitter=1, id="interval 3 s, jitter, async")
-    scheduler.add_job(tidy_up, "cron", second="*/5", id="cron */5 s")
-    scheduler.add_job(unreliable, "cron", second="*/2", retries=3, backoff=[0.5], id="cron */2 s, fails, 3 retries")
-    scheduler.add_job(tidy_up, "date", run_date=now + timedelta(seconds=2), id="date, in 2 s, once")
+    scheduler.add_job(tidy_up, "interval", seconds=1, id="interval")
+    scheduler.add_job(fetch_news, "interval", seconds=3, jitter=1, id="async, jitter")
+    scheduler.add_job(tidy_up, "cron", second="*/5", id="cron")
+    scheduler.add_job(unreliable, "cron", second="*/2", retries=3, backoff=[0.5], id="unreliable")
+    scheduler.add_job(tidy_up, "date", run_date=now + timedelta(seconds=2), id="date, once")
     clock: dict[str, Any] = {"hour": soon.hour, "minute": soon.minute, "second": soon.second}
-    scheduler.add_job(tidy_up, "calendarinterval", days=1, start_date=soon.date(), **clock, id="calendar, each day")
+    scheduler.add_job(tidy_up, "calendarinterval", days=1, start_date=soon.date(), **clock, id="calendar")
     both = AndTrigger([IntervalTrigger(seconds=2, **every), IntervalTrigger(seconds=3, **every)])
-    scheduler.add_job(tidy_up, both, id="and: each 2 s and each 3 s")
+    scheduler.add_job(tidy_up, both, id="and")
     either = OrTrigger([CronTrigger(second="*/7", timezone=UTC), CronTrigger(second="*/11", timezone=UTC)])
-    scheduler.add_job(tidy_up, either, id="or: */7 s or */11 s")
+    scheduler.add_job(tidy_up, either, id="or")
 
 
 class Watch:
@@ -113,9 +113,10 @@ class Watch:
         """Draw the jobs and what happened last."""
         now = datetime.now(UTC)
         jobs = Table(title="jobs", title_justify="left", expand=True)
-        for column, justify in (("job", "left"), ("trigger", "left"), ("next", "right"), ("fired", "right")):
-            jobs.add_column(column, justify=justify)  # type: ignore[arg-type]
-        jobs.add_column("succeeded / failed / retried", justify="right")
+        jobs.add_column("job", no_wrap=True)
+        jobs.add_column("trigger", no_wrap=True, ratio=1)
+        for column in ("next", "fired", "ok", "failed", "retried"):
+            jobs.add_column(column, justify="right", no_wrap=True)
         with self._lock:
             counts = {job_id: Counter(known) for job_id, known in self.counts.items()}
             latest = list(self.latest)
@@ -124,11 +125,12 @@ class Watch:
             job, known = stored.get(job_id), counts.get(job_id, Counter())
             moment = None if job is None else job.next_run_time
             when = "done" if moment is None else f"in {max(0.0, (moment - now).total_seconds()):.1f} s"
-            told = f"{known['succeeded']} / {known['failed']} / {known['retried']}"
-            jobs.add_row(job_id, "" if job is None else str(job.trigger)[:44], when, str(known["fired"]), told)
+            told = [str(known[word]) for word in ("fired", "succeeded", "failed", "retried")]
+            # As Text: rich takes the brackets of cron[second=5] for its own.
+            jobs.add_row(job_id, Text("" if job is None else str(job.trigger)), when, *told)
         happened = Table(title="what happened last", title_justify="left", expand=True)
         for column in ("time", "job", "what", "late by"):
-            happened.add_column(column)
+            happened.add_column(column, no_wrap=True)
         for moment, late, job_id, word in reversed(latest):
             style = {"failed": "red", "retried": "yellow", "succeeded": "green"}.get(word, "")
             shown = f"{late * 1000:.1f} ms" if word == "fired" else ""

@@ -7,6 +7,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable
+from typing import Generic, TypeVar
 
 from mainspring.executors.execution import Item, give_back
 from mainspring.run import Run
@@ -25,7 +26,10 @@ class Member:
         self.thread: threading.Thread | None = None
 
 
-class Crew(ABC):
+M = TypeVar("M", bound=Member)
+
+
+class Crew(ABC, Generic[M]):
     """Up to `size` threads, started as they are needed.
 
     Wake-ups are a chain: who adds runs wakes one thread, and each thread that takes a run while more are left wakes
@@ -35,8 +39,8 @@ class Crew(ABC):
 
     def __init__(self, size: int, name: str, logger: logging.Logger) -> None:
         self.items: deque[Item] = deque()
-        self.idle: list[Member] = []
-        self.members: list[Member] = []
+        self.idle: list[M] = []
+        self.members: list[M] = []
         self.closed = False
         self.hiring = True
         """Whether there are fewer threads than there may be."""
@@ -44,7 +48,11 @@ class Crew(ABC):
         self._lock = threading.Lock()
 
     @abstractmethod
-    def serve(self, member: Member) -> None:
+    def member(self) -> M:
+        """Make one more member."""
+
+    @abstractmethod
+    def serve(self, member: M) -> None:
         """Take runs and execute them until the crew is closed; called in the member's thread."""
 
     def put(self, items: Iterable[Item]) -> None:
@@ -62,7 +70,7 @@ class Crew(ABC):
             if self.hiring:
                 self._hire()
 
-    def park(self, member: Member) -> None:
+    def park(self, member: M) -> None:
         """Sleep until there may be something to do."""
         self.idle.append(member)
         if self.items or self.closed:
@@ -105,7 +113,7 @@ class Crew(ABC):
         with self._lock:
             if not self.hiring:
                 return
-            member = Member()
+            member = self.member()
             self.members.append(member)
             self.hiring = len(self.members) < self._size
             name = f"{self._name}_{len(self.members) - 1}"
@@ -118,7 +126,7 @@ class Crew(ABC):
                 self.hiring = True
                 self._logger.exception("cannot start thread %s of %s", name, self._size)
 
-    def _live(self, member: Member) -> None:
+    def _live(self, member: M) -> None:
         try:
             while not self.closed:
                 try:

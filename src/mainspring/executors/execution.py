@@ -5,16 +5,34 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from enum import Enum
 from types import TracebackType
 from typing import Final
 
 from mainspring.errors import RunTimeout
+from mainspring.events import EVENT_RUN_STUCK
 from mainspring.run import Error, Report, Result, Run, describe
+from mainspring.task import get_callable_name
 
-__all__ = ["Item", "Reporter", "Stop", "failed", "give_back", "late", "may_end_now", "record", "stopped", "tell"]
+__all__ = [
+    "Item",
+    "Once",
+    "Reporter",
+    "Stop",
+    "announce_stuck",
+    "failed",
+    "give_back",
+    "late",
+    "may_end_now",
+    "record",
+    "stopped",
+    "tell",
+    "trim",
+]
 
 Reporter = Callable[[Report], None]
+Notify = Callable[[int, Run, str], None]
 Item = tuple[Run, Reporter, int]
 """A run in an executor's hands: the run, whom to report to, when it was submitted."""
 
@@ -27,6 +45,22 @@ class Stop(Enum):
 
     TIMEOUT = "timeout"
     CANCEL = "cancel"
+
+
+class Once:
+    """A right that only the first to ask gets, whatever the thread."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self) -> None:
+        self._left = [True]
+
+    def claim(self) -> bool:
+        """Take the right, if it is still there."""
+        try:
+            return self._left.pop()
+        except IndexError:
+            return False
 
 
 def failed(run: Run, error: BaseException, started: int, finished: int) -> Report:
@@ -67,6 +101,18 @@ def tell(report: Reporter, message: Report, logger: logging.Logger) -> None:
         report(message)
     except BaseException:
         logger.exception("reporting run %s (%s) failed", message.run.id, message.result)
+
+
+def announce_stuck(run: Run, where: str, stack: str, notify: Notify, logger: logging.Logger) -> None:
+    """Say that a run did not end at its time-out and that a slot is lost."""
+    func = run.call.func
+    name = func if isinstance(func, str) else get_callable_name(func)
+    text = f"run {run.id} of {name} did not end at its time-out of {run.policy.timeout:g} s; {where} is stuck"
+    logger.error("%s%s", text, f":\n{stack}" if stack else "")
+    try:
+        notify(EVENT_RUN_STUCK, run, text)
+    except BaseException:
+        logger.exception("the listener for stuck runs failed")
 
 
 def may_end_now(run: Run, stop: Stop) -> bool:
@@ -112,8 +158,6 @@ def _release(error: BaseException) -> None:
             frame = traceback.tb_frame
             # Clearing the frame of a suspended coroutine would close it, and it may be somebody's living pool worker.
             if not frame.f_code.co_flags & _SUSPENDABLE:
-                try:
+                with suppress(RuntimeError):  # it is still executing
                     frame.clear()
-                except RuntimeError:
-                    pass  # it is still executing
             traceback = traceback.tb_next

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import atexit
 import multiprocessing
-import multiprocessing.connection
 import os
-import select
-import signal
 import threading
-import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
+from collections.abc import Mapping, Sequence
 from multiprocessing.context import BaseContext
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from mainspring.errors import WorkerDied
-from mainspring.executors import child as _child
 from mainspring.executors.base import BaseExecutor
+from mainspring.executors.child import READY
+from mainspring.executors.children import STARTING, Child, ChildGone
 from mainspring.executors.crew import Crew, Member, take_back, take_one, take_run
 from mainspring.executors.crossing import dump_call, load_reply
 from mainspring.executors.execution import Item, Reporter, Stop, failed, late, stopped, tell
@@ -30,8 +26,6 @@ from mainspring.run import Report, Result, Run
 __all__ = ["ProcessPoolExecutor"]
 
 _OPTIONS = ("mp_context", "initializer", "initargs", "max_tasks_per_child")
-_LEAVE_TIME: Final = 5.0
-_LONGEST_POLL: Final = 1_000_000.0
 
 
 class ProcessPoolExecutor(BaseExecutor):
@@ -57,7 +51,7 @@ class ProcessPoolExecutor(BaseExecutor):
         crew = self._crew
         if crew is not None:
             crew.close()
-            crew.kill(only_idle=wait)
+            crew.kill(executing=not wait)
             if wait:
                 crew.join()
 
@@ -75,3 +69,183 @@ class ProcessPoolExecutor(BaseExecutor):
     def cancel(self, run_id: str) -> bool:
         """Kill the child that executes a run."""
         return self._crew is not None and self._crew.cancel(run_id)
+
+
+class _Keeper(Member):
+    """A thread that keeps one child."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child: Child | None = None
+        self.item: Item | None = None
+        self.stop: Stop | None = None
+        self.lock = threading.Lock()
+
+
+class _Keepers(Crew[_Keeper]):
+    def __init__(self, executor: ProcessPoolExecutor, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(executor.slots, name, executor._logger)
+        self._now = executor.now
+        self._options = options
+        self._context = _context(options.get("mp_context"))
+        limit = options.get("max_tasks_per_child")
+        self._runs_per_child = None if limit is None else at_least_one("max_tasks_per_child", limit)
+        self._pid = os.getpid()
+        _end_children_at_exit(self)
+
+    def member(self) -> _Keeper:
+        return _Keeper()
+
+    def serve(self, member: _Keeper) -> None:
+        try:
+            while not self.closed:
+                if not self.items:
+                    self.park(member)
+                elif self._has_child(member) and (item := take_one(self.items)) is not None:
+                    if self.items:
+                        self.wake()
+                    self._execute(member, item)
+                    item = None
+        finally:
+            self._let_go(member)
+
+    def cancel(self, run_id: str) -> bool:
+        item = take_run(self.items, run_id)
+        if item is not None:
+            tell(item[1], Report(item[0], Result.CANCELLED), self._logger)
+            return True
+        for keeper in list(self.members):
+            with keeper.lock:
+                if keeper.item is not None and keeper.child is not None and keeper.item[0].id == run_id:
+                    keeper.stop = Stop.CANCEL
+                    keeper.child.kill()
+                    return True
+        return False
+
+    def kill(self, executing: bool) -> None:
+        """Kill the children: all, or only those that execute nothing."""
+        for keeper in list(self.members):
+            with keeper.lock:
+                if keeper.child is not None and (executing or keeper.item is None):
+                    keeper.child.kill()
+
+    def end_at_exit(self) -> None:
+        # After a fork of this process the children are not ours to kill.
+        if self._pid == os.getpid():
+            with STARTING:
+                self.closed, self.hiring = True, False
+            self.kill(executing=True)
+
+    def _has_child(self, keeper: _Keeper) -> bool:
+        """Make sure that the keeper has a living child; if it cannot be had, a run that waits fails with the reason."""
+        if keeper.child is not None:
+            if not keeper.child.is_gone():
+                return True
+            self._let_go(keeper)
+        if len(self.items) > 1:
+            self.wake()
+        try:
+            with STARTING:
+                if self.closed:
+                    return False
+                child = Child(self._context, self._name, self._options)
+            with keeper.lock:
+                keeper.child = child
+            problem = self._greeting(child)
+        except BaseException as error:
+            problem = error
+        if problem is None:
+            return True
+        self._let_go(keeper)
+        if not self.closed:
+            self._logger.error("a child process could not be started", exc_info=problem)
+            item = take_one(self.items)
+            if item is not None:
+                now = self._now()
+                tell(item[1], failed(item[0], problem, now, now), self._logger)
+        return False
+
+    def _greeting(self, child: Child) -> BaseException | None:
+        try:
+            data = child.receive(None)
+        except ChildGone:
+            died = WorkerDied(child.pid, child.dismiss())
+            died.add_note(
+                "It ended while it was starting. What it wrote to stderr says why; often the main module starts "
+                "processes when it is imported: put that under if __name__ == '__main__'."
+            )
+            return died
+        return None if data == READY or data is None else load_reply(data, child.pid)[1]
+
+    def _execute(self, keeper: _Keeper, item: Item) -> None:
+        run, report, _ = item
+        child, started = keeper.child, self._now()
+        if run.start_by is not None and started > run.start_by:
+            return tell(report, late(run, started), self._logger)
+        try:
+            data = dump_call(run)
+        except BaseException as error:
+            return tell(report, failed(run, error, started, self._now()), self._logger)
+        assert child is not None
+        with keeper.lock:
+            keeper.item, keeper.stop = item, None
+        try:
+            child.send(data)
+            answer = child.receive(run.policy.timeout)
+            stop = None if answer is not None else Stop.TIMEOUT
+        except ChildGone:
+            answer = stop = None
+        with keeper.lock:
+            keeper.item = None
+            stop = stop or keeper.stop
+        tell(report, self._message(keeper, child, run, answer, stop, started), self._logger)
+        child.runs += 1
+        if child.runs == self._runs_per_child:
+            self._let_go(keeper)
+
+    def _message(
+        self, keeper: _Keeper, child: Child, run: Run, answer: bytes | None, stop: Stop | None, started: int
+    ) -> Report:
+        if answer is None:
+            if stop is not None:
+                child.kill()
+            # Gone before it is reported: a retry must not overlap with it.
+            died = WorkerDied(child.pid, self._let_go(keeper))
+            finished = self._now()
+            if stop is not None:
+                return stopped(run, stop, None, started, finished)
+            return failed(run, died, started, finished)
+        value, exception, described = load_reply(answer, child.pid)
+        finished = self._now()
+        if exception is None:
+            return Report(run, Result.RETURNED, value, None, None, started, finished)
+        error = described and msgspec.structs.replace(described, at=finished, attempt=run.attempt)
+        return Report(run, Result.RAISED, None, exception, error, started, finished)
+
+    def _let_go(self, keeper: _Keeper) -> int | None:
+        """Part with the keeper's child, living or dead, and return its exit code."""
+        with keeper.lock:
+            child, keeper.child = keeper.child, None
+        return None if child is None else child.dismiss()
+
+
+def _context(given: Any) -> BaseContext:
+    if isinstance(given, BaseContext):
+        return given
+    return multiprocessing.get_context(given or "spawn")
+
+
+_crews: weakref.WeakSet[_Keepers] = weakref.WeakSet()
+
+
+def _end_children_at_exit(crew: _Keepers) -> None:
+    if not _crews:
+        # Now, and not at import: it must come before multiprocessing's own, which waits for children.
+        atexit.unregister(_at_exit)
+        atexit.register(_at_exit)
+    _crews.add(crew)
+
+
+def _at_exit() -> None:
+    for crew in list(_crews):
+        crew.end_at_exit()

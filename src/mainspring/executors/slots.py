@@ -16,16 +16,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mainspring.errors import RunTimeout
-from mainspring.events import EVENT_RUN_STUCK
-from mainspring.executors.execution import Item, Stop, failed, late, may_end_now, stopped, tell
-from mainspring.run import Report, Result, Run
-from mainspring.task import get_callable_name, ref_to_obj
+from mainspring.executors.execution import Item, Once, Stop, announce_stuck, failed, late, may_end_now, stopped, tell
+from mainspring.run import Report, Result
+from mainspring.task import ref_to_obj
 
 if TYPE_CHECKING:
     import asyncio
@@ -49,7 +49,7 @@ _STRAYS: Final = (RunTimeout, Cancelled)
 class Interrupt:
     """Somebody's wish to stop the run in a slot."""
 
-    __slots__ = ("_unclaimed", "grace_given", "hit", "item", "settled", "stop")
+    __slots__ = ("grace_given", "hit", "item", "report", "settled", "stop")
 
     def __init__(self, item: Item, stop: Stop) -> None:
         self.item, self.stop = item, stop
@@ -58,14 +58,8 @@ class Interrupt:
         self.hit = False
         """Whether the run was still there, and is being stopped."""
         self.grace_given = False
-        self._unclaimed = [True]
-
-    def claim(self) -> bool:
-        """Take the right to report the run; only the first to ask gets it."""
-        try:
-            return self._unclaimed.pop()
-        except IndexError:
-            return False
+        self.report = Once()
+        """The right to report the run: the slot's thread and whoever gives it up both may want to."""
 
 
 class Slot:
@@ -90,10 +84,8 @@ class Slot:
         if task is None:
             _raise_in(self.thread.ident, kind)
         else:
-            try:
+            with suppress(RuntimeError):  # the loop has been closed: it is over
                 task.get_loop().call_soon_threadsafe(task.cancel)
-            except RuntimeError:
-                pass  # the loop has been closed: it is over
 
     def finish(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
         """Run a coroutine to its end in this thread."""
@@ -216,7 +208,7 @@ class Slots:
 
     def _give_up(self, slot: Slot) -> None:
         interrupt = slot.interrupt
-        if slot.stuck and interrupt is not None and interrupt.claim():
+        if slot.stuck and interrupt is not None and interrupt.report.claim():
             message = stopped(interrupt.item[0], interrupt.stop, None, 0, self.now())
             tell(interrupt.item[1], message, self._logger)
 
@@ -236,7 +228,7 @@ class Slots:
                 slot.stuck = False
                 slot.gone.clear()
                 self.stuck -= 1
-        if not interrupt.claim():
+        if not interrupt.report.claim():
             return None
         return stopped(interrupt.item[0], interrupt.stop, error, started, self.now())
 
@@ -311,22 +303,12 @@ class Slots:
             slot.gone.set()
         run, report, _ = interrupt.item
         stack = _stack_of(slot.thread)
-        text = f"run {run.id} of {_shown(run)} did not end at its time-out of {run.policy.timeout:g} s"
-        self._logger.error("%s; thread %s is stuck:\n%s", text, slot.thread.name, stack)
-        try:
-            self._notify(EVENT_RUN_STUCK, run, f"{text}; thread {slot.thread.name} is stuck")
-        except BaseException:
-            self._logger.exception("the listener for stuck runs failed")
-        if may_end_now(run, interrupt.stop) and interrupt.claim():
+        announce_stuck(run, f"thread {slot.thread.name}", stack, self._notify, self._logger)
+        if may_end_now(run, interrupt.stop) and interrupt.report.claim():
             message = stopped(run, interrupt.stop, None, started, self.now())
             if message.error is not None:
                 message.error = msgspec.structs.replace(message.error, traceback=stack)
             tell(report, message, self._logger)
-
-
-def _shown(run: Run) -> str:
-    func = run.call.func
-    return func if isinstance(func, str) else get_callable_name(func)
 
 
 def _stack_of(thread: threading.Thread) -> str:

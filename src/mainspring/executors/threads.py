@@ -10,7 +10,7 @@ from typing import Any
 from mainspring.errors import near
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.crew import Crew, Member, take_back, take_one, take_run
-from mainspring.executors.execution import Reporter, failed, give_back, tell
+from mainspring.executors.execution import Item, Reporter, failed, tell
 from mainspring.executors.slots import Slot, Slots
 from mainspring.run import Report, Result, Run
 
@@ -75,12 +75,15 @@ class ThreadPoolExecutor(BaseExecutor):
         return 0 if self._crew is None else self._crew.slots.stuck
 
 
-class _Threads(Crew):
+class _Threads(Crew[Member]):
     def __init__(self, executor: ThreadPoolExecutor, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(executor.slots, name, executor._logger)
         self.slots = Slots(executor, executor.timeout_grace)
         self._initializer: Callable[..., Any] | None = options.get("initializer")
         self._initargs: tuple[Any, ...] = tuple(options.get("initargs", ()))
+
+    def member(self) -> Member:
+        return Member()
 
     def serve(self, member: Member) -> None:
         slot = self.slots.open(member.gone)
@@ -92,11 +95,12 @@ class _Threads(Crew):
 
     def _work(self, member: Member, slot: Slot) -> None:
         items, idle, execute = self.items, self.idle, self.slots.execute
+        item: Item | None
         while not self.closed:
             try:
                 item = items.popleft()
             except IndexError:
-                item = None  # type: ignore[assignment]  # keep nothing alive while asleep
+                item = None  # keep nothing alive while asleep
                 self.park(member)
                 continue
             if items and (idle or self.hiring):

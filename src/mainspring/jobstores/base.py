@@ -256,6 +256,10 @@ class JobStore(BaseJobStore):
     def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Write each outcome whose condition holds for the stored run, with its `then`; answer which were written."""
 
+    def unstorable(self, value: Any) -> Exception | None:
+        """Say why a result could not be kept, or None."""
+        return None
+
     @abstractmethod
     def expired(self, limit: int) -> list[Run]:
         """Return running runs whose lease is over by the store's clock."""

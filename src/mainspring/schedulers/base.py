@@ -200,7 +200,7 @@ class BaseScheduler(JobVerbs):
 
     def _must_not_block(self) -> bool:
         """Whether waiting on this thread would keep the runs from ending."""
-        return any(executor.executes_here() for executor in self._executors.values())
+        return any(getattr(executor, "executes_here", bool)() for executor in self._executors.values())
 
     def pause(self) -> None:
         """Fire and start nothing until resumed; what runs goes on."""

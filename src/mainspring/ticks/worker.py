@@ -16,7 +16,7 @@ from mainspring.events import (
     JobExecutionEvent,
     RunEvent,
 )
-from mainspring.run import Outcome, Report, Result, Status, conclude
+from mainspring.run import Outcome, Report, Result, Status, conclude, describe
 from mainspring.ticks.loop import IDLE
 
 if TYPE_CHECKING:
@@ -106,6 +106,12 @@ class WorkerTick:
                 self._tell(report, outcome)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
+        if report.result is Result.RETURNED and report.value is not None:
+            problem = self.link.store.unstorable(report.value)
+            if problem is not None:
+                report.result, report.exception = Result.RAISED, problem
+                report.error = describe(problem, report.finished_at, report.run.attempt)
+                return conclude(report, now, 0.0, retry=False)
         try:
             return conclude(report, now, self.link.node.clock.random())
         except Exception as error:  # a back-off function of the user's

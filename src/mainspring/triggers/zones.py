@@ -236,8 +236,9 @@ def _named(name: str) -> tzinfo:
     from mainspring.errors import near
 
     known = available_timezones()
-    exact = [key for key in known if key.lower() == name.lower()]
-    hint = near(name, exact or known) or "; names are like 'Europe/Berlin', 'UTC' or 'UTC+05:30'"
+    word = name.lower().replace(" ", "_")
+    alike = [key for key in sorted(known) if word in (key.lower(), key.lower().rpartition("/")[2])]
+    hint = near(alike[0], alike[:1]) if alike else near(name, known) or "; names are like 'Europe/Berlin', 'UTC' or 'UTC+05:30'"
     raise ValueError(f"no time zone is called {name!r}{hint}")
 
 

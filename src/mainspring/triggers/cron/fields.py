@@ -106,7 +106,7 @@ class _Item:
             raise self.error(f"the step {step} is longer than the range {span!r}", len(span) + 1, len(self.item))
         bits = _progression(first, last, step)
         if last > high:  # went round: fri-mon, nov-feb
-            bits = (bits | bits >> high - low + 1) & (1 << high + 1) - 1
+            bits = (bits | bits >> high - low + 1) & _progression(low, high, 1)
         if sunday_first:
             bits = bits >> 1 | (bits & 1) << 6
         return bits

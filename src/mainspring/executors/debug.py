@@ -1,0 +1,63 @@
+"""The debug executor: each run is executed inline, by whoever submits it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mainspring.executors.base import BaseExecutor
+from mainspring.executors.execution import Reporter, give_back
+from mainspring.executors.slots import Slots
+from mainspring.run import Run
+
+__all__ = ["DebugExecutor"]
+
+
+class DebugExecutor(BaseExecutor):
+    """Executes runs one after another in the thread that submits them."""
+
+    slots = 1
+    _slots: Slots | None = None
+    _closed = False
+
+    def __init__(self, *, timeout_grace: float = 2.0) -> None:
+        super().__init__()
+        self.timeout_grace = float(timeout_grace)
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Get ready."""
+        super().start(scheduler, alias)
+        self._slots = Slots(self, self.timeout_grace)
+        self._closed = False
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Stop; with `wait` after what other threads execute here has ended."""
+        self._closed = True
+        if self._slots is not None:
+            self._slots.close()
+            if wait:
+                self._slots.join()
+
+    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+        """Execute runs now; they are reported before this returns."""
+        if self._slots is None:
+            raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
+        slot = self._slots.open()
+        try:
+            for run in runs:
+                item = (run, report, 0)
+                if self._closed:
+                    give_back([item], self._logger)
+                else:
+                    self._slots.execute(slot, item)
+        finally:
+            self._slots.drop(slot)
+
+    def cancel(self, run_id: str) -> bool:
+        """Raise an exception in the thread that executes a run."""
+        return self._slots is not None and self._slots.cancel(run_id)
+
+    @property
+    def stuck(self) -> int:
+        """Submitting threads that did not come back at a time-out."""
+        return 0 if self._slots is None else self._slots.stuck

@@ -1,0 +1,102 @@
+"""The Twisted executor: plain functions in the reactor's threads, coroutine functions on its loop if it has one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from mainspring.executors.base import BaseExecutor
+from mainspring.executors.cooperative import sort_out
+from mainspring.executors.execution import Reporter
+from mainspring.executors.foreign import ForeignThreads
+from mainspring.executors.loops import LoopRuns
+from mainspring.executors.threads import at_least_one
+from mainspring.run import Run
+from mainspring.task import iscoroutinefunction_partial
+
+__all__ = ["TwistedExecutor"]
+
+
+class TwistedExecutor(BaseExecutor):
+    """Executes plain functions in the threads of the scheduler's reactor.
+
+    Coroutine functions run on the loop of the asyncio reactor if that is the one, otherwise in those threads, too.
+    Shutting down in the reactor's thread cannot wait for what has started: it goes on, and is reported.
+    """
+
+    def __init__(self, *, max_running: int = 1000, timeout_grace: float = 2.0) -> None:
+        super().__init__()
+        self._max_running = at_least_one("max_running", max_running)
+        self.timeout_grace = float(timeout_grace)
+        self._reactor_thread: threading.Thread | None = None
+        self._threads: ForeignThreads | None = None
+        self._runs: LoopRuns | None = None
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Find the scheduler's reactor, or the one that is installed."""
+        super().start(scheduler, alias)
+        reactor: Any = getattr(scheduler, "_reactor", None)
+        if reactor is None:
+            from twisted.internet import reactor  # importing it installs one
+        reactor.callFromThread(self._note_reactor_thread)
+        pool = reactor.getThreadPool()
+        self._threads = ForeignThreads(
+            self, self.timeout_grace, lambda take: reactor.callFromThread(pool.callInThread, take)
+        )
+        self._threads_size = int(pool.max)
+        loop = getattr(reactor, "_asyncioEventloop", None)
+        self._runs = None if loop is None else LoopRuns(self, loop, self._max_running, self.timeout_grace)
+        self.slots = self._threads_size if self._runs is None else self._max_running
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Stop; without `wait` coroutines on the loop are cancelled."""
+        if self._threads is None:
+            return
+        wait_here = wait and threading.current_thread() is not self._reactor_thread
+        if self._runs is not None:
+            self._runs.close()
+            if not wait:
+                self._runs.halt_all()
+            if wait_here:
+                self._runs.join()
+        self._threads.close()
+        if wait_here:
+            self._threads.join()
+
+    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+        """Execute runs, on the loop or in threads by what their functions are."""
+        if self._threads is None:
+            raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
+        on_loop, in_threads = sort_out(runs, report, self._belongs_on_loop, self)
+        self._threads.put(in_threads)
+        if self._runs is not None and on_loop:
+            self._runs.put(on_loop)
+
+    def withdraw(self, older_than: int | None = None) -> list[Run]:
+        """Take back runs that neither the loop nor a thread has got to."""
+        taken = [] if self._threads is None else self._threads.withdraw(older_than)
+        return taken if self._runs is None else taken + self._runs.withdraw(older_than)
+
+    def cancel(self, run_id: str) -> bool:
+        """Cancel the coroutine of a run, or interrupt its thread."""
+        if self._runs is not None and self._runs.cancel(run_id):
+            return True
+        return self._threads is not None and self._threads.cancel(run_id)
+
+    @property
+    def stuck(self) -> int:
+        """Coroutines and threads that did not end at their time-out."""
+        in_threads = 0 if self._threads is None else self._threads.stuck
+        return in_threads if self._runs is None else in_threads + self._runs.stuck
+
+    @property
+    def accepting(self) -> bool:
+        """Whether to hand over more runs: not once half of the threads are lost."""
+        return self._threads is None or self._threads.stuck * 2 < self._threads_size
+
+    def _note_reactor_thread(self) -> None:
+        self._reactor_thread = threading.current_thread()
+
+    def _belongs_on_loop(self, func: Any) -> bool:
+        return self._runs is not None and iscoroutinefunction_partial(func)

@@ -1,0 +1,203 @@
+"""Jobs and runs as rows: what every store that keeps bytes shares.
+
+A back end handles ids, times, versions and opaque bytes; this class turns them into objects and back. What cannot be
+restored is set aside with its bytes and the reason, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from mainspring.codec import Codec, FrameError
+from mainspring.job import Job
+from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
+from mainspring.jobstores.packing import Packer
+from mainspring.jobstores.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
+from mainspring.plan import Due, Firing, Miss
+from mainspring.run import Beat, Condition, Outcome, Run
+
+__all__ = ["RecordStore"]
+
+log = logging.getLogger("mainspring.jobstores")
+
+
+class RecordStore(JobStore):
+    """A store that keeps bytes. A back end implements the `_..._rows` methods and the rest of `JobStore`."""
+
+    def __init__(self, codec: Codec | None = None) -> None:
+        self._packer = Packer(codec or Codec())
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
+        """Add jobs, all or none, and set `version` and `incarnation` on each."""
+        rows = [self._packer.job_row(job) for job in jobs]
+        for job, (version, incarnation) in zip(jobs, self._add_job_rows(rows, replace), strict=True):
+            job.version, job.incarnation = version, incarnation
+
+    def update_job(self, job: Job) -> None:
+        """Replace the job if its stored version is still `job.version`, and set the new one on it."""
+        job.version = self._update_job_row(self._packer.job_row(job))
+
+    def lookup_job(self, job_id: str) -> Job | None:
+        """Return a job, or None; one that cannot be restored is set aside."""
+        row = self._job_row(job_id)
+        jobs = self._jobs([] if row is None else [row])
+        return jobs[0] if jobs else None
+
+    def get_all_jobs(self) -> list[Job]:
+        """Return all jobs by next run time, paused ones last; those that cannot be restored are set aside."""
+        return self._jobs(self._all_job_rows())
+
+    def due(self, limit: int, hold: float) -> DuePage:
+        """Hand out up to `limit` due jobs; those that cannot be restored are set aside."""
+        now, rows, next_at = self._due_rows(limit, hold)
+        found = []
+        for row in rows:
+            job = self._restore_job(row)
+            if job is not None and row.at is not None:
+                miss = None if row.miss is None else msgspec.json.decode(row.miss, type=Miss)
+                nominal = row.at if row.nominal is None else row.nominal
+                found.append(Due(job, row.at, nominal, row.version, row.incarnation, row.unfinished, miss))
+        return DuePage(now, found, next_at)
+
+    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+        """Take each step whose job is unchanged; see `JobStore.fire`."""
+        pack = self._packer.run_row
+        rows = [
+            FireRow(
+                step.job_id,
+                step.version,
+                step.next_at,
+                step.next_nominal,
+                None if step.miss is None else msgspec.json.encode(step.miss).decode(),
+                [pack(run) for run in step.runs],
+                [pack(run) for run in step.missed],
+            )
+            for step in firings
+        ]
+        return self._fire_rows(rows, lease)
+
+    def _jobs(self, rows: Iterable[JobRow]) -> list[Job]:
+        return [job for job in map(self._restore_job, rows) if job is not None]
+
+    def _restore_job(self, row: JobRow) -> Job | None:
+        try:
+            return self._packer.job(row)
+        except FrameError as error:
+            log.error("job %r cannot be restored and is set aside: %s", row.id, error)
+            self.set_aside(row.id, row.version, f"{error.reason}: {error}")
+            return None
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def add_runs(self, runs: Sequence[Run]) -> list[str]:
+        """Add pending runs; answer the id under which each is stored."""
+        return self._add_run_rows([self._packer.run_row(run) for run in runs])
+
+    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+        """Lease up to `limit` due runs; those that cannot be restored are set aside."""
+        now, rows, next_at = self._claim_rows(lanes, node, token, limit, lease)
+        return Claimed(now, self._runs(rows), next_at)
+
+    def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
+        """Renew the lease of each claim that is still held, keep what it reports, and say how it stands."""
+        return self._extend_rows([self._packer.beat_row(beat) for beat in beats], lease)
+
+    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        """Write each outcome whose condition holds, with its `then`; answer which were written."""
+        pack = self._packer.run_row
+        return self._settle_rows(
+            [SettleRow(pack(each.run), each.condition, [pack(run) for run in each.then]) for each in outcomes]
+        )
+
+    def unstorable(self, value: Any) -> Exception | None:
+        """Say why a result could not be kept, or None."""
+        return self._packer.unstorable(value)
+
+    def expired(self, limit: int) -> list[Run]:
+        """Return running runs whose lease is over by the store's clock."""
+        return self._runs(self._expired_rows(limit))
+
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        """Return the runs of these ids, None where there is none."""
+        found = {row.id: row for row in self._run_rows(run_ids)}
+        return [None if run_id not in found else self._packer.shown(found[run_id]) for run_id in run_ids]
+
+    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
+        """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""
+        return [self._packer.shown(row) for row in self._find_run_rows(query, after, limit)]
+
+    def _runs(self, rows: Iterable[RunRow]) -> list[Run]:
+        """Restore runs that are to be executed or recovered; set the others aside as broken."""
+        runs, broken = [], []
+        for row in rows:
+            try:
+                runs.append(self._packer.run(row))
+            except FrameError as error:
+                log.error("run %r cannot be restored and is set aside: %s", row.id, error)
+                broken.append(self._packer.broken_row(row, f"{error.reason}: {error}", self.server_time()))
+        if broken:
+            self._settle_rows([SettleRow(row, Condition.HELD, []) for row in broken])
+        return runs
+
+    # -- what a back end implements ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
+        """Write jobs, all or none; return the version and incarnation of each."""
+
+    @abstractmethod
+    def _update_job_row(self, row: JobRow) -> int:
+        """Replace a job if its version is the row's; return the new version."""
+
+    @abstractmethod
+    def _job_row(self, job_id: str) -> JobRow | None:
+        """Read a job."""
+
+    @abstractmethod
+    def _all_job_rows(self) -> list[JobRow]:
+        """Read all jobs by next run time, paused ones last."""
+
+    @abstractmethod
+    def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        """Hand out due jobs: the store's now, the rows, when the next of the others can be had."""
+
+    @abstractmethod
+    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
+        """Fire; see `JobStore.fire`."""
+
+    @abstractmethod
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+        """Add runs; see `JobStore.add_runs`."""
+
+    @abstractmethod
+    def _claim_rows(
+        self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
+    ) -> tuple[int, list[RunRow], int | None]:
+        """Claim; the rows as they are after the claim, most urgent first."""
+
+    @abstractmethod
+    def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
+        """Renew leases; see `JobStore.extend`."""
+
+    @abstractmethod
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+        """Settle; see `JobStore.settle`."""
+
+    @abstractmethod
+    def _expired_rows(self, limit: int) -> list[RunRow]:
+        """Read running runs whose lease is over."""
+
+    @abstractmethod
+    def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
+        """Read runs by id, in any order."""
+
+    @abstractmethod
+    def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+        """Read matching runs by (created_at, id), newest first, those after `after`."""

@@ -1,0 +1,50 @@
+"""The conformance suite: what every store must do, as test methods that use nothing but the store contract.
+
+A store passes it in three lines of a test module, given pytest:
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        def store(self) -> Iterator[JobStore]:
+            ...  # yield an empty store whose shift_clock works, then remove what it holds
+"""
+
+from __future__ import annotations
+
+import pytest
+
+_PARTS = ("helpers", "jobs", "firing", "counting", "claims", "leases", "settling", "service", "concurrency")
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
+
+from mainspring.testing.conformance.claims import ClaimConformance  # noqa: E402
+from mainspring.testing.conformance.concurrency import ConcurrencyConformance  # noqa: E402
+from mainspring.testing.conformance.counting import CountConformance  # noqa: E402
+from mainspring.testing.conformance.firing import FiringConformance  # noqa: E402
+from mainspring.testing.conformance.jobs import JobConformance  # noqa: E402
+from mainspring.testing.conformance.leases import LeaseConformance  # noqa: E402
+from mainspring.testing.conformance.service import ServiceConformance  # noqa: E402
+from mainspring.testing.conformance.settling import SettleConformance  # noqa: E402
+
+__all__ = [
+    "ClaimConformance",
+    "ConcurrencyConformance",
+    "CountConformance",
+    "FiringConformance",
+    "JobConformance",
+    "LeaseConformance",
+    "ServiceConformance",
+    "SettleConformance",
+    "StoreConformance",
+]
+
+
+class StoreConformance(
+    JobConformance,
+    FiringConformance,
+    CountConformance,
+    ClaimConformance,
+    LeaseConformance,
+    SettleConformance,
+    ServiceConformance,
+    ConcurrencyConformance,
+):
+    """Everything; give it a fixture named `store`."""

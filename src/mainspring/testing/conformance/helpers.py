@@ -1,0 +1,258 @@
+"""What the suite builds its jobs, runs and outcomes with. Times are relative to the store's clock, which tests move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+from threading import Barrier
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from mainspring.clock import SECOND, from_us
+from mainspring.job import Job
+from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.plan import Due, Firing, Place, firing, plan
+from mainspring.run import Beat, Call, Condition, Outcome, Report, Result, Run, Status, conclude, describe
+from mainspring.task import obj_to_ref
+from mainspring.triggers.interval import IntervalTrigger
+
+__all__ = [
+    "CALL",
+    "LEASE",
+    "NODE",
+    "UNFINISHED",
+    "add_job",
+    "add_run",
+    "beat",
+    "break_",
+    "claim",
+    "current",
+    "due_one",
+    "fail",
+    "fire",
+    "fired_run",
+    "give_back",
+    "make_job",
+    "make_run",
+    "new_id",
+    "new_token",
+    "other_work",
+    "plain",
+    "reference",
+    "settle",
+    "start",
+    "step",
+    "stop",
+    "stored",
+    "succeed",
+    "together",
+    "unfinished",
+    "work",
+]
+
+T = TypeVar("T")
+
+NODE: Final = "node-1"
+LEASE: Final = 60.0
+"""Seconds: long enough for a slow server never to reach it, since only `shift_clock` lets it pass."""
+UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
+
+_numbers = count(1)
+
+
+def work(*args: Any, **kwargs: Any) -> None:
+    """Do nothing: what the suite's jobs and runs name."""
+
+
+def other_work(*args: Any, **kwargs: Any) -> None:
+    """Do nothing, under another name."""
+
+
+CALL: Final = Call(work, name="work")
+
+
+def reference(func: Callable[..., Any] | str) -> str:
+    """Return the name of a callable, however the store gives it back."""
+    return func if isinstance(func, str) else obj_to_ref(func)
+
+
+def new_id(word: str = "run") -> str:
+    """Make an id that no other test has."""
+    return f"{word}-{next(_numbers)}"
+
+
+def new_token() -> str:
+    """Make a token that no other claim has."""
+    return new_id("token")
+
+
+# -- jobs and fires ----------------------------------------------------------------------------------------------
+
+
+def make_job(
+    store: JobStore,
+    id: str = "job",
+    *,
+    due_in: float | None = -10.0,
+    every: float = 60.0,
+    zone: str = "UTC",
+    call: Call = CALL,
+    **fields: Any,
+) -> Job:
+    """Make a job that is due `due_in` seconds from now (None: paused) and then every so often."""
+    at = None if due_in is None else store.server_time() + int(due_in * SECOND)
+    start = from_us(store.server_time() if at is None else at)
+    trigger = IntervalTrigger(seconds=every, start_date=start, timezone=zone)
+    return Job(id, call, trigger, **{"at": at, **fields})
+
+
+def add_job(store: JobStore, id: str = "job", **fields: Any) -> Job:
+    """Make a job and store it."""
+    job = make_job(store, id, **fields)
+    store.add_job(job)
+    return job
+
+
+def stored(store: JobStore, id: str = "job") -> Job:
+    """Return a job that must be there."""
+    job = store.lookup_job(id)
+    assert job is not None, f"job {id!r} is not in the store"
+    return job
+
+
+def due_one(store: JobStore, id: str = "job") -> Due:
+    """Return a job that must be due, without hiding it."""
+    found = [due for due in store.due(1000, 0).jobs if due.job.id == id]
+    assert len(found) == 1, f"job {id!r} is handed out {len(found)} times"
+    return found[0]
+
+
+def fire(store: JobStore, due: Due, place: Place | None = None) -> tuple[str, ...] | None:
+    """Plan and fire a job as a scheduler does."""
+    now = store.server_time()
+    return store.fire([firing(due, plan(due, now), place or Place("default"), now)], LEASE)[0]
+
+
+def step(store: JobStore, job: Job, *, next_in: float | None = 50.0, **fields: Any) -> Firing:
+    """Make the step that fires a job at the version it was read with, due again `next_in` seconds from now."""
+    at = None if next_in is None else store.server_time() + int(next_in * SECOND)
+    return Firing(job_id=job.id, version=job.version, next_at=at, next_nominal=at, **fields)
+
+
+def fired_run(store: JobStore, job: Job, **fields: Any) -> Run:
+    """Make the run of a job's present fire."""
+    name = f"{job.id}@{job.incarnation}@{job.at}"
+    return make_run(store, name, **{"job_id": job.id, "fire_time": job.at, **fields})
+
+
+def unfinished(store: JobStore, job: Job) -> int:
+    """Count a job's unfinished runs by looking at all of them."""
+    runs = store.find_runs(RunQuery(status=UNFINISHED, job_id=job.id), limit=10_000)
+    return sum(run.id.startswith(f"{job.id}@{job.incarnation}@") for run in runs)
+
+
+# -- runs and outcomes -------------------------------------------------------------------------------------------
+
+
+def make_run(store: JobStore, id: str | None = None, *, due_in: float = -10.0, **fields: Any) -> Run:
+    """Make a pending run that may be claimed `due_in` seconds from now."""
+    now = store.server_time()
+    base = {"id": id or new_id(), "call": CALL, "created_at": now, "run_at": now + int(due_in * SECOND)}
+    return Run(**{**base, **fields})
+
+
+def add_run(store: JobStore, id: str | None = None, **fields: Any) -> Run:
+    """Make a run and store it."""
+    run = make_run(store, id, **fields)
+    assert store.add_runs([run]) == [run.id]
+    return run
+
+
+def claim(
+    store: JobStore, *lanes: str, limit: int = 1000, token: str | None = None, node: str = NODE, lease: float = LEASE
+) -> list[Run]:
+    """Claim what is due in the lanes, `default` if none is named."""
+    token = token or new_token()
+    return store.claim(lanes or ("default",), node=node, token=token, limit=limit, lease=lease).runs
+
+
+def start(store: JobStore, id: str | None = None, **fields: Any) -> Run:
+    """Store a run and claim it."""
+    run = add_run(store, id, **fields)
+    claimed = claim(store, run.queue, limit=1)
+    assert [one.id for one in claimed] == [run.id]
+    return claimed[0]
+
+
+def current(store: JobStore, run: Run) -> Run:
+    """Return a run that must be there, as it is now."""
+    found = store.get_runs([run.id])[0]
+    assert found is not None, f"run {run.id!r} is not in the store"
+    return found
+
+
+def settle(store: JobStore, outcome: Outcome) -> bool:
+    """Settle one outcome."""
+    return store.settle([outcome])[0]
+
+
+def succeed(store: JobStore, run: Run, value: Any = None) -> Outcome:
+    """Make the outcome of a run that returned."""
+    now = store.server_time()
+    return conclude(Report(run, Result.RETURNED, value, started_at=now, finished_at=now), now, 0.5)
+
+
+def fail(store: JobStore, run: Run, message: str = "no") -> Outcome:
+    """Make the outcome of a run that raised: failed, or to be retried if its policy has retries left."""
+    now = store.server_time()
+    exception = ValueError(message)
+    error = describe(exception, now, run.attempt)
+    report = Report(run, Result.RAISED, exception=exception, error=error, started_at=now, finished_at=now)
+    return conclude(report, now, 0.5)
+
+
+def stop(store: JobStore, run: Run) -> Outcome:
+    """Make the outcome of a run that was cancelled while it ran."""
+    return conclude(Report(run, Result.CANCELLED), store.server_time(), 0.5)
+
+
+def give_back(store: JobStore, run: Run) -> Outcome:
+    """Make the outcome of a run that its node will not start."""
+    return conclude(Report(run, Result.UNSTARTED), store.server_time(), 0.5)
+
+
+def break_(store: JobStore, run: Run) -> Outcome:
+    """Make the outcome of a run whose record cannot be executed by anybody."""
+    broken = msgspec.structs.replace(
+        run, status=Status.BROKEN, reason="unreadable", finished_at=store.server_time(), lease_until=None, unique=None
+    )
+    return Outcome(broken, Condition.HELD)
+
+
+def beat(run: Run, **reports: Any) -> Beat:
+    """Make a sign of life from the holder of a run."""
+    return Beat(run.id, str(run.token), **reports)
+
+
+def plain(run: Run) -> dict[str, Any]:
+    """Return all of a run's fields, the callable by name, to compare what was written with what is read."""
+    fields = msgspec.structs.asdict(run)
+    call = fields.pop("call")
+    return {**fields, "func": reference(call.func), "args": call.args, "kwargs": dict(call.kwargs), "name": call.name}
+
+
+# -- several at once ---------------------------------------------------------------------------------------------
+
+
+def together(number: int, act: Callable[[int], T]) -> list[T]:
+    """Call `act(0)`, `act(1)`, ... in as many threads, begun at the same moment."""
+    barrier = Barrier(number)
+
+    def begin(index: int) -> T:
+        barrier.wait(timeout=60)
+        return act(index)
+
+    with ThreadPoolExecutor(number) as threads:
+        return list(threads.map(begin, range(number)))

@@ -1,0 +1,203 @@
+"""Leases: renewed by their holder, lost to the janitor, marked to be stopped."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mainspring.clock import SECOND
+from mainspring.jobstores.base import Hold, JobStore
+from mainspring.retry import Policy
+from mainspring.run import Beat, Status, recover
+from mainspring.testing.conformance.helpers import (
+    LEASE,
+    add_run,
+    beat,
+    claim,
+    current,
+    fail,
+    give_back,
+    make_run,
+    new_token,
+    plain,
+    settle,
+    start,
+    stop,
+    succeed,
+)
+
+
+class LeaseConformance:
+    """How long a claim holds, and what its holder can say."""
+
+    # -- extend ------------------------------------------------------------------------------------------------
+
+    def test_a_holder_renews_its_lease(self, store: JobStore) -> None:
+        run = start(store)
+        store.shift_clock(LEASE - 10)
+        assert store.extend([beat(run)], LEASE) == [Hold.HELD]
+        until = current(store, run).lease_until
+        assert until is not None
+        assert store.server_time() < until <= store.server_time() + int(LEASE * SECOND)
+        store.shift_clock(LEASE - 10)
+        assert store.expired(10) == []
+        store.shift_clock(20)
+        assert [late.id for late in store.expired(10)] == [run.id]
+
+    def test_a_renewal_changes_nothing_else(self, store: JobStore) -> None:
+        run = start(store, priority=3, group="g")
+        store.extend([beat(run)], 2 * LEASE)
+        after = plain(current(store, run))
+        assert {**after, "lease_until": None} == {**plain(run), "lease_until": None}
+
+    def test_each_claim_is_answered_for_in_order(self, store: JobStore) -> None:
+        waiting = add_run(store, queue="other")
+        held, done, back, wanted = (start(store) for _ in range(4))
+        store.settle([succeed(store, done)])
+        store.request_cancel([wanted.id])
+        settle(store, give_back(store, back))
+        unknown, foreign = Beat("nobody", new_token()), Beat(held.id, new_token())
+        beats = [beat(wanted), Beat(waiting.id, new_token()), beat(held), beat(done), beat(back), unknown, foreign]
+        lost = Hold.LOST
+        assert store.extend(beats, LEASE) == [Hold.CANCEL, lost, Hold.HELD, lost, lost, lost, lost]
+        assert store.extend([], LEASE) == []
+
+    def test_a_stale_token_renews_and_reports_nothing(self, store: JobStore) -> None:
+        run = start(store)
+        store.shift_clock(LEASE + 1)
+        assert settle(store, recover(run, store.server_time()))
+        assert store.extend([beat(run, progress=1)], LEASE) == [Hold.LOST]
+        [theirs] = claim(store)
+        assert store.extend([beat(run, progress=1, data={"a": 1}, log=("late",))], 10 * LEASE) == [Hold.LOST]
+        assert plain(current(store, run)) == plain(theirs)
+
+    def test_what_a_beat_reports_is_kept(self, store: JobStore) -> None:
+        run = start(store)
+        store.extend([beat(run, progress=0.5, data={"page": [1, 2]}, log=("one", "two"))], LEASE)
+        now = current(store, run)
+        assert (now.progress, now.data, now.log) == (0.5, {"page": [1, 2]}, ("one", "two"))
+
+    def test_a_beat_that_reports_nothing_leaves_what_is_there(self, store: JobStore) -> None:
+        run = start(store)
+        store.extend([beat(run, progress=0.5, data={"page": 1}, log=("one",))], LEASE)
+        store.extend([beat(run)], LEASE)
+        store.extend([beat(run, progress=0.75)], LEASE)
+        now = current(store, run)
+        assert (now.progress, now.data, now.log) == (0.75, {"page": 1}, ("one",))
+
+    def test_log_lines_are_appended_and_the_last_thousand_are_kept(self, store: JobStore) -> None:
+        run = start(store)
+        for first in (0, 600):
+            store.extend([beat(run, log=tuple(f"line {n}" for n in range(first, first + 600)))], LEASE)
+        assert current(store, run).log == tuple(f"line {n}" for n in range(200, 1200))
+
+    def test_what_was_reported_outlives_the_end_of_the_run(self, store: JobStore) -> None:
+        run = start(store)
+        store.extend([beat(run, progress=0.5, data={"page": 1}, log=("one",))], LEASE)
+        assert settle(store, succeed(store, run))
+        kept = current(store, run)
+        assert (kept.progress, kept.data, kept.log) == (0.5, {"page": 1}, ("one",))
+
+    def test_what_the_last_word_says_replaces_what_was_reported(self, store: JobStore) -> None:
+        run = start(store)
+        store.extend([beat(run, progress=0.5, data={"page": 1}, log=("one",))], LEASE)
+        done = succeed(store, replace(run, progress=1.0, data={"page": 2}, log=("one", "two")))
+        assert settle(store, done)
+        now = current(store, run)
+        assert (now.progress, now.data, now.log) == (1.0, {"page": 2}, ("one", "two"))
+
+    def test_what_was_reported_outlives_a_retry(self, store: JobStore) -> None:
+        run = start(store, policy=Policy(retries=1, backoff=(1.0,)))
+        store.extend([beat(run, data={"page": 1}, log=("one",))], LEASE)
+        assert settle(store, fail(store, run))
+        store.shift_clock(10)
+        [again] = claim(store)
+        assert (again.data, again.log) == ({"page": 1}, ("one",))
+
+    # -- expired -----------------------------------------------------------------------------------------------
+
+    def test_only_running_runs_whose_lease_is_over_have_expired(self, store: JobStore) -> None:
+        add_run(store, queue="other")
+        done, dead, alive = (start(store) for _ in range(3))
+        settle(store, succeed(store, done))
+        assert store.expired(10) == []
+        store.shift_clock(LEASE + 1)
+        assert store.extend([beat(alive)], LEASE) == [Hold.HELD]
+        [late] = store.expired(10)
+        assert plain(late) == plain(dead)
+
+    def test_expired_runs_come_in_pages(self, store: JobStore) -> None:
+        store.add_runs([make_run(store) for _ in range(5)])
+        claim(store)
+        store.shift_clock(LEASE + 1)
+        seen: set[str] = set()
+        for expected in (2, 2, 1, 0):
+            page = store.expired(2)
+            assert len(page) == expected
+            assert all(store.settle([recover(run, store.server_time()) for run in page]))
+            seen.update(run.id for run in page)
+        assert len(seen) == 5
+
+    def test_a_lease_renewed_before_the_janitor_acts_is_not_taken(self, store: JobStore) -> None:
+        run = start(store)
+        store.shift_clock(LEASE + 1)
+        [late] = store.expired(10)
+        assert store.extend([beat(run)], LEASE) == [Hold.HELD]
+        assert settle(store, recover(late, store.server_time())) is False
+        assert current(store, run).status is Status.RUNNING
+        assert settle(store, succeed(store, run))
+
+    def test_a_late_word_after_the_janitor_acted_changes_nothing(self, store: JobStore) -> None:
+        run = start(store)
+        store.shift_clock(LEASE + 1)
+        assert settle(store, recover(store.expired(10)[0], store.server_time()))
+        waiting = current(store, run)
+        assert (waiting.status, waiting.interruptions, waiting.failures) == (Status.PENDING, 1, 0)
+        late = [succeed(store, run), fail(store, run), give_back(store, run), stop(store, run)]
+        assert store.settle(late) == [False] * 4
+        assert store.extend([beat(run)], LEASE) == [Hold.LOST]
+        assert plain(current(store, run)) == plain(waiting)
+
+    def test_a_run_is_recovered_once(self, store: JobStore) -> None:
+        start(store)
+        store.shift_clock(LEASE + 1)
+        [mine], [theirs] = store.expired(10), store.expired(10)
+        outcomes = [recover(mine, store.server_time()), recover(theirs, store.server_time())]
+        assert store.settle(outcomes) == [True, False]
+        assert store.expired(10) == []
+        [again] = claim(store)
+        assert (again.attempt, again.interruptions) == (2, 1)
+
+    def test_a_run_that_may_start_only_once_fails_with_its_node(self, store: JobStore) -> None:
+        run = start(store, policy=Policy(delivery="at_most_once"))
+        store.shift_clock(LEASE + 1)
+        assert settle(store, recover(store.expired(10)[0], store.server_time()))
+        lost = current(store, run)
+        assert (lost.status, lost.reason, len(lost.errors)) == (Status.FAILED, "lost", 1)
+        assert claim(store) == []
+
+    # -- cancel marks ------------------------------------------------------------------------------------------
+
+    def test_only_running_runs_are_marked_to_be_stopped(self, store: JobStore) -> None:
+        waiting = add_run(store, queue="other")
+        done, running = start(store), start(store)
+        settle(store, succeed(store, done))
+        answers = store.request_cancel([waiting.id, running.id, "nobody", done.id, running.id])
+        assert answers == [False, True, False, False, True]
+        assert [current(store, run).cancelling for run in (waiting, running, done)] == [False, True, False]
+        assert current(store, running).status is Status.RUNNING
+
+    def test_the_holder_learns_of_the_mark_and_keeps_the_lease(self, store: JobStore) -> None:
+        run = start(store)
+        store.request_cancel([run.id])
+        store.shift_clock(LEASE - 10)
+        assert store.extend([beat(run), beat(run)], LEASE) == [Hold.CANCEL, Hold.CANCEL]
+        store.shift_clock(20)
+        assert store.expired(10) == []
+        assert settle(store, stop(store, run))
+        assert current(store, run).status is Status.CANCELLED
+
+    def test_a_holder_that_was_done_already_wins_over_the_mark(self, store: JobStore) -> None:
+        run = start(store)
+        store.request_cancel([run.id])
+        assert settle(store, succeed(store, run, "done"))
+        assert (current(store, run).status, current(store, run).result) == (Status.SUCCEEDED, "done")
