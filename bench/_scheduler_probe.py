@@ -63,7 +63,14 @@ def add(library: str, count: int, budget: float) -> dict[str, float]:
 
 
 def fire(
-    library: str, jobs: int, period: float, seconds: float, *, stored: int = 0, spread: bool = False, listen: bool = False
+    library: str,
+    jobs: int,
+    period: float,
+    seconds: float,
+    *,
+    stored: int = 0,
+    spread: bool = False,
+    listen: bool = False,
 ) -> dict[str, float]:
     """Let `jobs` interval jobs of `stored` come due every `period` seconds, and count what is executed.
 
@@ -75,8 +82,10 @@ def fire(
         scheduler.add_job(work, "interval", seconds=interval, **EQUAL)
     lateness: list[float] = []
     if listen:
-        scheduler.add_listener(lambda event: lateness.append(event.retval - event.scheduled_run_time.timestamp()), EXECUTED)
-    begin = time.time() + 0.5 + jobs * 0.0004
+        scheduler.add_listener(
+            lambda event: lateness.append(event.retval - event.scheduled_run_time.timestamp()), EXECUTED
+        )
+    begin = time.time() + 0.2 + jobs * 0.0004
     for number in range(jobs):
         first = datetime.fromtimestamp(begin + (period * number / jobs if spread else 0), UTC)
         scheduler.add_job(work, "interval", seconds=period, start_date=first, **EQUAL)

@@ -24,7 +24,6 @@ MainspringError
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 __all__ = [
@@ -53,6 +52,8 @@ __all__ = [
 
 def near(word: str, known: Iterable[str]) -> str:
     """Say what `word` may have meant: `; did you mean 'x'?`, or which names there are."""
+    import difflib  # only on the way to an error
+
     names = sorted(set(known))
     matches = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
     if matches:

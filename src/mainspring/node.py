@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
+import platform
 import threading
 from collections.abc import Callable, Iterable
 from datetime import datetime, tzinfo
 from typing import Final
-from uuid import uuid4
 
 from msgspec.structs import replace
 
@@ -55,7 +54,8 @@ class Node:
         listeners: Listeners | None = None,
         deliver: Callable[[SchedulerEvent], None] | None = None,
     ) -> None:
-        self.id = f"{socket.gethostname()}:{os.getpid()}:{uuid4().hex[:8]}"
+        self.host = platform.node()
+        self.id = f"{self.host}:{os.getpid()}:{os.urandom(4).hex()}"
         self.clock = clock or SystemClock()
         self.executors = executors
         self.links: dict[str, Link] = {}
@@ -74,7 +74,7 @@ class Node:
         self._deliver = deliver or self._listeners.call
         self._started_at = self.clock.now()
         self._tokens = 0
-        self._stem = uuid4().hex[:16]
+        self._stem = os.urandom(8).hex()
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Node:
         """Describe this node for the others."""
         return NodeInfo(
             id=self.id,
-            host=socket.gethostname(),
+            host=self.host,
             pid=os.getpid(),
             started_at=self._started_at,
             lanes=tuple(f".{alias}" for alias in self.executors),

@@ -119,7 +119,7 @@ def _complaint(func: Callable[..., Any], positional: int, names: tuple[str, ...]
     by_name = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     any_args = any(p.kind is p.VAR_POSITIONAL for p in parameters)
     any_kwargs = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    shown = f"{get_callable_name(func)}{signature}"
+    shown = f"{get_callable_name(func)}{signature.replace(return_annotation=signature.empty)}"
     if positional > len(takes) and not any_args:
         return f"{shown} takes {len(takes)} positional arguments but {positional} are given"
     twice = [p.name for p in takes[:positional] if p.name in names and p.kind is not p.POSITIONAL_ONLY]

@@ -166,6 +166,10 @@ def demo(seconds: float | None) -> None:
     add_jobs(scheduler, datetime.now(UTC))
     end = None if seconds is None else started + seconds
     try:
+        console.print(
+            f"{len(scheduler.get_jobs())} jobs, one for each kind of trigger, run in this process; Ctrl-C ends it."
+        )
+        sys.stdout.flush()
         _show(console, watch, end)
     except KeyboardInterrupt:
         pass
@@ -184,5 +188,4 @@ def _show(console: Console, watch: Watch, end: float | None) -> None:
         return
     while end is None or time.monotonic() < end:
         time.sleep(min(1.0, max(0.01, (end or time.monotonic() + 1) - time.monotonic())))
-        sys.stdout.flush()
     console.print(watch.tables())

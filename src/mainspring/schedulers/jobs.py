@@ -20,7 +20,6 @@ from mainspring.listeners import Listeners
 from mainspring.node import Node
 from mainspring.plugins import check_options, trigger_factory
 from mainspring.retry import Policy
-from mainspring.schedulers import portable
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
 
@@ -379,14 +378,20 @@ class JobVerbs:
         for alias, store in sorted(self._jobstores.items()) if self._node is not None else ():
             if jobstore in (None, alias):
                 sections.append((f"Jobstore {alias}", [self._bind(job, alias) for job in store.get_all_jobs()]))
+        from mainspring.schedulers import portable  # loaded when asked for: it brings json and decimal with it
+
         portable.print_jobs(sections, out or sys.stdout)
 
     def export_jobs(self, outfile: Any, jobstore: str | None = None) -> None:
         """Write the jobs as JSON to a file or path."""
+        from mainspring.schedulers import portable
+
         portable.export_jobs(self.get_jobs(jobstore), outfile)
 
     def import_jobs(self, infile: Any, jobstore: str = "default") -> None:
         """Add the jobs of a file written by export_jobs; a job whose id is taken replaces the one that is there."""
+        from mainspring.schedulers import portable
+
         for job, timed in portable.import_jobs(infile, self.timezone):
             job._scheduler = self
             item = PendingJob(job, jobstore, True, timed)

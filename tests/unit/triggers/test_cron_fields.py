@@ -177,8 +177,8 @@ class TestErrors:
             ("day_of_week", "7", "cron field 'day_of_week': '7' is above 6"),
             ("day", "?", "cron field 'day': '?' means nothing here; write '*'"),
             ("day", "L", "cron field 'day': 'l' means nothing here; write 'last'"),
-            ("day", "6th mon", "cron field 'day': '6th' is neither a number nor a name; did you mean '5th' or '4th'?"),
-            ("day", "1st moon", "cron field 'day': 'moon' is neither a number nor a name; did you mean 'mon'?"),
+            ("day", "6th mon", "cron field 'day': '6th' is neither a number nor a name; did you mean '5th' or '4th'? (in '6th mon')"),
+            ("day", "1st moon", "cron field 'day': 'moon' is neither a number nor a name; did you mean 'mon'? (in '1st moon')"),
             ("minute", "٣", "cron field 'minute': '٣' is not a number from 0 to 59"),
         ],
     )  # fmt: skip

@@ -62,7 +62,7 @@ class ClaimConformance:
         assert [run and run.id for run in found] == [second.id, None, first.id, second.id]
         assert store.get_runs([]) == []
 
-    def test_adding_nothing_is_allowed(self, store: JobStore) -> None:
+    def test_adding_no_runs_is_allowed(self, store: JobStore) -> None:
         assert store.add_runs([]) == []
 
     def test_hundreds_of_runs_are_added_at_once(self, store: JobStore) -> None:
@@ -168,7 +168,7 @@ class ClaimConformance:
         assert claimed.now <= run.lease_until <= claimed.now + 30 * SECOND
         assert plain(current(store, run)) == plain(run)
 
-    def test_now_is_the_time_of_the_store(self, store: JobStore) -> None:
+    def test_a_claim_tells_the_time_of_the_store(self, store: JobStore) -> None:
         before = store.server_time()
         store.shift_clock(1000)
         now = store.claim(["default"], node=NODE, token=new_token(), limit=1, lease=LEASE).now
@@ -319,4 +319,3 @@ class ClaimConformance:
 def _taken(store: JobStore, key: str) -> str:
     """Return the run that holds a key."""
     return store.add_runs([make_run(store, unique=key)])[0]
-

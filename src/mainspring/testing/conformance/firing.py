@@ -63,7 +63,7 @@ class FiringConformance:
         page = store.due(10, 0)
         assert (page.jobs, page.next_at) == ([], None)
 
-    def test_now_is_the_time_of_the_store(self, store: JobStore) -> None:
+    def test_a_page_tells_the_time_of_the_store(self, store: JobStore) -> None:
         before = store.server_time()
         store.shift_clock(1000)
         now = store.due(10, 0).now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -25,7 +26,25 @@ from mainspring.testing.conformance.helpers import (
     work,
 )
 
-ODD_IDS = ("a", "A", "a ", " a", "ä", "å", "a:b", "{a}", "a@1@2", "%s", "?", "'; --", '"', "a/b", "a\\b", "a\nb", "日本")
+ODD_IDS = (
+    "a",
+    "A",
+    "a ",
+    " a",
+    "ä",
+    "å",
+    "a:b",
+    "{a}",
+    "a@1@2",
+    "%s",
+    "?",
+    "'; --",
+    '"',
+    "a/b",
+    "a\\b",
+    "a\nb",
+    "日本",
+)
 """Ids that a careless key, collation or quoting would take for one another."""
 
 
@@ -37,7 +56,8 @@ class JobConformance:
     def test_a_job_is_read_as_it_was_added(self, store: JobStore) -> None:
         policy = Policy(retries=3, backoff=(1.0, 5.5), timeout=30.0, retention=60.0, priority=7)
         call = Call(work, ("text", 1, 2.5, True, None), {"nested": {"list": [1, "two"]}}, "the name")
-        fields = {"executor": "pool", "queue": "mail", "misfire_grace_time": 1.5, "coalesce": False, "max_instances": 4}
+        fields: dict[str, Any] = {"executor": "pool", "queue": "mail", "misfire_grace_time": 1.5}
+        fields |= {"coalesce": False, "max_instances": 4}
         added = add_job(store, policy=policy, call=call, **fields)
         job = stored(store)
         assert reference(job.call.func) == reference(work)
@@ -94,7 +114,7 @@ class JobConformance:
         assert [job.id for job in store.get_all_jobs()] == [job.id for job in jobs]
         assert len({job.version for job in jobs}) == 300
 
-    def test_adding_nothing_is_allowed(self, store: JobStore) -> None:
+    def test_adding_no_jobs_is_allowed(self, store: JobStore) -> None:
         store.add_jobs([])
         assert store.get_all_jobs() == []
 

@@ -47,7 +47,8 @@ class SettleConformance:
     @pytest.mark.parametrize("condition", list(Condition))
     def test_a_condition_holds_in_its_states_only(self, store: JobStore, state: str, condition: Condition) -> None:
         run = _run_that_is(store, state)
-        written = replace(run, status=Status.CANCELLED, reason="settled", unique=None)
+        status = Status.PENDING if condition is Condition.FINISHED else Status.CANCELLED
+        written = replace(run, status=status, reason="settled")
         assert settle(store, Outcome(written, condition)) is (state in HOLDS[condition])
         assert current(store, run).reason == ("settled" if state in HOLDS[condition] else run.reason)
 
@@ -268,14 +269,14 @@ class SettleConformance:
         store.delete_runs([run.id])
         assert (store.counters()["failed"], store.counters()["succeeded"]) == (1, 1)
 
-    def test_a_refused_settle_is_not_counted(self, store: JobStore) -> None:
+    def test_a_refused_settle_is_not_in_the_counters(self, store: JobStore) -> None:
         run = start(store)
         store.settle([succeed(store, run), succeed(store, run), fail(store, run)])
         assert (store.counters()["succeeded"], store.counters()["failed"]) == (1, 0)
 
     # -- time --------------------------------------------------------------------------------------------------
 
-    def test_times_are_kept_to_the_microsecond(self, store: JobStore) -> None:
+    def test_the_times_of_a_run_are_kept_to_the_microsecond(self, store: JobStore) -> None:
         run = start(store)
         done = succeed(store, run)
         odd = replace(done.run, started_at=1_763_000_000_123_457, finished_at=1_763_000_001_000_001)

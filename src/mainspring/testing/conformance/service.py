@@ -1,0 +1,309 @@
+"""Finding and forgetting runs, lanes, nodes, counters, waking, time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from mainspring.clock import SECOND
+from mainspring.jobstores.base import JobStore, NodeInfo, QueueInfo, RunQuery
+from mainspring.retry import Policy
+from mainspring.run import Run, Status
+from mainspring.testing.conformance.helpers import (
+    add_job,
+    add_run,
+    break_,
+    claim,
+    current,
+    fail,
+    give_back,
+    make_job,
+    make_run,
+    settle,
+    start,
+    stored,
+    succeed,
+)
+
+ALL = RunQuery()
+
+
+class ServiceConformance:
+    """What people, janitors and loops ask of a store."""
+
+    # -- find and count ----------------------------------------------------------------------------------------
+
+    def test_runs_are_found_by_every_field_and_all_together(self, store: JobStore) -> None:
+        fields = [
+            {"queue": "mail", "group": "g1", "job_id": "j1"},
+            {"queue": "mail", "group": "g2", "job_id": "j1"},
+            {"queue": "Mail", "group": "g1", "job_id": "j2"},
+            {"queue": "default"},
+        ]
+        runs = [add_run(store, **some) for some in fields]
+        settle(store, succeed(store, claim(store, "Mail")[0]))
+        claim(store, "default")
+        expected = [
+            (RunQuery(), [0, 1, 2, 3]),
+            (RunQuery(queue="mail"), [0, 1]),
+            (RunQuery(group="g1"), [0, 2]),
+            (RunQuery(job_id="j1"), [0, 1]),
+            (RunQuery(status=(Status.PENDING,)), [0, 1]),
+            (RunQuery(status=(Status.SUCCEEDED, Status.RUNNING)), [2, 3]),
+            (RunQuery(status=(Status.PENDING,), queue="mail", group="g2", job_id="j1"), [1]),
+            (RunQuery(group="g1", job_id="nobody"), []),
+        ]
+        for query, found in expected:
+            ids = {runs[index].id for index in found}
+            assert {run.id for run in store.find_runs(query)} == ids, query
+            assert store.count_runs(query) == len(ids), query
+
+    def test_the_newest_runs_are_found_first(self, store: JobStore) -> None:
+        now = store.server_time()
+        store.add_runs([make_run(store, f"run-{n}", created_at=now + n) for n in range(5)])
+        assert [run.id for run in store.find_runs(ALL)] == [f"run-{n}" for n in (4, 3, 2, 1, 0)]
+        assert [run.id for run in store.find_runs(ALL, limit=2)] == ["run-4", "run-3"]
+
+    @pytest.mark.parametrize("spread", [0, 1])
+    def test_pages_have_no_gaps_and_no_doubles_while_runs_are_added(self, store: JobStore, spread: int) -> None:
+        now = store.server_time()
+        store.add_runs([make_run(store, created_at=now + n * spread) for n in range(50)])
+        before = {run.id for run in store.find_runs(ALL, limit=50)}
+        seen: list[str] = []
+        after: Run | None = None
+        while page := store.find_runs(ALL, after=after, limit=7):
+            seen += [run.id for run in page]
+            after = page[-1]
+            add_run(store, created_at=now + 1000)
+        assert len(seen) == len(set(seen))
+        assert set(seen) == before
+
+    def test_a_page_goes_on_after_a_run_that_was_deleted_meanwhile(self, store: JobStore) -> None:
+        now = store.server_time()
+        store.add_runs([make_run(store, f"run-{n}", created_at=now + n, due_in=-n) for n in range(6)])
+        store.settle([succeed(store, run) for run in claim(store)])
+        page = store.find_runs(ALL, limit=3)
+        store.delete_runs([page[-1].id])
+        assert [run.id for run in store.find_runs(ALL, after=page[-1], limit=3)] == ["run-2", "run-1", "run-0"]
+
+    def test_pages_of_a_query_hold_what_matches_only(self, store: JobStore) -> None:
+        now = store.server_time()
+        for n in range(10):
+            add_run(store, f"run-{n}", created_at=now + n, group="even" if n % 2 == 0 else "odd")
+        page = store.find_runs(RunQuery(group="even"), limit=3)
+        rest = store.find_runs(RunQuery(group="even"), after=page[-1])
+        assert [run.id for run in (*page, *rest)] == [f"run-{n}" for n in (8, 6, 4, 2, 0)]
+
+    # -- delete and prune --------------------------------------------------------------------------------------
+
+    def test_only_finished_runs_are_deleted(self, store: JobStore) -> None:
+        done, bad, running = start(store), start(store), start(store)
+        waiting = add_run(store)
+        store.settle([succeed(store, done), break_(store, bad)])
+        assert store.delete_runs([done.id, bad.id, running.id, waiting.id, "nobody"]) == 2
+        assert [run and run.id for run in store.get_runs([done.id, bad.id, running.id, waiting.id])] == [
+            None,
+            None,
+            running.id,
+            waiting.id,
+        ]
+        assert store.delete_runs([done.id]) == 0
+        assert store.delete_runs([]) == 0
+
+    def test_runs_past_their_retention_are_pruned(self, store: JobStore) -> None:
+        short, longer = (start(store, policy=Policy(retention=seconds)) for seconds in (100.0, 1000.0))
+        store.settle([succeed(store, short), fail(store, longer)])
+        store.shift_clock(90)
+        assert store.prune() == 0
+        store.shift_clock(20)
+        assert store.prune() == 1
+        assert [run and run.id for run in store.get_runs([short.id, longer.id])] == [None, longer.id]
+        store.shift_clock(1000)
+        assert store.prune() == 1
+        assert store.count_runs(ALL) == 0
+
+    def test_unfinished_and_broken_runs_are_never_pruned(self, store: JobStore) -> None:
+        policy = Policy(retention=1.0)
+        bad, running = start(store, policy=policy), start(store, policy=policy)
+        waiting = add_run(store, policy=policy)
+        settle(store, break_(store, bad))
+        store.shift_clock(400 * 86400)
+        assert store.prune() == 0
+        assert {run.id for run in store.find_runs(ALL)} == {bad.id, running.id, waiting.id}
+
+    def test_a_run_that_was_sent_back_is_not_pruned(self, store: JobStore) -> None:
+        run = start(store, policy=Policy(retention=10.0, retries=1, backoff=(1.0,)))
+        settle(store, fail(store, run))
+        store.shift_clock(100)
+        assert store.prune() == 0
+        assert current(store, run).status is Status.PENDING
+
+    def test_no_more_than_the_limit_is_pruned_at_once(self, store: JobStore) -> None:
+        store.add_runs([make_run(store, policy=Policy(retention=1.0)) for _ in range(5)])
+        store.settle([succeed(store, run) for run in claim(store)])
+        store.shift_clock(10)
+        assert [store.prune(limit=2) for _ in range(4)] == [2, 2, 1, 0]
+
+    def test_a_pruned_id_is_known_for_an_hour(self, store: JobStore) -> None:
+        run = start(store, policy=Policy(retention=1.0))
+        settle(store, succeed(store, run))
+        store.shift_clock(10)
+        assert store.prune() == 1
+        store.shift_clock(3500)
+        assert store.add_runs([make_run(store, run.id)]) == [run.id]
+        assert store.get_runs([run.id]) == [None]
+
+    # -- lanes -------------------------------------------------------------------------------------------------
+
+    def test_lanes_are_described_by_name(self, store: JobStore) -> None:
+        assert store.queues() == []
+        oldest = add_run(store, queue="mail", due_in=-50)
+        add_run(store, queue="mail", due_in=-20, priority=9)
+        add_run(store, queue="mail", due_in=100)
+        start(store, queue=".pool")
+        store.set_queue("idle", paused=True)
+        assert store.queues() == [
+            QueueInfo(name=".pool", running=1),
+            QueueInfo(name="idle", paused=True),
+            QueueInfo(name="mail", waiting=2, delayed=1, oldest_at=oldest.run_at),
+        ]
+
+    def test_a_lane_without_unfinished_runs_is_not_listed(self, store: JobStore) -> None:
+        run = start(store)
+        store.set_queue("idle", paused=True)
+        settle(store, succeed(store, run))
+        store.set_queue("idle", paused=False)
+        assert store.queues() == []
+
+    def test_a_delayed_run_waits_when_its_time_has_come(self, store: JobStore) -> None:
+        run = add_run(store, due_in=100)
+        assert store.queues() == [QueueInfo(name="default", delayed=1)]
+        store.shift_clock(101)
+        assert store.queues() == [QueueInfo(name="default", waiting=1, oldest_at=run.run_at)]
+
+    def test_pausing_twice_is_pausing_once(self, store: JobStore) -> None:
+        add_run(store)
+        store.set_queue("default", paused=True)
+        store.set_queue("default", paused=True)
+        assert store.queues()[0].paused is True
+        store.set_queue("default", paused=False)
+        store.set_queue("default", paused=False)
+        assert store.queues()[0].paused is False
+
+    def test_a_purge_cancels_what_waits_in_one_lane(self, store: JobStore) -> None:
+        running = start(store)
+        due, delayed, other = add_run(store), add_run(store, due_in=500), add_run(store, queue="other")
+        store.set_queue("default", paused=True)
+        assert store.purge("default") == 2
+        states = [current(store, run).status for run in (running, due, delayed, other)]
+        assert states == [Status.RUNNING, Status.CANCELLED, Status.CANCELLED, Status.PENDING]
+        assert current(store, due).finished_at is not None
+        store.set_queue("default", paused=False)
+        store.shift_clock(501)
+        assert claim(store) == []
+        assert store.purge("default") == 0
+        assert store.purge("nobody's") == 0
+
+    # -- nodes -------------------------------------------------------------------------------------------------
+
+    def test_a_node_is_listed_as_it_announced_itself(self, store: JobStore) -> None:
+        assert store.nodes() == []
+        told = _node("n1", lanes=("mail", ".pool"), state="draining", version="1.2", missing=("a:b",), stuck=2)
+        before = store.server_time()
+        store.beat(told, ttl=30)
+        [node] = store.nodes()
+        assert before <= node.beat_at <= store.server_time()
+        assert replace(node, beat_at=0) == told
+
+    def test_a_silent_node_is_forgotten(self, store: JobStore) -> None:
+        store.beat(_node("silent"), ttl=30)
+        store.beat(_node("alive"), ttl=30)
+        store.shift_clock(20)
+        store.beat(_node("alive", state="paused"), ttl=30)
+        assert {node.id for node in store.nodes()} == {"silent", "alive"}
+        store.shift_clock(20)
+        assert [(node.id, node.state) for node in store.nodes()] == [("alive", "paused")]
+        store.shift_clock(20)
+        assert store.nodes() == []
+
+    def test_a_node_that_leaves_is_off_the_list(self, store: JobStore) -> None:
+        for name in ("n1", "n2"):
+            store.beat(_node(name), ttl=30)
+        store.leave("n1")
+        store.leave("nobody")
+        assert [node.id for node in store.nodes()] == ["n2"]
+
+    # -- counters, time, waking --------------------------------------------------------------------------------
+
+    def test_the_jobs_are_counted(self, store: JobStore) -> None:
+        assert store.counters()["jobs"] == 0
+        store.add_jobs([make_job(store, f"job-{n}", due_in=None if n else 5) for n in range(3)])
+        store.remove_job("job-1")
+        assert store.counters()["jobs"] == 2
+
+    def test_the_clock_of_the_store_can_be_moved(self, store: JobStore) -> None:
+        before = store.server_time()
+        store.shift_clock(0.5)
+        store.shift_clock(100)
+        assert before + 100_500_000 <= store.server_time() < before + 160 * SECOND
+
+    def test_a_store_answers_a_ping(self, store: JobStore) -> None:
+        assert store.ping() is True
+
+    def test_a_wait_without_time_returns_at_once(self, store: JobStore) -> None:
+        cursor = store.wait(0, 0)
+        assert isinstance(store.wait(cursor, 0), int)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            *("add job", "replace job", "earlier", "resume job", "restore"),
+            *("add run", "delayed run", "back", "then", "resume", "cancel"),
+        ],
+    )
+    def test_a_change_made_before_the_wait_is_not_missed(self, store: JobStore, change: str) -> None:
+        job = add_job(store, due_in=500)
+        paused = add_job(store, "paused", due_in=None)
+        add_job(store, "broken", due_in=400)
+        store.set_aside("broken", stored(store, "broken").version, "unreadable")
+        run, other = start(store), start(store)
+        add_run(store, queue="idle")
+        store.set_queue("idle", paused=True)
+        store.due(10, 0)  # what a loop looks at before it sleeps
+        cursor = store.wait(0, 0)
+        job.at = paused.at = store.server_time() + 5 * SECOND
+        follower = make_run(store, queue="other")
+        changes: dict[str, Callable[[], object]] = {
+            "add job": lambda: add_job(store, "new", due_in=5),
+            "replace job": lambda: store.add_jobs([job], replace=True),
+            "earlier": lambda: store.update_job(job),
+            "resume job": lambda: store.update_job(paused),
+            "restore": lambda: store.restore("broken"),
+            "add run": lambda: add_run(store),
+            "delayed run": lambda: add_run(store, due_in=5),
+            "back": lambda: settle(store, give_back(store, run)),
+            "then": lambda: settle(store, replace(succeed(store, other), then=(follower,))),
+            "resume": lambda: store.set_queue("idle", paused=False),
+            "cancel": lambda: store.request_cancel([run.id]),
+        }
+        changes[change]()
+        assert store.wait(cursor, 30) != cursor
+
+    def test_a_sleeper_is_woken_by_a_run_that_can_be_claimed(self, store: JobStore) -> None:
+        cursor = store.wait(0, 0)
+        seen: list[int] = []
+        sleeper = Thread(target=lambda: seen.append(store.wait(cursor, 30)), daemon=True)
+        sleeper.start()
+        add_run(store)
+        sleeper.join(60)
+        assert seen
+        assert seen != [cursor]
+
+
+def _node(name: str, **fields: Any) -> NodeInfo:
+    base: dict[str, Any] = {"id": name, "host": "host", "pid": 7, "started_at": 1_763_000_000_123_457}
+    return NodeInfo(**{**base, **fields})

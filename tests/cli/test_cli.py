@@ -1,0 +1,73 @@
+"""The command line, as a person calls it."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+
+from click.testing import CliRunner
+
+from mainspring import __version__
+from mainspring.cli import main
+
+
+def call(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(main, list(arguments))
+    return result.exit_code, result.output
+
+
+def test_it_says_its_version_and_lists_its_verbs() -> None:
+    assert __version__ in call("--version")[1]
+    code, text = call("--help")
+    assert code == 0
+    assert re.search(r"cron +Show the next fire times", text)
+    assert re.search(r"demo +Watch jobs", text)
+
+
+def test_a_wrong_verb_is_named_with_the_near_one() -> None:
+    code, text = call("dmeo")
+    assert code == 2
+    assert "no verb 'dmeo'; did you mean 'demo'?" in text
+
+
+def test_cron_shows_what_an_expression_means_across_a_change_of_clocks() -> None:
+    code, text = call("cron", "30 2 * * *", "--tz", "Europe/Berlin", "-n", "3", "--after", "2026-03-28T00:00")
+    assert code == 0
+    assert text.splitlines() == [
+        "Sat 2026-03-28 02:30:00 CET",
+        "Sun 2026-03-29 03:00:00 CEST",
+        "Mon 2026-03-30 02:30:00 CEST",
+    ]
+
+
+def test_cron_says_what_is_wrong_and_where() -> None:
+    code, text = call("cron", "61 2 * * *")
+    assert code == 1
+    assert "'61' is above 59" in text
+    assert call("cron", "0 0 30 2 *") == (1, "Error: '0 0 30 2 *' never fires\n")
+    assert "Europe/Berlin" in call("cron", "@daily", "--tz", "Europe/Berln")[1]
+    assert "is not a time" in call("cron", "@daily", "--after", "tomorrow")[1]
+
+
+def test_the_demo_ends_by_itself_with_a_summary() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mainspring", "demo", "--seconds", "2.5"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"\d+ fires of \d+ jobs; \d+ runs succeeded", done.stdout)
+    for kind in ("interval", "async, jitter", "cron", "unreliable", "date, once", "calendar", "and", "or"):
+        assert kind in done.stdout
+
+
+def test_ctrl_c_ends_the_demo_cleanly() -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "mainspring", "demo"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert demo.stdout is not None
+    assert "Ctrl-C ends it" in demo.stdout.readline()
+    demo.send_signal(signal.SIGINT)
+    out, err = demo.communicate(timeout=60)
+    assert (demo.returncode, err) == (0, "")
+    assert "fires of" in out

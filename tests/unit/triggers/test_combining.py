@@ -1,0 +1,138 @@
+"""`and` and `or`: the instants that triggers share, and those of any of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from apscheduler.triggers.combining import AndTrigger as PeerAnd
+from apscheduler.triggers.combining import OrTrigger as PeerOr
+from apscheduler.triggers.cron import CronTrigger as PeerCron
+
+from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.calendarinterval import CalendarIntervalTrigger
+from mainspring.triggers.combining import AndTrigger, OrTrigger
+from mainspring.triggers.cron import CronTrigger
+from mainspring.triggers.date import DateTrigger
+from mainspring.triggers.interval import IntervalTrigger
+from mainspring.triggers.zones import MAX_INSTANT
+from tests.unit.triggers.oracle import DAY, HOUR, MINUTE, SECOND, shown, us, walk
+
+JUNE = us("2026-06-01")
+
+
+def cron(**fields: str | int) -> CronTrigger:
+    return CronTrigger(**fields, timezone="UTC")  # type: ignore[arg-type]
+
+
+class TestBoth:
+    def test_the_first_fire_is_apscheduler_s(self) -> None:
+        fields = {"month": "5-8", "day": "6-15"}, {"month": "6-9", "day": "*/3"}
+        now = datetime(2017, 8, 6, tzinfo=UTC)
+        for kind, peer_kind in (AndTrigger, PeerAnd), (OrTrigger, PeerOr):
+            trigger, peer = kind([cron(**f) for f in fields]), peer_kind([PeerCron(**f, timezone=UTC) for f in fields])
+            assert trigger.get_next_fire_time(None, now) == peer.get_next_fire_time(None, now)
+
+    def test_are_shown_with_their_triggers(self) -> None:
+        triggers = [cron(hour=1), cron(hour=2)]
+        assert str(AndTrigger(triggers)) == "and[cron[hour='1'], cron[hour='2']]"
+        assert repr(OrTrigger(triggers, jitter=5)) == (
+            "<OrTrigger([<CronTrigger (hour='1', timezone='UTC')>, <CronTrigger (hour='2', timezone='UTC')>], jitter=5)>"
+        )
+
+    @pytest.mark.parametrize("kind", [AndTrigger, OrTrigger])
+    def test_need_a_trigger(self, kind: type[AndTrigger | OrTrigger]) -> None:
+        with pytest.raises(ValueError, match="needs one trigger at least"):
+            kind([])
+        with pytest.raises(TypeError, match="combines trigger objects, not 'cron'"):
+            kind(["cron"])  # type: ignore[list-item]
+
+    def test_take_the_zone_of_the_first_trigger(self) -> None:
+        trigger = OrTrigger([CronTrigger(hour=1, timezone="Asia/Tokyo"), cron(hour=1)])
+        assert str(trigger.timezone) == "Asia/Tokyo"
+
+    def test_take_the_largest_jitter_of_their_triggers_unless_they_have_one(self) -> None:
+        triggers = [cron(hour=1), CronTrigger(hour=2, jitter=7, timezone="UTC")]
+        assert OrTrigger(triggers).jitter == 7
+        assert OrTrigger(triggers, jitter=2).jitter == 2
+        assert OrTrigger([cron(hour=1)]).jitter is None
+
+    def test_delay_by_their_jitter(self) -> None:
+        trigger = OrTrigger([cron(hour=1)])
+        trigger.jitter = 5
+        now = datetime(2026, 6, 1, tzinfo=UTC)
+        fires = {trigger.get_next_fire_time(None, now) for _ in range(50)}
+        assert len(fires) > 1
+        assert all(fire is not None and timedelta(0) <= fire - now - timedelta(hours=1) <= timedelta(seconds=5) for fire in fires)
+
+
+class TestAnd:
+    def test_fires_at_the_instants_that_all_share(self) -> None:
+        trigger = AndTrigger([cron(hour="*/4"), cron(hour="*/6"), cron(day="1-2", hour="*")])
+        assert [(fire - JUNE) // HOUR for fire in walk(trigger, JUNE, JUNE + 28 * DAY)] == [0, 12, 24, 36]
+
+    def test_goes_on_after_a_fire(self) -> None:
+        trigger = AndTrigger([cron(minute="*/7"), cron(minute="*/5")])
+        assert trigger.next_fire(JUNE, JUNE) == JUNE + 35 * MINUTE
+
+    def test_intervals_meet_where_their_grids_do(self) -> None:
+        start = datetime(2026, 6, 1, tzinfo=UTC)
+        trigger = AndTrigger([IntervalTrigger(minutes=7, start_date=start), IntervalTrigger(minutes=11, start_date=start)])
+        assert [(fire - JUNE) // MINUTE for fire in walk(trigger, JUNE + 1, JUNE + 240 * MINUTE)] == [77, 154, 231]
+
+    def test_is_finished_when_one_of_them_is(self) -> None:
+        trigger = AndTrigger([cron(hour=1), CronTrigger(hour=1, end_date="2026-06-02", timezone="UTC")])
+        assert len(walk(trigger, JUNE, JUNE + 30 * DAY)) == 1
+
+    def test_triggers_that_never_meet_come_to_an_end(self) -> None:
+        half = IntervalTrigger(seconds=1, start_date=datetime(2026, 6, 1, 0, 0, 0, 500_000, tzinfo=UTC))
+        assert AndTrigger([half, cron(second="*")]).next_fire(None, JUNE) is None
+        assert AndTrigger([cron(month=2, day=30), cron(second="*")]).next_fire(None, JUNE) is None
+
+    def test_a_past_date_alone_is_still_due(self) -> None:
+        trigger = AndTrigger([DateTrigger(datetime(2026, 5, 1, tzinfo=UTC))])
+        assert shown(trigger.next_fire(None, JUNE)) == "2026-05-01 00:00:00+00:00"
+        assert trigger.next_fire(us("2026-05-01"), JUNE) is None
+
+
+class TestOr:
+    def test_fires_whenever_any_of_them_does_and_once_if_several_do(self) -> None:
+        trigger = OrTrigger([cron(hour="*/8"), cron(hour="*/12"), DateTrigger(datetime(2026, 6, 1, 5, tzinfo=UTC))])
+        assert [(fire - JUNE) // HOUR for fire in walk(trigger, JUNE, JUNE + DAY)] == [0, 5, 8, 12, 16, 24]
+
+    def test_every_one_of_several_dates_fires(self) -> None:
+        trigger = OrTrigger([DateTrigger(datetime(2026, 6, day, tzinfo=UTC)) for day in (3, 1, 2)])
+        assert [(fire - JUNE) // DAY for fire in walk(trigger, 0, MAX_INSTANT)] == [0, 1, 2]
+
+    def test_a_past_date_is_still_due(self) -> None:
+        trigger = OrTrigger([DateTrigger(datetime(2026, 5, 1, tzinfo=UTC)), cron(hour=1)])
+        assert trigger.next_fire(None, JUNE) == us("2026-05-01")
+        assert trigger.next_fire(us("2026-05-01"), JUNE) == us("2026-05-01 01:00")
+
+    def test_intervals_keep_to_their_own_grid(self) -> None:
+        interval = IntervalTrigger(minutes=25, start_date=datetime(2026, 6, 1, tzinfo=UTC))
+        trigger = OrTrigger([interval, cron(minute=30)])
+        assert [(fire - JUNE) // MINUTE for fire in walk(trigger, JUNE, JUNE + 100 * MINUTE)] == [0, 25, 30, 50, 75, 90, 100]
+
+    def test_is_finished_when_all_are(self) -> None:
+        ended = CronTrigger(hour=1, end_date="2026-01-01", timezone="UTC")
+        assert OrTrigger([ended, ended]).next_fire(None, JUNE) is None
+
+    def test_nests(self) -> None:
+        triggers: list[BaseTrigger] = [
+            AndTrigger([cron(hour=3), cron(day_of_week="mon", hour="*")]),
+            CalendarIntervalTrigger(weeks=1, hour=4, start_date="2026-06-03", timezone="UTC"),
+        ]
+        trigger = OrTrigger(triggers)
+        assert [shown(fire) for fire in walk(trigger, JUNE, JUNE + 9 * DAY)] == [
+            "2026-06-01 03:00:00+00:00",
+            "2026-06-03 04:00:00+00:00",
+            "2026-06-08 03:00:00+00:00",
+        ]
+
+    def test_a_second_of_ten_years_is_no_walk(self) -> None:
+        trigger = OrTrigger([cron(second="*"), cron(hour=1)])
+        first = us("2016-06-01")
+        count, fires = trigger.overdue(first, JUNE, 3)
+        assert count == (JUNE - first) // SECOND + 1
+        assert fires == [JUNE - 2 * SECOND, JUNE - SECOND, JUNE]
