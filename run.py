@@ -131,12 +131,12 @@ def hand_over(environment: Environment, *command: str, **variables: str) -> NoRe
     os.execve(words[0], words, environ)
 
 
-def version_of(python: str | Path) -> str | None:
-    """Return the version of an interpreter, or None if it does not work."""
+def version_of(python: str | Path) -> str:
+    """Return the version of an interpreter, empty if it does not work."""
     try:
         return call(python, "-c", "import platform; print(platform.python_version())")
     except Failed:
-        return None
+        return ""
 
 
 def minor(version: str) -> tuple[int, ...]:
@@ -152,7 +152,7 @@ def find_pythons() -> dict[str, str]:
     found: dict[str, str] = {}
     for path in dict.fromkeys(filter(None, paths)):
         version = version_of(path)
-        if version is not None and minor(version) >= OLDEST:
+        if minor(version) >= OLDEST:
             found.setdefault(version, path)
     return found
 
@@ -170,7 +170,7 @@ def choose_environment(wanted: str) -> Environment:
 
 def set_up(environment: Environment, extra: str) -> None:
     """Make the environment and install mainspring into it, as far as that was not done."""
-    version = version_of(environment.python) or ""
+    version = version_of(environment.python)
     kept = minor(version) == minor(environment.version)
     key = setup_key(version if kept else environment.version)
     # What was installed for development serves the demo too.
@@ -244,9 +244,8 @@ def missing_packages(environment: Environment) -> list[str]:
     """Return the Debian packages to install, for the servers and for Qt."""
     # By its path: an installed package may be called `tests` as well.
     missing: list[str] = runpy.run_path(str(ROOT / "tests" / "servers.py"))["missing_packages"]()
-    load = (environment.python, "-c", "import PySide6.QtWidgets")
     try:
-        once(environment.stamp("qt"), setup_key(environment.version), "check that Qt loads", lambda: call(*load))
+        call(environment.python, "-c", "import PySide6.QtWidgets")
     except Failed:
         missing += QT_PACKAGES
     return missing

@@ -295,10 +295,7 @@ class PostgreSQL(Server):
     def find(cls) -> Path:
         """Return the newest program with initdb and pg_isready beside it, or raise `MissingServer`."""
         # Debian keeps them out of the PATH; what a PATH has by this name may be somebody's wrapper.
-        found = [
-            *Path("/usr/lib/postgresql").glob(f"*/bin/{cls.program}"),
-            *Path("/opt/homebrew/bin").glob(cls.program),
-        ]
+        found = list(Path("/usr/lib/postgresql").glob(f"*/bin/{cls.program}"))
         if not found:
             return super().find()
         return max(found, key=lambda path: [int(part) for part in re.findall(r"\d+", str(path))])

@@ -81,6 +81,9 @@ class Node:
     def add_store(self, alias: str, store: JobStore) -> Link:
         """Take part in a store from now on."""
         link = self.links[alias] = Link(self, alias, store)
+        if len(self.links) == 1:
+            for executor in self.executors.values():
+                executor.now = link.now
         link.start()
         return link
 
@@ -310,16 +313,20 @@ class Link:
         self.node.missing.discard(reference)
         return replace(run, call=replace(run.call, func=func))
 
-    def end(self, report: Report) -> None:
-        """Forget a claim that has been settled, and learn how long such runs take."""
-        run = report.run
-        self.claims.pop(run.id, None)
-        alias = run.executor or run.queue[1:]
-        self.in_flight[alias] -= 1
-        if report.result in (Result.RETURNED, Result.RAISED):
-            seconds = (report.finished_at - report.started_at) / SECOND
-            pace = self.node.pace.get(alias)
-            self.node.pace[alias] = seconds if pace is None else pace + (seconds - pace) * 0.1
+    def end(self, reports: Iterable[Report]) -> None:
+        """Forget claims that have been settled, and learn how long such runs take."""
+        took: dict[str, list[int]] = {}
+        for report in reports:
+            run = report.run
+            alias = run.executor or run.queue[1:]
+            self.claims.pop(run.id, None)
+            self.in_flight[alias] -= 1
+            if report.result is Result.RETURNED or report.result is Result.RAISED:
+                took.setdefault(alias, []).append(report.finished_at - report.started_at)
+        for alias, times in took.items():
+            seconds = sum(times) / len(times) / SECOND
+            pace = self.node.pace.get(alias, seconds)
+            self.node.pace[alias] = pace + (seconds - pace) * min(1.0, 0.1 * len(times))
 
     def stop_run(self, run: Run) -> None:
         """Stop a run that this node should no longer execute, if its executor can."""

@@ -49,9 +49,7 @@ def test_add_job_takes_its_arguments_in_the_same_order(package: Package) -> None
     scheduler = package.started()
     scheduler.add_jobstore("memory", "other")
     trigger = package.get("triggers.interval:IntervalTrigger")(hours=1, timezone=UTC)
-    job = scheduler.add_job(
-        add, trigger, [1], {"b": 3}, "sum", "a sum", 9, False, 2, FAR, "other", "default", True
-    )
+    job = scheduler.add_job(add, trigger, [1], {"b": 3}, "sum", "a sum", 9, False, 2, FAR, "other", "default", True)
     assert job.trigger is trigger
     assert (tuple(job.args), dict(job.kwargs), job.id, job.name) == ((1,), {"b": 3}, "sum", "a sum")
     assert (job.misfire_grace_time, job.coalesce, job.max_instances, job.next_run_time) == (9, False, 2, FAR)
@@ -109,13 +107,19 @@ def test_jobs_added_before_the_start_are_pending_and_then_stored(package: Packag
     scheduler = package.scheduler()
     job = scheduler.add_job(add, "interval", [1], id="sum", hours=1)
     assert job.pending
-    assert scheduler.get_jobs(pending=True) == [job]
     assert [found.id for found in scheduler.get_jobs()] == ["sum"]
     assert scheduler.get_job("sum") is not None
     scheduler.start(paused=True)
     assert not job.pending
-    assert scheduler.get_jobs(pending=True) == []
     assert scheduler.get_job("sum").next_run_time == job.next_run_time
+
+
+def test_pending_jobs_can_be_listed_alone(ours: Package) -> None:
+    scheduler = ours.scheduler()
+    job = scheduler.add_job(add, "interval", [1], id="sum", hours=1)
+    assert scheduler.get_jobs(pending=True) == [job]
+    scheduler.start(paused=True)
+    assert scheduler.get_jobs(pending=True) == []
 
 
 def test_pending_jobs_can_be_changed_and_removed(package: Package) -> None:

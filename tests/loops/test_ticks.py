@@ -347,3 +347,12 @@ def test_fired_at_the_microsecond(bench: Bench) -> None:
     stored = bench.store.lookup_job("j")
     assert stored is not None
     assert stored.at == (job.at or 0) + 10 * SECOND
+
+
+def test_after_a_sleep_of_the_machine_what_runs_here_is_not_taken_for_dead(bench: Bench) -> None:
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    bench.link.heartbeat()
+    bench.clock.advance(100)
+    bench.link.janitor()
+    assert [run.status for run in runs(bench)] == [Status.RUNNING]

@@ -128,3 +128,19 @@ def test_a_missing_server_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) ->
 
     with pytest.raises(MissingServer, match=r"no redis-server-that-is-not-there .* apt-get install redis-server"):
         Redis()
+
+
+@pytest.mark.parametrize(("strict", "outcome"), [("0", "1 skipped"), ("1", "1 error")])
+def test_a_test_whose_server_is_missing_is_skipped_or_when_strict_fails(
+    strict: str, outcome: str, tmp_path: Path
+) -> None:
+    (tmp_path / "test_it.py").write_text("def test_it(redis_server): pass")
+    environ = {"PATH": str(tmp_path), "MAINSPRING_STRICT": strict, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+
+    command = [sys.executable, "-m", "pytest", "-rs", "-p", "tests.conftest", str(tmp_path)]
+    said = subprocess.run(command, env=environ, cwd=REPOSITORY, capture_output=True, text=True).stdout
+
+    assert outcome in said.splitlines()[-1]
+    assert (
+        said.count("Redis is missing: no redis-server on this machine. Install it: apt-get install redis-server") >= 2
+    )

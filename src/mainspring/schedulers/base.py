@@ -7,8 +7,10 @@ import logging
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
+from functools import cache
 from typing import Any, Final, Self
 
 from mainspring import events
@@ -54,7 +56,6 @@ class BaseScheduler(JobVerbs):
         self._jobstores: dict[str, JobStore] = {}
         self._pending: list[PendingJob] = []
         self._node: Node | None = None
-        self._pid = 0
         self.configure(gconfig, **options)
 
     # -- configuration -----------------------------------------------------------------------------------------
@@ -111,7 +112,7 @@ class BaseScheduler(JobVerbs):
     def state(self) -> int:
         """STATE_STOPPED, STATE_RUNNING or STATE_PAUSED; in a forked child the parent's scheduler is stopped."""
         node = self._node
-        if node is None or self._pid != os.getpid():
+        if node is None:
             return STATE_STOPPED
         return STATE_PAUSED if node.paused else STATE_RUNNING
 
@@ -130,7 +131,7 @@ class BaseScheduler(JobVerbs):
                 self._executors["default"] = self._create_default_executor()
             if "default" not in self._jobstores:
                 self._jobstores["default"] = self._create_default_jobstore()
-            self._pid = os.getpid()
+            _forget_in_children(self)
             node = self._node = Node(
                 self._executors,
                 clock=self._clock,
@@ -180,10 +181,9 @@ class BaseScheduler(JobVerbs):
     def shutdown(self, wait: bool = True) -> None:
         """Stop scheduling; with `wait`, return after what runs has ended (and what waits in memory has run)."""
         with self._lock:
-            node = self._node
-            if node is None or self.state == STATE_STOPPED:
+            node, self._node = self._node, None
+            if node is None:
                 raise SchedulerNotRunningError
-            self._node = None
             executors, stores = dict(self._executors), dict(self._jobstores)
         atexit.unregister(self._at_exit)
         self._finish(node, wait, lambda: _close(node, wait, executors, stores))
@@ -228,7 +228,7 @@ class BaseScheduler(JobVerbs):
             self.shutdown()
 
     def _running_node(self) -> Node:
-        if self._node is None or self.state == STATE_STOPPED:
+        if self._node is None:
             raise SchedulerNotRunningError
         return self._node
 
@@ -299,12 +299,16 @@ class BaseScheduler(JobVerbs):
         return MemoryJobStore()
 
     def _at_exit(self) -> None:
-        """Let what runs end when the interpreter does."""
-        node = self._node
-        if node is not None and self.running:
-            self._node = None
-            node.drain(finish=False)
+        """Let what runs, and what waits in memory, end when the interpreter does."""
+        node, self._node = self._node, None
+        if node is not None:
             _close(node, True, self._executors, {})
+
+    def _after_fork(self) -> None:
+        """Be stopped in a forked child: the threads stayed with the parent."""
+        self._lock = threading.RLock()
+        self._node = None
+        atexit.unregister(self._at_exit)
 
     def _check_uwsgi(self) -> None:
         uwsgi = sys.modules.get("uwsgi")
@@ -312,6 +316,21 @@ class BaseScheduler(JobVerbs):
             raise RuntimeError(
                 "the scheduler needs threads, which uWSGI has turned off; start it with --enable-threads"
             )
+
+
+_started: weakref.WeakSet[BaseScheduler] = weakref.WeakSet()
+
+
+def _forget_in_children(scheduler: BaseScheduler) -> None:
+    """See to it that a scheduler does not look alive in a process that is forked from this one."""
+    _hook_fork()
+    _started.add(scheduler)
+
+
+@cache
+def _hook_fork() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: [known._after_fork() for known in list(_started)])
 
 
 def _close(node: Node, wait: bool, executors: Mapping[str, BaseExecutor], stores: Mapping[str, JobStore]) -> None:

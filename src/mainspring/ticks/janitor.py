@@ -32,8 +32,10 @@ class JanitorTick:
         # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
         if steady is not None and node.clock.monotonic() - steady >= node.lease:
             expired = link.store.expired(PAGE)
-            if expired:
-                self._recover(expired)
+            # What runs here is alive, whatever its lease says: this machine may have slept.
+            dead = [run for run in expired if run.id not in link.claims]
+            if dead:
+                self._recover(dead)
                 if len(expired) == PAGE:
                     return 0.0
         if link.store.prune() >= 1000:

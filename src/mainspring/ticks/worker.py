@@ -92,17 +92,17 @@ class WorkerTick:
         batch = self._unsettled
         answers = link.store.settle([outcome for _, outcome in batch])
         self._unsettled = []
+        link.end(report for report, _ in batch)
+        listening = link.node.listening
         for (report, outcome), accepted in zip(batch, answers, strict=True):
-            link.end(report)
             if not accepted:
                 self._tell_lost(report)
                 continue
-            run = outcome.run
-            if run.status is Status.PENDING:
-                self.look(run.queue, run.run_at)
+            if outcome.run.status is Status.PENDING:
+                self.look(outcome.run.queue, outcome.run.run_at)
             for follower in outcome.then:
                 self.look(follower.queue, follower.run_at)
-            if report.result is Result.RAISED or link.node.listening:
+            if listening or report.result is Result.RAISED:
                 self._tell(report, outcome)
 
     def _conclude(self, report: Report, now: int) -> Outcome:

@@ -7,8 +7,9 @@ from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Any, Final, Self
 
 from mainspring.triggers.base import InstantTrigger
+from mainspring.triggers.data import check_jitter, read_jitter, read_zone
 from mainspring.triggers.moments import given_zone
-from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone, astimezone, get_localzone, zone_of
+from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
 from mainspring.util import asdate, timezone_repr
 
 __all__ = ["CalendarIntervalTrigger"]
@@ -53,7 +54,7 @@ class CalendarIntervalTrigger(InstantTrigger):
         self._end = _date(end_date)
         if start_date and self._end and self._end < self._start:
             raise ValueError(f"CalendarIntervalTrigger: end_date {self._end} is before start_date {self._start}")
-        self.jitter = jitter
+        self.jitter = check_jitter(jitter)
 
     @property
     def start_date(self) -> date:
@@ -180,9 +181,13 @@ class CalendarIntervalTrigger(InstantTrigger):
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:
         """Make the trigger from its plain data."""
-        self = cls.__new__(cls)
-        self.__setstate__({**data, "timezone": astimezone(str(data["timezone"]))})
-        return self
+        years, months, weeks, days = data["interval"]
+        hour, minute, second = data["time"]
+        return cls(
+            years=years, months=months, weeks=weeks, days=days, hour=hour, minute=minute, second=second,
+            start_date=date.fromisoformat(data["start_date"]), end_date=data.get("end_date"),
+            timezone=read_zone(data).tz, jitter=read_jitter(data),
+        )  # fmt: skip
 
     def __getstate__(self) -> dict[str, Any]:
         return {

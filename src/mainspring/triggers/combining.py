@@ -7,6 +7,7 @@ from datetime import UTC, tzinfo
 from typing import Any, Final, Self
 
 from mainspring.triggers.base import BaseTrigger, InstantTrigger
+from mainspring.triggers.data import check_jitter
 from mainspring.triggers.zones import Zone, astimezone, zone_of
 
 __all__ = ["AndTrigger", "BaseCombiningTrigger", "OrTrigger"]
@@ -32,7 +33,7 @@ class BaseCombiningTrigger(InstantTrigger):
                 raise TypeError(f"{type(self).__name__} combines trigger objects, not {trigger!r}")
         if jitter is None:
             jitter = max((trigger.jitter for trigger in self.triggers if trigger.jitter), default=None)
-        self.jitter = jitter
+        self.jitter = check_jitter(jitter)
 
     @property
     def timezone(self) -> tzinfo:  # type: ignore[override]

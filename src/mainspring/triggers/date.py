@@ -6,6 +6,7 @@ from datetime import date, datetime, tzinfo
 from typing import Any, Self
 
 from mainspring.triggers.base import InstantTrigger
+from mainspring.triggers.data import read_instant, read_zone
 from mainspring.triggers.moments import from_instant, given_zone, read_datetime, to_instant
 from mainspring.triggers.zones import Zone, astimezone, get_localzone, zone_of
 from mainspring.util import datetime_repr
@@ -64,7 +65,7 @@ class DateTrigger(InstantTrigger):
     def from_data(cls, data: dict[str, Any]) -> Self:
         """Make the trigger from its plain data."""
         self = cls.__new__(cls)
-        self._run, self._zone = int(data["run_date"]), zone_of(astimezone(str(data["timezone"])))
+        self._run, self._zone = read_instant(data, "run_date"), read_zone(data)
         return self
 
     def __getstate__(self) -> dict[str, Any]:

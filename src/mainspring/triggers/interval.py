@@ -6,8 +6,9 @@ from datetime import date, datetime, timedelta, tzinfo
 from typing import Any, Self
 
 from mainspring.triggers.base import InstantTrigger
+from mainspring.triggers.data import check_jitter, read_instant, read_jitter, read_optional_instant, read_zone
 from mainspring.triggers.moments import check_order, from_instant, given_zone, instant_of, to_instant
-from mainspring.triggers.zones import MAX_INSTANT, SECOND, Zone, astimezone, get_localzone, zone_of
+from mainspring.triggers.zones import MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 
 __all__ = ["IntervalTrigger"]
@@ -49,7 +50,7 @@ class IntervalTrigger(InstantTrigger):
         self._end = instant_of(end_date, zone, "end_date") if end_date else None
         if start_date:
             check_order("IntervalTrigger", self._start, self._end, zone)
-        self.jitter = jitter
+        self.jitter = check_jitter(jitter)
 
     @property
     def interval(self) -> timedelta:
@@ -126,7 +127,10 @@ class IntervalTrigger(InstantTrigger):
     def from_data(cls, data: dict[str, Any]) -> Self:
         """Make the trigger from its plain data."""
         self = cls.__new__(cls)
-        self.__setstate__({**data, "timezone": astimezone(str(data["timezone"]))})
+        self._interval, self._start = data["interval"], read_instant(data, "start_date")
+        if type(self._interval) is not int or self._interval <= 0:
+            raise ValueError(f"interval is no number of microseconds: {self._interval!r}")
+        self._end, self._zone, self.jitter = read_optional_instant(data, "end_date"), read_zone(data), read_jitter(data)
         return self
 
     def __getstate__(self) -> dict[str, Any]:

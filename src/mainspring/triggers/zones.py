@@ -238,7 +238,11 @@ def _named(name: str) -> tzinfo:
     known = available_timezones()
     word = name.lower().replace(" ", "_")
     alike = [key for key in sorted(known) if word in (key.lower(), key.lower().rpartition("/")[2])]
-    hint = near(alike[0], alike[:1]) if alike else near(name, known) or "; names are like 'Europe/Berlin', 'UTC' or 'UTC+05:30'"
+    hint = (
+        near(alike[0], alike[:1])
+        if alike
+        else near(name, known) or "; names are like 'Europe/Berlin', 'UTC' or 'UTC+05:30'"
+    )
     raise ValueError(f"no time zone is called {name!r}{hint}")
 
 

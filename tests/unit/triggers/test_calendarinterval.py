@@ -78,7 +78,9 @@ class TestFires:
         assert shown(trigger.next_fire(None, us("2026-06-01"))) == "2026-06-01 01:00:00+00:00"
 
     def test_end_on_the_end_date(self) -> None:
-        trigger = CalendarIntervalTrigger(days=1, hour=5, start_date="2026-06-01", end_date="2026-06-03", timezone="UTC")
+        trigger = CalendarIntervalTrigger(
+            days=1, hour=5, start_date="2026-06-01", end_date="2026-06-03", timezone="UTC"
+        )
         assert len(walk(trigger, us("2026-05-01"), us("2026-07-01"))) == 3
         assert trigger.next_fire(us("2026-06-03 05:00"), us("2026-06-03")) is None
 
@@ -103,7 +105,14 @@ class TestFires:
 
     def test_jitter_never_delays_past_the_end_date(self) -> None:
         trigger = CalendarIntervalTrigger(
-            days=1, hour=23, minute=59, second=59, start_date="2026-06-01", end_date="2026-06-01", jitter=500, timezone="UTC"
+            days=1,
+            hour=23,
+            minute=59,
+            second=59,
+            start_date="2026-06-01",
+            end_date="2026-06-01",
+            jitter=500,
+            timezone="UTC",
         )
         latest = datetime(2026, 6, 2, tzinfo=UTC)
         fires = [trigger.get_next_fire_time(None, latest) for _ in range(20)]

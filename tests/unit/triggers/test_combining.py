@@ -37,7 +37,8 @@ class TestBoth:
         triggers = [cron(hour=1), cron(hour=2)]
         assert str(AndTrigger(triggers)) == "and[cron[hour='1'], cron[hour='2']]"
         assert repr(OrTrigger(triggers, jitter=5)) == (
-            "<OrTrigger([<CronTrigger (hour='1', timezone='UTC')>, <CronTrigger (hour='2', timezone='UTC')>], jitter=5)>"
+            "<OrTrigger([<CronTrigger (hour='1', timezone='UTC')>,"
+            " <CronTrigger (hour='2', timezone='UTC')>], jitter=5)>"
         )
 
     @pytest.mark.parametrize("kind", [AndTrigger, OrTrigger])
@@ -63,7 +64,10 @@ class TestBoth:
         now = datetime(2026, 6, 1, tzinfo=UTC)
         fires = {trigger.get_next_fire_time(None, now) for _ in range(50)}
         assert len(fires) > 1
-        assert all(fire is not None and timedelta(0) <= fire - now - timedelta(hours=1) <= timedelta(seconds=5) for fire in fires)
+        assert all(
+            fire is not None and timedelta(0) <= fire - now - timedelta(hours=1) <= timedelta(seconds=5)
+            for fire in fires
+        )
 
 
 class TestAnd:
@@ -77,7 +81,9 @@ class TestAnd:
 
     def test_intervals_meet_where_their_grids_do(self) -> None:
         start = datetime(2026, 6, 1, tzinfo=UTC)
-        trigger = AndTrigger([IntervalTrigger(minutes=7, start_date=start), IntervalTrigger(minutes=11, start_date=start)])
+        trigger = AndTrigger(
+            [IntervalTrigger(minutes=7, start_date=start), IntervalTrigger(minutes=11, start_date=start)]
+        )
         assert [(fire - JUNE) // MINUTE for fire in walk(trigger, JUNE + 1, JUNE + 240 * MINUTE)] == [77, 154, 231]
 
     def test_is_finished_when_one_of_them_is(self) -> None:
@@ -112,7 +118,15 @@ class TestOr:
     def test_intervals_keep_to_their_own_grid(self) -> None:
         interval = IntervalTrigger(minutes=25, start_date=datetime(2026, 6, 1, tzinfo=UTC))
         trigger = OrTrigger([interval, cron(minute=30)])
-        assert [(fire - JUNE) // MINUTE for fire in walk(trigger, JUNE, JUNE + 100 * MINUTE)] == [0, 25, 30, 50, 75, 90, 100]
+        assert [(fire - JUNE) // MINUTE for fire in walk(trigger, JUNE, JUNE + 100 * MINUTE)] == [
+            0,
+            25,
+            30,
+            50,
+            75,
+            90,
+            100,
+        ]
 
     def test_is_finished_when_all_are(self) -> None:
         ended = CronTrigger(hour=1, end_date="2026-01-01", timezone="UTC")

@@ -147,7 +147,7 @@ class TestShown:
         assert trigger.start_date == datetime(2026, 1, 1, tzinfo=UTC)
         assert trigger.end_date is None
         assert trigger.jitter == 5
-        assert CronTrigger.FIELD_NAMES == tuple(field.name for field in trigger.fields)
+        assert tuple(field.name for field in trigger.fields) == CronTrigger.FIELD_NAMES
 
 
 class TestErrors:
@@ -172,13 +172,17 @@ class TestErrors:
             ("year", "2009-fault", "cron field 'year': 'fault' is not a number from 1970 to 9999 (in '2009-fault')"),
             ("year", "1969", "cron field 'year': '1969' is below 1970"),
             ("year", "10000", "cron field 'year': '10000' is above 9999"),
-            ("month", "january", "cron field 'month': 'january' is neither a number nor a name; did you mean 'jan'?"),
-            ("day_of_week", "fre", "cron field 'day_of_week': 'fre' is neither a number nor a name; did you mean 'fri'?"),
+            ("month", "january",
+             "cron field 'month': 'january' is neither a number nor a name; did you mean 'jan'?"),
+            ("day_of_week", "fre",
+             "cron field 'day_of_week': 'fre' is neither a number nor a name; did you mean 'fri'?"),
             ("day_of_week", "7", "cron field 'day_of_week': '7' is above 6"),
             ("day", "?", "cron field 'day': '?' means nothing here; write '*'"),
             ("day", "L", "cron field 'day': 'l' means nothing here; write 'last'"),
-            ("day", "6th mon", "cron field 'day': '6th' is neither a number nor a name; did you mean '5th' or '4th'? (in '6th mon')"),
-            ("day", "1st moon", "cron field 'day': 'moon' is neither a number nor a name; did you mean 'mon'? (in '1st moon')"),
+            ("day", "6th mon",
+             "cron field 'day': '6th' is neither a number nor a name; did you mean '5th' or '4th'? (in '6th mon')"),
+            ("day", "1st moon",
+             "cron field 'day': 'moon' is neither a number nor a name; did you mean 'mon'? (in '1st moon')"),
             ("minute", "٣", "cron field 'minute': '٣' is not a number from 0 to 59"),
         ],
     )  # fmt: skip

@@ -39,18 +39,18 @@ class TestEveryTransitionOf2020To2040:
         trigger = CronTrigger(hour="0-23", minute="7,30,45", timezone=zone)
         matches = at(set(range(24)), {7, 30, 45})
         for change in changes:
-            minutes = clock(zone, change - 5 * HOUR, change + 5 * HOUR)
+            minutes = clock(zone, change - 4 * HOUR, change + 4 * HOUR)
             assert walk(trigger, minutes[0][0], minutes[-1][0]) == scan_wall_clock(minutes, matches)
 
     def test_wildcard_hours_fire_in_real_time(self, zone: str, changes: list[int]) -> None:
         trigger = CronTrigger(minute="7,30,45", timezone=zone)
         matches = at(set(range(24)), {7, 30, 45})
         for change in changes:
-            minutes = clock(zone, change - 5 * HOUR, change + 5 * HOUR)
+            minutes = clock(zone, change - 4 * HOUR, change + 4 * HOUR)
             assert walk(trigger, minutes[0][0], minutes[-1][0]) == scan_real_time(minutes, matches)
 
     def test_calendar_intervals_fire_once_a_day(self, zone: str, changes: list[int]) -> None:
-        for change in changes[::5]:
+        for change in changes[::9]:
             minutes = clock(zone, change - 25 * HOUR, change + 25 * HOUR)
             for hour, minute in (0, 0), (2, 30), (23, 45):
                 start = minutes[0][1].date()
@@ -263,12 +263,8 @@ class TestKnownTrickyPlaces:
         assert fires_shown(trigger, begin, end, zone) == expected
 
     @pytest.mark.parametrize(("zone", "at", "begin", "end", "expected"), VECTORS)
-    def test_a_calendar_interval_fires_at(
-        self, zone: str, at: time, begin: str, end: str, expected: list[str]
-    ) -> None:
-        trigger = CalendarIntervalTrigger(
-            days=1, hour=at.hour, minute=at.minute, start_date=begin[:10], timezone=zone
-        )
+    def test_a_calendar_interval_fires_at(self, zone: str, at: time, begin: str, end: str, expected: list[str]) -> None:
+        trigger = CalendarIntervalTrigger(days=1, hour=at.hour, minute=at.minute, start_date=begin[:10], timezone=zone)
         assert fires_shown(trigger, begin, end, zone) == expected
 
     def test_a_day_that_never_was_keeps_the_rhythm_of_every_second_day(self) -> None:

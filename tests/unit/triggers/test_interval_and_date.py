@@ -100,7 +100,13 @@ class TestInterval:
         assert trigger.jitter == 12
 
     def test_is_shown_as_apscheduler_shows_it(self) -> None:
-        options: dict[str, Any] = {"minutes": 1, "start_date": START, "end_date": START, "jitter": 3, "timezone": BERLIN}
+        options: dict[str, Any] = {
+            "minutes": 1,
+            "start_date": START,
+            "end_date": START,
+            "jitter": 3,
+            "timezone": BERLIN,
+        }
         ours, peer = IntervalTrigger(**options), PeerInterval(**options)
         assert str(ours) == str(peer) == "interval[0:01:00]"
         assert repr(ours) == repr(peer).replace(

@@ -54,7 +54,9 @@ def assert_as_walked(trigger: BaseTrigger, first: int, until: int, limit: int) -
 
 class TestInterval:
     @always_the_same
-    @given(st.integers(1, 10**9), st.integers(0, 10**9), st.integers(1, 20), st.one_of(st.none(), st.integers(0, 10**9)))
+    @given(
+        st.integers(1, 10**9), st.integers(0, 10**9), st.integers(1, 20), st.one_of(st.none(), st.integers(0, 10**9))
+    )
     def test_is_as_walked(self, interval: int, span: int, limit: int, end: int | None) -> None:
         interval = max(interval, span // 500)
         start = datetime(2026, 6, 1, tzinfo=UTC)
@@ -119,9 +121,7 @@ class TestCron:
 
     @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
     @pytest.mark.parametrize("limit", [1, 100])
-    def test_ten_years_of_seconds_are_a_few_looks(
-        self, zone: str, limit: int, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_ten_years_of_seconds_are_a_few_looks(self, zone: str, limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
         calls = {"next": 0, "count": 0}
         real_next, real_count = search.next_instant, search.count_fires
 

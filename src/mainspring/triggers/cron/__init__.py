@@ -10,8 +10,9 @@ from mainspring.triggers.cron.crontab import crontab_fields
 from mainspring.triggers.cron.fields import FIELD_NAMES, CronField, CronFieldError
 from mainspring.triggers.cron.schedule import compile_schedule
 from mainspring.triggers.cron.search import count_fires, latest_fires, next_instant
+from mainspring.triggers.data import check_jitter, read_jitter, read_optional_instant, read_zone
 from mainspring.triggers.moments import check_order, from_instant, given_zone, instant_of, to_instant
-from mainspring.triggers.zones import Zone, astimezone, get_localzone, zone_of
+from mainspring.triggers.zones import Zone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 
 __all__ = ["CronField", "CronFieldError", "CronTrigger"]
@@ -52,7 +53,7 @@ class CronTrigger(InstantTrigger):
         self._start = instant_of(start_date, zone, "start_date") if start_date else None
         self._end = instant_of(end_date, zone, "end_date") if end_date else None
         check_order("CronTrigger", self._start, self._end, zone)
-        self.jitter = jitter
+        self.jitter = check_jitter(jitter)
 
     @classmethod
     def from_crontab(cls, expr: str, timezone: tzinfo | str | None = None) -> Self:
@@ -150,10 +151,13 @@ class CronTrigger(InstantTrigger):
     @classmethod
     def from_data(cls, data: dict[str, Any]) -> Self:
         """Make the trigger from its plain data."""
-        fields = data["fields"]
-        given = tuple(fields.get(name) for name in FIELD_NAMES)
+        fields: dict[str, Any] = data["fields"]
+        if not fields.keys() <= set(FIELD_NAMES) or not all(isinstance(text, str) for text in fields.values()):
+            raise ValueError(f"these are no cron fields: {fields!r}")
         self = cls.__new__(cls)
-        self.__setstate__({**data, "fields": given, "timezone": astimezone(str(data["timezone"]))})
+        self._schedule = compile_schedule(tuple(map(fields.get, FIELD_NAMES)), bool(data.get("either_day")))
+        self._start, self._end = read_optional_instant(data, "start_date"), read_optional_instant(data, "end_date")
+        self._zone, self.jitter = read_zone(data), read_jitter(data)
         return self
 
     def __getstate__(self) -> dict[str, Any]:

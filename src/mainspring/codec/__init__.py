@@ -1,0 +1,138 @@
+"""Objects <-> bytes: MessagePack, compression, signature and keyring, pickle by permission.
+
+A frame is read in this order, and the first step that fails ends it: size, header, signature, decompression within
+bounds, and only then the parser.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, TypeVar
+
+from mainspring.codec.errors import EncodeError, FrameError, Reason
+from mainspring.codec.frame import COMPRESSED, PICKLED, compress, decompress, open_frame, seal
+from mainspring.codec.keyring import Keyring
+from mainspring.codec.pack import Packer
+from mainspring.codec.scan import check_bounds
+from mainspring.codec.types import TypeBook, full_name
+from mainspring.codec.unpack import Unpacker
+from mainspring.codec.values import MAX_VALUES
+from mainspring.errors import ConfigurationError, RunTimeout
+
+__all__ = ["Codec", "EncodeError", "FrameError", "Keyring", "Reason"]
+
+AnyType = TypeVar("AnyType", bound=type)
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+
+class Codec:
+    """Turns values into frames and back.
+
+    With a keyring every frame is signed for its context and only signed frames are read. Without one, frames are
+    unsigned: nothing protects their contents or ties them to their context, so they restore only plain values and
+    registered types.
+    """
+
+    __slots__ = ("_book", "_keyring", "allow_pickle", "compress_above", "max_frame", "max_ratio", "max_unpacked")
+
+    def __init__(
+        self,
+        keyring: Keyring | None = None,
+        *,
+        allow_pickle: bool = False,
+        types: Iterable[type] = (),
+        max_frame: int = MIB,
+        max_unpacked: int = 16 * MIB,
+        max_ratio: int = 100,
+        compress_above: int = 2 * KIB,
+    ) -> None:
+        if allow_pickle and keyring is None:
+            raise ConfigurationError(
+                "allow_pickle=True needs a key: unpickling what anybody may have written runs their code"
+            )
+        for name, limit in [("max_frame", max_frame), ("max_unpacked", max_unpacked), ("max_ratio", max_ratio)]:
+            if limit < 1:
+                raise ConfigurationError(f"{name} is {limit}, but has to be at least 1")
+        self._keyring = keyring
+        self._book = TypeBook(types, imports=keyring is not None)
+        self.allow_pickle = allow_pickle
+        self.max_frame, self.max_unpacked, self.max_ratio = max_frame, max_unpacked, max_ratio
+        self.compress_above = compress_above
+
+    @property
+    def signed(self) -> bool:
+        """Whether frames are signed."""
+        return self._keyring is not None
+
+    def register(self, cls: AnyType) -> AnyType:
+        """Let an Enum, dataclass or NamedTuple be restored without a signature; may be used as a decorator."""
+        self._book.register(cls)
+        return cls
+
+    def dumps(self, value: Any, context: str) -> bytes:
+        """Return a value as a frame that is valid for `context`, such as `job:<id>` or `run:<id>`."""
+        packer = Packer(self._book, pickles=self.allow_pickle)
+        payload = packer.pack(value)
+        size = len(payload)
+        flags = PICKLED if packer.pickled else 0
+        self._check_size(value, payload)
+        if size > self.compress_above:
+            packed = compress(payload, self.max_ratio)
+            if len(packed) < size:
+                payload, flags = packed, flags | COMPRESSED
+        frame = seal(payload, flags, context, self._keyring)
+        if len(frame) > self.max_frame:
+            problem = (
+                f"takes {len(frame):,} bytes, more than max_frame={self.max_frame:,}; store it elsewhere and pass where"
+            )
+            raise EncodeError("", full_name(type(value)), problem)
+        return frame
+
+    def _check_size(self, value: Any, payload: bytes) -> None:
+        """Refuse what readers with the same limits would refuse."""
+        if len(payload) > self.max_unpacked:
+            problem = f"takes {len(payload):,} bytes before compression, more than max_unpacked={self.max_unpacked:,}"
+            raise EncodeError("", full_name(type(value)), problem)
+        if len(payload) > MAX_VALUES:  # fewer bytes cannot hold more values
+            try:
+                check_bounds(payload)
+            except FrameError as problem:
+                raise EncodeError("", full_name(type(value)), str(problem)) from None
+
+    def loads(self, frame: bytes, context: str) -> Any:
+        """Return the value in a frame of `context`; everything that can be wrong with the frame is a FrameError."""
+        if not isinstance(context, str):
+            raise TypeError(f"the context is text such as 'job:<id>', not {type(context).__name__}")
+        try:
+            return self._loads(frame, context)
+        except (FrameError, RunTimeout):
+            raise
+        except MemoryError:
+            raise FrameError(Reason.TOO_LARGE, "there is not enough memory here to restore it") from None
+        except Exception as error:
+            raise FrameError(Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {error}") from None
+
+    def _loads(self, frame: bytes, context: str) -> Any:
+        if not isinstance(frame, bytes):
+            if not isinstance(frame, bytearray | memoryview):
+                raise FrameError(Reason.BAD_DATA, f"a frame is bytes, not {type(frame).__name__}")
+            frame = bytes(frame)
+        if len(frame) > self.max_frame:
+            raise FrameError(
+                Reason.TOO_LARGE, f"the frame has {len(frame):,} bytes, more than max_frame={self.max_frame:,}"
+            )
+        flags, payload = open_frame(frame, context, self._keyring)
+        if flags & PICKLED and not self.allow_pickle:
+            raise FrameError(Reason.NOT_ALLOWED, "holds a pickle, which needs allow_pickle=True and a key to be read")
+        if flags & COMPRESSED:
+            payload = decompress(payload, self.max_unpacked, self.max_ratio)
+        elif len(payload) > self.max_unpacked:
+            raise FrameError(
+                Reason.TOO_LARGE, f"{len(payload):,} bytes unpacked are more than max_unpacked={self.max_unpacked:,}"
+            )
+        if self._keyring is None:
+            # What a key holder signed was bounded when it was packed.
+            check_bounds(payload)
+        return Unpacker(self._book, unpickles=self.allow_pickle and bool(flags & PICKLED)).unpack(payload)

@@ -1,0 +1,145 @@
+"""Payloads in frames: a header that says what follows, a signature or a checksum, compression within bounds.
+
+```
+magic 2 | version 1 | flags 1 | payload size 4 | signed:   key id 4, HMAC-SHA-256 32 | payload
+                                               | unsigned: CRC-32 4                  |
+```
+
+The signature covers a domain text, the context with its length, everything of the header before it, and the payload.
+The checksum of an unsigned frame covers header and payload and finds accidents only: whoever can write bytes can write
+a checksum. It leaves the context out.
+"""
+
+from __future__ import annotations
+
+import hmac
+import zlib
+from struct import Struct
+from typing import Final
+
+from mainspring.codec.errors import FrameError, Reason
+from mainspring.codec.keyring import KEY_ID_SIZE, Keyring
+
+__all__ = ["COMPRESSED", "PICKLED", "SIGNED", "compress", "decompress", "open_frame", "seal"]
+
+COMPRESSED: Final = 1
+SIGNED: Final = 2
+PICKLED: Final = 4
+
+_MAGIC: Final = b"\xa7M"
+_VERSION: Final = 1
+_DOMAIN: Final = b"mainspring frame 1\0"
+_HEAD: Final = Struct(">2sBBI")
+_MAC_SIZE: Final = 32
+_MAC_AT: Final = _HEAD.size + KEY_ID_SIZE
+_SIGNED_BODY: Final = _MAC_AT + _MAC_SIZE
+_CRC_SIZE: Final = 4
+_UNSIGNED_BODY: Final = _HEAD.size + _CRC_SIZE
+_LEVEL: Final = 1
+
+
+def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None) -> bytes:
+    """Put a payload into a frame, signed for `context` if there is a keyring."""
+    if keyring is None:
+        head = _HEAD.pack(_MAGIC, _VERSION, flags, len(payload))
+        return b"".join((head, _checksum(head, payload), payload))
+    head = _HEAD.pack(_MAGIC, _VERSION, flags | SIGNED, len(payload)) + keyring.signing_id
+    return b"".join((head, _signature(keyring.signing_key, context, head, payload), payload))
+
+
+def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int, bytes]:
+    """Return flags and payload of a frame, once its signature or checksum has been found right."""
+    flags, body = _read_head(frame)
+    payload = frame[body:]
+    if keyring is None:
+        if flags & SIGNED:
+            key_id = frame[_HEAD.size : _MAC_AT].hex()
+            raise FrameError(Reason.UNKNOWN_KEY, f"signed with key {key_id}, and no key is set here; add that key")
+        if _checksum(frame[: _HEAD.size], payload) != frame[_HEAD.size : body]:
+            raise FrameError(Reason.BAD_DATA, "damaged: the checksum does not fit the contents")
+        return flags, payload
+    if not flags & SIGNED:
+        raise FrameError(Reason.UNSIGNED, "not signed, but with a key set only signed frames are read")
+    head = frame[:_MAC_AT]
+    key = keyring.find(head[_HEAD.size :])
+    if key is None:
+        known = ", ".join(key_id.hex() for key_id in keyring.ids)
+        raise FrameError(
+            Reason.UNKNOWN_KEY,
+            f"signed with key {head[_HEAD.size :].hex()}, which is not among the keys here ({known}); add that key",
+        )
+    if not hmac.compare_digest(_signature(key, context, head, payload), frame[_MAC_AT:body]):
+        raise FrameError(
+            Reason.BAD_SIGNATURE, f"the signature does not fit: altered, or not made for {_shown(context)}"
+        )
+    return flags, payload
+
+
+def _read_head(frame: bytes) -> tuple[int, int]:
+    """Return the flags and where the payload begins."""
+    if len(frame) < _HEAD.size:
+        if _MAGIC.startswith(frame[:2]):
+            raise FrameError(Reason.TRUNCATED, f"cut short: {len(frame)} bytes are less than a header")
+        raise FrameError(Reason.BAD_DATA, "not a frame of mainspring")
+    magic, version, flags, size = _HEAD.unpack_from(frame)
+    if magic != _MAGIC:
+        raise FrameError(Reason.BAD_DATA, "not a frame of mainspring")
+    if version != _VERSION or flags & ~(COMPRESSED | SIGNED | PICKLED):
+        raise FrameError(
+            Reason.UNKNOWN_VERSION,
+            f"of version {version} with flags {flags:#04x}, and only version {_VERSION} can be read here;"
+            " it may come from a newer mainspring",
+        )
+    body = _SIGNED_BODY if flags & SIGNED else _UNSIGNED_BODY
+    if len(frame) < body + size:
+        raise FrameError(Reason.TRUNCATED, f"cut short: {len(frame):,} bytes are left of {body + size:,}")
+    if len(frame) > body + size:
+        raise FrameError(Reason.BAD_DATA, f"{len(frame) - body - size:,} bytes too long")
+    return flags, body
+
+
+def _signature(key: bytes, context: str, head: bytes, payload: bytes) -> bytes:
+    # Ids are the user's: a lone surrogate in one must not make it unsignable.
+    where = context.encode("utf-8", "surrogatepass")
+    return hmac.digest(key, b"".join((_DOMAIN, len(where).to_bytes(4), where, head, payload)), "sha256")
+
+
+def _checksum(head: bytes, payload: bytes) -> bytes:
+    return zlib.crc32(payload, zlib.crc32(head)).to_bytes(_CRC_SIZE)
+
+
+def _shown(context: str) -> str:
+    return repr(context if len(context) <= 80 else context[:77] + "...")
+
+
+def compress(payload: bytes, max_ratio: int) -> bytes:
+    """Compress a payload, but not so well that a reader with the same `max_ratio` would take it for a bomb."""
+    packed = zlib.compress(payload, _LEVEL)
+    if len(packed) * max_ratio >= len(payload):
+        return packed
+    # A flush leaves at least five bytes behind, so one in every 4 * max_ratio keeps the ratio under its limit.
+    step = 4 * max_ratio
+    stream = zlib.compressobj(_LEVEL)
+    parts = [
+        stream.compress(payload[at : at + step]) + stream.flush(zlib.Z_SYNC_FLUSH)
+        for at in range(0, len(payload), step)
+    ]
+    return b"".join(parts) + stream.flush()
+
+
+def decompress(packed: bytes, max_unpacked: int, max_ratio: int) -> bytes:
+    """Decompress a payload; stop at the first byte above a limit."""
+    limit = min(max_unpacked, len(packed) * max_ratio)
+    stream = zlib.decompressobj()
+    try:
+        payload = stream.decompress(packed, limit + 1)
+    except zlib.error as error:
+        raise FrameError(Reason.BAD_DATA, f"cannot be decompressed: {error}") from None
+    if len(payload) > limit:
+        named = f"max_unpacked={max_unpacked:,}" if limit == max_unpacked else f"max_ratio={max_ratio:,}"
+        raise FrameError(
+            Reason.TOO_LARGE, f"{len(packed):,} bytes decompress to more than {limit:,}, the limit of {named}"
+        )
+    if not stream.eof or stream.unused_data:
+        raise FrameError(Reason.BAD_DATA, "cannot be decompressed: the compressed data does not end where it should")
+    return payload

@@ -1,0 +1,89 @@
+"""The keys that sign and verify."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+from mainspring.errors import ConfigurationError
+
+__all__ = ["KEY_ID_SIZE", "MIN_KEY_SIZE", "Keyring"]
+
+MIN_KEY_SIZE: Final = 16
+KEY_ID_SIZE: Final = 4
+_ID_DOMAIN: Final = b"mainspring key id 1"
+_MAKE_ONE: Final = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
+
+
+class Keyring:
+    """Secret keys, newest first: the newest signs, all of them verify. Immutable."""
+
+    __slots__ = ("_by_id", "signing_id", "signing_key")
+
+    signing_id: bytes
+    signing_key: bytes
+    _by_id: dict[bytes, bytes]
+
+    def __init__(self, keys: Sequence[str | bytes]) -> None:
+        if isinstance(keys, str | bytes):
+            raise ConfigurationError("keys is a list, newest first: write [key], not the bare key")
+        secrets = [_secret(position, key) for position, key in enumerate(keys)]
+        if not secrets:
+            raise ConfigurationError(f"a keyring needs a key; make one with: {_MAKE_ONE}")
+        by_id: dict[bytes, bytes] = {}
+        for position, secret in enumerate(secrets):
+            if secret in secrets[:position]:
+                raise ConfigurationError(
+                    f"keys[{position}] is the same as keys[{secrets.index(secret)}]; name each key once, newest first"
+                )
+            if by_id.setdefault(self.key_id(secret), secret) is not secret:
+                raise ConfigurationError(f"keys[{position}] has the same key id as another key; make it anew")
+        fill = super().__setattr__
+        fill("_by_id", by_id)
+        fill("signing_key", secrets[0])
+        fill("signing_id", self.key_id(secrets[0]))
+
+    @staticmethod
+    def key_id(key: str | bytes) -> bytes:
+        """Return the public name of a key, which tells nothing about the key itself."""
+        secret = key.encode() if isinstance(key, str) else bytes(key)
+        return hmac.digest(secret, _ID_DOMAIN, "sha256")[:KEY_ID_SIZE]
+
+    @property
+    def ids(self) -> tuple[bytes, ...]:
+        """The ids of all keys, newest first."""
+        return tuple(self._by_id)
+
+    def find(self, key_id: bytes) -> bytes | None:
+        """Return the key of that id, or None."""
+        return self._by_id.get(key_id)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError("a keyring is immutable; make another one")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError("a keyring is immutable; make another one")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Keyring, (list(self._by_id.values()),)
+
+    def __repr__(self) -> str:
+        return f"<Keyring of {', '.join(key_id.hex() for key_id in self._by_id)}>"
+
+
+def _secret(position: int, key: str | bytes) -> bytes:
+    if not isinstance(key, str | bytes):
+        raise ConfigurationError(f"keys[{position}] is text or bytes, not {type(key).__name__}")
+    if isinstance(key, str) and key != key.strip():
+        # Read from a file on one machine, from the environment on another: the two would never verify each other.
+        raise ConfigurationError(f"keys[{position}] starts or ends with white space; strip it, also where it is stored")
+    secret = key.encode() if isinstance(key, str) else key
+    if not secret:
+        raise ConfigurationError(f"keys[{position}] is empty; make a key with: {_MAKE_ONE}")
+    if len(secret) < MIN_KEY_SIZE:
+        raise ConfigurationError(
+            f"keys[{position}] has {len(secret)} bytes, but a key needs at least {MIN_KEY_SIZE};"
+            f" make one with: {_MAKE_ONE}"
+        )
+    return secret

@@ -1,0 +1,225 @@
+"""Values to MessagePack: at the packer's own speed where its result can be trusted, else by a careful walk."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, Final
+
+import ormsgpack
+
+from mainspring.codec.errors import EncodeError
+from mainspring.codec.types import TypeBook, full_name, layout, write_enum, write_object
+from mainspring.codec.values import ATOMS, MAX_DEPTH, Code, Unsupported
+from mainspring.errors import RunTimeout
+
+__all__ = ["Packer"]
+
+_OPTIONS: Final = (
+    ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+
+# Bytes that start a container, and those that start binary data (all shown as c4).
+_CONTAINERS: Final = {*range(0x80, 0xA0), *range(0xDC, 0xE0)}
+_BINARY: Final = {0xC4, 0xC5, 0xC6}
+_UNSUSPICIOUS: Final = bytes(sorted({*range(256)} - _CONTAINERS - _BINARY))
+_AS_SUSPECTS: Final = bytes(0xC4 if byte in _BINARY else byte for byte in range(256))
+
+_PLAIN: Final = frozenset([type(None), bool, float, bytes])
+_LEAVES: Final = _PLAIN | ATOMS.keys()
+_GROUPS: Final = frozenset([list, dict, tuple, set, frozenset])
+_BUILTINS: Final = (str, bytes, int, float, list, dict, tuple, set, frozenset)
+_HOOK_DEPTH: Final = 16
+
+Path = tuple[Any, ...]  # linked from the inside out: (outer path, kind of step, step)
+
+
+class Packer:
+    """Packs one value; `pickled` says whether a part of it had to be pickled."""
+
+    __slots__ = ("_book", "_interrupt", "_nested", "_pickles", "pickled")
+
+    def __init__(self, book: TypeBook, *, pickles: bool) -> None:
+        self._book = book
+        self._pickles = pickles
+        self._nested = 0
+        self._interrupt: BaseException | None = None
+        self.pickled = False
+
+    def pack(self, value: Any) -> bytes:
+        """Return a value as MessagePack; EncodeError tells which part of it cannot be stored."""
+        try:
+            data = ormsgpack.packb(value, self._hook, _OPTIONS)
+        except Exception:  # the packer does not say where or, for a hook, what: the walk does
+            if self._interrupt is not None:
+                raise self._interrupt from None
+        else:
+            suspects = data.translate(_AS_SUSPECTS, _UNSUSPICIOUS)
+            # bytearray and memoryview pack as bytes without a word, and depth is not limited to ours: where there is
+            # binary data, or a number of containers, look for both.
+            if (len(suspects) <= MAX_DEPTH and b"\xc4" not in suspects) or _is_known(value):
+                return data
+        self.pickled = False
+        return ormsgpack.packb(self._walk(value, (), 0), None, _OPTIONS)
+
+    # -- at speed --------------------------------------------------------------------------------------------------
+
+    def _hook(self, value: Any) -> ormsgpack.Ext:
+        try:
+            code, body = self._take_apart(value)
+            if isinstance(body, list):
+                self._nested += 1
+                if self._nested > _HOOK_DEPTH:
+                    raise Unsupported("is nested too deep for the fast way")
+                body = ormsgpack.packb(body, self._hook, _OPTIONS)
+                self._nested -= 1
+            return ormsgpack.Ext(code, body)
+        except BaseException as error:
+            # The packer drops what a hook raises; what came from outside must not be lost.
+            if isinstance(error, RunTimeout) or not isinstance(error, Exception):
+                self._interrupt = error
+            raise
+
+    # -- with care -------------------------------------------------------------------------------------------------
+
+    def _walk(self, value: Any, path: Path, depth: int) -> Any:
+        """Return a value in terms the packer takes as they are."""
+        cls = type(value)
+        if cls in _PLAIN:
+            return value
+        if cls is str:
+            return value if _is_utf8(value) else ormsgpack.Ext(Code.STR, ATOMS[str][1](value))
+        if cls is int and -(2**63) <= value < 2**64:
+            return value
+        if cls is list:
+            depth = _deeper(value, path, depth)
+            return [self._walk(item, (path, "[]", at), depth) for at, item in enumerate(value)]
+        if cls is dict and all(type(key) is str and _is_utf8(key) for key in value):
+            depth = _deeper(value, path, depth)
+            return {key: self._walk(item, (path, ".", key), depth) for key, item in value.items()}
+        try:
+            code, body = self._take_apart(value)
+        except Unsupported as problem:
+            raise EncodeError(_shown(path), full_name(cls), str(problem)) from problem.__cause__
+        if isinstance(body, list):
+            depth = _deeper(value, path, depth)
+            items = [self._walk(item, _step(path, code, body, at), depth) for at, item in enumerate(body)]
+            body = ormsgpack.packb(items, None, _OPTIONS)
+        return ormsgpack.Ext(code, body)
+
+    # -- for both --------------------------------------------------------------------------------------------------
+
+    def _take_apart(self, value: Any) -> tuple[int, bytes | list[Any]]:
+        """Return the extension code of a value and its body: bytes, or the items of an array to pack."""
+        cls = type(value)
+        if cls is tuple:
+            return Code.TUPLE, list(value)
+        atom = ATOMS.get(cls)
+        try:
+            if atom is not None:
+                return atom[0], atom[1](value)
+            if cls is dict:
+                return Code.DICT, [part for pair in value.items() for part in pair]
+            if cls is set or cls is frozenset:
+                return Code.SET if cls is set else Code.FROZENSET, list(value)
+            if isinstance(value, Enum):
+                return Code.ENUM, write_enum(value, self._book.ref(cls))
+            shape = layout(cls)
+            if shape is not None:
+                return Code.OBJECT, write_object(value, shape, self._book.ref(cls))
+            raise Unsupported(_why_not(cls))
+        except Unsupported:
+            if not self._pickles:
+                raise
+            return Code.PICKLE, self._pickle(value)
+
+    def _pickle(self, value: Any) -> bytes:
+        import pickle
+
+        self.pickled = True
+        try:
+            return pickle.dumps(value, protocol=5)
+        except RunTimeout:
+            raise
+        except Exception as error:
+            raise Unsupported(f"is a {full_name(type(value))}, which cannot be pickled: {error}") from error
+
+
+def _is_known(value: Any) -> bool:
+    """Tell whether a value, level by level, is of well-known types only and not nested too deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        kinds = set(map(type, level))
+        if kinds <= _LEAVES:
+            return True
+        if not kinds <= _LEAVES | _GROUPS:
+            return False
+        groups = [group for group in level if type(group) in _GROUPS]
+        level = [item for group in groups for item in (group.values() if type(group) is dict else group)]
+    return False
+
+
+def _is_utf8(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _deeper(value: Any, path: Path, depth: int) -> int:
+    if depth >= MAX_DEPTH:
+        problem = f"is nested deeper than {MAX_DEPTH} levels; does it contain itself?"
+        raise EncodeError(_shown(path), full_name(type(value)), problem)
+    return depth + 1
+
+
+def _why_not(cls: type) -> str:
+    name = full_name(cls)
+    if cls is bytearray or cls is memoryview:
+        return f"is a {name}, which would come back as bytes; pass bytes(...)"
+    base = next((base for base in _BUILTINS if issubclass(cls, base)), None)
+    if base is not None:
+        return f"is a {name}, a kind of {base.__name__} that would come back as a plain one; pass {base.__name__}(...)"
+    return (
+        f"is a {name}, which cannot be stored; pass plain values, a dataclass or an id to look it up by,"
+        " or allow pickle (allow_pickle=True and a key)"
+    )
+
+
+def _step(path: Path, code: int, items: list[Any], at: int) -> Path:
+    if code == Code.DICT:
+        return (path, "." if at % 2 else "key", items[at - at % 2])
+    if code == Code.OBJECT:
+        return (path, ".", items[at - 1])
+    return (path, "[]" if code == Code.TUPLE else "item", at if code == Code.TUPLE else items[at])
+
+
+def _shown(path: Path) -> str:
+    """Write a path as Python would: `kwargs.user['full name'][0]`."""
+    steps: list[str] = []
+    while path:
+        path, kind, step = path
+        if kind == "." and isinstance(step, str) and step.isidentifier():
+            steps.append(f".{step}")
+        elif kind in (".", "[]"):
+            steps.append(f"[{_brief(step)}]")
+        else:
+            steps.append(f".key({_brief(step)})" if kind == "key" else f".item({_brief(step)})")
+    text = "".join(reversed(steps)).removeprefix(".")
+    return text if len(text) <= 300 else f"{text[:150]}...{text[-100:]}"
+
+
+def _brief(step: object) -> str:
+    try:
+        text = repr(step)
+    except Exception:  # somebody's __repr__
+        text = type(step).__name__
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,102 @@
+"""Bounds on a packed document that nobody signed, checked before it is parsed.
+
+The parser keeps its state on the C stack and makes objects as it goes: 1,000 bytes nested 1,000 deep can end a process
+whose thread has a small stack, 16 MiB of empty dicts fill a gigabyte.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mainspring.codec.errors import FrameError, Reason
+from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, MAX_VALUES, begins_array
+
+__all__ = ["check_bounds"]
+
+_CONTAINER_BYTES: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
+_OTHER_BYTES: Final = bytes(sorted({*range(256)} - {*_CONTAINER_BYTES}))
+
+# First bytes c0 to df: how wide the length that follows is, and what comes after it at least.
+_SIZES: Final[dict[int, tuple[int, int]]] = {
+    **dict.fromkeys((0xC0, 0xC2, 0xC3), (0, 0)),
+    **dict(zip(range(0xC4, 0xC7), ((1, 0), (2, 0), (4, 0)), strict=True)),
+    **dict(zip(range(0xC7, 0xCA), ((1, 1), (2, 1), (4, 1)), strict=True)),
+    **dict(zip(range(0xCA, 0xD4), ((0, size) for size in (4, 8, 1, 2, 4, 8, 1, 2, 4, 8)), strict=True)),
+    **dict(zip(range(0xD4, 0xD9), ((0, size) for size in (2, 3, 5, 9, 17)), strict=True)),
+    **dict(zip(range(0xD9, 0xDC), ((1, 0), (2, 0), (4, 0)), strict=True)),
+}
+_EXTENSIONS: Final = frozenset([*range(0xC7, 0xCA), *range(0xD4, 0xD9)])
+
+
+def check_bounds(data: bytes) -> None:
+    """Refuse a document that is nested too deep or holds too many values."""
+    # Every container starts with one of these bytes, so few of them settle it without a look at the structure.
+    if len(data) > MAX_VALUES or len(data.translate(None, _OTHER_BYTES)) > MAX_DEPTH:
+        _Scan(data).document(0, len(data), 0)
+
+
+class _Scan:
+    __slots__ = ("data", "left")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.left = MAX_VALUES
+
+    def document(self, at: int, end: int, depth: int) -> None:
+        """Walk over the one value between two positions, whose containers begin at a depth."""
+        data, items = self.data, 1
+        outer: list[int] = []
+        while True:
+            while not items:
+                if not outer:
+                    if at != end:
+                        raise _misfit()
+                    return
+                items = outer.pop()
+            items -= 1
+            self.left -= 1
+            if self.left < 0:
+                raise FrameError(Reason.TOO_LARGE, f"holds more than {MAX_VALUES:,} values")
+            if at >= end:
+                raise _misfit()
+            tag = data[at]
+            at += 1
+            if 0x80 <= tag < 0xA0 or 0xDC <= tag < 0xE0:
+                count, at = self._count(tag, at)
+                if count > end - at:
+                    raise _misfit()
+                outer.append(items)
+                items = count
+                if depth + len(outer) > MAX_DEPTH:
+                    raise FrameError(Reason.BAD_DATA, f"nested deeper than {MAX_DEPTH} levels")
+            elif 0xA0 <= tag < 0xE0:
+                at = self._leaf(tag, at, end, depth + len(outer))
+
+    def _count(self, tag: int, at: int) -> tuple[int, int]:
+        """Return how many items a container has and where they begin."""
+        if tag < 0xA0:
+            return (tag & 15) * (1 if tag & 0x10 else 2), at
+        width = 4 if tag & 1 else 2
+        return int.from_bytes(self.data[at : at + width]) * (2 if tag & 2 else 1), at + width
+
+    def _leaf(self, tag: int, at: int, end: int, depth: int) -> int:
+        """Return where a value that is no container ends; look into an extension that holds an array."""
+        if tag < 0xC0:
+            return at + (tag & 31)
+        if tag not in _SIZES:
+            raise _misfit()
+        width, fixed = _SIZES[tag]
+        size = int.from_bytes(self.data[at : at + width]) + fixed
+        at += width
+        stop = at + size
+        if stop > end:
+            raise _misfit()
+        if tag in _EXTENSIONS and self.data[at] in COMPOUNDS:
+            if not begins_array(self.data[at + 1 : at + 2]):
+                raise _misfit()
+            self.document(at + 1, stop, depth)
+        return stop
+
+
+def _misfit() -> FrameError:
+    return FrameError(Reason.BAD_DATA, "the data does not end where it should")

@@ -1,0 +1,112 @@
+"""MessagePack to values, where every extension is an answer to a question somebody else may have asked."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import ormsgpack
+
+from mainspring.codec.errors import FrameError, Reason
+from mainspring.codec.types import TypeBook, read_enum, read_object
+from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, READERS, Code, begins_array
+from mainspring.errors import RunTimeout
+
+__all__ = ["Unpacker"]
+
+_MANY_KEYS: Final = 1000
+
+
+class Unpacker:
+    """Unpacks one document."""
+
+    __slots__ = ("_book", "_failure", "_nested", "_unpickles")
+
+    def __init__(self, book: TypeBook, *, unpickles: bool) -> None:
+        self._book = book
+        self._unpickles = unpickles
+        self._nested = 0
+        self._failure: BaseException | None = None
+
+    def unpack(self, data: bytes) -> Any:
+        """Return the value of a document; whatever is wrong with it is a FrameError."""
+        try:
+            return ormsgpack.unpackb(data, ext_hook=self._hook)
+        except Exception as error:
+            # Of what a hook raised, the parser tells only that it did.
+            raise _as_frame_error(self._failure or error) from None
+
+    def _hook(self, code: int, body: bytes) -> Any:
+        try:
+            reader = READERS.get(code)
+            if reader is not None:
+                return reader(body)
+            if code in COMPOUNDS:
+                return self._compound(code, self._items(body))
+            if code == Code.ENUM:
+                return read_enum(body, self._book.find)
+            if code == Code.PICKLE:
+                return self._unpickle(body)
+            raise FrameError(Reason.BAD_DATA, f"the extension code {code} is unknown here")
+        except BaseException as error:
+            if self._failure is None:
+                self._failure = error
+            raise
+
+    def _items(self, body: bytes) -> list[Any]:
+        # Without an array in between, extensions could be nested without end.
+        if not begins_array(body):
+            raise FrameError(Reason.BAD_DATA, "an extension that should hold an array holds something else")
+        self._nested += 1
+        if self._nested > MAX_DEPTH:
+            raise FrameError(Reason.BAD_DATA, f"nested deeper than {MAX_DEPTH} levels")
+        items: list[Any] = ormsgpack.unpackb(body, ext_hook=self._hook)
+        self._nested -= 1
+        return items
+
+    def _compound(self, code: int, items: list[Any]) -> Any:
+        if code == Code.TUPLE:
+            return tuple(items)
+        if code == Code.OBJECT:
+            if not items or not all(isinstance(name, str) for name in [items[0], *items[1::2]]):
+                raise FrameError(Reason.BAD_DATA, "an object without the name of its type or of a field")
+            return read_object(self._book.find(items[0]), items[0], items)
+        if code == Code.DICT:
+            keys = items[::2]
+            _check_hashes(keys)
+            made: Any = dict(zip(keys, items[1::2], strict=True))
+        else:
+            keys = items
+            _check_hashes(keys)
+            made = set(keys) if code == Code.SET else frozenset(keys)
+        if len(made) != len(keys):
+            raise FrameError(Reason.BAD_DATA, "the same key or element twice")
+        return made
+
+    def _unpickle(self, body: bytes) -> Any:
+        if not self._unpickles:
+            raise FrameError(Reason.NOT_ALLOWED, "holds a pickle, and this frame may not")
+        import pickle
+
+        try:
+            return pickle.loads(body)
+        except RunTimeout:
+            raise
+        except (ImportError, AttributeError) as error:
+            raise FrameError(Reason.MISSING_CODE, f"cannot be unpickled here: {error}") from None
+        except (Exception, SystemExit) as error:
+            raise FrameError(Reason.BAD_DATA, f"cannot be unpickled: {type(error).__name__}: {error}") from None
+
+
+def _check_hashes(keys: list[Any]) -> None:
+    """Refuse keys chosen to collide, of which a few thousand would keep a dict busy for minutes."""
+    if len(keys) > _MANY_KEYS and len(set(map(hash, keys))) * 2 < len(keys):
+        raise FrameError(Reason.BAD_DATA, "most keys or elements have the same hash")
+
+
+def _as_frame_error(error: BaseException) -> BaseException:
+    # RunTimeout is raised into this thread by a watcher, KeyboardInterrupt by a person: neither is about the frame.
+    if isinstance(error, FrameError | RunTimeout) or not isinstance(error, Exception):
+        return error
+    if isinstance(error, MemoryError):
+        return FrameError(Reason.TOO_LARGE, "there is not enough memory here to restore it")
+    return FrameError(Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {str(error)[:200]}")

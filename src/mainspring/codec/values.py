@@ -1,0 +1,150 @@
+"""The values that MessagePack has no type for: which extension code each has, and its body.
+
+A body is either bytes of its own (an atom) or one packed array (a compound), which is one level of nesting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from decimal import Decimal
+from struct import Struct
+from typing import Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from mainspring.codec.errors import FrameError, Reason
+
+__all__ = ["ATOMS", "COMPOUNDS", "MAX_DEPTH", "MAX_VALUES", "READERS", "Code", "Unsupported", "begins_array"]
+
+MAX_DEPTH: Final = 64
+"""How many containers may be nested in one another."""
+
+MAX_VALUES: Final = 1_000_000
+"""How many values, keys and containers one payload may hold: an empty dict is one byte there and 72 in memory."""
+
+
+class Code:
+    """The extension codes; they are stored, so a code never changes its meaning."""
+
+    TUPLE: Final = 1
+    SET: Final = 2
+    FROZENSET: Final = 3
+    DICT: Final = 4
+    OBJECT: Final = 5
+    ENUM: Final = 16
+    INT: Final = 17
+    STR: Final = 18
+    DATETIME: Final = 19
+    DATE: Final = 20
+    TIME: Final = 21
+    TIMEDELTA: Final = 22
+    UUID: Final = 23
+    DECIMAL: Final = 24
+    PICKLE: Final = 32
+
+
+COMPOUNDS: Final = frozenset([Code.TUPLE, Code.SET, Code.FROZENSET, Code.DICT, Code.OBJECT])
+
+_SPAN: Final = Struct(">iii")
+
+
+class Unsupported(Exception):
+    """A value cannot be stored; says so in words that follow its path."""
+
+
+def begins_array(body: bytes) -> bool:
+    """Tell whether a body starts as a packed array does."""
+    return body[:1] >= b"\x90" and (body[0] <= 0x9F or 0xDC <= body[0] <= 0xDD)
+
+
+def _write_int(value: int) -> bytes:
+    return value.to_bytes(value.bit_length() // 8 + 1, signed=True)
+
+
+def _read_int(body: bytes) -> int:
+    return int.from_bytes(body, signed=True)
+
+
+def _write_str(value: str) -> bytes:
+    return value.encode("utf-8", "surrogatepass")
+
+
+def _read_str(body: bytes) -> str:
+    return body.decode("utf-8", "surrogatepass")
+
+
+# A moment is ISO 8601 text; "~" marks the second pass of a wall time; "@" comes before a zone's key, "=" before the
+# name of a fixed offset.
+
+
+def _write_moment(value: datetime | time) -> bytes:
+    tz = value.tzinfo
+    fold = "~" if value.fold else ""
+    if tz is None or tz is UTC:
+        return f"{value.isoformat()}{fold}".encode()
+    if type(tz) is timezone:
+        _, *name = tz.__getinitargs__()  # type: ignore[attr-defined]
+        return f"{value.isoformat()}{fold}{'='.join(['', *name])}".encode("utf-8", "surrogatepass")
+    # tzlocal calls a zone file of unknown name "local"; it means something else on every machine.
+    if type(tz) is ZoneInfo and tz.key and tz.key != "local":
+        return f"{value.replace(tzinfo=None).isoformat()}{fold}@{tz.key}".encode("utf-8", "surrogatepass")
+    raise Unsupported(
+        f"has the time zone {tz!r}, which has no name that another process could look up;"
+        " use zoneinfo.ZoneInfo, datetime.timezone or UTC"
+    )
+
+
+def _read_moment(kind: Callable[[str], Any], body: bytes) -> Any:
+    text = body.decode("utf-8", "surrogatepass")
+    text, at, key = text.partition("@")
+    text, named, name = (text, "", "") if at else text.partition("=")
+    value = kind(text.removesuffix("~"))
+    if text.endswith("~"):
+        value = value.replace(fold=1)
+    if at:
+        return value.replace(tzinfo=_zone(key))
+    return value.replace(tzinfo=timezone(value.utcoffset(), name)) if named else value
+
+
+def _zone(key: str) -> ZoneInfo:
+    try:
+        return ZoneInfo(key)
+    except (LookupError, OSError, ValueError):
+        raise FrameError(
+            Reason.MISSING_CODE, f"the time zone {key[:80]!r} is not known here; is the tzdata package up to date?"
+        ) from None
+
+
+def _write_timedelta(value: timedelta) -> bytes:
+    return _SPAN.pack(value.days, value.seconds, value.microseconds)
+
+
+def _read_timedelta(body: bytes) -> timedelta:
+    return timedelta(*_SPAN.unpack(body))
+
+
+Writer = Callable[[Any], bytes]
+Reader = Callable[[bytes], Any]
+
+ATOMS: Final[dict[type, tuple[int, Writer]]] = {
+    int: (Code.INT, _write_int),
+    str: (Code.STR, _write_str),
+    datetime: (Code.DATETIME, _write_moment),
+    date: (Code.DATE, lambda value: value.isoformat().encode()),
+    time: (Code.TIME, _write_moment),
+    timedelta: (Code.TIMEDELTA, _write_timedelta),
+    UUID: (Code.UUID, lambda value: value.bytes),
+    Decimal: (Code.DECIMAL, lambda value: str(value).encode()),
+}
+
+READERS: Final[dict[int, Reader]] = {
+    Code.INT: _read_int,
+    Code.STR: _read_str,
+    Code.DATETIME: lambda body: _read_moment(datetime.fromisoformat, body),
+    Code.DATE: lambda body: date.fromisoformat(body.decode()),
+    Code.TIME: lambda body: _read_moment(time.fromisoformat, body),
+    Code.TIMEDELTA: _read_timedelta,
+    Code.UUID: lambda body: UUID(bytes=body),
+    Code.DECIMAL: lambda body: Decimal(body.decode()),
+}

@@ -1,0 +1,205 @@
+"""The tables of the SQL store: made from one description for every dialect, created and migrated under a lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, text
+from sqlalchemy.dialects import mysql
+from sqlalchemy.engine import Dialect
+from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy.types import TypeEngine
+
+from mainspring.errors import StoreUnavailable
+
+__all__ = ["NEVER", "READER", "SCHEMA", "SchemaTooNew", "Tables", "ddl"]
+
+SCHEMA: Final = 1
+"""The schema this code writes."""
+READER: Final = 1
+"""The newest `oldest_reader` with which this code may still claim and fire."""
+NEVER: Final = 2**62
+"""The `expires_at` of a finished run that is never pruned; it is NULL as long as the run is unfinished."""
+
+ID_LENGTH: Final = 255
+RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
+
+
+class SchemaTooNew(StoreUnavailable):
+    """The tables were migrated by a newer release that this one must not work beside."""
+
+    def __init__(self, oldest_reader: int, reader: int = READER) -> None:
+        super().__init__(oldest_reader, reader)
+        self.oldest_reader, self.reader = oldest_reader, reader
+
+    def __str__(self) -> str:
+        return (
+            f"the database was migrated for nodes that read schema {self.oldest_reader} or newer and this one reads "
+            f"{self.reader}: it claims and fires nothing any more; upgrade mainspring on this node"
+        )
+
+
+class Tables:
+    """The tables of one store: `<prefix>_jobs`, `<prefix>_runs` and the small ones beside them."""
+
+    def __init__(self, tablename: str, metadata: MetaData, schema: str | None, kind: str, collation: str | None) -> None:
+        self.prefix = tablename.removesuffix("_jobs")
+        self.kind = kind
+        self._metadata = metadata
+        self._schema = schema
+        self._collation = collation
+        self.jobs = self._jobs(tablename)
+        self.runs = self._runs()
+        self.broken = self._broken()
+        self.gone = self._gone()
+        self.lanes = self._table("lanes", self._id("name"))
+        self.nodes = self._table("nodes", self._id("id"), self._bytes("info"), _number("expires_at"))
+        self.totals = self._table(
+            "totals", self._id("status", 20), Column("slot", Integer, primary_key=True), _number("n")
+        )
+        self.meta = self._table("meta", self._id("name", 20), _number("value"))
+
+    def all(self) -> list[Table]:
+        """Return the tables in the order in which they are created; `meta`, which tells of the others, comes last."""
+        return [self.jobs, self.runs, self.broken, self.gone, self.lanes, self.nodes, self.totals, self.meta]
+
+    def names(self, dialect: Dialect) -> dict[str, str]:
+        """Return the quoted name of each table."""
+        quote = dialect.identifier_preparer.format_table
+        words = ("jobs", "runs", "broken", "gone", "lanes", "nodes", "totals", "meta")
+        return dict(zip(words, map(quote, self.all()), strict=True))
+
+    def _jobs(self, name: str) -> Table:
+        table = self._make(
+            name,
+            self._id("id"),
+            _number("at", null=True),
+            _number("nominal", null=True),
+            # When `due` may hand it out: `at`, or the end of the time for which it is hidden.
+            _number("due_at", null=True),
+            self._bytes("frame"),
+            _number("version"),
+            _number("incarnation"),
+            Column("miss", Text),
+        )
+        self._index(table, "due", "due_at", where="due_at IS NOT NULL")
+        return table
+
+    def _runs(self) -> Table:
+        table = self._table(
+            "runs",
+            self._id("id", RUN_ID_LENGTH),
+            self._bytes("payload"),
+            self._bytes("state"),
+            self._bytes("live", null=True),
+            self._text("owner", RUN_ID_LENGTH),
+            self._text("job_id"),
+            self._text("queue", null=False),
+            self._text("status", 10, null=False),
+            Column("priority", Integer, nullable=False),
+            _number("run_at"),
+            _number("created_at"),
+            _number("finished_at", null=True),
+            _number("keep"),
+            self._text("token"),
+            self._text("node"),
+            _number("lease_until", null=True),
+            Column("attempt", Integer, nullable=False),
+            Column("cancelling", Integer, nullable=False),
+            self._text("unique_key"),
+            self._text("group_id"),
+            _number("expires_at", null=True),
+        )
+        if self.kind == "mysql":  # no partial indexes
+            self._index(table, "claim", "status", "queue", "priority", "run_at")
+            self._index(table, "held", "token")
+            self._index(table, "open", "owner", "expires_at")
+        else:
+            self._index(table, "claim", "queue", "priority", "run_at", where="status = 'pending'")
+            # No index on the lease: it changes with every beat, and all that runs is few.
+            self._index(table, "held", "token", where="status = 'running'")
+            self._index(table, "open", "owner", where="owner IS NOT NULL AND expires_at IS NULL")
+        self._index(table, "ended", "expires_at", where="expires_at IS NOT NULL")
+        self._index(table, "newest", "created_at", "id")
+        self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
+        self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
+        self._index(table, "unique", "unique_key", where="unique_key IS NOT NULL", unique=True)
+        return table
+
+    def _broken(self) -> Table:
+        return self._table(
+            "broken",
+            _number("incarnation", key=True),
+            self._text("id", null=False),
+            Column("reason", Text, nullable=False),
+            _number("broken_at"),
+            _number("at", null=True),
+            _number("nominal", null=True),
+            self._bytes("frame"),
+            Column("miss", Text),
+        )
+
+    def _gone(self) -> Table:
+        table = self._table("gone", self._id("id", RUN_ID_LENGTH), _number("expires_at"))
+        self._index(table, "ended", "expires_at")
+        return table
+
+    # -- columns -----------------------------------------------------------------------------------------------
+
+    def _table(self, word: str, *columns: Column[Any]) -> Table:
+        return self._make(f"{self.prefix}_{word}", *columns)
+
+    def _make(self, name: str, *columns: Column[Any]) -> Table:
+        known = self._metadata.tables.get(f"{self._schema}.{name}" if self._schema else name)
+        if known is not None:
+            return known
+        # Room in each page lets a beat or a hold be written beside the old row without touching an index.
+        room: dict[str, Any] = {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.05}
+        options: dict[str, Any] = {"postgresql_with": room} if name.endswith(("_jobs", "_runs")) else {}
+        if self.kind == "mysql":
+            options = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_row_format": "DYNAMIC"}
+        return Table(name, self._metadata, *columns, schema=self._schema, **options)
+
+    def _string(self, length: int) -> TypeEngine[Any]:
+        if self.kind == "mysql":
+            return mysql.VARCHAR(length, charset="utf8mb4", collation=self._collation)
+        # Plain bytes decide what is equal and what comes first, as they do in Python.
+        return Text(collation="C") if self.kind == "postgresql" else Text()
+
+    def _id(self, name: str, length: int = ID_LENGTH) -> Column[Any]:
+        return Column(name, self._string(length), primary_key=True)
+
+    def _text(self, name: str, length: int = ID_LENGTH, *, null: bool = True) -> Column[Any]:
+        return Column(name, self._string(length), nullable=null)
+
+    def _bytes(self, name: str, *, null: bool = False) -> Column[Any]:
+        kind = mysql.MEDIUMBLOB() if self.kind == "mysql" else LargeBinary()
+        return Column(name, kind, nullable=null)
+
+    def _index(self, table: Table, word: str, *columns: str, where: str | None = None, unique: bool = False) -> None:
+        name = f"{table.name}_{word}"
+        if any(index.name == name for index in table.indexes):
+            return
+        condition = None if where is None else text(where)
+        Index(
+            name,
+            *(table.c[column] for column in columns),
+            unique=unique,
+            sqlite_where=condition,
+            postgresql_where=condition,
+        )
+
+
+def _number(name: str, *, null: bool = False, key: bool = False) -> Column[Any]:
+    return Column(name, BigInteger, nullable=null, primary_key=key, autoincrement=False)
+
+
+def ddl(tables: Iterable[Table], dialect: Dialect, *, indexes: bool = True) -> list[str]:
+    """Return the statements that create tables and their indexes where they are not there yet."""
+    statements = []
+    for table in tables:
+        statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)))
+        for index in sorted(table.indexes, key=lambda one: str(one.name)) if indexes else ():
+            statements.append(str(CreateIndex(index, if_not_exists=True).compile(dialect=dialect)))
+    return statements

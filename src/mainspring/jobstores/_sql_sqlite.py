@@ -1,0 +1,312 @@
+"""SQLite: one writer connection per process with group commit, readers beside it, sockets beside the file to wake."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, TypeVar
+
+from sqlalchemy import MetaData
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from mainspring.errors import MainspringError, OutcomeUnknown
+from mainspring.jobstores._sql_database import TIMEOUT, Database, Row, Set, Tx, log
+from mainspring.jobstores._sql_schema import Tables, ddl
+from mainspring.jobstores._sql_sockets import SocketWaker
+
+__all__ = ["SQLiteDatabase", "Synchronous"]
+
+T = TypeVar("T")
+Synchronous = Literal["FULL", "NORMAL"]
+
+GROUP: Final = 64
+"""At most this many callers share a commit."""
+
+
+class HostClock:
+    """The host's wall clock, never going back: when it is set back, the monotonic clock carries on from there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._highest = 0
+        self._seen_at = 0
+
+    def now(self) -> int:
+        """Return the time in microseconds."""
+        with self._lock:
+            wall, steady = time.time_ns() // 1000, time.monotonic_ns() // 1000
+            if wall < self._highest:
+                wall = self._highest + max(0, steady - self._seen_at)
+            self._highest, self._seen_at = wall, steady
+            return wall
+
+    def at_least(self, moment: int) -> None:
+        """Start no earlier than what another process has seen."""
+        with self._lock:
+            if moment > self._highest:
+                self._highest, self._seen_at = moment, time.monotonic_ns() // 1000
+
+
+class SQLiteTx(Tx):
+    """A transaction on the writer connection, or statements on a reader's."""
+
+    database: SQLiteDatabase
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if rows:
+            marks = ",".join("?" * len(columns))
+            statement = f"INSERT INTO {{{table}}} ({','.join(columns)}) VALUES ({marks})"
+            self.cursor.executemany(self.database.text(statement), rows)
+
+    def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
+        if rows:
+            # Numbered, so that the id may come first as it does in the other dialects.
+            sets = []
+            for number, column in enumerate(columns, 2):
+                name, value = (column, "{new}") if isinstance(column, str) else column
+                sets.append(f"{name} = {value.format(new=f'?{number}', old=name)}")
+            statement = f"UPDATE {{{table}}} SET {', '.join(sets)} WHERE id = ?1"
+            self.cursor.executemany(self.database.text(statement), rows)
+
+    def _read_clock(self) -> int:
+        return self.database.clock.now()
+
+    def _params(self, params: tuple[Any, ...]) -> Any:
+        return [json.dumps(param, ensure_ascii=False) if type(param) is list else param for param in params]
+
+
+class _Item:
+    """One caller's work, waiting for a commit that it may share."""
+
+    __slots__ = ("done", "error", "result", "work")
+
+    def __init__(self, work: Callable[[Tx], Any]) -> None:
+        self.work = work
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class SQLiteDatabase(Database):
+    """A SQLite file, shared by threads and processes of one host."""
+
+    kind = "sqlite"
+    words: Final = {  # type: ignore[misc]
+        "in": "IN (SELECT value FROM json_each(?))",
+        "lock": "",
+        "skip": "",
+        "param": "?",
+    }
+
+    def __init__(
+        self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, synchronous: Synchronous
+    ) -> None:
+        super().__init__(engine, tablename, metadata, schema)
+        self.clock = HostClock()
+        self.path = _path(engine)
+        self.waker = SocketWaker(self.path, tablename)
+        self.waker.data_version = self._data_version
+        self._synchronous = synchronous
+        self._writer: Any = None
+        self._turn = threading.Lock()
+        self._queue_lock = threading.Lock()
+        self._queue: list[_Item] = []
+        self._watcher: Any = None
+        self.slot = 0
+
+    # -- opening -----------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> str | None:
+        self._writer = self._connect(writer=True)
+        return None
+
+    def _connect(self, *, writer: bool = False) -> sqlite3.Connection:
+        """Open a connection that is nobody else's."""
+        try:
+            fairy = self.engine.raw_connection()
+            connection: Any = fairy.driver_connection
+            fairy.detach()
+            if not isinstance(connection, sqlite3.Connection):
+                raise TypeError(f"the SQLite driver {self.engine.driver!r} cannot be used; use sqlite:/// URLs")
+            connection.isolation_level = None
+            connection.execute(f"PRAGMA busy_timeout = {int(TIMEOUT * 1000)}")
+            if writer:
+                self._use_wal(connection)
+                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.execute("PRAGMA cache_size = -16000")
+        except (sqlite3.Error, SQLAlchemyError, OSError) as error:
+            raise self.unavailable(error) from error
+        return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> None:
+        # Changing the mode does not wait for a lock as other statements do: two processes may start at once.
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                break
+            except sqlite3.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        if mode != "wal" and self.path is not None:
+            log.warning("%s cannot use a write-ahead log (its journal mode is %s): readers will wait", self.path, mode)
+
+    def _migrate(self, tables: Tables) -> None:
+        statements = ddl(tables.all(), self.engine.dialect)
+
+        def create(tx: Tx) -> None:
+            known = tx.one("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", tables.meta.name)
+            if known is None:
+                for statement in statements:
+                    tx.cursor.execute(statement)
+                self._first_rows(tx)
+
+        self.write(create)
+        row = self.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = 'clock'"))
+        self.clock.at_least(0 if row is None else row[0])
+
+    def _has_apscheduler(self) -> bool:
+        found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'apscheduler_jobs'"
+        return self.read(lambda tx: tx.one(found)) is not None
+
+    def close(self) -> None:
+        self.waker.close()
+        with self._turn:
+            writer, self._writer = self._writer, None
+            watcher, self._watcher = self._watcher, None
+            for connection in (watcher, writer):
+                if connection is not None:
+                    connection.close()
+        self.engine.dispose()
+
+    # -- reading and writing -----------------------------------------------------------------------------------
+
+    def read(self, work: Callable[[Tx], T]) -> T:
+        """Do work that changes nothing on a connection of the pool."""
+        if self.path is None:  # in memory: there is one connection
+            return self.write(work)
+        try:
+            fairy = self.engine.raw_connection()
+            try:
+                return work(SQLiteTx(self, fairy.driver_connection.cursor()))  # type: ignore[union-attr]
+            finally:
+                fairy.close()
+        except (sqlite3.Error, SQLAlchemyError) as error:
+            raise self.unavailable(error) from error
+
+    def write(self, work: Callable[[Tx], T]) -> T:
+        """Do work in a transaction that callers who wait at the same time share, each behind a savepoint."""
+        item = _Item(work)
+        with self._queue_lock:
+            self._queue.append(item)
+        with self._turn:
+            if not item.done:
+                with self._queue_lock:
+                    group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
+                if item not in group:  # so many were before it: it goes with the first of them
+                    with self._queue_lock:
+                        self._queue.remove(item)
+                    group.append(item)
+                self._lead(group)
+        if item.error is not None:
+            raise item.error
+        result: T = item.result
+        return result
+
+    def _lead(self, group: list[_Item]) -> None:
+        """Do the work of all callers that wait, and commit it once."""
+        try:
+            self._transact(group)
+        except BaseException as error:
+            # Nobody's work has lasted. The others get an error of their own kind, not this thread's interruption.
+            translated = self._translated(error)
+            for item in group:
+                item.error = translated
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            for item in group:
+                item.done = True
+
+    def _transact(self, group: list[_Item]) -> None:
+        if self._writer is None:  # closed, or broken by an error
+            self._writer = self._connect(writer=True)
+        connection = self._writer
+        stirred = False
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            cursor = connection.cursor()
+            for item in group:
+                stirred |= self._do(item, cursor, alone=len(group) == 1)
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        if len(group) == 1 and group[0].error is not None:
+            self._roll_back(connection)
+            return
+        try:
+            connection.execute("COMMIT")
+        except BaseException as error:
+            self._roll_back(connection)
+            if isinstance(error, sqlite3.Error):
+                raise self.unavailable(error, OutcomeUnknown) from error
+            raise
+        if stirred:
+            self.waker.stir()
+
+    def _do(self, item: _Item, cursor: sqlite3.Cursor, *, alone: bool) -> bool:
+        """Do one caller's work; tell whether sleepers may want to know of it."""
+        tx = SQLiteTx(self, cursor)
+        if not alone:
+            cursor.execute("SAVEPOINT one")
+        try:
+            item.result = item.work(tx)
+        except Exception as error:
+            item.error = self._translated(error)
+            if not alone:
+                cursor.execute("ROLLBACK TO one")
+                cursor.execute("RELEASE one")
+            return False
+        if not alone:
+            cursor.execute("RELEASE one")
+        return tx.stirred
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._writer = None
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def _translated(self, error: BaseException) -> BaseException:
+        if isinstance(error, MainspringError) or not isinstance(error, sqlite3.Error | SQLAlchemyError):
+            return error
+        translated = self.unavailable(error)
+        translated.__cause__ = error
+        return translated
+
+    # -- waking ------------------------------------------------------------------------------------------------
+
+    def _data_version(self) -> int:
+        """Return a number that changes when anybody writes to the file."""
+        if self._watcher is None:
+            self._watcher = self._connect()
+        [version] = self._watcher.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
+
+def _path(engine: Engine) -> str | None:
+    """Return the file's path, or None if the database is in memory."""
+    name = engine.url.database
+    if not name or name == ":memory:" or "mode=memory" in name or engine.url.query.get("mode") == "memory":
+        return None
+    return os.path.realpath(name.removeprefix("file:"))

@@ -1,0 +1,146 @@
+"""Sleeping until something changes, and waking those who sleep: in this process at once, in others by a messenger."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+
+__all__ = ["Waker"]
+
+log = logging.getLogger("mainspring.jobstores.sqlalchemy")
+
+
+class Waker(ABC):
+    """A cursor that moves when something has changed. One of the sleepers listens to the other processes."""
+
+    pause: float = 0.0
+    """Seconds between two messages to the other processes."""
+    look_every: float | None = None
+    """Seconds between two looks for changes that no message has told of."""
+
+    def __init__(self) -> None:
+        self._cursor = 1
+        self._changed = threading.Condition()
+        self._listening = threading.Lock()
+        self._own_end, self._far_end = socket.socketpair()
+        self._own_end.setblocking(False)
+        self._far_end.setblocking(False)
+        self._last_told = 0.0
+        self._timer: threading.Timer | None = None
+        self._closed = False
+
+    def stir(self) -> None:
+        """Wake the sleepers of this process, and tell the others."""
+        self.move()
+        with self._changed:
+            wait = self._last_told + self.pause - time.monotonic()
+            if wait > 0:
+                # What is held back is told when the pause is over, else somebody would sleep through it.
+                if self._timer is None and not self._closed:
+                    self._timer = threading.Timer(wait, self._tell_late)
+                    self._timer.daemon = True
+                    self._timer.start()
+                return
+            self._last_told = time.monotonic()
+        self._tell_safely()
+
+    def move(self) -> None:
+        """Wake the sleepers of this process."""
+        with self._changed:
+            self._cursor += 1
+            self._changed.notify_all()
+        with contextlib.suppress(OSError):  # full: then the listener is awake anyway
+            self._far_end.send(b".")
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        """Sleep until the cursor has moved or the time is over."""
+        deadline = time.monotonic() + timeout
+        while True:
+            left = deadline - time.monotonic()
+            if self._listening.acquire(blocking=False):
+                try:
+                    self.prepare()
+                    if self._cursor == cursor and not self._closed:
+                        self._listen(cursor, max(0.0, left))
+                finally:
+                    self._listening.release()
+                with self._changed:
+                    self._changed.notify_all()  # let another sleeper listen
+            else:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._cursor != cursor, max(0.0, min(left, 0.5)))
+            if self._cursor != cursor or self._closed or time.monotonic() >= deadline:
+                return self._cursor
+
+    def _listen(self, cursor: int, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        while self._cursor == cursor and not self._closed:
+            left = deadline - time.monotonic()
+            step = left if self.look_every is None else min(left, self.look_every)
+            fileno = self.fileno()
+            sources = [self._own_end.fileno()] if fileno is None else [self._own_end.fileno(), fileno]
+            poll = select.poll()
+            for source in sources:
+                poll.register(source, select.POLLIN)
+            ready = [number for number, _ in poll.poll(max(0.0, step) * 1000)]
+            if sources[0] in ready:
+                with contextlib.suppress(OSError):
+                    while self._own_end.recv(4096):
+                        pass
+            if (fileno in ready and self.receive()) or (not ready and left > 0 and self.look()):
+                self.move()
+            if left <= 0:
+                return
+
+    def _tell_late(self) -> None:
+        with self._changed:
+            self._timer = None
+            self._last_told = time.monotonic()
+        self._tell_safely()
+
+    def _tell_safely(self) -> None:
+        try:
+            self.tell()
+        except Exception as error:  # a hint only: whoever is not woken looks by itself within seconds
+            log.debug("the other nodes could not be told of a change: %s", error)
+
+    def close(self) -> None:
+        """Let every sleeper go, and tell what was still held back."""
+        with self._changed:
+            timer, self._timer = self._timer, None
+            self._closed = True
+        if timer is not None:
+            timer.cancel()
+            self._tell_safely()
+        self.move()
+        with self._listening:
+            self.end()
+            self._own_end.close()
+            self._far_end.close()
+
+    def prepare(self) -> None:  # noqa: B027
+        """Begin to listen, if that has not been done."""
+
+    def end(self) -> None:  # noqa: B027
+        """Stop listening."""
+
+    def fileno(self) -> int | None:
+        """Return the descriptor that becomes readable when another process tells something."""
+        return None
+
+    def receive(self) -> bool:
+        """Take what another process told; say whether it matters."""
+        return False
+
+    def look(self) -> bool:
+        """Look whether something has changed that nobody told of."""
+        return False
+
+    @abstractmethod
+    def tell(self) -> None:
+        """Tell the other processes that something has changed."""
