@@ -14,7 +14,7 @@ from mainspring.clock import from_us, to_us
 from mainspring.errors import CallableReferenceError, near
 from mainspring.retry import DEFAULT_POLICY, Backoff, Policy
 from mainspring.run import Call
-from mainspring.task import check_callable_args, get_callable_name, obj_to_ref, ref_to_obj
+from mainspring.task import check_callable_args, get_callable_name, obj_to_ref, portable_call, ref_to_obj
 from mainspring.triggers.base import BaseTrigger
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ class Job:
         "nominal",
         "policy",
         "queue",
+        "timed",
         "trigger",
         "version",
     )
@@ -109,6 +110,8 @@ class Job:
         self.policy = policy
         self.at = at
         self.nominal = at if nominal is None else nominal
+        self.timed = at is not None
+        """Whether the next run time is set; if not, it is computed when the job is stored."""
         self.version = 0
         self.incarnation = 0
         self._scheduler: JobOwner | None = None
@@ -159,6 +162,7 @@ class Job:
     def next_run_time(self, moment: datetime | None) -> None:
         # For job stores written for APScheduler, which set it on the job they restored.
         self.at = self.nominal = None if moment is None else to_us(moment)
+        self.timed = True
 
     def _zone(self) -> tzinfo | None:
         zone: tzinfo | None = getattr(self.trigger, "timezone", None)
@@ -184,6 +188,7 @@ class Job:
         twin.policy = self.policy
         twin.at = self.at
         twin.nominal = self.nominal
+        twin.timed = self.timed
         twin.version = self.version
         twin.incarnation = self.incarnation
         twin._scheduler = None
@@ -255,18 +260,17 @@ class Job:
     # -- as text and as state ------------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        ref = self.func_ref
-        if ref is None:
-            raise ValueError(
-                f"job {self.id!r} cannot be serialized: {self.name!r} has no name to import; use a function of a module"
-            )
+        try:
+            ref, args = portable_call(self.call.func, self.args)
+        except (CallableReferenceError, LookupError) as error:
+            raise ValueError(f"job {self.id!r} cannot be serialized: {error}") from error
         return {
             "version": 1,
             "id": self.id,
             "func": ref,
             "trigger": self.trigger,
             "executor": self.executor,
-            "args": self.args,
+            "args": args,
             "kwargs": dict(self.kwargs),
             "name": self.name,
             "misfire_grace_time": self.misfire_grace_time,
@@ -297,7 +301,7 @@ class Job:
         return f"<Job (id={self.id} name={self.name})>"
 
     def __str__(self) -> str:
-        if self.pending:
+        if self.pending and not self.timed:
             when = "pending"
         else:
             moment = self.next_run_time
@@ -419,8 +423,11 @@ def make_policy(base: Policy, **changes: Any) -> Policy:
     for name in ("timeout", "retention"):
         if name in changes:
             changes[name] = check_duration(name, changes[name])
-    if not -100 <= changes.get("priority", 0) <= 100:
-        raise ValueError(f"priority goes from -100 to 100, not {changes['priority']!r}")
+    priority = changes.get("priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise TypeError(f"priority must be a whole number from -100 to 100, not {priority!r}")
+    if not -100 <= priority <= 100:
+        raise ValueError(f"priority goes from -100 to 100, not {priority!r}")
     backoff = changes.get("backoff")
     if isinstance(backoff, (list, tuple)):
         changes["backoff"] = tuple(float(delay) for delay in backoff)

@@ -16,6 +16,7 @@ __all__ = [
     "iscoroutinefunction_partial",
     "maybe_ref",
     "obj_to_ref",
+    "portable_call",
     "ref_to_obj",
 ]
 
@@ -57,6 +58,14 @@ def obj_to_ref(obj: Callable[..., Any]) -> str:
     if found != obj and getattr(found, "__func__", None) is not getattr(obj, "__func__", obj):
         raise CallableReferenceError(f"{ref!r} leads to {found!r}, not to {obj!r}; give the function a name of its own")
     return ref
+
+
+def portable_call(func: Callable[..., Any] | str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
+    """Return a call as a reference and arguments: a bound method is its function, its object the first argument."""
+    if isinstance(func, str):
+        return func, args
+    bound = inspect.ismethod(func) and not inspect.isclass(func.__self__)
+    return obj_to_ref(func), (func.__self__, *args) if bound else args
 
 
 def ref_to_obj(ref: str) -> Any:

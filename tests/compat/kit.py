@@ -48,6 +48,11 @@ class Package:
     def close(self) -> None:
         for scheduler in self._made:
             if scheduler.running:
+                if self.name == "apscheduler":
+                    # Its thread dies of a JobLookupError if it is shut down while it removes a finished job.
+                    scheduler.pause()
+                    with scheduler._jobstores_lock:
+                        pass
                 scheduler.shutdown(wait=False)
 
 

@@ -82,13 +82,12 @@ def test_a_job_is_named_after_its_function(package: Package) -> None:
 def test_scheduled_job_gives_the_function_back_and_replaces_its_job(package: Package) -> None:
     scheduler = package.started()
 
-    @scheduler.scheduled_job("interval", id="tick", hours=1)
     def first() -> None: ...
 
-    @scheduler.scheduled_job("interval", id="tick", name="second", hours=2)
     def second() -> None: ...
 
-    assert first.__name__ == "first"
+    assert scheduler.scheduled_job("interval", id="tick", hours=1)(first) is first
+    assert scheduler.scheduled_job("interval", id="tick", name="second", hours=2)(second) is second
     (job,) = scheduler.get_jobs()
     assert (job.name, job.trigger.interval) == ("second", timedelta(hours=2))
 

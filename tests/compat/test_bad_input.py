@@ -236,5 +236,5 @@ def test_a_listener_that_cannot_be_called_is_refused(ours: Package) -> None:
 
 
 def test_a_mask_without_a_bit_is_refused(ours: Package) -> None:
-    with pytest.raises(ValueError, match="mask.*0"):
+    with pytest.raises(ValueError, match=r"mask.*0"):
         ours.scheduler().add_listener(print, 0)

@@ -118,7 +118,6 @@ def test_a_process_pool_runs_jobs_elsewhere(package: Package) -> None:
 
     scheduler = package.started(executors={"default": {"type": "processpool", "max_workers": "1"}})
     assert outcome(package, scheduler, os.getpid) != os.getpid()
-    scheduler.shutdown()
 
 
 def test_the_debug_executor_runs_jobs_inline(package: Package) -> None:

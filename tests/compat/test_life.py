@@ -64,6 +64,7 @@ def test_shutting_down_or_pausing_what_is_stopped_is_an_error(package: Package) 
 
 def test_shutdown_waits_for_what_runs(package: Package) -> None:
     scheduler = package.started()
+    heard = Heard(scheduler, package.events.EVENT_JOB_REMOVED)
     began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -73,6 +74,7 @@ def test_shutdown_waits_for_what_runs(package: Package) -> None:
 
     scheduler.add_job(work)
     wait_for(began)
+    heard.wait(package.events.EVENT_JOB_REMOVED)
     threading.Timer(0.1, go_on.set).start()
     in_time(scheduler.shutdown)
     assert ended.is_set()
@@ -80,6 +82,7 @@ def test_shutdown_waits_for_what_runs(package: Package) -> None:
 
 def test_shutdown_without_waiting_returns_while_a_job_runs(package: Package) -> None:
     scheduler = package.started()
+    heard = Heard(scheduler, package.events.EVENT_JOB_REMOVED)
     began, go_on, ended = threading.Event(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -89,6 +92,7 @@ def test_shutdown_without_waiting_returns_while_a_job_runs(package: Package) -> 
 
     scheduler.add_job(work)
     wait_for(began)
+    heard.wait(package.events.EVENT_JOB_REMOVED)
     in_time(lambda: scheduler.shutdown(wait=False))
     assert not ended.is_set()
     assert not scheduler.running

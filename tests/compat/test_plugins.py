@@ -17,7 +17,7 @@ from tests.compat.kit import Calls, Heard, Package, soon
 def make_trigger(package: Package) -> Any:
     base = package.get("triggers.base:BaseTrigger")
 
-    class Doubling(base):  # type: ignore[misc]
+    class Doubling(base):  # type: ignore[misc, valid-type]
         """Fires after 10 ms, then after twice as long each time, three times in all."""
 
         def __init__(self, timezone: Any = None) -> None:
@@ -39,7 +39,7 @@ def make_store(package: Package) -> Any:
     base = package.get("jobstores.base:BaseJobStore")
     errors = package.get("jobstores.base")
 
-    class DictStore(base):  # type: ignore[misc]
+    class DictStore(base):  # type: ignore[misc, valid-type]
         """A dict behind APScheduler's eight methods."""
 
         def __init__(self) -> None:
@@ -93,7 +93,7 @@ def make_executor(package: Package) -> Any:
     base = package.get("executors.base:BaseExecutor")
     run_job = package.get("executors.base:run_job")
 
-    class Inline(base):  # type: ignore[misc]
+    class Inline(base):  # type: ignore[misc, valid-type]
         """Runs a job where it is submitted."""
 
         def __init__(self) -> None:
@@ -214,6 +214,7 @@ def test_an_executor_of_the_users_own_executes(package: Package) -> None:
     heard = Heard(scheduler)
     scheduler.add_job(add, args=[1], id="sum")
     assert heard.wait(package.events.EVENT_JOB_EXECUTED, job_id="sum").retval == 3
+    heard.wait(package.events.EVENT_JOB_REMOVED)
     scheduler.shutdown()
     assert executor.lived == ["default", True]
 

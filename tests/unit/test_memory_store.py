@@ -20,7 +20,7 @@ from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.plan import Firing
 from mainspring.retry import Policy
-from mainspring.run import Call, Run, Status
+from mainspring.run import Call, Run, Status, retry
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import (
     CALL,
@@ -167,8 +167,6 @@ def test_a_run_that_was_sent_back_is_not_the_oldest_any_more(clock: VirtualClock
     first = start(store, "first", policy=Policy(retries=0))
     settle(store, fail(store, first))
     end(store, "second")
-    from mainspring.run import retry
-
     [failed] = store.get_runs(["first"])
     assert failed is not None
     assert settle(store, retry(failed, clock.now()))
@@ -360,8 +358,8 @@ _TRIGGER = IntervalTrigger(seconds=60, timezone="UTC")
 def test_a_timetable_agrees_with_a_search_through_a_list(steps: list[tuple[str, int, int | None]]) -> None:
     jobs: dict[str, Entry] = {}
     table, now, version = Timetable(jobs), 0, 0
-    shown: dict[str, tuple[int, int]] = {}  # id -> when it shows, its time and version
-    model: dict[str, tuple[int, int]] = {}
+    model: dict[str, tuple[int, int]] = {}  # time and version of each job that has a time
+    hidden: dict[str, int] = {}  # until when
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_memory_indexes, "SLACK", 1)
         for verb, number, value in steps:
@@ -371,25 +369,23 @@ def test_a_timetable_agrees_with_a_search_through_a_list(steps: list[tuple[str, 
                 entry = jobs.setdefault(name, Entry(Job(name, CALL, _TRIGGER)))
                 table.put(entry, value, version)
                 model.pop(name, None)
-                shown.pop(name, None)
+                hidden.pop(name, None)
                 if value is not None:
                     model[name] = value, version
             elif verb == "remove" and name in jobs:
                 table.put(jobs.pop(name), None, 0)
                 model.pop(name, None)
-                shown.pop(name, None)
+                hidden.pop(name, None)
             elif verb == "pass":
                 now += number
             elif verb == "take":
                 hold = value or 0
                 visible = sorted(
-                    (key, name)
-                    for name, key in model.items()
-                    if key[0] <= now and shown.get(name, (0, 0))[0] <= now
+                    (key, name) for name, key in model.items() if key[0] <= now and hidden.get(name, 0) <= now
                 )
                 expected = [name for _, name in visible][:number]
                 taken, _ = table.take(now, number, now + hold)
                 assert [entry.job.id for entry in taken] == expected
                 for name in expected:
-                    shown[name] = now + hold, 0
+                    hidden[name] = now + hold
             assert table.earliest() == min((key[0] for key in model.values()), default=None)

@@ -101,7 +101,7 @@ class Codec:
             except FrameError as problem:
                 raise EncodeError("", full_name(type(value)), str(problem)) from None
 
-    def loads(self, frame: bytes, context: str) -> Any:
+    def loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
         """Return the value in a frame of `context`; everything that can be wrong with the frame is a FrameError."""
         if not isinstance(context, str):
             raise TypeError(f"the context is text such as 'job:<id>', not {type(context).__name__}")
@@ -114,7 +114,7 @@ class Codec:
         except Exception as error:
             raise FrameError(Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {error}") from None
 
-    def _loads(self, frame: bytes, context: str) -> Any:
+    def _loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
         if not isinstance(frame, bytes):
             if not isinstance(frame, bytearray | memoryview):
                 raise FrameError(Reason.BAD_DATA, f"a frame is bytes, not {type(frame).__name__}")

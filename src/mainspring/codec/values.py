@@ -5,6 +5,7 @@ A body is either bytes of its own (an atom) or one packed array (a compound), wh
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -47,6 +48,7 @@ class Code:
 COMPOUNDS: Final = frozenset([Code.TUPLE, Code.SET, Code.FROZENSET, Code.DICT, Code.OBJECT])
 
 _SPAN: Final = Struct(">iii")
+_MOMENT: Final = re.compile(r"([^~@=]*)(~?)(?:([@=])(.*))?", re.DOTALL)
 
 
 class Unsupported(Exception):
@@ -96,15 +98,16 @@ def _write_moment(value: datetime | time) -> bytes:
 
 
 def _read_moment(kind: Callable[[str], Any], body: bytes) -> Any:
-    text = body.decode("utf-8", "surrogatepass")
-    text, at, key = text.partition("@")
-    text, named, name = (text, "", "") if at else text.partition("=")
-    value = kind(text.removesuffix("~"))
-    if text.endswith("~"):
+    parts = _MOMENT.fullmatch(body.decode("utf-8", "surrogatepass"))
+    if parts is None:
+        raise ValueError("not a date and time")
+    text, fold, mark, name = parts.groups()
+    value = kind(text)
+    if fold:
         value = value.replace(fold=1)
-    if at:
-        return value.replace(tzinfo=_zone(key))
-    return value.replace(tzinfo=timezone(value.utcoffset(), name)) if named else value
+    if mark is None:
+        return value
+    return value.replace(tzinfo=_zone(name) if mark == "@" else timezone(value.utcoffset(), name))
 
 
 def _zone(key: str) -> ZoneInfo:

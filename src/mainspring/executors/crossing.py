@@ -55,7 +55,7 @@ def load_reply(data: bytes, pid: int) -> Reply:
     """Turn a child's bytes back; what cannot be restored here is a failure of that run."""
     try:
         returned, first, *rest = pickle.loads(data)
-    except Exception as error:
+    except BaseException as error:
         problem = _cannot_cross("the result", None, "back from the child process", error)
         return None, problem, record(problem, 0, 0)
     if returned:
@@ -95,7 +95,7 @@ def _dump_exception(error: BaseException) -> bytes | None:
         try:
             data = _dump(form)
             copy = _build(pickle.loads(data))
-        except Exception:
+        except BaseException:
             continue
         if type(copy) is type(error) and _text(copy) == _text(error):
             return data
@@ -106,7 +106,7 @@ def _load_exception(data: bytes | None, described: Error) -> BaseException:
     if data is not None:
         try:
             return _build(pickle.loads(data))
-        except Exception:
+        except BaseException:
             pass  # its class cannot be imported here
     return RuntimeError(f"{described.type}: {described.message}")
 
@@ -124,4 +124,7 @@ def _build(form: tuple[Any, ...]) -> BaseException:
 
 
 def _text(error: BaseException) -> str:
-    return str(error)
+    try:
+        return str(error)
+    except BaseException as broken:
+        return type(broken).__name__

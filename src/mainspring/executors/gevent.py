@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
 
@@ -15,7 +16,6 @@ from mainspring.errors import RunTimeout
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative import Cooperative, Started, Timer, sort_out
 from mainspring.executors.execution import Reporter, Stop
-from mainspring.executors.foreign import ForeignThreads
 from mainspring.executors.slots import Cancelled
 from mainspring.executors.threads import at_least_one
 from mainspring.run import Run
@@ -36,52 +36,52 @@ class GeventExecutor(BaseExecutor):
         super().__init__()
         self.slots = at_least_one("max_running", max_running)
         self.timeout_grace = float(timeout_grace)
-        self._runs: _GreenletRuns | None = None
-        self._threads: ForeignThreads | None = None
+        self._greenlets: _GreenletRuns | None = None
+        self._coroutines: _CoroutineRuns | None = None
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Make the current thread's hub the one that executes runs."""
         super().start(scheduler, alias)
-        self._runs = runs = _GreenletRuns(self, self.slots, self.timeout_grace)
-        self._threads = ForeignThreads(self, self.timeout_grace, runs.send_to_threads)
+        self._greenlets = _GreenletRuns(self, self.slots, self.timeout_grace)
+        self._coroutines = _CoroutineRuns(self, gevent.get_hub().threadpool.maxsize, self.timeout_grace)
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop; without `wait` greenlets are killed. One that shuts down its own executor does not wait."""
-        if self._runs is None or self._threads is None:
-            return
-        self._runs.close()
-        self._threads.close()
+        kinds = self._kinds()
+        for runs in kinds:
+            runs.close()
         if not wait:
-            self._runs.halt_all()
-        elif not self._runs.is_here:
-            self._runs.join()
-            self._threads.join()
+            for runs in kinds:
+                runs.halt_all()
+        elif not any(runs.is_here for runs in kinds):
+            for runs in kinds:
+                runs.join()
 
     def submit(self, runs: Sequence[Run], report: Reporter) -> None:
         """Execute runs in greenlets, or in threads if their functions are coroutine functions."""
-        if self._runs is None or self._threads is None:
+        if self._greenlets is None or self._coroutines is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
         in_threads, in_greenlets = sort_out(runs, report, iscoroutinefunction_partial, self)
-        self._threads.put(in_threads)
+        if in_threads:
+            self._coroutines.put(in_threads)
         if in_greenlets:
-            self._runs.put(in_greenlets)
+            self._greenlets.put(in_greenlets)
 
     def withdraw(self, older_than: int | None = None) -> list[Run]:
         """Take back runs that the hub has not got to."""
-        if self._runs is None or self._threads is None:
-            return []
-        return self._runs.withdraw(older_than) + self._threads.withdraw(older_than)
+        return [run for runs in self._kinds() for run in runs.withdraw(older_than)]
 
     def cancel(self, run_id: str) -> bool:
         """Raise an exception in the greenlet of a run, or cancel its coroutine."""
-        if self._runs is None or self._threads is None:
-            return False
-        return self._runs.cancel(run_id) or self._threads.cancel(run_id)
+        return any(runs.cancel(run_id) for runs in self._kinds())
 
     @property
     def stuck(self) -> int:
-        """Greenlets and threads that did not end at their time-out."""
-        return 0 if self._runs is None or self._threads is None else self._runs.stuck + self._threads.stuck
+        """Greenlets and coroutines that did not end at their time-out."""
+        return sum(runs.stuck for runs in self._kinds())
+
+    def _kinds(self) -> list[_GreenletRuns]:
+        return [runs for runs in (self._greenlets, self._coroutines) if runs is not None]
 
 
 class _GreenletRuns(Cooperative):
@@ -95,12 +95,7 @@ class _GreenletRuns(Cooperative):
     def is_here(self) -> bool:
         """Whether the caller is one of these runs, which must not wait for itself."""
         current = gevent.getcurrent()
-        return any(entry.task is current for entry in list(self._started))
-
-    def send_to_threads(self, take: Callable[[], None]) -> None:
-        """Have a real thread of the hub call `take`; asking for one may block, so a greenlet does."""
-        if not self._call(gevent.spawn, self._hub.threadpool.spawn, take):
-            raise RuntimeError("the hub is no more")
+        return any(entry.task is not None and entry.task.greenlet is current for entry in list(self._started))
 
     def _call(self, func: Callable[..., Any], *args: Any) -> bool:
         try:
@@ -119,7 +114,7 @@ class _GreenletRuns(Cooperative):
         # A greenlet that is killed before its first step never gets to the end of `_execute`.
         greenlet.rawlink(lambda ended: self._end(entry, None, ended.value) if entry in self._started else None)
         greenlet.start()
-        return greenlet
+        return _Task(greenlet)
 
     def _halt(self, entry: Started) -> None:
         error: BaseException = gevent.GreenletExit("the executor was shut down")
@@ -127,7 +122,7 @@ class _GreenletRuns(Cooperative):
             error = RunTimeout(entry.item[0].policy.timeout)
         elif entry.stop is Stop.CANCEL:
             error = Cancelled()
-        entry.task.kill(error, block=False)
+        entry.task.greenlet.kill(error, block=False)
 
     def _turns(self) -> bool:
         return not self._hub.dead and self._hub.thread_ident in sys._current_frames()
@@ -143,18 +138,59 @@ class _GreenletRuns(Cooperative):
         return bool(_real_thread() == self._hub.thread_ident)
 
     def _execute(self, entry: Started) -> None:
-        call = entry.item[0].call
         value = error = None
         try:
-            value = copy_context().run(maybe_ref(call.func), *call.args, **call.kwargs)
-            if value is not None and isinstance(value, Coroutine):
-                value = self._hub.threadpool.apply(asyncio.run, (value,))
+            value = self._result_of(entry)
         except BaseException as exc:
             error = exc
         try:
             self._end(entry, value, error)
         finally:
             error = None  # its traceback holds this frame
+
+    def _result_of(self, entry: Started) -> Any:
+        call = entry.item[0].call
+        value = copy_context().run(maybe_ref(call.func), *call.args, **call.kwargs)
+        if value is not None and isinstance(value, Coroutine):
+            value = self._hub.threadpool.apply(asyncio.run, (value,))
+        return value
+
+
+class _CoroutineRuns(_GreenletRuns):
+    """Each run in a real thread of the hub's pool, with a greenlet that waits for it and reports it."""
+
+    what = "its coroutine, which swallows cancellation,"
+
+    def _halt(self, entry: Started) -> None:
+        # First say so, then look: the thread first says that it is there, then looks.
+        entry.task.halted = True
+        inner: asyncio.Task[Any] | None = entry.task.inner
+        if inner is not None:
+            with suppress(RuntimeError):  # the loop is closed: it is over
+                inner.get_loop().call_soon_threadsafe(inner.cancel)
+
+    def _result_of(self, entry: Started) -> Any:
+        value, error = self._hub.threadpool.apply(asyncio.run, (self._await(entry),))
+        if error is not None:
+            raise error
+        return value
+
+    async def _await(self, entry: Started) -> tuple[Any, BaseException | None]:
+        call, task = entry.item[0].call, entry.task
+        task.inner = asyncio.current_task()
+        try:
+            if task.halted:
+                raise asyncio.CancelledError
+            return await maybe_ref(call.func)(*call.args, **call.kwargs), None
+        except BaseException as error:  # the pool would print it, and SystemExit would stop the loop
+            return None, error
+
+
+class _Task:
+    def __init__(self, greenlet: Any) -> None:
+        self.greenlet = greenlet
+        self.inner: asyncio.Task[Any] | None = None
+        self.halted = False
 
 
 class _Timer:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative import sort_out
-from mainspring.executors.execution import Reporter
-from mainspring.executors.foreign import ForeignThreads
+from mainspring.executors.crew import take_back, take_one, take_run
+from mainspring.executors.execution import Item, Reporter, give_back, tell
 from mainspring.executors.loops import LoopRuns
+from mainspring.executors.slots import Slots
 from mainspring.executors.threads import at_least_one
-from mainspring.run import Run
+from mainspring.run import Report, Result, Run
 from mainspring.task import iscoroutinefunction_partial
 
 __all__ = ["TwistedExecutor"]
@@ -30,7 +33,7 @@ class TwistedExecutor(BaseExecutor):
         self._max_running = at_least_one("max_running", max_running)
         self.timeout_grace = float(timeout_grace)
         self._reactor_thread: threading.Thread | None = None
-        self._threads: ForeignThreads | None = None
+        self._threads: _ReactorThreads | None = None
         self._runs: LoopRuns | None = None
 
     def start(self, scheduler: Any, alias: str) -> None:
@@ -40,14 +43,10 @@ class TwistedExecutor(BaseExecutor):
         if reactor is None:
             from twisted.internet import reactor  # importing it installs one
         reactor.callFromThread(self._note_reactor_thread)
-        pool = reactor.getThreadPool()
-        self._threads = ForeignThreads(
-            self, self.timeout_grace, lambda take: reactor.callFromThread(pool.callInThread, take)
-        )
-        self._threads_size = int(pool.max)
+        self._threads = _ReactorThreads(self, self.timeout_grace, reactor)
         loop = getattr(reactor, "_asyncioEventloop", None)
         self._runs = None if loop is None else LoopRuns(self, loop, self._max_running, self.timeout_grace)
-        self.slots = self._threads_size if self._runs is None else self._max_running
+        self.slots = self._threads.size if self._runs is None else self._max_running
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop; without `wait` coroutines on the loop are cancelled."""
@@ -93,10 +92,73 @@ class TwistedExecutor(BaseExecutor):
     @property
     def accepting(self) -> bool:
         """Whether to hand over more runs: not once half of the threads are lost."""
-        return self._threads is None or self._threads.stuck * 2 < self._threads_size
+        return self._threads is None or self._threads.stuck * 2 < self._threads.size
 
     def _note_reactor_thread(self) -> None:
         self._reactor_thread = threading.current_thread()
 
     def _belongs_on_loop(self, func: Any) -> bool:
         return self._runs is not None and iscoroutinefunction_partial(func)
+
+
+class _ReactorThreads:
+    """Runs wait here until a thread of the reactor's pool comes to take one."""
+
+    def __init__(self, executor: BaseExecutor, grace: float, reactor: Any) -> None:
+        self._waiting: deque[Item] = deque()
+        self._slots = Slots(executor, grace)
+        self._logger: logging.Logger = executor._logger
+        self._reactor = reactor
+        self._pool = reactor.getThreadPool()
+        self.size = int(self._pool.max)
+        self._closed = False
+
+    @property
+    def stuck(self) -> int:
+        """Threads lost to runs that did not end at their time-out."""
+        return self._slots.stuck
+
+    def put(self, items: Sequence[Item]) -> None:
+        """Ask for a thread for each run."""
+        if self._closed:
+            return give_back(items, self._logger)
+        self._waiting.extend(items)
+        for _ in items:
+            # The pool is to be called in the reactor's thread only.
+            self._reactor.callFromThread(self._pool.callInThread, self._take)
+        if self._closed:  # meanwhile
+            self._give_back()
+
+    def withdraw(self, older_than: int | None) -> list[Run]:
+        """Take back runs that no thread has come for."""
+        return take_back(self._waiting, older_than)
+
+    def cancel(self, run_id: str) -> bool:
+        """Interrupt the thread of a run."""
+        item = take_run(self._waiting, run_id)
+        if item is None:
+            return self._slots.cancel(run_id)
+        tell(item[1], Report(item[0], Result.CANCELLED), self._logger)
+        return True
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._closed = True
+        self._give_back()
+        self._slots.close()
+
+    def join(self) -> None:
+        """Wait until what has started has ended."""
+        self._slots.join()
+
+    def _give_back(self) -> None:
+        give_back(iter(lambda: take_one(self._waiting), None), self._logger)
+
+    def _take(self) -> None:
+        slot = self._slots.open()
+        try:
+            item = take_one(self._waiting)
+            if item is not None:
+                self._slots.execute(slot, item)
+        finally:
+            self._slots.drop(slot)

@@ -98,8 +98,11 @@ class Database(ABC):
     words: dict[str, str]
     """What the words in braces mean, besides the names of tables."""
 
-    def __init__(self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None) -> None:
+    def __init__(
+        self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool = True
+    ) -> None:
         self.engine = engine
+        self.own = own  # whether nobody else uses the engine
         self.shift = 0
         self.too_new: int | None = None
         self._tablename, self._metadata, self._schema = tablename, metadata, schema
@@ -301,7 +304,8 @@ class ServerDatabase(Database):
     def close(self) -> None:
         """Close all connections."""
         self.waker.close()
-        self.engine.dispose()
+        if self.own:
+            self.engine.dispose()
 
     def _is_lost(self, error: BaseException, connection: Any) -> bool:
         return isinstance(error, self._driver_error) and bool(

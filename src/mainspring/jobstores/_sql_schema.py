@@ -43,7 +43,9 @@ class SchemaTooNew(StoreUnavailable):
 class Tables:
     """The tables of one store: `<prefix>_jobs`, `<prefix>_runs` and the small ones beside them."""
 
-    def __init__(self, tablename: str, metadata: MetaData, schema: str | None, kind: str, collation: str | None) -> None:
+    def __init__(
+        self, tablename: str, metadata: MetaData, schema: str | None, kind: str, collation: str | None
+    ) -> None:
         self.prefix = tablename.removesuffix("_jobs")
         self.kind = kind
         self._metadata = metadata

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import MetaData
 from sqlalchemy.engine import Engine
@@ -20,10 +20,9 @@ from mainspring.jobstores._sql_database import TIMEOUT, Database, Row, Set, Tx, 
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_sockets import SocketWaker
 
-__all__ = ["SQLiteDatabase", "Synchronous"]
+__all__ = ["SQLiteDatabase"]
 
 T = TypeVar("T")
-Synchronous = Literal["FULL", "NORMAL"]
 
 GROUP: Final = 64
 """At most this many callers share a commit."""
@@ -105,9 +104,16 @@ class SQLiteDatabase(Database):
     }
 
     def __init__(
-        self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, synchronous: Synchronous
+        self,
+        engine: Engine,
+        tablename: str,
+        metadata: MetaData,
+        schema: str | None,
+        *,
+        own: bool = True,
+        synchronous: str = "FULL",
     ) -> None:
-        super().__init__(engine, tablename, metadata, schema)
+        super().__init__(engine, tablename, metadata, schema, own=own)
         self.clock = HostClock()
         self.path = _path(engine)
         self.waker = SocketWaker(self.path, tablename)
@@ -184,7 +190,8 @@ class SQLiteDatabase(Database):
             for connection in (watcher, writer):
                 if connection is not None:
                     connection.close()
-        self.engine.dispose()
+        if self.own:
+            self.engine.dispose()
 
     # -- reading and writing -----------------------------------------------------------------------------------
 

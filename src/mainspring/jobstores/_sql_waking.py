@@ -99,9 +99,10 @@ class Waker(ABC):
 
     def _tell_late(self) -> None:
         with self._changed:
-            self._timer = None
             self._last_told = time.monotonic()
         self._tell_safely()
+        with self._changed:
+            self._timer = None
 
     def _tell_safely(self) -> None:
         try:
@@ -112,10 +113,10 @@ class Waker(ABC):
     def close(self) -> None:
         """Let every sleeper go, and tell what was still held back."""
         with self._changed:
-            timer, self._timer = self._timer, None
-            self._closed = True
+            timer, self._closed = self._timer, True
         if timer is not None:
             timer.cancel()
+            timer.join()
             self._tell_safely()
         self.move()
         with self._listening:

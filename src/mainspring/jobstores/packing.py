@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -15,14 +14,16 @@ from mainspring.errors import CallableReferenceError, TransientJobError
 from mainspring.job import POLICY_FIELDS, Job
 from mainspring.jobstores.rows import BeatRow, JobRow, RunRow
 from mainspring.retry import DEFAULT_POLICY, Backoff, Policy
-from mainspring.run import Beat, Call, Error, Run, Status
-from mainspring.task import obj_to_ref, ref_to_obj
+from mainspring.run import ABSENT_LONGEST, Beat, Call, Error, Run, Status
+from mainspring.task import obj_to_ref, portable_call, ref_to_obj
 from mainspring.triggers import trigger_from_data
 
 __all__ = ["Packer"]
 
 KEEP_FOR: Final = 7 * 86400.0
 """Seconds for which a finished run is kept unless its policy says otherwise."""
+LOG_LINES: Final = 1000
+"""Lines of a run's log that are kept: the last ones."""
 _CACHED: Final = 10_000
 _SIMPLE: Final = (type(None), bool, int, float)
 # Fields of a run that only the core looks at: kept together, each only where it differs from its default.
@@ -87,10 +88,8 @@ class Packer:
                 max_instances=data["m"],
                 policy=policy,
             )
-        except FrameError:
-            raise
         except Exception as error:
-            raise FrameError(Reason.BAD_DATA, f"{type(error).__name__}: {error}") from error
+            raise _as_frame_error(error) from error
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -146,10 +145,8 @@ class Packer:
                 token=row.token, lease_until=row.lease_until, cancelling=row.cancelling, errors=errors,
                 progress=progress, data=data, log=lines, **state,
             )  # fmt: skip
-        except FrameError:
-            raise
         except Exception as error:
-            raise FrameError(Reason.BAD_DATA, f"{type(error).__name__}: {error}") from error
+            raise _as_frame_error(error) from error
 
     def shown(self, row: RunRow) -> Run:
         """Restore a run to look at; where its bytes are damaged, say so in its reason."""
@@ -168,6 +165,18 @@ class Packer:
         state = self.codec.dumps({"o": "", "reason": reason, "was": row.state}, f"state:{row.id}")
         return msgspec.structs.replace(
             row, status=Status.BROKEN.value, state=state, finished_at=now, lease_until=None, unique=None
+        )
+
+    def given_back_row(self, row: RunRow, now: int) -> RunRow:
+        """Make a claimed row wait for a node that has its code, ever longer as it gets older."""
+        wait = min(ABSENT_LONGEST, max(SECOND, (now - row.created_at) // 2))
+        return msgspec.structs.replace(
+            row,
+            status=Status.PENDING.value,
+            run_at=now + wait,
+            attempt=max(0, row.attempt - 1),
+            lease_until=None,
+            node=None,
         )
 
     def restored_row(self, row: RunRow) -> RunRow:
@@ -192,9 +201,18 @@ class Packer:
                 self._calls[origin, frame] = known
         return known
 
-    def beat_row(self, beat: Beat) -> BeatRow:
-        """Pack a sign of life."""
-        return BeatRow(beat.run_id, beat.token, self._live(beat.run_id, beat.progress, beat.data, beat.log))
+    def beat_row(self, beat: Beat, stored: RunRow | None = None) -> BeatRow:
+        """Pack a sign of life, its reports added to those of the stored row."""
+        progress, data, lines = beat.progress, beat.data, beat.log
+        if stored is not None and stored.live is not None and stored.token == beat.token:
+            try:
+                earlier = self._loaded_live(stored)
+            except FrameError:  # what cannot be read is replaced by what the holder says now
+                earlier = (None, None, ())
+            progress = earlier[0] if progress is None else progress
+            data = earlier[1] if data is None else data
+            lines = (*earlier[2], *lines)[-LOG_LINES:]
+        return BeatRow(beat.run_id, beat.token, self._live(beat.run_id, progress, data, lines))
 
     def _live(self, run_id: str, progress: Any, data: Any, lines: tuple[str, ...]) -> bytes | None:
         if progress is None and data is None and not lines:
@@ -217,18 +235,20 @@ class Packer:
         return None
 
 
+def _as_frame_error(error: Exception) -> FrameError:
+    """Tell code that is missing here from bytes that are wrong everywhere."""
+    if isinstance(error, FrameError):
+        return error
+    missing = isinstance(error, LookupError) and not isinstance(error, KeyError)
+    return FrameError(Reason.MISSING_CODE if missing else Reason.BAD_DATA, f"{type(error).__name__}: {error}")
+
+
 def _call_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
-    """Return what is called and how as plain data: a bound method becomes its function, its object first argument."""
-    func, args = call.func, call.args
-    if isinstance(func, str):
-        ref = func
-    else:
-        try:
-            ref = obj_to_ref(func)
-        except (CallableReferenceError, LookupError) as error:
-            raise TransientJobError(job_id, str(error)) from error
-        if inspect.ismethod(func) and not inspect.isclass(func.__self__):
-            args = (func.__self__, *args)
+    """Return what is called and how as plain data."""
+    try:
+        ref, args = portable_call(call.func, call.args)
+    except (CallableReferenceError, LookupError) as error:
+        raise TransientJobError(job_id, str(error)) from error
     data = {"f": ref, "a": list(args), "k": dict(call.kwargs), "n": call.name}
     if policy != DEFAULT_POLICY:
         data["p"] = _policy_data(policy, job_id)

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mainspring.codec import Codec, FrameError
+from mainspring.codec import Codec, FrameError, Reason
 from mainspring.job import Job
 from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
 from mainspring.jobstores.packing import Packer
@@ -31,6 +31,7 @@ class RecordStore(JobStore):
 
     def __init__(self, codec: Codec | None = None) -> None:
         self._packer = Packer(codec or Codec())
+        self._missing: set[str] = set()
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -90,9 +91,35 @@ class RecordStore(JobStore):
         try:
             return self._packer.job(row)
         except FrameError as error:
-            log.error("job %r cannot be restored and is set aside: %s", row.id, error)
-            self.set_aside(row.id, row.version, f"{error.reason}: {error}")
+            if error.reason is Reason.MISSING_CODE:
+                self._tell_missing(f"job {row.id!r}", error)  # left to nodes that have the code
+            else:
+                log.error("job %r cannot be restored and is set aside: %s", row.id, error)
+                self.set_aside(row.id, row.version, f"{error.reason}: {error}")
             return None
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Open the store, and put back what was set aside and can be restored now."""
+        super().start(scheduler, alias)
+        self.restore_readable()
+
+    def restore_readable(self) -> list[str]:
+        """Put back the jobs that were set aside and can be restored by now: a key was added, a repair made."""
+        restored = []
+        for broken in self.broken():
+            try:
+                self._packer.job(JobRow(broken.id, None, None, broken.payload))
+            except FrameError:
+                continue
+            if self.lookup_job(broken.id) is None and self.restore(broken.id):
+                log.warning("job %r can be restored again and is back", broken.id)
+                restored.append(broken.id)
+        return restored
+
+    def _tell_missing(self, what: str, error: FrameError) -> None:
+        if what not in self._missing:
+            self._missing.add(what)
+            log.error("%s needs code that this node does not have and is left to others: %s", what, error)
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -103,11 +130,14 @@ class RecordStore(JobStore):
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
         """Lease up to `limit` due runs; those that cannot be restored are set aside."""
         now, rows, next_at = self._claim_rows(lanes, node, token, limit, lease)
-        return Claimed(now, self._runs(rows), next_at)
+        return Claimed(now, self._runs(rows, now), next_at)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         """Renew the lease of each claim that is still held, keep what it reports, and say how it stands."""
-        return self._extend_rows([self._packer.beat_row(beat) for beat in beats], lease)
+        # Reports are added to what is there. Nobody but the holder of the token writes them, so reading first is safe.
+        reporting = [beat.run_id for beat in beats if beat.progress is not None or beat.data is not None or beat.log]
+        stored = {row.id: row for row in self._run_rows(reporting)} if reporting else {}
+        return self._extend_rows([self._packer.beat_row(beat, stored.get(beat.run_id)) for beat in beats], lease)
 
     def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
         """Write each outcome whose condition holds, with its `then`; answer which were written."""
@@ -122,7 +152,13 @@ class RecordStore(JobStore):
 
     def expired(self, limit: int) -> list[Run]:
         """Return running runs whose lease is over by the store's clock."""
-        return self._runs(self._expired_rows(limit))
+        runs = []
+        for row in self._expired_rows(limit):
+            try:
+                runs.append(self._packer.run(row))
+            except FrameError as error:  # a node that can read it recovers it
+                self._tell_missing(f"run {row.id!r}", error)
+        return runs
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         """Return the runs of these ids, None where there is none."""
@@ -133,17 +169,21 @@ class RecordStore(JobStore):
         """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""
         return [self._packer.shown(row) for row in self._find_run_rows(query, after, limit)]
 
-    def _runs(self, rows: Iterable[RunRow]) -> list[Run]:
-        """Restore runs that are to be executed or recovered; set the others aside as broken."""
-        runs, broken = [], []
+    def _runs(self, rows: Iterable[RunRow], now: int) -> list[Run]:
+        """Restore claimed runs; give back those that need code of others, set the damaged aside."""
+        runs, refused = [], []
         for row in rows:
             try:
                 runs.append(self._packer.run(row))
             except FrameError as error:
-                log.error("run %r cannot be restored and is set aside: %s", row.id, error)
-                broken.append(self._packer.broken_row(row, f"{error.reason}: {error}", self.server_time()))
-        if broken:
-            self._settle_rows([SettleRow(row, Condition.HELD, []) for row in broken])
+                if error.reason is Reason.MISSING_CODE:
+                    self._tell_missing(f"run {row.id!r}", error)
+                    refused.append(self._packer.given_back_row(row, now))
+                else:
+                    log.error("run %r cannot be restored and is set aside: %s", row.id, error)
+                    refused.append(self._packer.broken_row(row, f"{error.reason}: {error}", now))
+        if refused:
+            self._settle_rows([SettleRow(row, Condition.HELD, []) for row in refused])
         return runs
 
     # -- what a back end implements ------------------------------------------------------------------------------

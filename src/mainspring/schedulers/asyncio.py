@@ -8,6 +8,7 @@ from typing import Any, Self
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.schedulers.base import BaseScheduler
+from mainspring.task import maybe_ref
 
 __all__ = ["AsyncIOScheduler"]
 
@@ -19,7 +20,7 @@ class AsyncIOScheduler(BaseScheduler):
     _eventloop: asyncio.AbstractEventLoop | None = None
 
     def _configure(self, options: dict[str, Any]) -> None:
-        self._given_loop: asyncio.AbstractEventLoop | None = options.get("event_loop")
+        self._given_loop: asyncio.AbstractEventLoop | None = maybe_ref(options.get("event_loop"))
 
     def start(self, paused: bool = False) -> None:
         """Start on the running loop (or on the one given); returns at once."""

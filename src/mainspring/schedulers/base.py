@@ -128,9 +128,9 @@ class BaseScheduler(JobVerbs):
                 raise SchedulerAlreadyRunningError
             self._check_uwsgi()
             if "default" not in self._executors:
-                self._executors["default"] = self._create_default_executor()
+                self.add_executor(self._create_default_executor())
             if "default" not in self._jobstores:
-                self._jobstores["default"] = self._create_default_jobstore()
+                self.add_jobstore(self._create_default_jobstore())
             _forget_in_children(self)
             node = self._node = Node(
                 self._executors,
@@ -148,10 +148,13 @@ class BaseScheduler(JobVerbs):
                 self._node = None
                 raise
             atexit.register(self._at_exit)
-            for alias, store in self._jobstores.items():
-                node.add_store(alias, store)
         self._logger.info("Scheduler started")
         self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
+        with self._lock:
+            if self._node is node:
+                for alias, store in self._jobstores.items():
+                    if alias not in node.links:  # a listener of the start may have added it
+                        node.add_store(alias, store)
         return None
 
     def _open(self) -> None:
@@ -327,10 +330,15 @@ def _forget_in_children(scheduler: BaseScheduler) -> None:
     _started.add(scheduler)
 
 
+def _stop_in_child() -> None:
+    for scheduler in list(_started):
+        scheduler._after_fork()
+
+
 @cache
 def _hook_fork() -> None:
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=lambda: [known._after_fork() for known in list(_started)])
+        os.register_at_fork(after_in_child=_stop_in_child)
 
 
 def _close(node: Node, wait: bool, executors: Mapping[str, BaseExecutor], stores: Mapping[str, JobStore]) -> None:

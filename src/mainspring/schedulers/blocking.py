@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from typing import NoReturn
 
+from mainspring.errors import SchedulerAlreadyRunningError
 from mainspring.schedulers.base import BaseScheduler
 
 __all__ = ["BlockingScheduler"]
@@ -13,25 +15,34 @@ class BlockingScheduler(BaseScheduler):
     """`start` returns when the scheduler is shut down."""
 
     _stopped: threading.Event | None = None
+    _interrupted = False
 
     def start(self, paused: bool = False) -> None:
-        """Start and stay here until shutdown() is called; Ctrl-C ends it cleanly."""
+        """Start and stay here until shutdown() is called; Ctrl-C lets what runs end, and is raised then."""
+        if self.running:
+            raise SchedulerAlreadyRunningError
         self._stopped = stopped = threading.Event()
-        super().start(paused)
+        self._interrupted = False
         try:
+            super().start(paused)
             # In slices: on some platforms a wait without end cannot be interrupted by Ctrl-C.
             while not stopped.wait(3600):
                 pass
         except (KeyboardInterrupt, SystemExit):
             if self.running:
                 self.shutdown()
+                self._interrupted = True
             raise
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop scheduling and let start() return."""
+        if self._interrupted and not self.running:
+            # A program that was interrupted may say shutdown() itself, as APScheduler's users do.
+            self._interrupted = False
+            return
         super().shutdown(wait)
         if self._stopped is not None:
             self._stopped.set()
 
-    def __enter__(self) -> BlockingScheduler:
+    def __enter__(self) -> NoReturn:
         raise TypeError("a BlockingScheduler blocks in start(); use BackgroundScheduler in a with statement")

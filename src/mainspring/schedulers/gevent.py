@@ -2,51 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gevent
 from gevent.event import Event
+from gevent.monkey import get_original, is_module_patched
 
+from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
+from mainspring.node import Node
 from mainspring.schedulers.base import BaseScheduler
 
 __all__ = ["GeventScheduler"]
 
+_real_thread = get_original("_thread", "get_ident")
+
 
 class GeventScheduler(BaseScheduler):
-    """Runs jobs in greenlets of the hub that starts it."""
+    """Runs jobs in greenlets of the hub that starts it, and calls listeners there; with or without monkey patching."""
 
+    _hub: Any = None
     _stopped: Any = None
 
     def start(self, paused: bool = False) -> Any:
         """Start; return a greenlet that ends when the scheduler is shut down, for the program to join."""
-        self._hub = gevent.get_hub()
-        self._stopped = stopped = Event()
+        if not self.running:
+            self._hub = gevent.get_hub()
+            self._stopped = Event()
+        stopped = self._stopped
         super().start(paused)
         return gevent.spawn(stopped.wait)
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop scheduling and let the greenlet of start() end."""
+        stopped = self._stopped
         super().shutdown(wait)
-        if self._stopped is not None:
-            if gevent.getcurrent() is self._hub or gevent.get_hub() is self._hub:
-                self._stopped.set()
-            else:
-                self._hub.loop.run_callback_threadsafe(self._stopped.set)
+        if self._on_hub():
+            stopped.set()
+        else:
+            self._hub.loop.run_callback_threadsafe(stopped.set)
 
-    def _must_not_block(self) -> bool:
-        # Joining a real thread from the hub's own would stop the greenlets that are waited for.
-        from gevent import monkey
+    def _on_hub(self) -> bool:
+        # By the real thread: asking gevent for the hub of another thread would make one.
+        return self._hub is not None and bool(_real_thread() == self._hub.thread_ident)
 
-        on_hub = gevent.get_hub() is getattr(self, "_hub", None)
-        return (on_hub and not monkey.is_module_patched("threading")) or super()._must_not_block()
+    def _deliver(self, event: SchedulerEvent) -> None:
+        if self._hub is None or self._on_hub():
+            super()._deliver(event)
+        else:
+            # A listener may wait as greenlets do, so each event that comes from a real thread gets a greenlet.
+            self._hub.loop.run_callback_threadsafe(gevent.spawn, super()._deliver, event)
 
-    def _finish(self, node: Any, wait: bool, close: Any) -> None:
-        from gevent import monkey
-
-        if wait and gevent.get_hub() is self._hub and not monkey.is_module_patched("threading"):
+    def _finish(self, node: Node, wait: bool, close: Callable[[], None]) -> None:
+        if wait and self._on_hub() and not is_module_patched("threading") and not self._must_not_block():
+            # Joining real threads here would stop the greenlets that they wait for: let only this greenlet wait.
             node.drain(finish=True)
-            self._hub.threadpool.apply(close)  # waits in this greenlet only; the others go on
+            self._hub.threadpool.apply(close)
         else:
             super()._finish(node, wait, close)
 

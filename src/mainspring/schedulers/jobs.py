@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
-from typing import Any, TextIO, TypeVar
+from typing import Any, NamedTuple, TextIO, TypeVar
 
 from mainspring import events
 from mainspring.clock import SECOND, Clock
@@ -28,16 +28,12 @@ __all__ = ["JobVerbs", "PendingJob"]
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class PendingJob:
-    """A job that is about to be stored: where, whether it may replace another, whether its time was given."""
+class PendingJob(NamedTuple):
+    """A job that is about to be stored: where, and whether it may replace another."""
 
-    __slots__ = ("alias", "job", "replace", "timed")
-
-    def __init__(self, job: Job, alias: str, replace: bool, timed: bool) -> None:
-        self.job = job
-        self.alias = alias
-        self.replace = replace
-        self.timed = timed
+    job: Job
+    alias: str
+    replace: bool
 
 
 class JobVerbs:
@@ -119,10 +115,9 @@ class JobVerbs:
             policy=policy,
         )
         job._scheduler = self
-        timed = next_run_time is not undefined
-        if timed:
+        if next_run_time is not undefined:
             job.next_run_time = convert_to_datetime(next_run_time, self.timezone, "next_run_time")
-        pending = PendingJob(job, jobstore, replace_existing, timed)
+        pending = PendingJob(job, jobstore, replace_existing)
         node = self._node
         if node is None:
             with self._lock:
@@ -159,7 +154,7 @@ class JobVerbs:
             raise UnknownAlias("job store", alias, tuple(self._jobstores))
         if job.executor not in self._executors:
             self._check_executor(job, store)
-        if not pending.timed:
+        if not job.timed:
             self._time(job, self._now(alias))
         job._jobstore_alias = alias
         try:
@@ -177,6 +172,7 @@ class JobVerbs:
         """Set the first run time of a job."""
         trigger = job.trigger
         job.at = job.nominal = trigger.next_fire(None, now)
+        job.timed = True
         if job.at is None:
             self._logger.warning("job %r will never run: %s has no fire time ahead", job.id, trigger)
         elif trigger.jitter:
@@ -275,7 +271,6 @@ class JobVerbs:
             for item in self._pending:
                 if item.job.id == job_id and jobstore in (None, item.alias):
                     changed = change(item.job)
-                    item.timed = item.timed or changed.at != item.job.at or changed.at is not None
                     changed._scheduler = self
                     return item.job._follow(changed)
         while True:
@@ -392,9 +387,9 @@ class JobVerbs:
         """Add the jobs of a file written by export_jobs; a job whose id is taken replaces the one that is there."""
         from mainspring.schedulers import portable
 
-        for job, timed in portable.import_jobs(infile, self.timezone):
+        for job in portable.import_jobs(infile):
             job._scheduler = self
-            item = PendingJob(job, jobstore, True, timed)
+            item = PendingJob(job, jobstore, True)
             with self._lock:
                 if self._node is None:
                     self._pending.append(item)

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, TextIO
 from uuid import UUID
@@ -14,10 +14,11 @@ from uuid import UUID
 import msgspec
 
 from mainspring import __version__
-from mainspring.errors import ConfigurationError
+from mainspring.errors import CallableReferenceError, ConfigurationError
 from mainspring.job import POLICY_FIELDS, Job, make_policy
 from mainspring.retry import DEFAULT_POLICY, Backoff
 from mainspring.run import Call
+from mainspring.task import portable_call
 from mainspring.triggers import trigger_from_data
 
 __all__ = ["export_jobs", "import_jobs", "print_jobs"]
@@ -61,8 +62,8 @@ def export_jobs(jobs: list[Job], outfile: Any) -> None:
         stream.write(text + "\n")
 
 
-def import_jobs(infile: Any, timezone: tzinfo) -> list[tuple[Job, bool]]:
-    """Read jobs; with each, whether its next run time is known. Nothing is returned if one of them is wrong."""
+def import_jobs(infile: Any) -> list[Job]:
+    """Read jobs; nothing is returned if one of them is wrong."""
     with _opened(infile, "r") as stream:
         text = stream.read()
     try:
@@ -83,18 +84,17 @@ def _opened(file: Any, mode: str) -> Any:
 
 
 def _to_data(job: Job) -> dict[str, Any]:
-    ref = job.func_ref
-    if ref is None:
-        raise ValueError(
-            f"job {job.id!r} cannot be exported: {job.name!r} has no name to import; use a module's function"
-        )
     where = f"job {job.id!r}"
+    try:
+        ref, args = portable_call(job.call.func, job.args)
+    except (CallableReferenceError, LookupError) as error:
+        raise ValueError(f"{where} cannot be exported: {error}") from error
     moment = job.next_run_time
     return {
         "id": job.id,
         "name": job.name,
         "func": ref,
-        "args": [_plain(value, f"{where}: args[{n}]") for n, value in enumerate(job.args)],
+        "args": [_plain(value, f"{where}: args[{n}]") for n, value in enumerate(args)],
         "kwargs": {key: _plain(value, f"{where}: kwargs.{key}") for key, value in job.kwargs.items()},
         "trigger": job.trigger.to_data(),
         "executor": job.executor,
@@ -103,7 +103,7 @@ def _to_data(job: Job) -> dict[str, Any]:
         "coalesce": job.coalesce,
         "max_instances": job.max_instances,
         "policy": _policy_data(job, where),
-        "pending": job.pending,
+        "timed": job.timed,
         "next_run_time": None if moment is None else moment.astimezone(UTC).isoformat(),
     }
 
@@ -120,7 +120,7 @@ def _policy_data(job: Job, where: str) -> dict[str, Any]:
     return data
 
 
-def _from_data(data: dict[str, Any]) -> tuple[Job, bool]:
+def _from_data(data: dict[str, Any]) -> Job:
     try:
         policy = {name: _restored(value) for name, value in data["policy"].items()}
         if isinstance(policy.get("backoff"), dict):
@@ -137,11 +137,12 @@ def _from_data(data: dict[str, Any]) -> tuple[Job, bool]:
             policy=make_policy(DEFAULT_POLICY, **policy),
         )
         moment = data["next_run_time"]
-        job.next_run_time = None if moment is None else datetime.fromisoformat(moment)
-    except (KeyError, TypeError, ValueError) as error:
+        if data["timed"]:
+            job.next_run_time = None if moment is None else datetime.fromisoformat(moment)
+    except (LookupError, TypeError, ValueError) as error:
         shown = data.get("id")
         raise ConfigurationError(f"exported job {shown!r} cannot be read: {type(error).__name__}: {error}") from error
-    return job, not data["pending"]
+    return job
 
 
 def _plain(value: Any, where: str) -> Any:

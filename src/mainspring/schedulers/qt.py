@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
@@ -15,8 +17,6 @@ _BINDINGS = ("PySide6", "PyQt6", "PySide2", "PyQt5")
 
 def _core() -> Any:
     """Return the QtCore of the binding that is in use, or else of one that is installed."""
-    import sys
-
     for name in sorted(_BINDINGS, key=lambda binding: binding not in sys.modules):
         try:
             return import_module(f"{name}.QtCore")
@@ -28,7 +28,7 @@ def _core() -> Any:
 class QtScheduler(BaseScheduler):
     """Runs jobs in threads; listeners are called on the thread of the Qt event loop."""
 
-    def __init__(self, gconfig: Any = {}, **options: Any) -> None:  # noqa: B006
+    def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:  # noqa: B006
         core = _core()
         signal = getattr(core, "Signal", None) or core.pyqtSignal
 
@@ -37,10 +37,14 @@ class QtScheduler(BaseScheduler):
 
             arrived = signal(object)
 
+            def tell(relay, event: SchedulerEvent) -> None:  # noqa: N805
+                self._listeners.call(event)
+
         self._core = core
         self._relay = Relay()
         super().__init__(gconfig, **options)
-        self._relay.arrived.connect(self._listeners.call)
+        # To a method of a QObject: its thread is where Qt calls it.
+        self._relay.arrived.connect(self._relay.tell)
 
     def _deliver(self, event: SchedulerEvent) -> None:
         if self._core.QCoreApplication.instance() is None:

@@ -8,6 +8,7 @@ from tornado.ioloop import IOLoop
 
 from mainspring.executors.base import BaseExecutor
 from mainspring.schedulers.asyncio import AsyncIOScheduler
+from mainspring.task import maybe_ref
 
 __all__ = ["TornadoScheduler"]
 
@@ -19,7 +20,7 @@ class TornadoScheduler(AsyncIOScheduler):
     _ioloop: IOLoop | None = None
 
     def _configure(self, options: dict[str, Any]) -> None:
-        self._given_ioloop: IOLoop | None = options.get("io_loop")
+        self._given_ioloop: IOLoop | None = maybe_ref(options.get("io_loop"))
 
     def start(self, paused: bool = False) -> None:
         """Start on the IOLoop; returns at once."""

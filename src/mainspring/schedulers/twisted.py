@@ -9,6 +9,7 @@ from twisted.python import threadable
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.schedulers.base import BaseScheduler
+from mainspring.task import maybe_ref
 
 __all__ = ["TwistedScheduler"]
 
@@ -19,7 +20,7 @@ class TwistedScheduler(BaseScheduler):
     _options = frozenset({"reactor"})
 
     def _configure(self, options: dict[str, Any]) -> None:
-        self._reactor: Any = options.get("reactor")
+        self._reactor: Any = maybe_ref(options.get("reactor"))
 
     def start(self, paused: bool = False) -> None:
         """Start beside the reactor; returns at once."""

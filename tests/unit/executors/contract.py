@@ -21,10 +21,9 @@ class ExecutorContract:
     many = 2000
 
     @pytest.fixture
-    def start(self) -> Iterator[Start]:
+    def start(self) -> Iterator[Start] | Start:
         """Return a function that makes an executor and starts it; shut it down in the end."""
         raise NotImplementedError
-        yield
 
     @pytest.fixture
     def executor(self, start: Start) -> BaseExecutor:

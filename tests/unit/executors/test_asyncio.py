@@ -1,4 +1,5 @@
 import asyncio
+import gc
 import logging
 import threading
 from collections.abc import Iterator
@@ -115,11 +116,12 @@ class TestAsyncIO:
         executor.submit(sleepers, reports)
         waiting = [make_run(tasks.add_later, 1) for _ in range(3)]
         executor.submit(waiting, reports)
-        wait_until(lambda: all(executor.cancel(run.id) for run in sleepers[:0]) and _both_started(executor))
+        wait_until(lambda: _both_started(executor))
         assert executor.withdraw() == waiting
         assert all(executor.cancel(run.id) for run in sleepers)
-        assert set(reports.counts) <= {run.id for run in sleepers}
-        assert [report.result for report in reports.wait(2)] == [Result.CANCELLED] * 2
+        assert {(report.run.id, report.result) for report in reports.wait(2)} == {
+            (run.id, Result.CANCELLED) for run in sleepers
+        }
 
     def test_a_coroutine_that_swallows_cancellation_is_stuck(
         self, reports: Reports, caplog: pytest.LogCaptureFixture
@@ -146,9 +148,7 @@ class TestAsyncIO:
     ) -> None:
         release = threading.Event()
         with caplog.at_level(logging.CRITICAL, "mainspring"):
-            executor.submit(
-                [make_run(tasks.swallow_cancellation, release, policy=timeout(0.02, retries=1))], reports
-            )
+            executor.submit([make_run(tasks.swallow_cancellation, release, policy=timeout(0.02, retries=1))], reports)
             wait_until(lambda: executor.stuck == 1)
         assert reports.all == []
         release.set()
@@ -181,7 +181,6 @@ class TestAsyncIO:
         assert [report.result for report in reports.all] == [Result.UNSTARTED]
         executor.shutdown()
 
-    @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
     def test_runs_on_a_loop_that_is_closed_meanwhile_fail(
         self, reports: Reports, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -195,6 +194,7 @@ class TestAsyncIO:
             (report,) = reports.all
             assert report.result is Result.RAISED
             assert "the event loop ended" in str(report.exception)
+            gc.collect()  # asyncio says that a task of a closed loop was left behind
 
     def test_a_run_the_loop_never_got_to_is_unstarted(self, reports: Reports) -> None:
         executor = AsyncIOExecutor()

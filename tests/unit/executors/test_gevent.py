@@ -10,7 +10,6 @@ import pytest
 
 from mainspring.errors import RunTimeout
 from mainspring.executors.gevent import GeventExecutor
-from mainspring.retry import Policy
 from mainspring.run import Result
 from tests.unit.executors import tasks
 from tests.unit.executors.contract import ExecutorContract, Start
@@ -152,7 +151,9 @@ def test_a_greenlet_that_swallows_its_time_out_is_stuck(
     assert len(reports.all) == 1
 
 
-def test_greenlets_that_wait_for_a_place_can_be_withdrawn(executor: GeventExecutor, reports: Reports) -> None:
+def test_greenlets_that_wait_for_a_place_can_be_withdrawn(
+    hub: HubThread, executor: GeventExecutor, reports: Reports
+) -> None:
     go = gevent.event.Event()
     begun = threading.Semaphore(0)
 
@@ -166,10 +167,23 @@ def test_greenlets_that_wait_for_a_place_can_be_withdrawn(executor: GeventExecut
     waiting = [make_run(tasks.nothing) for _ in range(3)]
     executor.submit(waiting, reports)
     assert executor.withdraw() == waiting
-    executor.submit([make_run(go.set, policy=Policy())], reports)
-    executor.cancel(reports.all[0].run.id) if reports.all else None
+    hub.call(go.set)
+    assert [report.result for report in reports.wait(2)] == [Result.RETURNED] * 2
+
+
+def test_without_waiting_greenlets_are_killed_and_fail(executor: GeventExecutor, reports: Reports) -> None:
+    begun = threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        sleep_forever()
+
+    executor.submit([make_run(wait)], reports)
+    assert begun.wait(60)
     executor.shutdown(wait=False)
-    assert all(type(report.exception) is gevent.GreenletExit for report in reports.wait(3)[1:])
+    (report,) = reports.wait()
+    assert report.result is Result.RAISED
+    assert isinstance(report.exception, gevent.GreenletExit)
 
 
 def test_shutdown_in_a_greenlet_waits_for_the_others(
@@ -199,10 +213,9 @@ from gevent import monkey
 monkey.patch_all()
 import gevent, threading, time
 from mainspring.executors.gevent import GeventExecutor
-from mainspring.executors.pool import ThreadPoolExecutor
 from mainspring.errors import RunTimeout
 from mainspring.retry import Policy
-from mainspring.run import Call, Result, Run
+from mainspring.run import Call, Run
 
 async def coroutine():
     import asyncio

@@ -125,7 +125,7 @@ class TestThreads:
         pool.shutdown()
 
     def test_an_unknown_option_is_named(self) -> None:
-        with pytest.raises(TypeError, match="no option 'initialiser'.*did you mean 'initializer'"):
+        with pytest.raises(TypeError, match=r"no option 'initialiser'.*did you mean 'initializer'"):
             ThreadPoolExecutor(pool_kwargs={"initialiser": tasks.nothing})
 
     def test_the_number_of_workers_may_be_text_and_must_be_positive(self) -> None:
@@ -374,9 +374,17 @@ class TestTimeOut:
     ) -> None:
         blocker = threading.Lock()
         blocker.acquire()
-        runs = [make_run(blocker.acquire, policy=timeout(0.02, retries=n)) for n in (0, 5)]
+        begun = threading.Semaphore(0)
+
+        def hang() -> None:
+            begun.release()
+            blocker.acquire()
+
+        runs = [make_run(hang, policy=timeout(0.02, retries=n)) for n in (0, 5)]
         with caplog.at_level(logging.CRITICAL, "mainspring"):
             pool.submit(runs, reports)
+            assert begun.acquire(timeout=60)
+            assert begun.acquire(timeout=60)
             pool.shutdown()
         assert set(reports.counts) == {run.id for run in runs}
         assert all(isinstance(report.exception, RunTimeout) for report in reports.all)

@@ -131,10 +131,21 @@ def test_runs_for_which_no_thread_is_free_can_be_withdrawn(plain_reactor: Any) -
 def test_shutting_down_in_the_reactors_thread_does_not_wait(plain_reactor: Any) -> None:
     reports = Reports()
     executor = started(plain_reactor)
-    go = threading.Event()
-    executor.submit([make_run(go.wait, 60)], reports)
+    begun, go = threading.Event(), threading.Event()
+
+    def wait() -> bool:
+        begun.set()
+        return go.wait(60)
+
+    executor.submit([make_run(wait)], reports)
+    assert begun.wait(60)
     down = threading.Event()
-    plain_reactor.callFromThread(lambda: (executor.shutdown(), down.set()))
+
+    def shut_down() -> None:
+        executor.shutdown()
+        down.set()
+
+    plain_reactor.callFromThread(shut_down)
     assert down.wait(60)
     go.set()
     assert reports.wait()[0].value is True

@@ -16,7 +16,7 @@ MINUTE = 60 * SECOND
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
-always_the_same = settings(derandomize=True, deadline=None, database=None, max_examples=200)
+thoroughly = settings(max_examples=2 * settings().max_examples)
 
 
 def us(text: str, zone: str = "UTC", fold: int = 0) -> int:

@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from mainspring.triggers.calendarinterval import CalendarIntervalTrigger
-from tests.unit.triggers.oracle import DAY, always_the_same, shown, us, walk
+from tests.unit.triggers.oracle import DAY, shown, thoroughly, us, walk
 
 BERLIN = ZoneInfo("Europe/Berlin")
 lengths = st.fixed_dictionaries(
@@ -28,7 +28,7 @@ dates = st.dates(date(1990, 1, 1), date(2060, 12, 31))
 
 
 class TestFires:
-    @always_the_same
+    @thoroughly
     @given(lengths, dates)
     def test_are_apscheduler_s_in_utc(self, length: dict[str, int], start: date) -> None:
         options: dict[str, Any] = {**length, "hour": 3, "minute": 20, "second": 8, "start_date": start, "timezone": UTC}
@@ -39,7 +39,7 @@ class TestFires:
             assert ours.get_next_fire_time(previous, now) == expected
             previous = expected
 
-    @always_the_same
+    @thoroughly
     @given(lengths, dates, st.integers(0, 12_000))
     def test_from_any_instant_are_those_of_the_series_from_the_start(
         self, length: dict[str, int], start: date, days: int

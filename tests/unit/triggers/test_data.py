@@ -26,7 +26,7 @@ from mainspring.triggers import (
     trigger_class,
     trigger_from_data,
 )
-from tests.unit.triggers.oracle import always_the_same, us
+from tests.unit.triggers.oracle import thoroughly, us
 from tests.unit.triggers.test_calendarinterval import lengths
 from tests.unit.triggers.test_cron_next import expressions
 
@@ -84,7 +84,7 @@ def is_plain(value: object) -> bool:
 
 
 class TestRoundTrips:
-    @always_the_same
+    @thoroughly
     @given(triggers)
     def test_through_plain_data(self, trigger: BaseTrigger) -> None:
         data = trigger.to_data()
@@ -95,19 +95,19 @@ class TestRoundTrips:
         assert repr(restored) == repr(trigger)
         assert restored.to_data() == data
 
-    @always_the_same
+    @thoroughly
     @given(triggers)
     def test_through_json(self, trigger: BaseTrigger) -> None:
         assert trigger_from_data(json.loads(json.dumps(trigger.to_data()))) == trigger
 
-    @always_the_same
+    @thoroughly
     @given(triggers, st.integers(0, pickle.HIGHEST_PROTOCOL))
     def test_through_pickle_and_copy(self, trigger: BaseTrigger, protocol: int) -> None:
         assert pickle.loads(pickle.dumps(trigger, protocol)) == trigger
         assert copy.copy(trigger) == trigger
         assert copy.deepcopy(trigger) == trigger
 
-    @always_the_same
+    @thoroughly
     @given(triggers)
     def test_keep_the_fires(self, trigger: BaseTrigger) -> None:
         restored, now = trigger_from_data(trigger.to_data()), us("2026-06-01")

@@ -15,12 +15,12 @@ from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.interval import IntervalTrigger
 from tests.unit.triggers.oracle import (
     HOUR,
-    always_the_same,
     clock,
     fires_shown,
     scan_real_time,
     scan_wall_clock,
     shown,
+    thoroughly,
     transitions,
     us,
     walk,
@@ -80,7 +80,7 @@ def values(text: str, top: int) -> set[int]:
 
 
 class TestAnyScheduleAtAnyTransition:
-    @always_the_same
+    @thoroughly
     @given(st.sampled_from(transitions()), hours, minutes)
     def test_the_next_fires_are_those_of_a_minute_scan(self, change: tuple[str, int], hour: str, minute: str) -> None:
         zone, instant = change
@@ -89,7 +89,7 @@ class TestAnyScheduleAtAnyTransition:
         scan = scan_real_time if hour.startswith("*") else scan_wall_clock
         assert walk(trigger, seen[0][0], seen[-1][0]) == scan(seen, at(values(hour, 23), values(minute, 59)))
 
-    @always_the_same
+    @thoroughly
     @given(st.sampled_from(transitions()), hours, minutes, st.integers(-6 * HOUR, 6 * HOUR), st.integers(1, 9))
     def test_overdue_fires_are_those_of_a_walk(
         self, change: tuple[str, int], hour: str, minute: str, until: int, limit: int

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from mainspring.triggers.date import DateTrigger
 from mainspring.triggers.interval import IntervalTrigger
 from mainspring.triggers.zones import MAX_INSTANT
-from tests.unit.triggers.oracle import HOUR, SECOND, always_the_same, shown, us
+from tests.unit.triggers.oracle import HOUR, SECOND, shown, thoroughly, us
 
 BERLIN = ZoneInfo("Europe/Berlin")
 START = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 class TestInterval:
-    @always_the_same
+    @thoroughly
     @given(
         st.integers(1, 10**6),
         st.integers(-(10**8), 10**8),
@@ -38,7 +38,7 @@ class TestInterval:
         previous = moment if went else None
         assert ours.get_next_fire_time(previous, moment) == peer.get_next_fire_time(previous, moment)
 
-    @always_the_same
+    @thoroughly
     @given(st.integers(1, 10**7), st.integers(-(10**9), 10**9))
     def test_the_first_fire_is_the_first_of_the_grid_that_is_not_past(self, interval: int, now: int) -> None:
         trigger = IntervalTrigger(seconds=interval / SECOND, start_date=START)

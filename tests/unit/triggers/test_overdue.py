@@ -14,7 +14,7 @@ from mainspring.triggers.calendarinterval import CalendarIntervalTrigger
 from mainspring.triggers.combining import AndTrigger, OrTrigger
 from mainspring.triggers.cron import CronTrigger, search
 from mainspring.triggers.interval import IntervalTrigger
-from tests.unit.triggers.oracle import DAY, HOUR, MINUTE, SECOND, always_the_same, us, walk
+from tests.unit.triggers.oracle import DAY, HOUR, MINUTE, SECOND, thoroughly, us, walk
 from tests.unit.triggers.test_cron_next import expressions
 
 JUNE = us("2026-06-01")
@@ -53,7 +53,7 @@ def assert_as_walked(trigger: BaseTrigger, first: int, until: int, limit: int) -
 
 
 class TestInterval:
-    @always_the_same
+    @thoroughly
     @given(
         st.integers(1, 10**9), st.integers(0, 10**9), st.integers(1, 20), st.one_of(st.none(), st.integers(0, 10**9))
     )
@@ -82,7 +82,7 @@ class TestInterval:
 
 
 class TestCron:
-    @always_the_same
+    @thoroughly
     @given(
         expressions,
         st.sampled_from(["UTC", "Europe/Berlin", "America/Santiago", "Australia/Lord_Howe"]),

@@ -140,6 +140,7 @@ class ClaimConformance:
             else:
                 assert settle(store, ends[how](store, run))
         assert current(store, run).status not in (Status.PENDING, Status.RUNNING)
+        assert current(store, run).unique is None
         second = add_run(store, unique="key")
         assert _taken(store, "key") == second.id
 
@@ -236,6 +237,12 @@ class ClaimConformance:
         assert claim(store) == []
         store.shift_clock(2)
         assert [run.id for run in claim(store)] == [later.id]
+
+    def test_delayed_runs_whose_time_has_come_are_in_order_with_the_others(self, store: JobStore) -> None:
+        for name, priority, due_in in (("c", 0, 10), ("a", 9, 20), ("d", 0, 15), ("e", -1, -10), ("b", 5, -10)):
+            add_run(store, name, priority=priority, due_in=due_in)
+        store.shift_clock(30)
+        assert [run.id for run in claim(store)] == ["a", "b", "c", "d", "e"]
 
     def test_a_claim_says_when_the_next_run_of_its_lanes_is_due(self, store: JobStore) -> None:
         def next_at(*lanes: str, limit: int = 10) -> int | None:

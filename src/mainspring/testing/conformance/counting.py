@@ -24,6 +24,7 @@ from mainspring.testing.conformance.helpers import (
     fired_run,
     give_back,
     make_job,
+    make_run,
     new_token,
     settle,
     step,
@@ -136,6 +137,25 @@ class CountConformance:
         assert settle(store, retry(current(store, old), store.server_time()))
         assert _count(store) == 0
         assert settle(store, cancel(current(store, old), store.server_time()))
+        assert _count(store) == 0
+
+    def test_a_run_of_an_old_incarnation_that_is_added_late_does_not_count(self, store: JobStore) -> None:
+        old = add_job(store)
+        store.remove_job("job")
+        add_job(store)
+        assert store.add_runs([fired_run(store, old)]) == [f"job@{old.incarnation}@{old.at}"]
+        assert _count(store) == 0
+        [run] = claim(store)
+        assert settle(store, succeed(store, run))
+        assert _count(store) == 0
+
+    def test_the_end_of_a_run_that_no_fire_made_leaves_the_count_right(self, store: JobStore) -> None:
+        job = _fired(store)
+        [fired] = claim(store)
+        store.add_runs([make_run(store, f"job@{job.incarnation}@7", job_id="job"), make_run(store, job_id="job")])
+        assert all(store.settle([succeed(store, run) for run in claim(store)]))
+        assert _count(store) == unfinished(store, job) == 1
+        assert settle(store, succeed(store, fired))
         assert _count(store) == 0
 
     def test_several_overdue_fires_run_one_after_another_and_count_as_one(self, store: JobStore) -> None:

@@ -101,6 +101,15 @@ class FiringConformance:
             store.add_jobs([job], replace=True)
         assert due_one(store).version == job.version
 
+    def test_a_hidden_job_that_is_put_off_does_not_show_at_its_old_time(self, store: JobStore) -> None:
+        job = add_job(store)
+        store.due(10, 60)
+        job.at = job.nominal = store.server_time() + 1000 * SECOND
+        store.update_job(job)
+        store.shift_clock(61)
+        page = store.due(10, 60)
+        assert (page.jobs, page.next_at, store.next_at()) == ([], job.at, job.at)
+
     def test_hiding_is_not_a_lock(self, store: JobStore) -> None:
         add_job(store)
         mine = due_one(store)

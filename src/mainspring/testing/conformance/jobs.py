@@ -275,6 +275,9 @@ class JobConformance:
         assert store.next_at() == sooner.at
         assert sooner.at is not None
         assert store.get_next_run_time() == from_us(sooner.at)
+        sooner.at += 900 * SECOND
+        store.update_job(sooner)
+        assert store.next_at() == store.due(10, 0).next_at == later.at
         store.remove_job("sooner")
         assert store.next_at() == later.at
 

@@ -1,0 +1,167 @@
+"""Finding, pruning, lanes, nodes and counters in SQL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.clock import SECOND
+from mainspring.jobstores._sql_database import Tx
+from mainspring.jobstores._sql_runs import RUN_COLUMNS, count_totals, forget, run_row
+from mainspring.jobstores._sql_schema import NEVER
+from mainspring.jobstores.base import NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.rows import FINAL_VALUES, RunRow
+from mainspring.run import Run
+
+__all__ = [
+    "beat",
+    "count_runs",
+    "counters",
+    "find_runs",
+    "get_runs",
+    "leave",
+    "nodes",
+    "prune",
+    "purge",
+    "queues",
+    "set_queue",
+]
+
+PURGED: Final = 2000
+"""Runs that are cancelled in one transaction of a purge."""
+
+
+def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
+    """Read runs by id."""
+    return [run_row(row) for row in tx.all(f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE id {{in}}", sorted(set(run_ids)))]
+
+
+def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+    """Read matching runs, newest first."""
+    where, params = _where(query)
+    if after is not None:
+        where += " AND created_at <= ? AND (created_at < ? OR id < ?)"
+        params += [after.created_at, after.created_at, after.id]
+    statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {where} ORDER BY created_at DESC, id DESC LIMIT {int(limit)}"
+    return [run_row(row) for row in tx.all(statement, *params)]
+
+
+def count_runs(tx: Tx, query: RunQuery) -> int:
+    """Count matching runs."""
+    where, params = _where(query)
+    row = tx.one(f"SELECT count(*) FROM {{runs}} WHERE {where}", *params)
+    return 0 if row is None else row[0]
+
+
+def _where(query: RunQuery) -> tuple[str, list[Any]]:
+    terms, params = ["1 = 1"], []
+    if query.status:
+        terms.append("status {in}")
+        params.append([status.value for status in query.status])
+    for column, value in (("queue", query.queue), ("group_id", query.group), ("job_id", query.job_id)):
+        if value is not None:
+            terms.append(f"{column} = ?")
+            params.append(value)
+    return " AND ".join(terms), params  # type: ignore[return-value]
+
+
+def prune(tx: Tx, limit: int, keep_runs: int) -> int:
+    """Delete finished runs past their retention by age, then by count those that would go next; forget old ids."""
+    size = int(limit)
+    rows = tx.all(f"SELECT id FROM {{runs}} WHERE expires_at <= ? ORDER BY expires_at LIMIT {size} {{skip}}", tx.now)
+    if len(rows) < size:
+        most = keep_runs + size
+        [(kept,)] = tx.all(
+            f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE expires_at < {NEVER} LIMIT {most}) AS kept"
+        )
+        surplus = min(size, kept - keep_runs)
+        if surplus > len(rows):
+            rows = tx.all(
+                f"SELECT id FROM {{runs}} WHERE expires_at < {NEVER} ORDER BY expires_at LIMIT {surplus} {{skip}}"
+            )
+    if rows:
+        forget(tx, sorted(run_id for (run_id,) in rows))
+    old = tx.all(f"SELECT id FROM {{gone}} WHERE expires_at <= ? ORDER BY expires_at LIMIT {2 * size} {{skip}}", tx.now)
+    if old:
+        tx.run("DELETE FROM {gone} WHERE id {in}", sorted(run_id for (run_id,) in old))
+    return len(rows)
+
+
+# -- lanes ---------------------------------------------------------------------------------------------------------
+
+
+def queues(tx: Tx) -> list[QueueInfo]:
+    """Describe the lanes that hold unfinished runs or are paused."""
+    now = tx.now
+    found: dict[str, dict[str, Any]] = {name: {"paused": True} for (name,) in tx.all("SELECT name FROM {lanes}")}
+    pending = tx.all(
+        "SELECT queue, sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END), count(*), min(run_at)"
+        " FROM {runs} WHERE status = 'pending' GROUP BY queue",
+        now,
+    )
+    for name, waiting, total, first in pending:
+        oldest = first if first <= now else None
+        found.setdefault(name, {}).update(waiting=int(waiting), delayed=total - int(waiting), oldest_at=oldest)
+    for name, running in tx.all("SELECT queue, count(*) FROM {runs} WHERE status = 'running' GROUP BY queue"):
+        found.setdefault(name, {}).update(running=running)
+    return [QueueInfo(name=name, **found[name]) for name in sorted(found)]
+
+
+def set_queue(tx: Tx, name: str, paused: bool) -> None:
+    """Pause or resume a lane."""
+    known = tx.one("SELECT 1 FROM {lanes} WHERE name = ?", name) is not None
+    if paused and not known:
+        tx.insert("lanes", ("name",), [(name,)])
+    elif known and not paused:
+        tx.run("DELETE FROM {lanes} WHERE name = ?", name)
+        tx.stirred = True
+
+
+def purge(tx: Tx, name: str) -> int:
+    """Cancel a batch of the pending runs of a lane."""
+    now = tx.now
+    rows = tx.all(f"SELECT id FROM {{runs}} WHERE status = 'pending' AND queue = ? LIMIT {PURGED} {{lock}}", name)
+    if rows:
+        tx.run(
+            "UPDATE {runs} SET status = 'cancelled', finished_at = ?, unique_key = NULL, expires_at = ? + keep"
+            " WHERE id {in} AND status = 'pending'",
+            now,
+            now,
+            sorted(run_id for (run_id,) in rows),
+        )
+        count_totals(tx, Counter(cancelled=len(rows)))
+    return len(rows)
+
+
+# -- nodes and counters --------------------------------------------------------------------------------------------
+
+
+def beat(tx: Tx, node: NodeInfo, ttl: float) -> None:
+    """Announce a node."""
+    info = msgspec.json.encode(msgspec.structs.replace(node, beat_at=tx.now))
+    until = tx.now + int(ttl * SECOND)
+    if not tx.run("UPDATE {nodes} SET info = ?, expires_at = ? WHERE id = ?", info, until, node.id):
+        tx.insert("nodes", ("id", "info", "expires_at"), [(node.id, info, until)])
+    tx.run("DELETE FROM {nodes} WHERE expires_at <= ?", tx.now)
+
+
+def leave(tx: Tx, node_id: str) -> None:
+    """Take a node off the list."""
+    tx.run("DELETE FROM {nodes} WHERE id = ?", node_id)
+
+
+def nodes(tx: Tx) -> list[NodeInfo]:
+    """Read the nodes that are alive."""
+    rows = tx.all("SELECT info FROM {nodes} WHERE expires_at > ? ORDER BY id", tx.now)
+    return [msgspec.json.decode(bytes(info), type=NodeInfo) for (info,) in rows]
+
+
+def counters(tx: Tx) -> dict[str, int]:
+    """Read how many runs have reached each final status, and count the jobs."""
+    totals = dict.fromkeys(sorted(FINAL_VALUES), 0)
+    totals.update({status: int(n) for status, n in tx.all("SELECT status, sum(n) FROM {totals} GROUP BY status")})
+    [(jobs,)] = tx.all("SELECT count(*) FROM {jobs}")
+    return {**totals, "jobs": jobs}

@@ -1,0 +1,61 @@
+"""The SQL store on SQLite, PostgreSQL and MariaDB."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, create_engine, text
+
+from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.testing.conformance import StoreConformance
+from tests.servers import MariaDB, PostgreSQL
+
+TABLES = ("jobs", "runs", "broken", "gone", "lanes", "nodes", "totals")
+
+
+class TestSQLite(StoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[JobStore]:
+        store = SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db")
+        yield store
+        store.shutdown()
+
+
+class TestPostgreSQL(StoreConformance):
+    @pytest.fixture(scope="class")
+    def engine(self, postgresql_server: PostgreSQL) -> Iterator[Engine]:
+        yield from _engine(postgresql_server.url)
+
+    @pytest.fixture
+    def store(self, engine: Engine) -> Iterator[JobStore]:
+        yield from _emptied(engine)
+
+
+class TestMariaDB(StoreConformance):
+    @pytest.fixture(scope="class")
+    def engine(self, mariadb_server: MariaDB) -> Iterator[Engine]:
+        yield from _engine(mariadb_server.url)
+
+    @pytest.fixture
+    def store(self, engine: Engine) -> Iterator[JobStore]:
+        yield from _emptied(engine)
+
+
+def _engine(url: str) -> Iterator[Engine]:
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+def _emptied(engine: Engine) -> Iterator[JobStore]:
+    """Give a store with nothing in it; the tables are made once, since making them takes longer than a test."""
+    store = SQLAlchemyJobStore(engine=engine)
+    store.ping()
+    with engine.begin() as connection:
+        for table in TABLES:
+            connection.execute(text(f"DELETE FROM mainspring_{table}"))
+    yield store
+    store.shutdown()
