@@ -284,6 +284,7 @@ class Link:
     def begin(self, runs: Iterable[Run]) -> None:
         """Hand claimed runs to their executors."""
         batches: dict[str, list[Run]] = {}
+        claims = self.claims
         for run in runs:
             alias = run.executor or run.queue[1:]
             if isinstance(run.call.func, str):
@@ -294,8 +295,11 @@ class Link:
                     self.report(Report(run, Result.ABSENT))
                     continue
                 run = found
-            self.claims[run.id] = run
-            batches.setdefault(alias, []).append(run)
+            claims[run.id] = run
+            batch = batches.get(alias)
+            if batch is None:
+                batch = batches[alias] = []
+            batch.append(run)
         for alias, batch in batches.items():
             self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
             self.node.executors[alias].submit(batch, self.report)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -111,11 +112,10 @@ def test_a_paused_job_does_not_run_until_it_is_resumed(package: Package, schedul
     assert heard.wait(package.events.EVENT_JOB_MODIFIED).job_id == job.id
 
 
-def test_the_next_run_time_of_a_job_in_hand_stays_current(scheduler: Any) -> None:
-    calls = Calls()
-    job = scheduler.add_job(calls, "interval", hours=1, next_run_time=datetime.now(UTC))
-    first = job.next_run_time
-    calls.wait()
+def test_the_next_run_time_of_a_job_in_hand_stays_current(package: Package, scheduler: Any) -> None:
+    heard, first = Heard(scheduler), datetime.now(UTC)
+    job = scheduler.add_job(add, "interval", [1], hours=1, next_run_time=first)
+    heard.wait(package.events.EVENT_JOB_SUBMITTED)
     assert job.next_run_time > first + timedelta(minutes=30)
 
 
@@ -196,3 +196,14 @@ def test_a_job_has_no_dictionary(package: Package, scheduler: Any) -> None:
     job = scheduler.add_job(add, "interval", [1], hours=1)
     with pytest.raises(AttributeError):
         job.colour = "red"
+
+
+def test_a_job_found_in_a_lasting_store_is_bound_to_its_scheduler(package: Package, tmp_path: Path) -> None:
+    store = {"type": "sqlalchemy", "url": f"sqlite:///{tmp_path}/jobs.db"}
+    scheduler = package.started(jobstores={"default": store})
+    scheduler.add_job(add, "interval", [1], id="sum", hours=1)
+    found = scheduler.get_job("sum")
+    assert not found.pending
+    found.pause()
+    assert scheduler.get_job("sum").next_run_time is None
+    scheduler.shutdown()

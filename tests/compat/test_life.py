@@ -319,3 +319,23 @@ def test_a_start_that_fails_leaves_a_scheduler_that_can_be_put_right(ours: Packa
     scheduler.add_job(calls)
     scheduler.start()
     calls.wait()
+
+
+def test_a_new_life_is_not_ended_by_the_end_of_the_old_one(ours: Package) -> None:
+    scheduler, calls = ours.started(), Calls()
+    heard = Heard(scheduler, ours.events.EVENT_JOB_EXECUTED)
+    began, go_on = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        began.set()
+        wait_for(go_on)
+
+    scheduler.add_job(hold, id="old")
+    wait_for(began)
+    scheduler.shutdown(wait=False)
+    threading.Timer(0.2, go_on.set).start()
+    in_time(scheduler.start)
+    heard.wait(ours.events.EVENT_JOB_EXECUTED, job_id="old")
+    for count in range(1, 21):
+        scheduler.add_job(calls)
+        calls.wait(count)

@@ -16,6 +16,16 @@ from tests.servers import MariaDB, PostgreSQL
 TABLES = ("jobs", "runs", "broken", "gone", "lanes", "nodes", "totals")
 
 
+@pytest.fixture(scope="module")
+def postgresql(postgresql_server: PostgreSQL) -> Iterator[Engine]:
+    yield from _engine(postgresql_server.url)
+
+
+@pytest.fixture(scope="module")
+def mariadb(mariadb_server: MariaDB) -> Iterator[Engine]:
+    yield from _engine(mariadb_server.url)
+
+
 class TestSQLite(StoreConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[JobStore]:
@@ -25,23 +35,15 @@ class TestSQLite(StoreConformance):
 
 
 class TestPostgreSQL(StoreConformance):
-    @pytest.fixture(scope="class")
-    def engine(self, postgresql_server: PostgreSQL) -> Iterator[Engine]:
-        yield from _engine(postgresql_server.url)
-
     @pytest.fixture
-    def store(self, engine: Engine) -> Iterator[JobStore]:
-        yield from _emptied(engine)
+    def store(self, postgresql: Engine) -> Iterator[JobStore]:
+        yield from _emptied(postgresql)
 
 
 class TestMariaDB(StoreConformance):
-    @pytest.fixture(scope="class")
-    def engine(self, mariadb_server: MariaDB) -> Iterator[Engine]:
-        yield from _engine(mariadb_server.url)
-
     @pytest.fixture
-    def store(self, engine: Engine) -> Iterator[JobStore]:
-        yield from _emptied(engine)
+    def store(self, mariadb: Engine) -> Iterator[JobStore]:
+        yield from _emptied(mariadb)
 
 
 def _engine(url: str) -> Iterator[Engine]:

@@ -21,7 +21,7 @@ class Program:
     def start(self, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             # Unclosed loops and coroutines that were never awaited are errors of ours.
-            [sys.executable, "-W", "error", "-X", "dev", str(self._path)],
+            [sys.executable, "-W", "error", "-X", "faulthandler", str(self._path)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -135,7 +135,7 @@ def test_gevent_is_shut_down_from_a_job(tmp_path: Path, patch: str, wait: bool) 
         scheduler = GeventScheduler(timezone="UTC")
         scheduler.add_job(lambda: scheduler.shutdown(wait=WAIT))
         waiter = scheduler.start()
-        waiter.join(15)
+        waiter.join(8)
         print("running", scheduler.running, "ended", waiter.ready())
     """
     out = Program(tmp_path, source.replace("PATCH", PATCHES[patch]).replace("WAIT", str(wait))).run()

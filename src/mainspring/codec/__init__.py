@@ -73,6 +73,7 @@ class Codec:
 
     def dumps(self, value: Any, context: str) -> bytes:
         """Return a value as a frame that is valid for `context`, such as `job:<id>` or `run:<id>`."""
+        _check_context(context)
         packer = Packer(self._book, pickles=self.allow_pickle)
         payload = packer.pack(value)
         size = len(payload)
@@ -103,8 +104,7 @@ class Codec:
 
     def loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
         """Return the value in a frame of `context`; everything that can be wrong with the frame is a FrameError."""
-        if not isinstance(context, str):
-            raise TypeError(f"the context is text such as 'job:<id>', not {type(context).__name__}")
+        _check_context(context)
         try:
             return self._loads(frame, context)
         except (FrameError, RunTimeout):
@@ -112,18 +112,17 @@ class Codec:
         except MemoryError:
             raise FrameError(Reason.TOO_LARGE, "there is not enough memory here to restore it") from None
         except Exception as error:
-            raise FrameError(Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {error}") from None
+            raise FrameError(
+                Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {str(error)[:200]}"
+            ) from None
 
     def _loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
-        if not isinstance(frame, bytes):
-            if not isinstance(frame, bytearray | memoryview):
-                raise FrameError(Reason.BAD_DATA, f"a frame is bytes, not {type(frame).__name__}")
-            frame = bytes(frame)
-        if len(frame) > self.max_frame:
-            raise FrameError(
-                Reason.TOO_LARGE, f"the frame has {len(frame):,} bytes, more than max_frame={self.max_frame:,}"
-            )
-        flags, payload = open_frame(frame, context, self._keyring)
+        if not isinstance(frame, bytes | bytearray | memoryview):
+            raise FrameError(Reason.BAD_DATA, f"a frame is bytes, not {type(frame).__name__}")
+        size = frame.nbytes if isinstance(frame, memoryview) else len(frame)
+        if size > self.max_frame:
+            raise FrameError(Reason.TOO_LARGE, f"the frame has {size:,} bytes, more than max_frame={self.max_frame:,}")
+        flags, payload = open_frame(bytes(frame), context, self._keyring)
         if flags & PICKLED and not self.allow_pickle:
             raise FrameError(Reason.NOT_ALLOWED, "holds a pickle, which needs allow_pickle=True and a key to be read")
         if flags & COMPRESSED:
@@ -136,3 +135,8 @@ class Codec:
             # What a key holder signed was bounded when it was packed.
             check_bounds(payload)
         return Unpacker(self._book, unpickles=self.allow_pickle and bool(flags & PICKLED)).unpack(payload)
+
+
+def _check_context(context: str) -> None:
+    if not isinstance(context, str):
+        raise TypeError(f"the context is text such as 'job:<id>', not {type(context).__name__}")

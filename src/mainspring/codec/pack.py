@@ -127,7 +127,7 @@ class Packer:
                 return Code.DICT, [part for pair in value.items() for part in pair]
             if cls is set or cls is frozenset:
                 return Code.SET if cls is set else Code.FROZENSET, list(value)
-            if isinstance(value, Enum):
+            if issubclass(cls, Enum):
                 return Code.ENUM, write_enum(value, self._book.ref(cls))
             shape = layout(cls)
             if shape is not None:
@@ -147,7 +147,7 @@ class Packer:
         except RunTimeout:
             raise
         except Exception as error:
-            raise Unsupported(f"is a {full_name(type(value))}, which cannot be pickled: {error}") from error
+            raise Unsupported(f"is a {full_name(type(value))}, which cannot be pickled: {str(error)[:200]}") from error
 
 
 def _is_known(value: Any) -> bool:

@@ -49,8 +49,6 @@ class _Scan:
         while True:
             while not items:
                 if not outer:
-                    if at != end:
-                        raise _misfit()
                     return
                 items = outer.pop()
             items -= 1
@@ -62,11 +60,8 @@ class _Scan:
             tag = data[at]
             at += 1
             if 0x80 <= tag < 0xA0 or 0xDC <= tag < 0xE0:
-                count, at = self._count(tag, at)
-                if count > end - at:
-                    raise _misfit()
                 outer.append(items)
-                items = count
+                items, at = self._count(tag, at)
                 if depth + len(outer) > MAX_DEPTH:
                     raise FrameError(Reason.BAD_DATA, f"nested deeper than {MAX_DEPTH} levels")
             elif 0xA0 <= tag < 0xE0:

@@ -204,9 +204,8 @@ class TypeBook:
         except RunTimeout:
             raise
         except (Exception, SystemExit) as error:  # an import runs a module, which may raise anything
-            raise FrameError(
-                Reason.MISSING_CODE, f"the type {ref[:200]!r} cannot be imported here: {error or type(error).__name__}"
-            ) from None
+            why = str(error)[:400] or type(error).__name__
+            raise FrameError(Reason.MISSING_CODE, f"the type {ref[:200]!r} cannot be imported here: {why}") from None
         if not isinstance(found, type):
             raise FrameError(Reason.NOT_ALLOWED, f"{ref[:200]!r} is no type, and only types may be named in a value")
         return found

@@ -92,9 +92,11 @@ class Unpacker:
         except RunTimeout:
             raise
         except (ImportError, AttributeError) as error:
-            raise FrameError(Reason.MISSING_CODE, f"cannot be unpickled here: {error}") from None
+            raise FrameError(Reason.MISSING_CODE, f"cannot be unpickled here: {str(error)[:200]}") from None
         except (Exception, SystemExit) as error:
-            raise FrameError(Reason.BAD_DATA, f"cannot be unpickled: {type(error).__name__}: {error}") from None
+            raise FrameError(
+                Reason.BAD_DATA, f"cannot be unpickled: {type(error).__name__}: {str(error)[:200]}"
+            ) from None
 
 
 def _check_hashes(keys: list[Any]) -> None:

@@ -3,8 +3,8 @@
 A time-out or a cancellation raises an exception inside the thread. It may arrive at any moment, even when the run has
 just ended, so both sides follow a small protocol. Who interrupts first leaves an `Interrupt` in the slot, then looks
 whether the run is still there, and only then raises. The slot's thread first takes the run out of the slot, then looks
-for an `Interrupt`; if it finds one it waits until that is settled and drops an exception that has not arrived yet. So
-the exception hits the run it is meant for or nothing, and runs that nobody interrupts pay for two attribute writes.
+for an `Interrupt`; if it finds one it waits until that is settled and until the exception has arrived. So the
+exception hits the run it is meant for or nothing, and runs that nobody interrupts pay for two attribute writes.
 """
 
 from __future__ import annotations
@@ -213,10 +213,12 @@ class Slots:
             tell(interrupt.item[1], message, self._logger)
 
     def _settle(self, slot: Slot, interrupt: Interrupt) -> Interrupt | None:
-        """Wait for whoever interrupts this slot, drop what has not arrived; return the interrupt if it was for us."""
+        """Wait for whoever interrupts this slot, and for what it raised; return the interrupt if it was for us."""
         while not interrupt.settled:
             time.sleep(0)
-        _raise_in(slot.thread.ident, None)
+        # What was raised in this thread arrives with the next call, here. (Python can drop it instead, but until 3.12
+        # goes on looking for it before every instruction, for ever.)
+        time.sleep(0)
         slot.interrupt = None
         return interrupt if interrupt.hit else None
 
@@ -316,9 +318,8 @@ def _stack_of(thread: threading.Thread) -> str:
     return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
 
-def _raise_in(thread_id: int | None, kind: type[BaseException] | None) -> None:
-    """Raise `kind` in another thread when it next executes Python code; with None drop one that has not arrived."""
+def _raise_in(thread_id: int | None, kind: type[BaseException]) -> None:
+    """Raise `kind` in a thread when it next executes Python code."""
     import ctypes  # only here, and only once something has to be stopped
 
-    target = ctypes.c_ulong(thread_id or 0)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(target, None if kind is None else ctypes.py_object(kind))
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id or 0), ctypes.py_object(kind))

@@ -19,7 +19,7 @@ from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores._sql_schema import READER, SCHEMA, SchemaTooNew, Tables
 from mainspring.jobstores._sql_waking import Waker
 
-__all__ = ["TIMEOUT", "Again", "Database", "ServerDatabase", "Tx"]
+__all__ = ["MIGRATING", "TIMEOUT", "Again", "Database", "ServerDatabase", "Tx"]
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -28,6 +28,8 @@ Set = str | tuple[str, str]
 
 TIMEOUT: Final = 4.5
 """Seconds that any one step may take: connecting, a statement, waiting for a lock. Less than a third of a lease."""
+MIGRATING: Final = 60
+"""Seconds for which a node waits while another creates or migrates the tables."""
 REPEATS: Final = 8
 """How often a transaction is begun again when it collided with another."""
 BLOCK: Final = 1000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 from mainspring.clock import SECOND
@@ -35,10 +35,9 @@ _NEAR = 100  # likely names are worth looking for only among a readable number o
 def add_jobs(tx: Tx, rows: Sequence[JobRow], replace: bool, versions: Sequence[int]) -> list[tuple[int, int]]:
     """Write jobs, all or none; return the version and incarnation of each."""
     ids = sorted({row.id for row in rows})
-    stored = dict(tx.all("SELECT id, incarnation FROM {jobs} WHERE id {in} ORDER BY id {lock}", ids))
+    stored: dict[str, int] = dict(tx.all("SELECT id, incarnation FROM {jobs} WHERE id {in} ORDER BY id {lock}", ids))
     if not replace and (stored or len(ids) < len(rows)):
-        seen: set[str] = set()
-        raise ConflictingIdError(next(row.id for row in rows if row.id in stored or row.id in seen or seen.add(row.id)))
+        raise ConflictingIdError(_first_taken(rows, stored))
     answers = []
     new: dict[str, tuple[Any, ...]] = {}
     changed: dict[str, tuple[Any, ...]] = {}
@@ -55,6 +54,15 @@ def add_jobs(tx: Tx, rows: Sequence[JobRow], replace: bool, versions: Sequence[i
     tx.insert("jobs", ("id", *columns, "incarnation"), [new[job_id] for job_id in sorted(new)])
     tx.update("jobs", columns, [changed[job_id] for job_id in sorted(changed)])
     return answers
+
+
+def _first_taken(rows: Sequence[JobRow], stored: Container[str]) -> str:
+    seen: set[str] = set()
+    for row in rows:
+        if row.id in stored or row.id in seen:
+            return row.id
+        seen.add(row.id)
+    raise AssertionError("no id is taken")
 
 
 def update_job(tx: Tx, row: JobRow, version: int) -> None:
@@ -116,8 +124,7 @@ def due_jobs(tx: Tx, limit: int, hold: float) -> tuple[int, list[JobRow], int | 
     now = tx.now
     # One more than asked for tells when the next of the others can be had.
     found = tx.all(
-        f"SELECT {_COLUMNS}, due_at FROM {{jobs}} WHERE due_at <= ? ORDER BY due_at LIMIT {int(limit) + 1} {{skip}}",
-        now,
+        f"SELECT {_COLUMNS}, due_at FROM {{jobs}} WHERE due_at <= ? ORDER BY due_at LIMIT ? {{skip}}", now, limit + 1
     )
     if len(found) > limit:
         next_at = found[limit][-1]
@@ -139,7 +146,7 @@ def _count_unfinished(tx: Tx, page: Sequence[JobRow]) -> None:
     In a statement of its own, so that it sees all that was committed before the jobs were locked.
     """
     owners = [f"{row.id}@{row.incarnation}" for row in page]
-    counts = dict(
+    counts: dict[str, int] = dict(
         tx.all(
             "SELECT owner, count(*) FROM {runs} WHERE owner {in} AND owner IS NOT NULL AND expires_at IS NULL"
             " GROUP BY owner",

@@ -10,7 +10,7 @@ from sqlalchemy import inspect
 from sqlalchemy.schema import CreateIndex
 
 from mainspring.errors import ConfigurationError
-from mainspring.jobstores._sql_database import TIMEOUT, Row, ServerDatabase, Set, Tx
+from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Row, ServerDatabase, Set, Tx
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_waking import Waker
 
@@ -115,8 +115,8 @@ class MariaDBDatabase(ServerDatabase):
         name = f"mainspring:{tables.meta.fullname}"[:64]
 
         def create(tx: Tx) -> None:
-            if tx.one("SELECT GET_LOCK(?, ?)", name, TIMEOUT) != (1,):
-                raise pymysql.err.OperationalError(1205, "another node has been migrating the tables for too long")
+            if not any(tx.one("SELECT GET_LOCK(?, 4)", name) == (1,) for _ in range(MIGRATING // 4)):
+                raise pymysql.err.OperationalError(1205, f"another node has been creating tables for {MIGRATING} s")
             try:
                 self._create(tx, tables)
             finally:
@@ -144,10 +144,8 @@ class MariaDBDatabase(ServerDatabase):
         self._first_rows(tx)
 
     def _has_apscheduler(self) -> bool:
-        found = (
-            "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = 'apscheduler_jobs'"
-        )
-        return self.read(lambda tx: tx.one(found)) is not None
+        found = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
+        return self.read(lambda tx: tx.one(found, "apscheduler_jobs")) is not None
 
     def _tx(self, connection: Any) -> Tx:
         return MariaDBTx(self, connection.cursor())

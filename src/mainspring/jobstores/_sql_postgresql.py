@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import secrets
+import time
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -12,7 +14,7 @@ from psycopg import sql as compose
 from sqlalchemy import MetaData, event
 from sqlalchemy.engine import Engine
 
-from mainspring.jobstores._sql_database import TIMEOUT, Row, ServerDatabase, Set, Tx, log
+from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Row, ServerDatabase, Set, Tx, log
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_waking import Waker
 
@@ -38,6 +40,9 @@ _TYPES: Final = {
     **dict.fromkeys(("priority", "attempt", "cancelling", "slot"), "integer"),
 }
 _RETRIED: Final = frozenset({"40001", "40P01", "23505"})  # serialization, deadlock, a unique key taken meanwhile
+
+
+_TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).parameters  # since psycopg 3.3
 
 
 class TimedConnection(psycopg.Connection[Any]):
@@ -112,7 +117,7 @@ class PostgreSQLDatabase(ServerDatabase):
     def __init__(self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool) -> None:
         super().__init__(engine, tablename, metadata, schema, own=own)
         self.waker = NotifyWaker(self, tablename)
-        if own:
+        if own and _TIMED:
             event.listen(engine, "do_connect", _connect)
 
     @property
@@ -124,15 +129,22 @@ class PostgreSQLDatabase(ServerDatabase):
         return None
 
     def _migrate(self, tables: Tables) -> None:
-        def create(tx: Tx) -> None:
-            # Until the transaction ends: of several nodes that start at once, the others find everything done.
-            tx.run("SELECT pg_advisory_xact_lock(hashtext(?))", f"mainspring:{tables.meta.fullname}")
+        def create(tx: Tx) -> bool:
+            # Held until the transaction ends: of several nodes that start at once, the others find everything done.
+            name = f"mainspring:{tables.meta.fullname}"
+            if tx.one("SELECT pg_try_advisory_xact_lock(hashtext(?))", name) != (True,):
+                return False
             if tx.one("SELECT to_regclass(?)", self.name("meta")) == (None,):
                 for statement in ddl(tables.all(), self.engine.dialect):
                     tx.cursor.execute(statement)
                 self._first_rows(tx)
+            return True
 
-        self.write(create)
+        deadline = time.monotonic() + MIGRATING
+        while not self.write(create):
+            if time.monotonic() > deadline:
+                raise self.unavailable(TimeoutError(f"another node has been creating tables for {MIGRATING} s"))
+            time.sleep(0.05)
 
     def _has_apscheduler(self) -> bool:
         return self.read(lambda tx: tx.one("SELECT to_regclass('apscheduler_jobs')")) != (None,)

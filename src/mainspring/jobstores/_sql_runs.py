@@ -203,10 +203,11 @@ def _levels(tx: Tx, lanes: list[str]) -> list[tuple[str, int, int]]:
 def _take(tx: Tx, queue: str, priority: int, limit: int, now: int) -> list[RunRow]:
     rows = tx.all(
         f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at <= ?"
-        f" ORDER BY run_at LIMIT {int(limit)} {{skip}}",
+        " ORDER BY run_at LIMIT ? {skip}",
         queue,
         priority,
         now,
+        limit,
     )
     return [run_row(row) for row in rows]
 
@@ -315,7 +316,7 @@ def _holders(tx: Tx, outcomes: Sequence[SettleRow], stored: dict[str, Row]) -> d
 def expired(tx: Tx, limit: int) -> list[RunRow]:
     """Read running runs whose lease is over."""
     rows = tx.all(
-        f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND lease_until <= ? LIMIT {int(limit)}", tx.now
+        f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND lease_until <= ? LIMIT ?", tx.now, limit
     )
     return [run_row(row) for row in rows]
 

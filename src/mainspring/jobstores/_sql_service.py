@@ -45,8 +45,8 @@ def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[Ru
     if after is not None:
         where += " AND created_at <= ? AND (created_at < ? OR id < ?)"
         params += [after.created_at, after.created_at, after.id]
-    statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {where} ORDER BY created_at DESC, id DESC LIMIT {int(limit)}"
-    return [run_row(row) for row in tx.all(statement, *params)]
+    statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {where} ORDER BY created_at DESC, id DESC LIMIT ?"
+    return [run_row(row) for row in tx.all(statement, *params, limit)]
 
 
 def count_runs(tx: Tx, query: RunQuery) -> int:
@@ -57,7 +57,8 @@ def count_runs(tx: Tx, query: RunQuery) -> int:
 
 
 def _where(query: RunQuery) -> tuple[str, list[Any]]:
-    terms, params = ["1 = 1"], []
+    terms: list[str] = ["1 = 1"]
+    params: list[Any] = []
     if query.status:
         terms.append("status {in}")
         params.append([status.value for status in query.status])
@@ -65,26 +66,25 @@ def _where(query: RunQuery) -> tuple[str, list[Any]]:
         if value is not None:
             terms.append(f"{column} = ?")
             params.append(value)
-    return " AND ".join(terms), params  # type: ignore[return-value]
+    return " AND ".join(terms), params
 
 
 def prune(tx: Tx, limit: int, keep_runs: int) -> int:
     """Delete finished runs past their retention by age, then by count those that would go next; forget old ids."""
-    size = int(limit)
-    rows = tx.all(f"SELECT id FROM {{runs}} WHERE expires_at <= ? ORDER BY expires_at LIMIT {size} {{skip}}", tx.now)
-    if len(rows) < size:
-        most = keep_runs + size
+    rows = tx.all("SELECT id FROM {runs} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, limit)
+    if len(rows) < limit:
         [(kept,)] = tx.all(
-            f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE expires_at < {NEVER} LIMIT {most}) AS kept"
+            f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE expires_at < {NEVER} LIMIT ?) AS kept",
+            keep_runs + limit,
         )
-        surplus = min(size, kept - keep_runs)
+        surplus = min(limit, kept - keep_runs)
         if surplus > len(rows):
             rows = tx.all(
-                f"SELECT id FROM {{runs}} WHERE expires_at < {NEVER} ORDER BY expires_at LIMIT {surplus} {{skip}}"
+                f"SELECT id FROM {{runs}} WHERE expires_at < {NEVER} ORDER BY expires_at LIMIT ? {{skip}}", surplus
             )
     if rows:
         forget(tx, sorted(run_id for (run_id,) in rows))
-    old = tx.all(f"SELECT id FROM {{gone}} WHERE expires_at <= ? ORDER BY expires_at LIMIT {2 * size} {{skip}}", tx.now)
+    old = tx.all("SELECT id FROM {gone} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, 2 * limit)
     if old:
         tx.run("DELETE FROM {gone} WHERE id {in}", sorted(run_id for (run_id,) in old))
     return len(rows)

@@ -41,19 +41,32 @@ class SocketWaker(Waker):
         """Open this node's socket."""
         if self._socket is not None or self._folder is None:
             return
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        own.setblocking(False)
         try:
-            os.makedirs(self._folder, mode=0o700, exist_ok=True)
-            own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            own.setblocking(False)
-            own.bind(self._address(self._name))
-            os.chmod(self._address(self._name), 0o600)
+            self._bind(own)
         except OSError as error:
+            own.close()
             log.info("no socket to be woken by beside the file, looking once a second instead: %s", error)
             self._folder = None
             return
         self._socket = own
         self._seen = self.data_version()
         self.move()  # what happened before there was a socket may have been missed
+
+    def _bind(self, own: socket.socket) -> None:
+        assert self._folder is not None
+        for left in (2, 1, 0):
+            try:
+                os.makedirs(self._folder, mode=0o700, exist_ok=True)
+                own.bind(self._address(self._name))
+                return
+            except FileNotFoundError:  # the last node of others has just removed the folder
+                if not left:
+                    raise
+                if self._descriptor is not None:
+                    os.close(self._descriptor)
+                    self._descriptor = None
 
     def end(self) -> None:
         """Remove this node's socket, and the folder with the last of them."""

@@ -15,7 +15,7 @@ from sqlalchemy import MetaData
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.errors import MainspringError, OutcomeUnknown
+from mainspring.errors import MainspringError, OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores._sql_database import TIMEOUT, Database, Row, Set, Tx, log
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_sockets import SocketWaker
@@ -124,6 +124,7 @@ class SQLiteDatabase(Database):
         self._queue_lock = threading.Lock()
         self._queue: list[_Item] = []
         self._watcher: Any = None
+        self._closed = False
         self.slot = 0
 
     # -- opening -----------------------------------------------------------------------------------------------
@@ -185,6 +186,7 @@ class SQLiteDatabase(Database):
     def close(self) -> None:
         self.waker.close()
         with self._turn:
+            self._closed = True
             writer, self._writer = self._writer, None
             watcher, self._watcher = self._watcher, None
             for connection in (watcher, writer):
@@ -232,18 +234,21 @@ class SQLiteDatabase(Database):
         try:
             self._transact(group)
         except BaseException as error:
-            # Nobody's work has lasted. The others get an error of their own kind, not this thread's interruption.
-            translated = self._translated(error)
+            # Nobody's work has lasted.
+            interrupted = not isinstance(error, Exception)
+            failure = StoreUnavailable("the transaction was interrupted") if interrupted else self._translated(error)
             for item in group:
-                item.error = translated
-            if not isinstance(error, Exception):
+                item.error = failure
+            if interrupted:
                 raise
         finally:
             for item in group:
                 item.done = True
 
     def _transact(self, group: list[_Item]) -> None:
-        if self._writer is None:  # closed, or broken by an error
+        if self._closed:
+            raise StoreUnavailable(f"{self.path or 'the database'} has been closed")
+        if self._writer is None:  # broken by an error
             self._writer = self._connect(writer=True)
         connection = self._writer
         stirred = False

@@ -15,6 +15,16 @@ __all__ = ["Waker"]
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
 
+def _readable(sources: list[int], timeout: float) -> list[int]:
+    """Return the descriptors that can be read within `timeout` seconds."""
+    if not hasattr(select, "poll"):  # Windows
+        return select.select(sources, [], [], timeout)[0]
+    poll = select.poll()
+    for source in sources:
+        poll.register(source, select.POLLIN)
+    return [source for source, _ in poll.poll(timeout * 1000)]
+
+
 class Waker(ABC):
     """A cursor that moves when something has changed. One of the sleepers listens to the other processes."""
 
@@ -83,12 +93,9 @@ class Waker(ABC):
             left = deadline - time.monotonic()
             step = left if self.look_every is None else min(left, self.look_every)
             fileno = self.fileno()
-            sources = [self._own_end.fileno()] if fileno is None else [self._own_end.fileno(), fileno]
-            poll = select.poll()
-            for source in sources:
-                poll.register(source, select.POLLIN)
-            ready = [number for number, _ in poll.poll(max(0.0, step) * 1000)]
-            if sources[0] in ready:
+            own = self._own_end.fileno()
+            ready = _readable([own] if fileno is None else [own, fileno], max(0.0, step))
+            if own in ready:
                 with contextlib.suppress(OSError):
                     while self._own_end.recv(4096):
                         pass

@@ -20,7 +20,7 @@ from mainspring.clock import SECOND
 from mainspring.codec import Codec
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores import _sql_jobs, _sql_runs, _sql_service
-from mainspring.jobstores._sql_database import Database, Tx
+from mainspring.jobstores._sql_database import TIMEOUT, Database, Tx
 from mainspring.jobstores._sql_schema import SchemaTooNew
 from mainspring.jobstores.base import BrokenJob, Hold, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.records import RecordStore
@@ -103,7 +103,7 @@ class SQLAlchemyJobStore(RecordStore):
             self._opening = threading.Lock()  # the parent may have held it when it forked
         with self._opening:
             if self._opened is not None and self._pid != os.getpid():
-                _inherited.append(self._opened)
+                _inherited.append((self._opened, self._opened.engine.pool))
                 self._opened.engine.dispose(close=False)
                 self._opened = None
             if self._opened is None:
@@ -125,7 +125,9 @@ class SQLAlchemyJobStore(RecordStore):
         if self._kind == "sqlite":
             from mainspring.jobstores._sql_sqlite import SQLiteDatabase
 
-            return SQLiteDatabase(self._engine({"check_same_thread": False}), *common, own=own, synchronous=self._synchronous)
+            return SQLiteDatabase(
+                self._engine({"check_same_thread": False}), *common, own=own, synchronous=self._synchronous
+            )
         if self._kind == "postgresql":
             from mainspring.jobstores._sql_postgresql import CONNECT_ARGS, PostgreSQLDatabase
 
@@ -140,6 +142,8 @@ class SQLAlchemyJobStore(RecordStore):
             return self._given
         options = dict(self._engine_options)
         options["connect_args"] = {**connect_args, **options.get("connect_args", {})}
+        if self._kind != "sqlite" and "poolclass" not in options:
+            options = {"pool_timeout": TIMEOUT, "max_overflow": 20, **options}
         try:
             return create_engine(self._url, **options)
         except ImportError as error:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
 from functools import cache
+from importlib import import_module
 from typing import Any, Final, Self
 
 from mainspring import events
@@ -199,7 +199,8 @@ class BaseScheduler(JobVerbs):
         if wait and not self._must_not_block():
             close()
         else:
-            threading.Thread(target=close, name="mainspring-close", daemon=True).start()
+            # No daemon: the interpreter waits for it, and so for what has started, before it ends.
+            threading.Thread(target=close, name="mainspring-close").start()
 
     def _must_not_block(self) -> bool:
         """Whether waiting on this thread would keep the runs from ending."""
@@ -314,8 +315,11 @@ class BaseScheduler(JobVerbs):
         atexit.unregister(self._at_exit)
 
     def _check_uwsgi(self) -> None:
-        uwsgi = sys.modules.get("uwsgi")
-        if uwsgi is not None and not getattr(uwsgi, "opt", {}).get("enable-threads", True):
+        try:
+            uwsgi = import_module("uwsgi")  # there only inside a uWSGI server
+        except ImportError:
+            return
+        if not getattr(uwsgi, "has_threads", True):
             raise RuntimeError(
                 "the scheduler needs threads, which uWSGI has turned off; start it with --enable-threads"
             )

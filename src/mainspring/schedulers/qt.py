@@ -28,7 +28,7 @@ def _core() -> Any:
 class QtScheduler(BaseScheduler):
     """Runs jobs in threads; listeners are called on the thread of the Qt event loop."""
 
-    def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:  # noqa: B006
+    def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:
         core = _core()
         signal = getattr(core, "Signal", None) or core.pyqtSignal
 
@@ -37,7 +37,7 @@ class QtScheduler(BaseScheduler):
 
             arrived = signal(object)
 
-            def tell(relay, event: SchedulerEvent) -> None:  # noqa: N805
+            def tell(relay, event: SchedulerEvent) -> None:
                 self._listeners.call(event)
 
         self._core = core

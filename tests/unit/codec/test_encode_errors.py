@@ -191,13 +191,13 @@ def test_what_cannot_even_be_pickled_is_refused_with_the_way_to_it() -> None:
 
 
 class Interrupted:
-    """Is interrupted while it is pickled."""
+    """Is interrupted while it is pickled for the first time."""
 
     def __init__(self, error: type[BaseException]) -> None:
-        self.error = error
+        self.errors = [error]
 
     def __reduce__(self) -> Any:
-        raise self.error
+        raise self.errors.pop()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, RunTimeout])

@@ -129,6 +129,8 @@ def test_a_context_that_is_no_text_is_the_callers_mistake() -> None:
     codec = Codec(KEYRING)
     with pytest.raises(TypeError, match="context is text"):
         codec.loads(codec.dumps(1, JOB), 1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="context is text"):
+        codec.dumps(1, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("foreign", [b"MS\x01\x00", b"{}", b"\x80\x05N.", b"\0" * 100, pickle.dumps(list(range(50)))])

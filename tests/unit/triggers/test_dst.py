@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, time
 from itertools import groupby
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -90,6 +91,18 @@ class TestAnyScheduleAtAnyTransition:
         assert walk(trigger, seen[0][0], seen[-1][0]) == scan(seen, at(values(hour, 23), values(minute, 59)))
 
     @thoroughly
+    @given(st.sampled_from(transitions()), hours, minutes, st.integers(-3 * HOUR, 3 * HOUR))
+    def test_the_next_fire_from_any_instant_is_that_of_a_minute_scan(
+        self, change: tuple[str, int], hour: str, minute: str, start: int
+    ) -> None:
+        zone, instant = change
+        trigger = CronTrigger(hour=hour, minute=minute, timezone=zone)
+        seen = clock(zone, instant - 7 * HOUR, instant + 30 * HOUR)
+        scan = scan_real_time if hour.startswith("*") else scan_wall_clock
+        fires = scan(seen, at(values(hour, 23), values(minute, 59)))
+        assert trigger.next_fire(None, instant + start) == next(fire for fire in fires if fire >= instant + start)
+
+    @thoroughly
     @given(st.sampled_from(transitions()), hours, minutes, st.integers(-6 * HOUR, 6 * HOUR), st.integers(1, 9))
     def test_overdue_fires_are_those_of_a_walk(
         self, change: tuple[str, int], hour: str, minute: str, until: int, limit: int
@@ -141,6 +154,15 @@ class TestTheRuleByExample:
         assert fires_shown(trigger, "2026-03-29 01:00", "2026-03-29 04:00", "Europe/Berlin") == [
             "2026-03-29 01:30:00+01:00",
             "2026-03-29 03:30:00+02:00",
+        ]
+
+    @pytest.mark.parametrize("fields", [{"day_of_week": "sat"}, {"year": 2026, "month": 4, "day": 4}])
+    def test_wildcard_hours_fire_in_both_passes_of_an_evening_that_is_shown_twice(self, fields: dict[str, Any]) -> None:
+        trigger = CronTrigger(**fields, hour="*", minute=30, timezone="America/Santiago")
+        assert fires_shown(trigger, "2026-04-04 22:00", "2026-04-06 00:00", "America/Santiago") == [
+            "2026-04-04 22:30:00-03:00",
+            "2026-04-04 23:30:00-03:00",
+            "2026-04-04 23:30:00-04:00",
         ]
 
     def test_every_two_hours_counts_the_hours_of_the_wall_clock(self) -> None:

@@ -1,0 +1,34 @@
+"""After downtime: one late run, each of them, or none; by coalesce and misfire_grace_time."""
+
+import time
+from collections import Counter
+from datetime import datetime, timedelta
+from typing import Any
+
+from mainspring import events
+from mainspring.schedulers.background import BackgroundScheduler
+
+told: Counter[str] = Counter()
+
+
+def hear(event: events.JobExecutionEvent) -> None:
+    word = "ran" if event.code == events.EVENT_JOB_EXECUTED else "missed"
+    told[f"{event.job_id}: {word}"] += 1
+
+
+def overdue(name: str, **policy: Any) -> None:
+    """Add a job that came due each minute of the last five."""
+    start = datetime.now() - timedelta(minutes=4, seconds=30)
+    options: dict[str, Any] = {"minutes": 1, "start_date": start, "next_run_time": start, "args": [], "id": name}
+    scheduler.add_job(int, "interval", **options, **policy)
+
+
+with BackgroundScheduler() as scheduler:
+    scheduler.add_listener(hear, events.EVENT_JOB_EXECUTED | events.EVENT_JOB_MISSED)
+    overdue("the default, late but once")
+    overdue("each of them", coalesce=False)
+    overdue("those of the last 2 minutes", coalesce=False, misfire_grace_time=120)
+    overdue("only in time", misfire_grace_time=5)
+    time.sleep(0.5)
+for line, count in sorted(told.items()):
+    print(line, count)

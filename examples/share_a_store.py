@@ -1,0 +1,32 @@
+"""Any number of schedulers share a store: each fire happens once, on one of them."""
+
+import threading
+from collections import Counter
+from datetime import datetime, timedelta
+
+from mainspring.events import EVENT_JOB_EXECUTED, JobExecutionEvent
+from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.schedulers.background import BackgroundScheduler
+
+store = MemoryJobStore()  # one process; with a database or Redis the schedulers live anywhere
+fires: Counter[tuple[str, datetime]] = Counter()
+lock = threading.Lock()
+
+
+def hear(event: JobExecutionEvent) -> None:
+    with lock:
+        fires[event.job_id, event.scheduled_run_time] += 1
+
+
+schedulers = [BackgroundScheduler(jobstores={"default": store}) for _ in range(4)]
+for scheduler in schedulers:
+    scheduler.add_listener(hear, EVENT_JOB_EXECUTED)
+    scheduler.start()
+start = datetime.now() + timedelta(seconds=0.3)
+end = start + timedelta(seconds=0.9)
+for number in range(50):
+    schedulers[0].add_job(int, "interval", seconds=0.3, start_date=start, end_date=end, id=f"job{number}")
+threading.Event().wait(1.5)
+for scheduler in schedulers:
+    scheduler.shutdown()
+print(f"{len(fires)} fires of 50 jobs by {len(schedulers)} schedulers, at most {max(fires.values())} run of each")

@@ -1,0 +1,276 @@
+"""Keep jobs and runs in Redis (6.2 or newer) or Valkey: one Lua script per verb, so each step is atomic."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import redis
+
+from mainspring.clock import SECOND
+from mainspring.codec import Codec
+from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, StoreUnavailable, VersionConflict
+from mainspring.jobstores._redis_link import Link, make_client
+from mainspring.jobstores._redis_runs import RedisRuns
+from mainspring.jobstores._redis_shards import Shard, Shards
+from mainspring.jobstores._redis_wire import Bytes, job_rows
+from mainspring.jobstores.base import BrokenJob
+from mainspring.jobstores.rows import FireRow, JobRow
+
+__all__ = ["RedisJobStore"]
+
+SCHEMA: Final = 1
+FIRES: Final = 1000
+"""Firings in one script call."""
+NAMED: Final = 100
+"""Jobs among which a likely name is looked for when one is not found."""
+_APSCHEDULER: Final = ("apscheduler.jobs", "apscheduler.run_times")
+log = logging.getLogger("mainspring.jobstores.redis")
+
+
+class RedisJobStore(RedisRuns):
+    """Keeps jobs and runs in a Redis or Valkey server, for any number of nodes.
+
+    `url` (redis://, rediss://, unix://), or a `client` of your own that answers in bytes, or redis-py's own arguments
+    say where it is; no connection is made before the store is used. All keys begin with `{name:k}`, k being the shard.
+    `shards` is written down when the store is first used and cannot be changed then. `pickle_protocol` is accepted for
+    the sake of APScheduler's signature and not used: nothing is pickled.
+    """
+
+    def __init__(
+        self,
+        db: int = 0,
+        jobs_key: str | None = None,
+        run_times_key: str | None = None,
+        pickle_protocol: int | None = None,
+        *,
+        url: str | None = None,
+        client: redis.Redis | None = None,
+        name: str = "mainspring",
+        shards: int = 1,
+        codec: Codec | None = None,
+        keep_runs: int = 10_000,
+        **connect_args: Any,
+    ) -> None:
+        super().__init__(codec)
+        _check(name, shards, keep_runs, jobs_key, run_times_key, client, url, connect_args)
+        self.name = name
+        self._keep_runs = keep_runs
+        self._shards = Shards(name, shards, jobs_key, run_times_key)
+        self._link = Link(client if client is not None else make_client(url, db, connect_args))
+        self._opened = False
+        self._opening = threading.Lock()
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Open the store; say so if APScheduler's own data is in the same database."""
+        if self._link.exists(*_APSCHEDULER):
+            log.warning(
+                "Redis at %s holds jobs of APScheduler (%s); they are left alone: `mainspring import` takes them over",
+                self._link.place,
+                ", ".join(_APSCHEDULER),
+            )
+        super().start(scheduler, alias)
+
+    def shutdown(self) -> None:
+        """Close all connections; a later call opens new ones."""
+        self._link.close()
+
+    def _call(
+        self, shard: Shard, script: str, args: Sequence[Any] = (), values: Sequence[bytes] = (), *, reads: bool = False
+    ) -> Any:
+        if not self._opened:
+            self._open()
+        return self._link.call(script, shard, args, values, reads=reads)
+
+    def _open(self) -> None:
+        """Write down what the shards are, or check that they are what we take them for."""
+        with self._opening:
+            number = len(self._shards.all)
+            for shard in self._shards.all:
+                # Repeating it changes nothing, so its outcome is never unknown.
+                schema, known = self._link.call("open", shard, [SCHEMA, number], reads=True)
+                if schema == 0:
+                    raise ConfigurationError(
+                        f"the keys {shard.jobs!r} and {shard.times!r} in Redis at {self._link.place} hold data that "
+                        "mainspring did not write; choose other keys, or take the data over with `mainspring import`"
+                    )
+                if schema > SCHEMA:
+                    raise StoreUnavailable(
+                        f"the store {self.name!r} in Redis at {self._link.place} has schema {schema} and this version "
+                        f"of mainspring knows {SCHEMA} at most; upgrade it"
+                    )
+                if known != number:
+                    raise ConfigurationError(
+                        f"the store {self.name!r} in Redis at {self._link.place} was made with shards={known}, not "
+                        f"shards={number}; their number cannot be changed"
+                    )
+            self._opened = True
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
+        parts: dict[Shard, list[JobRow]] = {}
+        for row in rows:
+            parts.setdefault(self._shards.of_job(row.id), []).append(row)
+        stamps: dict[int, tuple[int, int]] = {}
+        written: list[tuple[str, int]] = []
+        for shard, part in parts.items():
+            plain = [[row.id, _or_false(row.at), _or_false(row.nominal)] for row in part]
+            reply = self._call(shard, "add_jobs", [replace, plain], [row.frame for row in part])
+            if isinstance(reply, int):
+                # All or none: shards are atomic each for itself, so what the others took is taken back.
+                for job_id, version in written:
+                    self._call(self._shards.of_job(job_id), "remove_job", [job_id, version])
+                raise ConflictingIdError(part[reply - 1].id)
+            for row, version, incarnation in zip(part, *reply, strict=True):
+                stamps[id(row)] = version, int(incarnation)
+                written.append((row.id, version))
+        return [stamps[id(row)] for row in rows]
+
+    def _update_job_row(self, row: JobRow) -> int:
+        args = [row.id, row.version, _or_false(row.at), _or_false(row.nominal)]
+        version = int(self._call(self._shards.of_job(row.id), "update_job", args, [row.frame]))
+        if version < 0:
+            raise self._not_found(row.id)
+        if version == 0:
+            raise VersionConflict(row.id)
+        return version
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove a job; raise JobLookupError if it is not there."""
+        if not self._call(self._shards.of_job(job_id), "remove_job", [job_id, False]):
+            raise self._not_found(job_id)
+
+    def remove_all_jobs(self) -> None:
+        """Remove all jobs, one shard after another."""
+        for shard in self._shards.all:
+            self._call(shard, "remove_all_jobs")
+
+    def _job_row(self, job_id: str) -> JobRow | None:
+        rows = job_rows(self._call(self._shards.of_job(job_id), "get_job", [job_id], reads=True))
+        return rows[0] if rows else None
+
+    def _all_job_rows(self) -> list[JobRow]:
+        rows: dict[str, JobRow] = {}  # a page may repeat a job of an earlier one
+        for shard in self._shards.all:
+            cursor = "0"
+            while True:
+                after, page = self._call(shard, "list_jobs", [cursor, 1000], reads=True)
+                rows.update((row.id, row) for row in job_rows(page))
+                cursor = after.decode()
+                if cursor == "0":
+                    break
+        return sorted(rows.values(), key=lambda row: (row.at is None, row.at or 0))
+
+    def next_at(self) -> int | None:
+        """Return the earliest next run time of all jobs."""
+        return _earliest(self._call(shard, "next_at", reads=True) for shard in self._shards.all)
+
+    def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        now, times = 0, []
+        rows: list[JobRow] = []
+        for shard in self._shards.turn():
+            now, next_at, page = self._call(shard, "due", [limit - len(rows), int(hold * SECOND)])
+            rows += job_rows(page)
+            times.append(next_at)
+        if len(self._shards.all) > 1:
+            rows.sort(key=lambda row: row.at or 0)
+        return now, rows, _earliest(times)
+
+    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
+        def act(shard: Shard, steps: Sequence[FireRow]) -> list[tuple[str, ...] | None]:
+            values = Bytes()
+            plain = [
+                [
+                    step.job_id,
+                    step.version,
+                    _or_false(step.next_at),
+                    _or_false(step.next_nominal),
+                    _or_false(step.miss),
+                    [values.run(run) for run in step.runs],
+                    [values.run(run) for run in step.missed],
+                ]
+                for step in steps
+            ]
+            answers = self._call(shard, "fire", [int(lease * SECOND), plain], values.values)
+            return [_inserted(step, answer) for step, answer in zip(steps, answers, strict=True)]
+
+        return self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRES)
+
+    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
+        """Keep a job that cannot be restored, with its bytes and the reason, out of the way of the others."""
+        return bool(self._call(self._shards.of_job(job_id), "set_aside", [job_id, version, reason]))
+
+    def broken(self) -> list[BrokenJob]:
+        """Return the jobs that were set aside, those that have been longest first."""
+        found = []
+        for shard in self._shards.all:
+            for packed, frame in zip(*self._call(shard, "list_broken", reads=True), strict=True):
+                job_id, reason, at = msgspec.msgpack.decode(packed)
+                found.append(BrokenJob(id=job_id, reason=reason, payload=frame, at=at))
+        return sorted(found, key=lambda job: job.at)
+
+    def restore(self, job_id: str) -> bool:
+        """Put a job that was set aside back as it was; False if it is not there."""
+        answer = int(self._call(self._shards.of_job(job_id), "restore", [job_id]))
+        if answer < 0:
+            raise ConflictingIdError(job_id)
+        return answer == 1
+
+    def _not_found(self, job_id: str) -> JobLookupError:
+        if self.counters()["jobs"] > NAMED:
+            return JobLookupError(job_id)
+        return JobLookupError(job_id, tuple(row.id for row in self._all_job_rows()))
+
+    def __repr__(self) -> str:
+        return f"<RedisJobStore ({self._link.place}, {self.name})>"
+
+
+def _check(
+    name: str,
+    shards: int,
+    keep_runs: int,
+    jobs_key: str | None,
+    run_times_key: str | None,
+    client: redis.Redis | None,
+    url: str | None,
+    connect_args: dict[str, Any],
+) -> None:
+    if not name:
+        raise ConfigurationError("name is empty; it is what all keys of the store begin with")
+    if shards < 1 or keep_runs < 0:
+        raise ConfigurationError(f"shards={shards}, keep_runs={keep_runs}: at least 1 shard and 0 kept runs are needed")
+    if shards > 1 and (jobs_key or run_times_key):
+        raise ConfigurationError(
+            f"jobs_key and run_times_key name one key each, and shards={shards} shards need a key each, with its hash "
+            "tag: leave them out and choose `name` instead"
+        )
+    if jobs_key is not None and jobs_key == run_times_key:
+        raise ConfigurationError(f"jobs_key and run_times_key are both {jobs_key!r}; they need a key each")
+    if client is None:
+        return
+    if url is not None or connect_args:
+        given = "url" if url is not None else next(iter(connect_args))
+        raise ConfigurationError(f"a client was given, so {given!r} would not be used; give one or the other")
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        raise ConfigurationError(f"a {type(client).__name__} cannot be used as a client; give a redis.Redis")
+    if pool.connection_kwargs.get("decode_responses"):
+        raise ConfigurationError("the client decodes what it reads; make one with decode_responses=False")
+
+
+def _inserted(step: FireRow, answer: bytes) -> tuple[str, ...] | None:
+    if answer == b"-":
+        return None
+    return tuple(run.id for run, new in zip(step.runs, answer, strict=True) if new == 0x31)
+
+
+def _or_false(value: Any) -> Any:
+    return False if value is None else value
+
+
+def _earliest(times: Iterable[int | bytes | None]) -> int | None:
+    return min((int(at) for at in times if at is not None), default=None)

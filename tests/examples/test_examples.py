@@ -1,0 +1,59 @@
+"""The examples run as they are and print what they promise."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+# Each line that an example has to print, as a pattern.
+PRINTED = {
+    "background": ["tick", "once", r"    tick \(trigger: interval\[0:00:00.500000\], paused\)", "stopped"],
+    "asyncio_jobs": ["crunched on a thread", "news fetched on MainThread"],
+    "cron_timezones": [
+        "    Sun 2026-03-29 03:00 CEST",
+        "    Sun 2026-10-25 02:30 CEST",
+        "    Mon 2026-10-26 02:30 CET",
+        "    Fri 2026-04-24 17:00 CEST",
+        "    Sun 2026-04-05 09:00 CEST",
+    ],
+    "events": [
+        "good returned 2.0",
+        r"bad raised ZeroDivisionError\('division by zero'\)",
+        "late missed its time",
+    ],
+    "misfire_and_coalesce": [
+        "the default, late but once: ran 1",
+        "each of them: ran 5",
+        "those of the last 2 minutes: ran 2",
+        "those of the last 2 minutes: missed 1",
+        "only in time: missed 1",
+    ],
+    "timeout_and_retry": ["flaky: worked at attempt 3", "endless: the run passed its time-out of 0.5 s"],
+    "process_pool": ["first: 168", "crash: WorkerDied", "after: 25"],
+    "share_a_store": ["200 fires of 50 jobs by 4 schedulers, at most 1 run of each"],
+}
+
+
+def test_every_example_is_checked() -> None:
+    assert sorted(PRINTED) == sorted(path.stem for path in EXAMPLES.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_prints_what_it_promises(name: str) -> None:
+    path = EXAMPLES / f"{name}.py"
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    missing = [pattern for pattern in PRINTED[name] if not any(re.fullmatch(pattern, line) for line in lines)]
+    assert missing == [], done.stdout
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_an_example_is_short(name: str) -> None:
+    assert len((EXAMPLES / f"{name}.py").read_text().splitlines()) < 40
