@@ -72,6 +72,7 @@ class Node:
         """Recent seconds per run, by executor."""
         self._listeners = listeners or Listeners()
         self._deliver = deliver or self._listeners.call
+        self._started = False
         self._started_at = self.clock.now()
         self._tokens = 0
         self._stem = os.urandom(8).hex()
@@ -81,11 +82,15 @@ class Node:
     def add_store(self, alias: str, store: JobStore) -> Link:
         """Take part in a store from now on."""
         link = self.links[alias] = Link(self, alias, store)
-        if len(self.links) == 1:
-            for executor in self.executors.values():
-                executor.now = link.now
-        link.start()
+        if self._started:
+            link.start()
         return link
+
+    def start(self) -> None:
+        """Start the loops of all stores, now and later added ones."""
+        self._started = True
+        for link in list(self.links.values()):
+            link.start()
 
     def remove_store(self, alias: str) -> None:
         """Take part in a store no longer: give back what has not started, let the rest end."""
@@ -154,11 +159,11 @@ class Node:
         self._tokens += 1
         return f"{self._stem}{self._tokens:x}"
 
-    def now(self) -> int:
-        """Return the time of the first store, or of this machine."""
+    def time(self) -> Callable[[], int]:
+        """Return what tells the time: the first store's, or this machine's."""
         for link in self.links.values():
-            return link.now()
-        return self.clock.now()
+            return link.now
+        return self.clock.now
 
     def local(self, us: int) -> datetime:
         """Return an instant as a datetime in the user's zone."""

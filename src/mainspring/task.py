@@ -64,8 +64,9 @@ def portable_call(func: Callable[..., Any] | str, args: tuple[Any, ...]) -> tupl
     """Return a call as a reference and arguments: a bound method is its function, its object the first argument."""
     if isinstance(func, str):
         return func, args
-    bound = inspect.ismethod(func) and not inspect.isclass(func.__self__)
-    return obj_to_ref(func), (func.__self__, *args) if bound else args
+    owner = getattr(func, "__self__", None)
+    bound = inspect.ismethod(func) and not inspect.isclass(owner)
+    return obj_to_ref(func), (owner, *args) if bound else args
 
 
 def ref_to_obj(ref: str) -> Any:

@@ -47,7 +47,7 @@ class TestMariaDB(StoreConformance):
 
 
 def _engine(url: str) -> Iterator[Engine]:
-    engine = create_engine(url)
+    engine = create_engine(url, pool_size=10)
     yield engine
     engine.dispose()
 

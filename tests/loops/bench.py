@@ -63,7 +63,7 @@ class Bench:
         listeners.add(self.events.append)
         self.node = Node({"default": self.executor}, clock=clock, timezone=UTC, listeners=listeners)
         self.link = self.node.links["default"] = Link(self.node, "default", store)
-        self.executor.now = self.node.now
+        self.executor.now = self.link.now
 
     def add(self, job_id: str = "j", seconds: float = 10, **options: Any) -> Job:
         policy = make_policy(

@@ -84,6 +84,10 @@ class AsyncIOExecutor(BaseExecutor):
         """Cancel the coroutine of a run, or interrupt its thread."""
         return self._runs is not None and (self._runs.cancel(run_id) or self._threads.cancel(run_id))
 
+    def executes_here(self) -> bool:
+        """Tell whether the caller is on the loop or in one of the threads."""
+        return self._threads.executes_here() or (self._runs is not None and self._runs.is_here)
+
     @property
     def stuck(self) -> int:
         """Coroutines and threads that did not end at their time-out."""

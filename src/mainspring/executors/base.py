@@ -51,6 +51,10 @@ class BaseExecutor(LegacyVerbs):
         """Try to stop a run that has started; its report says cancelled if that worked."""
         return False
 
+    def executes_here(self) -> bool:
+        """Tell whether the caller is part of a run of this executor, and so must not wait for its runs to end."""
+        return False
+
     @property
     def stuck(self) -> int:
         """Slots lost to runs that did not end at their time-out."""

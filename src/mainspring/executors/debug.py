@@ -53,6 +53,10 @@ class DebugExecutor(BaseExecutor):
         finally:
             self._slots.drop(slot)
 
+    def executes_here(self) -> bool:
+        """Tell whether the caller is executed inline."""
+        return self._slots is not None and self._slots.hold_this_thread()
+
     def cancel(self, run_id: str) -> bool:
         """Raise an exception in the thread that executes a run."""
         return self._slots is not None and self._slots.cancel(run_id)

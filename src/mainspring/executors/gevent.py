@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import copy_context
@@ -53,9 +54,13 @@ class GeventExecutor(BaseExecutor):
         if not wait:
             for runs in kinds:
                 runs.halt_all()
-        elif not any(runs.is_here for runs in kinds):
+        elif not self.executes_here():
             for runs in kinds:
                 runs.join()
+
+    def executes_here(self) -> bool:
+        """Tell whether the caller is one of the runs."""
+        return any(runs.is_here for runs in self._kinds())
 
     def submit(self, runs: Sequence[Run], report: Reporter) -> None:
         """Execute runs in greenlets, or in threads if their functions are coroutine functions."""
@@ -125,7 +130,11 @@ class _GreenletRuns(Cooperative):
         entry.task.greenlet.kill(error, block=False)
 
     def _turns(self) -> bool:
-        return not self._hub.dead and self._hub.thread_ident in sys._current_frames()
+        if self._hub.dead or self._hub.thread_ident not in sys._current_frames():
+            return False
+        # When the program has come to its end, the hub of the main thread turns no more, although it is still there.
+        main = threading.main_thread()
+        return main.is_alive() or main.ident != self._hub.thread_ident
 
     def _wait(self, seconds: float) -> bool:
         if not self._is_hub_thread():

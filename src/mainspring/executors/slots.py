@@ -49,7 +49,7 @@ _STRAYS: Final = (RunTimeout, Cancelled)
 class Interrupt:
     """Somebody's wish to stop the run in a slot."""
 
-    __slots__ = ("grace_given", "hit", "item", "report", "settled", "stop")
+    __slots__ = ("grace_given", "hit", "item", "report", "settled", "started", "stop")
 
     def __init__(self, item: Item, stop: Stop) -> None:
         self.item, self.stop = item, stop
@@ -58,6 +58,7 @@ class Interrupt:
         self.hit = False
         """Whether the run was still there, and is being stopped."""
         self.grace_given = False
+        self.started = 0
         self.report = Once()
         """The right to report the run: the slot's thread and whoever gives it up both may want to."""
 
@@ -135,6 +136,7 @@ class Slots:
 
     def execute(self, slot: Slot, item: Item) -> None:
         """Execute a run in its slot and report it; nothing the run raises gets out."""
+        # One long function, since this is done for every run and each call more would cost a tenth of it.
         run, report, _ = item
         call, timeout = run.call, run.policy.timeout
         started = self.now()
@@ -178,6 +180,11 @@ class Slots:
             # The error's frames lead back to this one: what it held would be kept until a garbage collection.
             value = error = message = item = None  # type: ignore[assignment]
 
+    def hold_this_thread(self) -> bool:
+        """Tell whether the caller is executed in one of the slots."""
+        here = threading.current_thread()
+        return any(slot.thread is here and slot.item is not None for slot in list(self._slots))
+
     def has_lost(self, thread: threading.Thread) -> bool:
         """Tell whether a thread is stuck in its slot."""
         return any(slot.stuck and slot.thread is thread for slot in list(self._slots))
@@ -209,7 +216,7 @@ class Slots:
     def _give_up(self, slot: Slot) -> None:
         interrupt = slot.interrupt
         if slot.stuck and interrupt is not None and interrupt.report.claim():
-            message = stopped(interrupt.item[0], interrupt.stop, None, 0, self.now())
+            message = stopped(interrupt.item[0], interrupt.stop, None, interrupt.started, self.now())
             tell(interrupt.item[1], message, self._logger)
 
     def _settle(self, slot: Slot, interrupt: Interrupt) -> Interrupt | None:
@@ -288,14 +295,14 @@ class Slots:
             return _NEVER
         if interrupt.grace_given:
             slot.deadline = None
-            self._lose(slot, interrupt, started)
+            self._lose(slot, interrupt)
             return _NEVER
-        interrupt.grace_given = True
+        interrupt.grace_given, interrupt.started = True, started
         again = time.monotonic() + self._grace
         slot.deadline = (again, item, started)
         return again
 
-    def _lose(self, slot: Slot, interrupt: Interrupt, started: int) -> None:
+    def _lose(self, slot: Slot, interrupt: Interrupt) -> None:
         """Count a slot whose run does not end, say so, and report the run if nothing will start it again."""
         with self._lock:
             if slot.item is not interrupt.item:
@@ -307,7 +314,7 @@ class Slots:
         stack = _stack_of(slot.thread)
         announce_stuck(run, f"thread {slot.thread.name}", stack, self._notify, self._logger)
         if may_end_now(run, interrupt.stop) and interrupt.report.claim():
-            message = stopped(run, interrupt.stop, None, started, self.now())
+            message = stopped(run, interrupt.stop, None, interrupt.started, self.now())
             if message.error is not None:
                 message.error = msgspec.structs.replace(message.error, traceback=stack)
             tell(report, message, self._logger)

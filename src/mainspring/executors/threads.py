@@ -14,7 +14,7 @@ from mainspring.executors.execution import Item, Reporter, failed, tell
 from mainspring.executors.slots import Slot, Slots
 from mainspring.run import Report, Result, Run
 
-__all__ = ["ThreadPoolExecutor", "check_options"]
+__all__ = ["ThreadPoolExecutor", "at_least_one", "check_options"]
 
 _OPTIONS = ("thread_name_prefix", "initializer", "initargs")
 
@@ -68,6 +68,10 @@ class ThreadPoolExecutor(BaseExecutor):
     def cancel(self, run_id: str) -> bool:
         """Raise an exception in the thread of a run; it stops at its next step of Python code."""
         return self._crew is not None and self._crew.cancel(run_id)
+
+    def executes_here(self) -> bool:
+        """Tell whether the caller is executed in one of the threads."""
+        return self._crew is not None and self._crew.slots.hold_this_thread()
 
     @property
     def stuck(self) -> int:

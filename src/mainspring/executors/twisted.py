@@ -83,6 +83,11 @@ class TwistedExecutor(BaseExecutor):
             return True
         return self._threads is not None and self._threads.cancel(run_id)
 
+    def executes_here(self) -> bool:
+        """Tell whether the caller is in one of the pool's threads or a coroutine on the loop."""
+        in_threads = self._threads is not None and self._threads.hold_this_thread()
+        return in_threads or (self._runs is not None and self._runs.is_here)
+
     @property
     def stuck(self) -> int:
         """Coroutines and threads that did not end at their time-out."""
@@ -112,6 +117,10 @@ class _ReactorThreads:
         self._pool = reactor.getThreadPool()
         self.size = int(self._pool.max)
         self._closed = False
+
+    def hold_this_thread(self) -> bool:
+        """Tell whether the caller is executed in one of the pool's threads."""
+        return self._slots.hold_this_thread()
 
     @property
     def stuck(self) -> int:

@@ -98,7 +98,6 @@ class Link:
         self._sleepers: list[PubSub] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
-        self._closed = False
 
     @property
     def place(self) -> str:
@@ -206,38 +205,50 @@ class Link:
         deadline = time.monotonic() + timeout
         if timeout <= 0:
             return self._count(channels)
-        sleeper = self._sleeper(channels)
+        sleeper, fresh = self._sleeper(channels)
+        while True:
+            try:
+                return self._sleep(sleeper, channels, cursor, deadline)
+            except StoreUnavailable:
+                raise
+            except (*_CONNECTION, RedisError) as error:
+                if fresh:
+                    raise self._refused(error) from error
+                # The server was restarted since the subscription was made.
+                sleeper, fresh = self._subscribe(channels), True
+
+    def _sleep(self, sleeper: PubSub, channels: Sequence[str], cursor: int, deadline: float) -> int:
+        keep = heard = True
         try:
-            heard = True
             # Read after subscribing: what changes later is heard.
             while (count := self._count(channels)) == cursor and (left := deadline - time.monotonic()) > 0:
-                if self._closed:
-                    break
                 heard = sleeper.get_message(timeout=left) is not None
-            silent = count != cursor and not heard
-        except (*_CONNECTION, RedisError) as error:
-            _drop(sleeper)
-            raise self._refused(error) from error
+            # It changed and we were not told: the subscription is dead though its socket is not.
+            keep = heard or count == cursor
         except BaseException:
-            _drop(sleeper)
+            keep = False
             raise
-        if silent:  # it changed and we were not told: the subscription is dead though its socket is not
-            _drop(sleeper)
-        else:
-            with self._lock:
-                self._sleepers.append(sleeper)
+        finally:
+            if keep:
+                with self._lock:
+                    self._sleepers.append(sleeper)
+            else:
+                _drop(sleeper)
         return count
 
     def _count(self, channels: Sequence[str]) -> int:
         return sum(int(value or 0) for value in self._send(("MGET", *channels), reads=True))
 
-    def _sleeper(self, channels: Sequence[str]) -> PubSub:
-        """Return a subscription, kept from an earlier wait or new."""
+    def _sleeper(self, channels: Sequence[str]) -> tuple[PubSub, bool]:
+        """Return a subscription, kept from an earlier wait or new, and whether it is new."""
         with self._lock:
             if self._pid != os.getpid():  # the sockets of a fork's parent are not ours
                 self._sleepers, self._pid = [], os.getpid()
             if self._sleepers:
-                return self._sleepers.pop()
+                return self._sleepers.pop(), False
+        return self._subscribe(channels), True
+
+    def _subscribe(self, channels: Sequence[str]) -> PubSub:
         sleeper: PubSub = self.client.pubsub()  # type: ignore[no-untyped-call]
         try:
             sleeper.subscribe(*channels)

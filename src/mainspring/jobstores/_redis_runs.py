@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.clock import SECOND
+from mainspring.errors import StoreUnavailable
 from mainspring.jobstores._redis_link import Link
 from mainspring.jobstores._redis_shards import Shard, Shards
 from mainspring.jobstores._redis_wire import Bytes, head, outbox_rows, run_rows, texts
@@ -21,11 +23,14 @@ from mainspring.run import Run, Status
 
 __all__ = ["RedisRuns"]
 
+log = logging.getLogger("mainspring.jobstores.redis")
+
 BATCH: Final = 1000
 """Runs in one script call: a few milliseconds of the server's time."""
 LOOKED_AT: Final = 2000
 """Runs of a job or group that one call looks through for those that match."""
 OUTBOX_AFTER: Final = 5 * SECOND
+"""How long a follow-up has been on its way to another shard before somebody else delivers it."""
 _UNKNOWN: Final = 2
 _HOLDS: Final = (Hold.LOST, Hold.HELD, Hold.CANCEL, Hold.LOST)
 
@@ -130,9 +135,13 @@ class RedisRuns(RecordStore):
 
     def _deliver(self, shard: Shard, runs: Sequence[RunRow]) -> None:
         """Add follow-ups in their own shards; what gets lost on the way waits in the outbox of their parents'."""
-        if runs:
+        if not runs:
+            return
+        try:
             self._add_run_rows(runs)
             self._call(shard, "clear_outbox", [[run.id for run in runs]])
+        except StoreUnavailable as error:  # the settle stands; `prune` delivers them later
+            log.warning("%d follow-up runs wait for another shard: %s", len(runs), error)
 
     def _expired_rows(self, limit: int) -> list[RunRow]:
         rows: list[RunRow] = []

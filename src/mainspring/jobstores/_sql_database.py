@@ -19,7 +19,7 @@ from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores._sql_schema import READER, SCHEMA, SchemaTooNew, Tables
 from mainspring.jobstores._sql_waking import Waker
 
-__all__ = ["MIGRATING", "TIMEOUT", "Again", "Database", "ServerDatabase", "Tx"]
+__all__ = ["ANSWER", "MIGRATING", "TIMEOUT", "Again", "Database", "ServerDatabase", "Tx"]
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -30,6 +30,9 @@ TIMEOUT: Final = 4.5
 """Seconds that any one step may take: connecting, a statement, waiting for a lock. Less than a third of a lease."""
 MIGRATING: Final = 60
 """Seconds for which a node waits while another creates or migrates the tables."""
+ANSWER: Final = TIMEOUT + 0.3
+"""Seconds after which this side gives up on a server that does not even say that its own time-out has passed."""
+AT_ONCE: Final = 1.0
 REPEATS: Final = 8
 """How often a transaction is begun again when it collided with another."""
 BLOCK: Final = 1000
@@ -255,12 +258,14 @@ class ServerDatabase(Database):
         for second in (False, True):
             fairy = self._checkout()
             connection = fairy.driver_connection
+            began = time.monotonic()
             try:
                 result = work(connection)
             except BaseException as error:
                 lost = self._is_lost(error, connection)
                 self._undo(fairy, lost or not isinstance(error, Exception))
-                if lost and not second:
+                # A dead connection shows it at once; a server that took long to fail would only take as long again.
+                if lost and not second and time.monotonic() - began < AT_ONCE:
                     self.engine.dispose()
                     continue
                 raise self._translated(error) from error

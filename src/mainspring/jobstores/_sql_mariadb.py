@@ -10,7 +10,7 @@ from sqlalchemy import inspect
 from sqlalchemy.schema import CreateIndex
 
 from mainspring.errors import ConfigurationError
-from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Row, ServerDatabase, Set, Tx
+from mainspring.jobstores._sql_database import ANSWER, MIGRATING, TIMEOUT, Row, ServerDatabase, Set, Tx
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_waking import Waker
 
@@ -18,7 +18,7 @@ __all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
 
 CONNECT_ARGS: Final = {
     "connect_timeout": int(TIMEOUT),
-    "read_timeout": TIMEOUT + 1,
+    "read_timeout": ANSWER,
     "write_timeout": TIMEOUT,
     "charset": "utf8mb4",
 }

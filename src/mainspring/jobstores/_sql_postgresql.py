@@ -14,7 +14,7 @@ from psycopg import sql as compose
 from sqlalchemy import MetaData, event
 from sqlalchemy.engine import Engine
 
-from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Row, ServerDatabase, Set, Tx, log
+from mainspring.jobstores._sql_database import ANSWER, MIGRATING, TIMEOUT, Row, ServerDatabase, Set, Tx, log
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_waking import Waker
 
@@ -51,7 +51,7 @@ class TimedConnection(psycopg.Connection[Any]):
     def wait(self, *args: Any, **options: Any) -> Any:
         """Wait for the server, but not for ever."""
         if options.get("timeout") is None:
-            options["timeout"] = TIMEOUT + 1
+            options["timeout"] = ANSWER
         try:
             return super().wait(*args, **options)
         except psycopg.errors._WaitTimeout as error:

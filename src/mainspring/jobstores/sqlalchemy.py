@@ -142,8 +142,9 @@ class SQLAlchemyJobStore(RecordStore):
             return self._given
         options = dict(self._engine_options)
         options["connect_args"] = {**connect_args, **options.get("connect_args", {})}
+        options.setdefault("pool_reset_on_return", None)  # every transaction is ended before its connection goes back
         if self._kind != "sqlite" and "poolclass" not in options:
-            options = {"pool_timeout": TIMEOUT, "max_overflow": 20, **options}
+            options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": TIMEOUT, **options}
         try:
             return create_engine(self._url, **options)
         except ImportError as error:

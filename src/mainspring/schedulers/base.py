@@ -56,6 +56,7 @@ class BaseScheduler(JobVerbs):
         self._jobstores: dict[str, JobStore] = {}
         self._pending: list[PendingJob] = []
         self._node: Node | None = None
+        self._closing: threading.Thread | None = None
         self.configure(gconfig, **options)
 
     # -- configuration -----------------------------------------------------------------------------------------
@@ -127,6 +128,7 @@ class BaseScheduler(JobVerbs):
             if self.state != STATE_STOPPED:
                 raise SchedulerAlreadyRunningError
             self._check_uwsgi()
+            self._renew()
             if "default" not in self._executors:
                 self.add_executor(self._create_default_executor())
             if "default" not in self._jobstores:
@@ -150,23 +152,26 @@ class BaseScheduler(JobVerbs):
             atexit.register(self._at_exit)
         self._logger.info("Scheduler started")
         self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
-        with self._lock:
-            if self._node is node:
-                for alias, store in self._jobstores.items():
-                    if alias not in node.links:  # a listener of the start may have added it
-                        node.add_store(alias, store)
+        node.start()
         return None
+
+    def _renew(self) -> None:
+        """Wait for the end of an earlier life that nobody waited for, unless it waits for us."""
+        if self._closing is not None and not self._must_not_block():
+            self._closing.join()
+            self._closing = None
 
     def _open(self) -> None:
         """Start the executors and stores and store the pending jobs; all or nothing."""
         opened: list[Callable[[], None]] = []
         try:
-            for alias, executor in self._executors.items():
-                self._start_executor(executor, alias)
-                opened.append(executor.shutdown)
             for alias, store in self._jobstores.items():
                 store.start(self, alias)
                 opened.append(store.shutdown)
+                self._running_node().add_store(alias, store)
+            for alias, executor in self._executors.items():
+                self._start_executor(executor, alias)
+                opened.append(executor.shutdown)
             while self._pending:
                 self._store(self._pending[0])
                 del self._pending[0]
@@ -176,9 +181,9 @@ class BaseScheduler(JobVerbs):
             raise
 
     def _start_executor(self, executor: BaseExecutor, alias: str) -> None:
-        assert self._node is not None
-        executor.now = self._node.now
-        executor.notify = self._node.notify
+        node = self._running_node()
+        executor.now = node.time()
+        executor.notify = node.notify
         executor.start(self, alias)
 
     def shutdown(self, wait: bool = True) -> None:
@@ -200,11 +205,12 @@ class BaseScheduler(JobVerbs):
             close()
         else:
             # No daemon: the interpreter waits for it, and so for what has started, before it ends.
-            threading.Thread(target=close, name="mainspring-close").start()
+            self._closing = threading.Thread(target=close, name="mainspring-close")
+            self._closing.start()
 
     def _must_not_block(self) -> bool:
         """Whether waiting on this thread would keep the runs from ending."""
-        return any(getattr(executor, "executes_here", bool)() for executor in self._executors.values())
+        return any(executor.executes_here() for executor in self._executors.values())
 
     def pause(self) -> None:
         """Fire and start nothing until resumed; what runs goes on."""

@@ -307,7 +307,7 @@ class JobVerbs:
             job, alias = self._lookup(job_id, jobstore)
         except JobLookupError:
             return None
-        return job if job.pending else self._bind(job, alias)
+        return job if job._scheduler is not None else self._bind(job, alias)
 
     def _bind(self, job: Job, alias: str) -> Job:
         job._scheduler = self

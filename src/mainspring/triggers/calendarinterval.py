@@ -24,7 +24,7 @@ class CalendarIntervalTrigger(InstantTrigger):
     weeks and days. The start defaults to today. A time of day in a gap or an overlap follows the rule of cron triggers.
     """
 
-    __slots__ = ("_end", "_start", "_time", "_zone", "days", "jitter", "months", "weeks", "years")
+    __slots__ = ("_end", "_seen", "_start", "_time", "_zone", "days", "jitter", "months", "weeks", "years")
     alias = "calendarinterval"
 
     def __init__(
@@ -51,6 +51,7 @@ class CalendarIntervalTrigger(InstantTrigger):
         self._time = time(hour, minute, second)
         self._zone = zone = given_zone(timezone) or zone_of(get_localzone())
         self._start = _date(start_date) or datetime.now(zone.tz).date()
+        self._seen = self._start
         self._end = _date(end_date)
         if start_date and self._end and self._end < self._start:
             raise ValueError(f"CalendarIntervalTrigger: end_date {self._end} is before start_date {self._start}")
@@ -121,7 +122,7 @@ class CalendarIntervalTrigger(InstantTrigger):
         except OverflowError:
             return None
 
-    def _near(self, day: date) -> date | None:
+    def _near(self, day: date) -> date:
         """Return a date of the series that is not after `day`, or the first one: by arithmetic where that can be."""
         start, months = self._start, self.years * 12 + self.months
         if day <= start:
@@ -137,10 +138,12 @@ class CalendarIntervalTrigger(InstantTrigger):
                     return date(start.year + carry, month + 1, start.day)
                 behind -= months
             return start
-        near: date | None = start
-        following = self._step(start)
+        # Only walking tells where months and days together lead: go on from where the last walk came to.
+        near = self._seen if self._seen <= day else start
+        following = self._step(near)
         while following is not None and following <= day:
             near, following = following, self._step(following)
+        self._seen = near
         return near
 
     def _day_of(self, instant: int) -> date:
@@ -204,6 +207,7 @@ class CalendarIntervalTrigger(InstantTrigger):
         self.years, self.months, self.weeks, self.days = state["interval"]
         self._time = time(*state["time"])
         self._start, self._end = date.fromisoformat(state["start_date"]), _date(state.get("end_date"))
+        self._seen = self._start
         self._zone, self.jitter = zone_of(state["timezone"]), state.get("jitter")
 
     def _options(self) -> list[str]:

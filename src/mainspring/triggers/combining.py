@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import UTC, tzinfo
 from typing import Any, Final, Self
 
 from mainspring.triggers.base import BaseTrigger, InstantTrigger
 from mainspring.triggers.data import check_jitter
-from mainspring.triggers.zones import Zone, astimezone, zone_of
+from mainspring.triggers.zones import DAY, MAX_INSTANT, Zone, astimezone, zone_of
 
 __all__ = ["AndTrigger", "BaseCombiningTrigger", "OrTrigger"]
 
 _CANDIDATES: Final = 10_000
-"""How many instants an `and` looks at before it concludes that its triggers never meet."""
+_HORIZON: Final = 100 * 366 * DAY
+"""An `and` concludes that its triggers never meet when so many fires, or so long a time, brought no agreement."""
+
+
+def _first_fire(trigger: BaseTrigger, instant: int, budget: list[int]) -> int | None:
+    """Ask one trigger, at the expense of a budget that nested combinations share."""
+    if isinstance(trigger, BaseCombiningTrigger) and type(trigger).first_fire is BaseCombiningTrigger.first_fire:
+        return trigger._seek(instant, budget)
+    budget[0] -= 1
+    return trigger.first_fire(instant) if budget[0] >= 0 else None
 
 
 class BaseCombiningTrigger(InstantTrigger):
@@ -39,6 +49,14 @@ class BaseCombiningTrigger(InstantTrigger):
     def timezone(self) -> tzinfo:  # type: ignore[override]
         """The time zone that fire times are shown in: that of the first trigger which has one."""
         return next((trigger.timezone for trigger in self.triggers if trigger.timezone is not None), UTC)
+
+    def first_fire(self, instant: int) -> int | None:
+        """Return the first fire at or after an instant; None too if 10,000 fires or 100 years bring no agreement."""
+        return self._seek(instant, [_CANDIDATES])
+
+    @abstractmethod
+    def _seek(self, instant: int, budget: list[int]) -> int | None:
+        """Return the first fire at or after an instant, or None when the budget of candidates is spent."""
 
     def _place(self) -> Zone:
         return zone_of(astimezone(self.timezone))
@@ -85,18 +103,17 @@ class AndTrigger(BaseCombiningTrigger):
         fires = {trigger.next_fire(None, now) for trigger in self.triggers}
         return fires.pop() if len(fires) == 1 else self.first_fire(now)
 
-    def first_fire(self, instant: int) -> int | None:
-        """Return the first shared instant at or after one; None if 10,000 candidates bring no agreement."""
-        candidate, agreed = instant, 0
-        for place in range(_CANDIDATES):
-            fire = self.triggers[place % len(self.triggers)].first_fire(candidate)
-            if fire is None:
+    def _seek(self, instant: int, budget: list[int]) -> int | None:
+        candidate, agreed, place, horizon = instant, 0, 0, MAX_INSTANT
+        while agreed < len(self.triggers):
+            fire = _first_fire(self.triggers[place % len(self.triggers)], candidate, budget)
+            if fire is None or fire > horizon:
                 return None
             agreed = agreed + 1 if place and fire == candidate else 1
-            candidate = fire
-            if agreed == len(self.triggers):
-                return candidate
-        return None
+            candidate, place = fire, place + 1
+            if place == len(self.triggers):
+                horizon = candidate + _HORIZON
+        return candidate
 
 
 class OrTrigger(BaseCombiningTrigger):
@@ -111,9 +128,9 @@ class OrTrigger(BaseCombiningTrigger):
             return self.first_fire(previous + 1)
         return min((f for t in self.triggers if (f := t.next_fire(None, now)) is not None), default=None)
 
-    def first_fire(self, instant: int) -> int | None:
-        """Return the first fire of any trigger at or after an instant."""
-        return min((f for t in self.triggers if (f := t.first_fire(instant)) is not None), default=None)
+    def _seek(self, instant: int, budget: list[int]) -> int | None:
+        fires = (_first_fire(trigger, instant, budget) for trigger in self.triggers)
+        return min((fire for fire in fires if fire is not None), default=None)
 
     def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
         """Count the fires from `first` up to `until`, and list the latest `limit` of them.

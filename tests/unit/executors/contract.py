@@ -19,6 +19,7 @@ Start = Callable[[], BaseExecutor]
 
 class ExecutorContract:
     many = 2000
+    in_this_process = True
 
     @pytest.fixture
     def start(self) -> Iterator[Start] | Start:
@@ -228,6 +229,13 @@ class ExecutorContract:
         executor.shutdown()
         submitter.join()
         assert [report.value for report in reports.all] == ["seen"]
+
+    def test_a_run_knows_that_it_must_not_wait_for_its_executor(self, executor: BaseExecutor, reports: Reports) -> None:
+        assert not executor.executes_here()
+        if self.in_this_process:
+            executor.submit([make_run(executor.executes_here)], reports)
+            assert reports.wait()[0].value is True
+        assert not executor.executes_here()
 
     def test_it_must_be_started_first(self, executor: BaseExecutor, reports: Reports) -> None:
         with pytest.raises(RuntimeError, match="has not been started"):

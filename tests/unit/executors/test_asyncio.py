@@ -1,6 +1,8 @@
 import asyncio
 import gc
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -226,6 +228,11 @@ class TestAsyncIO:
         asyncio.run(main())
         assert {report.value for report in reports.all} == {"ended", 1}
 
+    def test_functions_that_have_started_are_waited_for_at_the_exit_of_the_program(self, tmp_path: Path) -> None:
+        arguments = [sys.executable, "-c", PROGRAM, str(tmp_path / "begun"), str(tmp_path / "ended")]
+        assert subprocess.run(arguments, timeout=100, check=False).returncode == 0
+        assert (tmp_path / "ended").exists()
+
     def test_without_waiting_coroutines_are_cancelled_and_fail(
         self, executor: AsyncIOExecutor, reports: Reports, tmp_path: Path
     ) -> None:
@@ -252,7 +259,32 @@ class TestAsyncIO:
         executor.submit([make_run(tasks.add_later, 1), make_run(tasks.add, 1, policy=Policy(timeout=60))], reports)
         reports.wait(2)
         executor.shutdown()
-        assert set(threading.enumerate()) == before
+        assert set(threading.enumerate()) <= before
+
+
+PROGRAM = """
+import asyncio, pathlib, sys, time, types
+from mainspring.executors.asyncio import AsyncIOExecutor
+from mainspring.run import Call, Run
+
+begun, ended = map(pathlib.Path, sys.argv[1:])
+
+def slow():
+    begun.touch()
+    time.sleep(0.2)
+    ended.touch()
+
+async def main():
+    executor = AsyncIOExecutor()
+    executor.start(types.SimpleNamespace(_eventloop=asyncio.get_running_loop()), "asyncio")
+    executor.submit([Run(id="1", call=Call(slow))], lambda report: None)
+    while not begun.exists():
+        await asyncio.sleep(0.001)
+    executor.shutdown()
+    assert not ended.exists()
+
+asyncio.run(main())
+"""
 
 
 def _both_started(executor: AsyncIOExecutor) -> Any:

@@ -95,6 +95,27 @@ class TestAnd:
         assert AndTrigger([half, cron(second="*")]).next_fire(None, JUNE) is None
         assert AndTrigger([cron(month=2, day=30), cron(second="*")]).next_fire(None, JUNE) is None
 
+    def test_combinations_inside_one_share_its_patience(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked = 0
+        real = IntervalTrigger.first_fire
+
+        def first_fire(trigger: IntervalTrigger, instant: int) -> int | None:
+            nonlocal asked
+            asked += 1
+            return real(trigger, instant)
+
+        monkeypatch.setattr(IntervalTrigger, "first_fire", first_fire)
+        even, odd = (IntervalTrigger(seconds=2, start_date=f"2026-06-01 00:00:0{n}", timezone="UTC") for n in (0, 1))
+        never = AndTrigger([even, odd])
+        assert AndTrigger([OrTrigger([even, never]), OrTrigger([odd, never])]).next_fire(JUNE, JUNE) is None
+        assert asked <= 10_000
+
+    def test_a_meeting_far_away_is_found(self) -> None:
+        start = CronTrigger(month=2, day=29, start_date="2400-01-01", timezone="UTC")
+        trigger = AndTrigger([cron(day_of_week="sun", hour=0), start])
+        assert shown(trigger.next_fire(None, JUNE)) == "2404-02-29 00:00:00+00:00"
+        assert AndTrigger([cron(year="2026,2200"), cron(year="2027,2200")]).next_fire(None, JUNE) is None
+
     def test_a_past_date_alone_is_still_due(self) -> None:
         trigger = AndTrigger([DateTrigger(datetime(2026, 5, 1, tzinfo=UTC))])
         assert shown(trigger.next_fire(None, JUNE)) == "2026-05-01 00:00:00+00:00"

@@ -20,7 +20,7 @@ local function zput(key, member, score) change(zsets, key, member, score) end
 -- Put a member into a set (true), or take it out (false).
 local function sput(key, member, present) change(sets, key, member, present) end
 
--- Add to a number in a hash.
+-- Add to a number in a hash; one that comes down to nothing is deleted.
 local function add(key, field, by)
   local fields = sums[key]
   if not fields then
@@ -66,8 +66,21 @@ local function flush()
     many('SADD', key, put)
   end
   for key, fields in pairs(sums) do
+    local names, put, drop = {}, {}, {}
     for field, by in pairs(fields) do
-      if by ~= 0 and redis.call('HINCRBY', key, field, by) <= 0 then redis.call('HDEL', key, field) end
+      if by ~= 0 then names[#names + 1] = field end
     end
+    local before = many('HMGET', key, names)
+    for i, field in ipairs(names) do
+      local sum = (tonumber(before[i]) or 0) + fields[field]
+      if sum > 0 then
+        put[#put + 1] = field
+        put[#put + 1] = sum
+      else
+        drop[#drop + 1] = field
+      end
+    end
+    many('HDEL', key, drop)
+    many('HSET', key, put)
   end
 end

@@ -1,0 +1,357 @@
+"""The Redis store as one process sees its server: names, errors, restarts, scripts that are gone."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import socket
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from itertools import count
+
+import pytest
+import redis
+from msgspec.structs import replace
+
+from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
+from mainspring.job import Job
+from mainspring.jobstores.base import RunQuery
+from mainspring.jobstores.opening import open_store
+from mainspring.jobstores.redis import RedisJobStore
+from mainspring.retry import Policy
+from mainspring.run import Status
+from mainspring.testing.conformance.helpers import (
+    CALL,
+    LEASE,
+    add_job,
+    add_run,
+    claim,
+    current,
+    due_one,
+    fire,
+    make_run,
+    settle,
+    start,
+    stored,
+    succeed,
+)
+from mainspring.triggers.interval import IntervalTrigger
+from tests.servers import Redis, Server
+
+StartServer = Callable[[type[Server]], Server]
+ODD_NAMES = ("a", "a:0", "a}", "{a", "{a:0}:", "a*", "a\nb", "ä日本", "a%7D", " ")
+_names = count(1)
+
+
+@pytest.fixture
+def client(redis_server: Redis) -> Iterator[redis.Redis]:
+    with redis.Redis.from_url(redis_server.url) as client:
+        yield client
+        client.flushdb()
+
+
+@pytest.fixture
+def make_store(redis_server: Redis, client: redis.Redis) -> Iterator[Callable[..., RedisJobStore]]:
+    made: list[RedisJobStore] = []
+
+    def make(name: str | None = None, **options: object) -> RedisJobStore:
+        made.append(RedisJobStore(url=redis_server.url, name=name or f"own-{next(_names)}", **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for store in made:
+        store.shutdown()
+
+
+MakeStore = Callable[..., RedisJobStore]
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+def test_stores_of_different_names_do_not_see_each_other(make_store: MakeStore) -> None:
+    stores = [make_store(name, shards=2) for name in ODD_NAMES]
+    for number, store in enumerate(stores):
+        add_job(store, max_instances=number + 1)
+        add_run(store, "run", priority=number)
+    assert [stored(store).max_instances for store in stores] == [number + 1 for number in range(len(stores))]
+    for number, store in enumerate(stores):
+        [run] = claim(store)
+        assert run.priority == number
+        store.remove_all_jobs()
+    assert [store.count_runs(RunQuery()) for store in stores] == [1] * len(stores)
+
+
+def test_every_key_of_a_shard_has_its_hash_tag_and_no_other_key_is_touched(
+    make_store: MakeStore, client: redis.Redis
+) -> None:
+    foreign = {b"apscheduler.jobs": b"x", b"{a:0}": b"x", b"jobs": b"x"}
+    for key, value in foreign.items():
+        client.set(key, value)
+    store = make_store("a", shards=2)
+    for number in range(8):
+        odd = f"{{b:{number}}}:*\n}}{{"
+        add_job(store, odd)
+        assert fire(store, due_one(store, odd)) is not None
+        add_run(store, f"{odd}@x", queue=odd, group=odd, unique=odd)
+        [run] = claim(store, odd, token=odd)
+        assert settle(store, succeed(store, run))
+        store.set_queue(odd, paused=True)
+    written = set(client.keys()) - set(foreign)
+    assert written
+    assert {key[:6] for key in written} == {b"{a:0}:", b"{a:1}:"}
+    assert {key: client.get(key) for key in foreign} == foreign
+
+
+def test_keys_of_the_users_choice_are_used(make_store: MakeStore, client: redis.Redis) -> None:
+    store = make_store("own", jobs_key="my.jobs", run_times_key="my.times")
+    job = add_job(store)
+    assert client.hkeys("my.jobs") == [b"job"]
+    assert client.zrange("my.times", 0, -1, withscores=True) == [(b"job", job.at)]
+    assert stored(store).at == job.at
+
+
+def test_data_that_mainspring_did_not_write_is_not_opened(make_store: MakeStore, client: redis.Redis) -> None:
+    client.hset("apscheduler.jobs", "job", b"\x80\x04pickle")
+    store = make_store(jobs_key="apscheduler.jobs", run_times_key="apscheduler.run_times")
+    with pytest.raises(ConfigurationError, match=r"apscheduler\.jobs.*did not write"):
+        store.get_all_jobs()
+    assert client.hgetall("apscheduler.jobs") == {b"job": b"\x80\x04pickle"}
+
+
+def test_data_of_apscheduler_is_left_alone_and_reported(
+    make_store: MakeStore, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    client.hset("apscheduler.jobs", "job", b"\x80\x04pickle")
+    with caplog.at_level(logging.WARNING):
+        make_store().start(None, "default")
+    assert "mainspring import" in caplog.text
+    assert client.hgetall("apscheduler.jobs") == {b"job": b"\x80\x04pickle"}
+
+
+# -- settings --------------------------------------------------------------------------------------------------------
+
+
+def test_the_number_of_shards_cannot_be_changed(make_store: MakeStore) -> None:
+    add_job(make_store("fixed", shards=2))
+    with pytest.raises(ConfigurationError, match="shards=2, not shards=3"):
+        make_store("fixed", shards=3).get_all_jobs()
+    assert [job.id for job in make_store("fixed", shards=2).get_all_jobs()] == ["job"]
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ({"shards": 2, "jobs_key": "jobs"}, "hash tag"),
+        ({"jobs_key": "same", "run_times_key": "same"}, "both 'same'"),
+        ({"shards": 0}, "at least 1 shard"),
+        ({"name": ""}, "name is empty"),
+        ({"url": "http://localhost"}, "not a Redis URL"),
+        ({"client": redis.Redis(decode_responses=True)}, "decode_responses=False"),
+        ({"client": redis.Redis(), "host": "other"}, "'host' would not be used"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_at_once(options: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ConfigurationError, match=complaint):
+        RedisJobStore(**options)  # type: ignore[arg-type]
+
+
+def test_making_a_store_opens_no_connection() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.05)
+        RedisJobStore(host="127.0.0.1", port=listener.getsockname()[1])
+        open_store(f"redis://127.0.0.1:{listener.getsockname()[1]}/0")
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+def test_a_client_of_the_users_is_used(redis_server: Redis, client: redis.Redis) -> None:
+    store = RedisJobStore(client=client, name="mine")
+    add_job(store)
+    assert [job.id for job in store.get_all_jobs()] == ["job"]
+
+
+def test_the_newest_finished_runs_are_kept_up_to_a_number(make_store: MakeStore) -> None:
+    store = make_store(keep_runs=3)
+    runs = [start(store, policy=Policy()) for _ in range(5)]
+    for run in runs:
+        assert settle(store, succeed(store, run))
+    assert store.prune() == 2
+    assert [run and run.id for run in store.get_runs([run.id for run in runs])] == [
+        None,
+        None,
+        *(run.id for run in runs[2:]),
+    ]
+
+
+# -- secrets ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_password_is_never_shown(redis_server: Redis, caplog: pytest.LogCaptureFixture) -> None:
+    secret = "s3cr3t"
+    urls = [
+        f"redis://:{secret}@127.0.0.1:{redis_server.port}/0",  # a password where none is wanted
+        f"redis://user:{secret}@127.0.0.1:1/0",
+    ]
+    for url in urls:
+        store = RedisJobStore(url=url)
+        assert secret not in repr(store)
+        with caplog.at_level(logging.DEBUG), pytest.raises(StoreUnavailable) as caught:
+            store.get_all_jobs()
+        assert secret not in str(caught.value)
+        assert secret not in repr(pickle.loads(pickle.dumps(caught.value)))
+    with pytest.raises(ConfigurationError) as refused:
+        RedisJobStore(url=f"redis://:{secret}/x@host/0")
+    assert secret not in str(refused.value)
+    assert refused.value.__suppress_context__
+    assert secret not in caplog.text
+
+
+# -- outages ---------------------------------------------------------------------------------------------------------
+
+
+def test_scripts_that_were_flushed_are_loaded_again(make_store: MakeStore, client: redis.Redis) -> None:
+    store = make_store()
+    add_job(store)
+    client.script_flush()
+    assert fire(store, due_one(store)) is not None
+    client.script_flush()
+    [run] = claim(store)
+    client.script_flush()
+    assert settle(store, succeed(store, run))
+    assert current(store, run).status is Status.SUCCEEDED
+
+
+def test_a_server_that_is_away_is_unavailable_and_the_first_call_after_it_is_back_works(
+    start_server: StartServer,
+) -> None:
+    server = start_server(Redis)
+    store = RedisJobStore(url=server.url)
+    add_job(store)
+    server.kill()
+    with pytest.raises(StoreUnavailable) as caught:
+        store.add_job(_paused_job("other"))
+    assert not isinstance(caught.value, OutcomeUnknown)
+    server.restart()
+    assert [job.id for job in store.get_all_jobs()] == ["job"]
+    store.shutdown()
+
+
+def test_a_restart_between_two_calls_is_not_noticed(start_server: StartServer) -> None:
+    server = start_server(Redis)
+    store = RedisJobStore(url=server.url)
+    add_job(store)
+    server.restart()
+    add_job(store, "other")
+    assert sorted(job.id for job in store.get_all_jobs()) == ["job", "other"]
+    store.shutdown()
+
+
+def test_a_sleeper_survives_a_restart(start_server: StartServer) -> None:
+    server = start_server(Redis)
+    store = RedisJobStore(url=server.url)
+    cursor = store.wait(0, 0.01)
+    server.restart()
+    add_run(store)
+    seen = store.wait(cursor, 60)
+    assert seen != cursor
+    cursor = seen
+    woken: list[int] = []
+    sleeper = threading.Thread(target=lambda: woken.append(store.wait(cursor, 60)))
+    sleeper.start()
+    add_run(store)
+    sleeper.join(60)
+    assert woken
+    assert woken != [cursor]
+    store.shutdown()
+
+
+def test_a_lost_reply_is_an_unknown_outcome_for_a_write_and_an_outage_for_a_read() -> None:
+    with _Deaf() as port:
+        store = RedisJobStore(host="127.0.0.1", port=port, socket_timeout=0.2)
+        with pytest.raises(StoreUnavailable) as read:
+            store.ping()
+        assert not isinstance(read.value, OutcomeUnknown)
+        store._opened = True
+        with pytest.raises(OutcomeUnknown, match="repeating it is safe"):
+            store.set_queue("default", paused=True)
+        store.shutdown()
+
+
+def test_a_read_only_replica_is_named_as_such(start_server: StartServer) -> None:
+    server = start_server(Redis)
+    store = RedisJobStore(url=server.url)
+    add_job(store)
+    with redis.Redis.from_url(server.url) as client:
+        client.replicaof("127.0.0.1", 1)
+        with pytest.raises(StoreUnavailable, match=r"read-only replica|lost its primary"):
+            store.add_job(_paused_job("other"))
+        client.replicaof("NO", "ONE")
+    add_job(store, "other")
+    store.shutdown()
+
+
+def test_a_full_server_is_named_as_such(start_server: StartServer) -> None:
+    server = start_server(Redis)
+    store = RedisJobStore(url=server.url)
+    add_job(store)
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", "1")
+        with pytest.raises(StoreUnavailable, match="out of memory"):
+            store.add_job(_paused_job("other"))
+        client.config_set("maxmemory", "0")
+    assert [job.id for job in store.get_all_jobs()] == ["job"]
+    assert store.add_runs([make_run(store, "run")]) == ["run"]
+    assert [run.id for run in claim(store, lease=LEASE)] == ["run"]
+    store.shutdown()
+
+
+def test_a_follow_up_for_another_shard_arrives_though_its_sender_fails(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store(shards=2)
+    followers = [make_run(store, f"follower-{n}", queue="other") for n in range(8)]
+    parent = start(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_add_run_rows", _unavailable)
+        assert settle(store, replace(succeed(store, parent), then=tuple(followers)))
+    arrived = [run.id for run in claim(store, "other")]
+    assert 0 < len(arrived) < 8
+    store.prune()
+    assert claim(store, "other") == []  # it may still be on its way
+    store.shift_clock(6)
+    store.prune()
+    arrived += [run.id for run in claim(store, "other")]
+    assert sorted(arrived) == [run.id for run in followers]
+    store.shift_clock(6)
+    store.prune()
+    assert claim(store, "other") == []
+
+
+def _unavailable(rows: object) -> list[str]:
+    raise StoreUnavailable("gone")
+
+
+def _paused_job(job_id: str) -> Job:
+    return Job(job_id, CALL, IntervalTrigger(seconds=60, timezone="UTC"), at=None)
+
+
+class _DeafHandler(socketserver.BaseRequestHandler):
+    """Takes what a client says while it connects, and never answers after that."""
+
+    def handle(self) -> None:
+        while said := self.request.recv(65536):
+            self.request.sendall(b"+OK\r\n" * said.count(b"SETINFO"))
+
+
+class _Deaf:
+    def __enter__(self) -> int:
+        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), _DeafHandler)
+        self.thread = threading.Thread(target=self.server.serve_forever, args=(0.01,))
+        self.thread.start()
+        return int(self.server.server_address[1])
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()

@@ -1,0 +1,342 @@
+"""What the SQL store does besides the contract: opening, errors, schema, indexes, group commit, time."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, MetaData, create_engine, text
+
+from mainspring.errors import ConfigurationError, ConflictingIdError, StoreUnavailable
+from mainspring.jobstores import _sql_sqlite
+from mainspring.jobstores._sql_sqlite import HostClock
+from mainspring.jobstores.base import NodeInfo, RunQuery
+from mainspring.jobstores.sqlalchemy import SchemaTooNew, SQLAlchemyJobStore
+from mainspring.testing.conformance.helpers import (
+    add_job,
+    add_run,
+    claim,
+    due_one,
+    fire,
+    make_job,
+    make_run,
+    start,
+    succeed,
+)
+from tests.servers import MariaDB, PostgreSQL
+
+NODE = NodeInfo(id="n", host="h", pid=1, started_at=1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SQLAlchemyJobStore]:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    yield store
+    store.shutdown()
+
+
+def _execute(path: Path, statement: str) -> list[Any]:
+    connection = sqlite3.connect(path)
+    with connection:
+        rows = connection.execute(statement).fetchall()
+    connection.close()
+    return rows
+
+
+# -- opening -------------------------------------------------------------------------------------------------------
+
+
+def test_making_a_store_opens_nothing(path: Path) -> None:
+    SQLAlchemyJobStore(f"sqlite:///{path}")
+    assert not path.exists()
+
+
+def test_a_store_is_used_again_after_its_shutdown(store: SQLAlchemyJobStore) -> None:
+    run = add_run(store)
+    store.shutdown()
+    assert [one.id for one in claim(store)] == [run.id]
+
+
+def test_a_database_in_memory_lives_as_long_as_the_store() -> None:
+    store = SQLAlchemyJobStore("sqlite://")
+    add_job(store)
+    assert fire(store, due_one(store)) is not None
+    assert len(claim(store)) == 1
+    store.shutdown()
+
+
+def test_an_engine_given_is_used_and_not_disposed_of(path: Path) -> None:
+    engine = create_engine(f"sqlite:///{path}")
+    pool = engine.pool
+    store = SQLAlchemyJobStore(engine=engine)
+    add_job(store)
+    store.shutdown()
+    assert engine.pool is pool
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM mainspring_jobs")).scalar() == 1
+    engine.dispose()
+
+
+def test_the_tables_are_named_after_the_first_and_added_to_the_metadata(path: Path) -> None:
+    metadata = MetaData()
+    store = SQLAlchemyJobStore(f"sqlite:///{path}", tablename="crew_jobs", metadata=metadata)
+    assert store.ping()
+    assert {"crew_jobs", "crew_runs", "crew_meta"} <= set(metadata.tables)
+    store.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "either url= or engine="),
+        ({"url": "sqlite://", "synchronous": "OFF"}, "'FULL' or 'NORMAL'"),
+        ({"url": "sqlserver://host/name"}, "no job store for 'sqlserver'"),
+        ({"url": "postgresql+psycopg2://host/name"}, r"postgresql\+psycopg://"),
+        ({"url": "not a url"}, "no database URL"),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words):
+        SQLAlchemyJobStore(**arguments)
+
+
+def test_an_argument_of_apscheduler_is_accepted_with_a_note(caplog: pytest.LogCaptureFixture) -> None:
+    SQLAlchemyJobStore("sqlite://", pickle_protocol=4)
+    assert "pickle_protocol=4 has no meaning" in caplog.text
+
+
+def test_the_table_of_apscheduler_is_left_alone_and_mentioned(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _execute(path, "CREATE TABLE apscheduler_jobs (id VARCHAR(191), next_run_time FLOAT, job_state BLOB)")
+    _execute(path, "INSERT INTO apscheduler_jobs VALUES ('old', 1.0, x'80')")
+    caplog.set_level(logging.INFO, "mainspring.jobstores.sqlalchemy")
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    assert store.get_all_jobs() == []
+    store.remove_all_jobs()
+    store.shutdown()
+    assert "mainspring import" in caplog.text
+    assert _execute(path, "SELECT * FROM apscheduler_jobs") == [("old", 1.0, b"\x80")]
+
+
+# -- errors --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_a_server_that_is_not_there_is_unavailable_and_the_password_is_not_told(scheme: str) -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers there
+        store = SQLAlchemyJobStore(f"{scheme}://me:s3cr3t@127.0.0.1:{unused.getsockname()[1]}/jobs")
+        with pytest.raises(StoreUnavailable) as caught:
+            store.server_time()
+    assert "127.0.0.1" in str(caught.value)
+    assert "s3cr3t" not in f"{caught.value} {store!r}"
+
+
+def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{tmp_path}/no/such/folder/jobs.db")
+    with pytest.raises(StoreUnavailable, match="unable to open"):
+        store.server_time()
+
+
+def test_a_file_locked_by_another_is_unavailable_and_then_works(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sql_sqlite, "TIMEOUT", 0.05)
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    assert store.ping()
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    run = make_run(store)
+    with pytest.raises(StoreUnavailable, match="locked"):
+        store.add_runs([run])
+    other.execute("ROLLBACK")
+    other.close()
+    assert store.add_runs([run]) == [run.id]
+    store.shutdown()
+
+
+# -- schema --------------------------------------------------------------------------------------------------------
+
+
+def test_a_release_that_is_too_old_claims_and_fires_nothing(store: SQLAlchemyJobStore, path: Path) -> None:
+    add_job(store)
+    add_run(store)
+    due = due_one(store)
+    _execute(path, "UPDATE mainspring_meta SET value = 99 WHERE name = 'oldest_reader'")
+    store.beat(NODE, 30)  # a node that runs learns of it by its next beat
+    for act in (lambda: store.due(1, 0), lambda: claim(store), lambda: fire(store, due)):
+        with pytest.raises(SchemaTooNew, match="upgrade mainspring on this node"):
+            act()
+    assert len(store.get_all_jobs()) == 1
+    new = SQLAlchemyJobStore(f"sqlite:///{path}")
+    with pytest.raises(SchemaTooNew):
+        new.due(1, 0)
+    new.shutdown()
+    _execute(path, "UPDATE mainspring_meta SET value = 1 WHERE name = 'oldest_reader'")
+    store.beat(NODE, 30)
+    assert len(claim(store)) == 1
+
+
+# -- group commit --------------------------------------------------------------------------------------------------
+
+
+def test_writes_that_wait_together_share_a_commit_and_each_has_its_own_answer(store: SQLAlchemyJobStore) -> None:
+    add_job(store, "taken")
+    database: Any = store._open()
+    commits: list[str] = []
+    database._writer.set_trace_callback(lambda said: commits.append(said) if said == "COMMIT" else None)
+    outcomes: dict[int, str] = {}
+
+    def add(number: int) -> None:
+        try:
+            store.add_job(make_job(store, "taken" if number == 3 else f"job-{number}"))
+            outcomes[number] = "added"
+        except ConflictingIdError as error:
+            outcomes[number] = error.job_id
+
+    threads = [threading.Thread(target=add, args=(number,)) for number in range(6)]
+    with database._turn:  # while somebody writes, the others come and wait
+        for thread in threads:
+            thread.start()
+        while len(database._queue) < 6:
+            pass
+    for thread in threads:
+        thread.join()
+    assert outcomes == {0: "added", 1: "added", 2: "added", 3: "taken", 4: "added", 5: "added"}
+    assert len(commits) == 1
+    assert len(store.get_all_jobs()) == 6
+
+
+# -- time ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_clock_of_the_host_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall, steady = [1_000_000_000_000], [5_000_000_000]
+    monkeypatch.setattr(time, "time_ns", lambda: wall[0])
+    monkeypatch.setattr(time, "monotonic_ns", lambda: steady[0])
+    clock = HostClock()
+    before = clock.now()
+    wall[0] -= 3600 * 10**9
+    steady[0] += 10**9
+    assert clock.now() == before + 1_000_000
+    clock.at_least(before + 10_000_000)
+    assert clock.now() == before + 10_000_000
+
+
+def test_a_new_process_starts_no_earlier_than_the_last_beat(store: SQLAlchemyJobStore, path: Path) -> None:
+    store.beat(NODE, 30)
+    ahead = store.server_time() + 3600 * 1_000_000
+    _execute(path, f"UPDATE mainspring_meta SET value = {ahead} WHERE name = 'clock'")
+    other = SQLAlchemyJobStore(f"sqlite:///{path}")
+    assert other.server_time() >= ahead
+    other.shutdown()
+
+
+# -- retention -----------------------------------------------------------------------------------------------------
+
+
+def test_no_more_finished_runs_are_kept_than_were_asked_for(path: Path) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}", keep_runs=3)
+    for _ in range(8):
+        store.settle([succeed(store, start(store))])
+        store.shift_clock(1)
+    newest = [run.id for run in store.find_runs(RunQuery(), limit=3)]
+    assert [store.prune(limit=4), store.prune(), store.prune()] == [4, 1, 0]
+    assert [run.id for run in store.find_runs(RunQuery())] == newest
+    store.shutdown()
+
+
+# -- indexes -------------------------------------------------------------------------------------------------------
+
+
+def _filled(store: SQLAlchemyJobStore) -> list[str]:
+    """Fill a store, and return the statements that due, fire, claim and settle use."""
+    store.add_jobs([make_job(store, f"job-{n}", due_in=-10 if n < 5 else 500 + n, every=900) for n in range(1000)])
+    store.add_runs([make_run(store, due_in=-10 if n < 5 else 500 + n) for n in range(2000)])
+    for due in store.due(3, 0).jobs:
+        fire(store, due)
+    store.settle([succeed(store, run) for run in claim(store, limit=3)])
+    return [statement for statement in store._open()._texts if statement.startswith(("SELECT", "WITH"))]
+
+
+def test_sqlite_finds_due_jobs_and_claims_by_their_indexes(store: SQLAlchemyJobStore, path: Path) -> None:
+    used = ""
+    for statement in _filled(store):
+        said = store._open().text(statement)
+        for _, _, _, step in _execute_plan(path, said):
+            used += step + "\n"
+            assert not step.startswith("SCAN mainspring_runs"), said
+            assert step != "SCAN mainspring_jobs" or "min(at)" in said, said
+    for index in ("jobs_due", "runs_claim", "runs_held", "runs_open"):
+        assert f"INDEX mainspring_{index}" in used
+
+
+def _execute_plan(path: Path, statement: str) -> list[Any]:
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(f"EXPLAIN QUERY PLAN {statement}", ["[]"] * statement.count("?")).fetchall()
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def postgresql(postgresql_server: PostgreSQL) -> Iterator[Engine]:
+    yield from _engine(postgresql_server.url)
+
+
+@pytest.fixture
+def mariadb(mariadb_server: MariaDB) -> Iterator[Engine]:
+    yield from _engine(mariadb_server.url)
+
+
+def _engine(url: str) -> Iterator[Engine]:
+    engine = create_engine(url)
+    yield engine
+    engine.dispose()
+
+
+def _explain(engine: Engine, statements: list[str], analyze: str, rows: Callable[[Any], list[str]]) -> list[str]:
+    with engine.begin() as connection:
+        connection.exec_driver_sql(analyze)
+        return [line for each in statements for line in rows(connection.exec_driver_sql(f"EXPLAIN {each}"))]
+
+
+HOT = [
+    "SELECT id FROM plan_jobs WHERE due_at <= 5 ORDER BY due_at LIMIT 10 FOR UPDATE SKIP LOCKED",
+    "SELECT id FROM plan_runs WHERE status = 'pending' AND queue = 'default' AND priority = 0 AND run_at <= 5"
+    " ORDER BY run_at LIMIT 10 FOR UPDATE SKIP LOCKED",
+    "SELECT max(priority) FROM plan_runs WHERE status = 'pending' AND queue = 'default'",
+    "SELECT owner, count(*) FROM plan_runs WHERE owner IN ('a@1', 'b@1') AND owner IS NOT NULL"
+    " AND expires_at IS NULL GROUP BY owner",
+]
+
+
+def test_postgresql_finds_due_jobs_and_claims_by_their_indexes(postgresql: Engine) -> None:
+    store = SQLAlchemyJobStore(engine=postgresql, tablename="plan_jobs")
+    _filled(store)
+    lines = _explain(postgresql, HOT, "ANALYZE plan_runs, plan_jobs", lambda found: [row[0] for row in found])
+    said = "\n".join(lines)
+    for index in ("plan_jobs_due", "plan_runs_claim", "plan_runs_open"):
+        assert index in said
+    assert "Seq Scan" not in said
+    store.shutdown()
+
+
+def test_mariadb_finds_due_jobs_and_claims_by_their_indexes(mariadb: Engine) -> None:
+    store = SQLAlchemyJobStore(engine=mariadb, tablename="plan_jobs")
+    _filled(store)
+    keys = _explain(
+        mariadb, HOT, "ANALYZE TABLE plan_runs, plan_jobs", lambda found: [str(row["key"]) for row in found.mappings()]
+    )
+    extra = [key for key in keys if key != "None"]
+    assert {"plan_jobs_due", "plan_runs_claim", "plan_runs_open"} <= set(extra)
+    store.shutdown()
