@@ -25,6 +25,7 @@ MainspringError
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 __all__ = [
     "CallableReferenceError",
@@ -159,9 +160,11 @@ class VersionConflict(MainspringError, RuntimeError):
 class MaxInstancesReachedError(MainspringError, RuntimeError):
     """As many instances of the job are unfinished as it allows."""
 
-    def __init__(self, job_id: str, max_instances: int) -> None:
-        super().__init__(job_id, max_instances)
-        self.job_id, self.max_instances = job_id, max_instances
+    def __init__(self, job: Any, max_instances: int | None = None) -> None:
+        # APScheduler's executors raise it with the job itself; only its id and number are kept, so that it pickles.
+        self.job_id: str = job if isinstance(job, str) else job.id
+        self.max_instances: int = job.max_instances if max_instances is None else max_instances
+        super().__init__(self.job_id, self.max_instances)
 
     def __str__(self) -> str:
         return f"job {self.job_id!r} already has its maximum of {self.max_instances} unfinished instances"

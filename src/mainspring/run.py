@@ -218,11 +218,11 @@ def describe(exception: BaseException, at: int, attempt: int) -> Error:
     """Make the lasting record of an exception, cut at the limits; never raises."""
     try:
         message = str(exception)
-    except Exception as broken:
+    except BaseException as broken:  # even SystemExit, which a task's author may well raise there
         message = f"<its __str__ raised {type(broken).__name__}>"
     try:
         text = "".join(_traceback.format_exception(exception))
-    except Exception as broken:
+    except BaseException as broken:
         text = f"<the traceback could not be formatted: {type(broken).__name__}>"
     kind = type(exception)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -184,6 +184,23 @@ def test_the_newest_finished_runs_are_kept_up_to_a_number(make_store: MakeStore)
     ]
 
 
+@pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x91\x01", b"\x90" * 40])
+def test_a_damaged_record_stops_nobody_else(make_store: MakeStore, client: redis.Redis, damage: bytes) -> None:
+    store = make_store("hurt")
+    for number in range(3):
+        add_job(store, f"job-{number}", due_in=-10 + number)
+        add_run(store, f"run-{number}", due_in=-10 + number)
+    client.hset("{hurt:0}:heads", "run-0", damage)
+    client.hset("{hurt:0}:job_states", "job-0", damage)
+    assert [due.job.id for due in store.due(10, 0).jobs] == ["job-1", "job-2"]
+    assert [job.id for job in store.get_all_jobs()] == ["job-1", "job-2"]
+    assert [run.id for run in claim(store)] == ["run-1", "run-2"]
+    assert store.add_runs([make_run(store, "run-0")]) == ["run-0"]
+    assert claim(store) == []
+    assert client.hget("{hurt:0}:heads", "run-0") == damage
+    assert client.hget("{hurt:0}:job_states", "job-0") == damage
+
+
 # -- secrets ---------------------------------------------------------------------------------------------------------
 
 

@@ -98,6 +98,7 @@ class Link:
         self._sleepers: list[PubSub] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._closes = 0
 
     @property
     def place(self) -> str:
@@ -112,8 +113,9 @@ class Link:
         return f"{where}/{known.get('db', 0)}"
 
     def close(self) -> None:
-        """Close all connections; the next call opens new ones."""
+        """Close all connections and let go who waits; the next call opens new ones."""
         with self._lock:
+            self._closes += 1
             sleepers, self._sleepers = self._sleepers, []
         for sleeper in sleepers:
             _drop(sleeper)
@@ -138,6 +140,8 @@ class Link:
         except ResponseError as error:
             word = str(error).partition(" ")[0]
             if word in _REFUSALS or type(error).__name__ in ("ReadOnlyError", "OutOfMemoryError", "NoPermissionError"):
+                # A client of Redis Sentinel asks where the primary is when it connects.
+                self._pool.disconnect(inuse_connections=False)
                 raise self._refused(error) from error
             raise
 
@@ -149,8 +153,11 @@ class Link:
             raise self._refused(error) from error
 
     def exists(self, *keys: str) -> int:
-        """Count the keys that are there."""
-        return int(self._send(("EXISTS", *keys), reads=True))
+        """Count the keys that are there; none if this user may not look at them."""
+        try:
+            return int(self._send(("EXISTS", *keys), reads=True))
+        except ResponseError:
+            return 0
 
     def _send(self, command: tuple[Any, ...], reads: bool) -> Any:
         """Send a command on a pooled connection, on a fresh one if the pooled one turns out to be dead."""
@@ -205,6 +212,7 @@ class Link:
         deadline = time.monotonic() + timeout
         if timeout <= 0:
             return self._count(channels)
+        closes = self._closes
         sleeper, fresh = self._sleeper(channels)
         while True:
             try:
@@ -212,6 +220,8 @@ class Link:
             except StoreUnavailable:
                 raise
             except (*_CONNECTION, RedisError) as error:
+                if self._closes != closes:
+                    return cursor
                 if fresh:
                     raise self._refused(error) from error
                 # The server was restarted since the subscription was made.

@@ -130,8 +130,10 @@ class RedisRuns(RecordStore):
         """Part runs that live in a shard from those that live in others."""
         if len(self._shards.all) == 1:
             return list(runs), []
-        here = [run for run in runs if self._shards.of_new_run(run.id, run.unique) is shard]
-        return here, [run for run in runs if run not in here]
+        parts: tuple[list[RunRow], list[RunRow]] = ([], [])
+        for run in runs:
+            parts[self._shards.of_new_run(run.id, run.unique) is not shard].append(run)
+        return parts
 
     def _deliver(self, shard: Shard, runs: Sequence[RunRow]) -> None:
         """Add follow-ups in their own shards; what gets lost on the way waits in the outbox of their parents'."""

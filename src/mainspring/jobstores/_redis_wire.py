@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,7 +10,9 @@ import msgspec
 
 from mainspring.jobstores.rows import JobRow, RunRow
 
-__all__ = ["Bytes", "job_rows", "run_rows", "text"]
+__all__ = ["Bytes", "head", "job_rows", "outbox_rows", "run_rows", "text", "texts"]
+
+log = logging.getLogger("mainspring.jobstores.redis")
 
 
 class _Head(msgspec.Struct, array_like=True, gc=False):
@@ -90,11 +93,14 @@ def head(row: RunRow) -> list[Any]:
 
 def run_rows(reply: Sequence[Sequence[Any]]) -> list[RunRow]:
     """Make rows of the arrays that lib_read.lua answers; what is not there is left out."""
-    return [
-        _run_row(text(run_id), _head(packed), lease, call, state, live)
-        for run_id, packed, lease, call, state, live in zip(*reply, strict=True)
-        if packed is not None
-    ]
+    rows = []
+    for run_id, packed, lease, call, state, live in zip(*reply, strict=True):
+        if packed is not None:
+            try:
+                rows.append(_run_row(text(run_id), _head(packed), lease, call, state, live))
+            except ValueError as error:
+                log.error("the record of run %r is damaged and passed over: %s", run_id, error)
+    return rows
 
 
 def outbox_rows(reply: Sequence[Sequence[Any]]) -> list[RunRow]:
@@ -138,7 +144,11 @@ def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
     rows = []
     for job_id, frame, packed, count in zip(*reply, strict=True):
         if packed is not None:
-            state = _job_state(packed)
+            try:
+                state = _job_state(packed)
+            except ValueError as error:
+                log.error("the record of job %r is damaged and passed over: %s", job_id, error)
+                continue
             rows.append(
                 JobRow(
                     text(job_id),

@@ -64,24 +64,22 @@ class PostgreSQLTx(Tx):
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         if rows:
-            arrays = ", ".join(f"%b::{_type(column)}[]" for column in columns)
+            values, source, params = _source(columns, rows)
             names = ", ".join(columns)
-            statement = f"INSERT INTO {self.database.name(table)} ({names}) SELECT * FROM unnest({arrays})"
-            self.cursor.execute(statement, _arrays(rows))
+            self.cursor.execute(
+                f"INSERT INTO {self.database.name(table)} ({names}) SELECT {', '.join(values)} FROM {source}", params
+            )
 
     def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
         if rows:
-            names, sets = ["id"], []
-            for column in columns:
-                name, value = (column, "{new}") if isinstance(column, str) else column
-                names.append(name)
-                sets.append(f"{name} = {value.format(new=f'new.{name}', old=f'old.{name}')}")
-            arrays = ", ".join(f"%b::{_type(name)}[]" for name in names)
-            statement = (
-                f"UPDATE {self.database.name(table)} AS old SET {', '.join(sets)}"
-                f" FROM unnest({arrays}) AS new({', '.join(names)}) WHERE old.id = new.id"
-            )
-            self.cursor.execute(statement, _arrays(rows))
+            names = ["id", *(column if isinstance(column, str) else column[0] for column in columns)]
+            values, source, params = _source(names, rows)
+            sets = []
+            for column, value in zip(columns, values[1:], strict=True):
+                name, said = (column, "{new}") if isinstance(column, str) else column
+                sets.append(f"{name} = {said.format(new=value, old=f'old.{name}')}")
+            statement = f"UPDATE {self.database.name(table)} AS old SET {', '.join(sets)} FROM {source}"
+            self.cursor.execute(f"{statement} WHERE old.id = new.id", params)
 
     def _read_clock(self) -> int:
         now: int = self.cursor.execute(_NOW).fetchone()[0]
@@ -94,12 +92,25 @@ class PostgreSQLTx(Tx):
         self._now = self.cursor.fetchone()[0] + self.database.shift
 
 
-def _type(column: str) -> str:
-    return _TYPES.get(column, "text")
+def _source(columns: Sequence[str], rows: Sequence[Row]) -> tuple[list[str], str, list[Any]]:
+    """Return the expression of each column, what they are selected from, and the parameters of both.
 
-
-def _arrays(rows: Sequence[Row]) -> list[list[Any]]:
-    return [list(values) for values in zip(*rows, strict=True)]
+    A column that is the same in all rows, as most are in a batch, is one parameter; the others are arrays.
+    """
+    values, arrays, names = [], [], []
+    scalars: list[Any] = []
+    lists: list[Any] = []
+    for number, (column, given) in enumerate(zip(columns, zip(*rows, strict=True), strict=True)):
+        kind = _TYPES.get(column, "text")
+        if number and given.count(given[0]) == len(given):
+            values.append(f"%b::{kind}")
+            scalars.append(given[0])
+        else:
+            values.append(f"new.{column}")
+            names.append(column)
+            arrays.append(f"%b::{kind}[]")
+            lists.append(list(given))
+    return values, f"unnest({', '.join(arrays)}) AS new({', '.join(names)})", [*scalars, *lists]
 
 
 class PostgreSQLDatabase(ServerDatabase):

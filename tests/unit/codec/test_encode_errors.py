@@ -163,11 +163,13 @@ def test_what_contains_itself_is_refused() -> None:
     assert "does it contain itself?" in str(refusal(ring))
 
 
-def test_deep_values_do_no_harm_to_a_thread_with_a_small_stack() -> None:
+@pytest.mark.parametrize("name", ["list", "tuple", "dict"])
+def test_deep_values_do_no_harm_to_a_thread_with_a_small_stack(name: str) -> None:
     errors: list[EncodeError] = []
+    value = {"args": (nested(900, WRAPS[name]),)}
     before = threading.stack_size(128 * 1024)
     try:
-        thread = threading.Thread(target=lambda: errors.append(refusal({"args": (nested(900),)})))
+        thread = threading.Thread(target=lambda: errors.append(refusal(value)))
         thread.start()
     finally:
         threading.stack_size(before)

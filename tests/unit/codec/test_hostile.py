@@ -136,18 +136,18 @@ def test_deep_nesting_is_refused_before_parsing(name: str, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    "hidden",
+    ("hidden", "words"),
     [
         # The tuple ends early; what follows in its body, read as the next item, would swallow the deep part.
-        b"\x92" + packb(Ext(TUPLE, b"\x90" + b"\xc6\x00\x00\x10\x00")) + b"\x91" * 500,
+        (b"\x92" + packb(Ext(TUPLE, b"\x90" + b"\xc6\x00\x00\x10\x00")) + b"\x91" * 500, "nested deeper"),
         # The tuple's array promises more than its body has.
-        b"\x92" + packb(Ext(TUPLE, b"\x93\x01")) + b"\x91" * 500,
-        b"\x92" + packb(Ext(TUPLE, b"\xdc")) + b"\x91" * 500,
+        (b"\x92" + packb(Ext(TUPLE, b"\x93\x01")) + b"\x91" * 500, "does not end where it should"),
+        (b"\x92" + packb(Ext(TUPLE, b"\xdc")) + b"\x91" * 500, "does not end where it should"),
     ],
 )
-def test_depth_cannot_be_hidden_behind_an_extension(hidden: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_depth_cannot_be_hidden_behind_an_extension(hidden: bytes, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ormsgpack, "unpackb", None)
-    assert refusal(UNSIGNED, unsigned(hidden)).reason is Reason.BAD_DATA
+    assert words in str(refusal(UNSIGNED, unsigned(hidden)))
 
 
 def test_deep_nesting_does_no_harm_to_a_thread_with_a_small_stack() -> None:

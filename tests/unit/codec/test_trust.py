@@ -209,6 +209,11 @@ def test_a_forged_name_gives_no_object(value: Ext, keyring: Keyring | None) -> N
     assert reason in (Reason.NOT_ALLOWED, Reason.MISSING_CODE, Reason.BAD_DATA)
 
 
+@pytest.mark.parametrize("value", [enum("os:system=RED"), obj("os:system", "command", "x"), enum("os:path=RED")])
+def test_what_is_no_type_is_not_allowed_even_under_a_signature(value: Ext) -> None:
+    assert refusal(Codec(KEYRING), sealed(value)).reason is Reason.NOT_ALLOWED
+
+
 @pytest.mark.parametrize("source", ["raise RuntimeError('no')", "raise SystemExit(3)", "1/0", "def broken(:"])
 def test_a_module_that_fails_to_import_is_missing_code(
     source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -110,11 +110,11 @@ class TestAnd:
         assert AndTrigger([OrTrigger([even, never]), OrTrigger([odd, never])]).next_fire(JUNE, JUNE) is None
         assert asked <= 10_000
 
-    def test_a_meeting_far_away_is_found(self) -> None:
+    def test_a_meeting_may_be_far_away_but_not_a_hundred_years_from_the_first_try(self) -> None:
         start = CronTrigger(month=2, day=29, start_date="2400-01-01", timezone="UTC")
         trigger = AndTrigger([cron(day_of_week="sun", hour=0), start])
         assert shown(trigger.next_fire(None, JUNE)) == "2404-02-29 00:00:00+00:00"
-        assert AndTrigger([cron(year="2026,2200"), cron(year="2027,2200")]).next_fire(None, JUNE) is None
+        assert AndTrigger([cron(year="2027,2200"), cron(year="2028,2200")]).next_fire(None, JUNE) is None
 
     def test_a_past_date_alone_is_still_due(self) -> None:
         trigger = AndTrigger([DateTrigger(datetime(2026, 5, 1, tzinfo=UTC))])

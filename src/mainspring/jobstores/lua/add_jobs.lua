@@ -18,7 +18,7 @@ local made, incarnations, told = {}, {}, false
 for i, row in ipairs(rows) do
   local id, at = row[1], row[2]
   version = version + 1
-  local old = seen[id] or (known[i] and cmsgpack.unpack(known[i]))
+  local old = seen[id] or unpacked(known[i], JOB_STATE_SIZE)
   local text = string.format('%.0f', version)
   local state = { version, type(old) == 'table' and old[INCARNATION] or text, at, row[3], false }
   if type(old) == 'table' then state[MISS] = old[MISS] end

@@ -9,8 +9,7 @@ local names, node, token, limit, lease = args[1], args[2], args[3], args[4], arg
 local open = open_lanes(names)
 local ids = redis.call('SMEMBERS', held .. token)
 if #ids == 0 then
-  for i, member in ipairs(most_urgent(open, limit)) do ids[i] = member:sub(PLACE_SIZE + 1) end
-  read(ids)
+  ids = take_out_unreadable(open, most_urgent(open, limit))
   for _, id in ipairs(ids) do
     local head = found[id]
     unfile(id, head)

@@ -11,9 +11,9 @@ local shown = redis.call('ZRANGEBYSCORE', hidden, '-inf', moment)
 if #shown > 0 then
   local put, known = {}, many('HMGET', job_states, shown)
   for i, id in ipairs(shown) do
-    local at = known[i] and cmsgpack.unpack(known[i])[AT]
-    if at then
-      put[#put + 1] = at
+    local state = unpacked(known[i], JOB_STATE_SIZE)
+    if state and state[AT] then
+      put[#put + 1] = state[AT]
       put[#put + 1] = id
     end
   end

@@ -43,7 +43,7 @@ local function look_through(key)
   for i = 1, #items, 2 do seen[#seen + 1] = items[i] end
   local packed = many('HMGET', heads, seen)
   for i, id in ipairs(seen) do
-    local head = packed[i] and cmsgpack.unpack(packed[i])
+    local head = unpacked(packed[i], HEAD_SIZE)
     if head and wanted[head[STATUS]] and (not lane or head[QUEUE] == lane) and (not group or head[GROUP] == group)
       and (not job or head[JOB] == job) then
       ids[#ids + 1] = id

@@ -11,7 +11,7 @@ for i, step in ipairs(steps) do
   for _, run in ipairs(step[6]) do runs[#runs + 1] = run end
 end
 local known, packed = {}, many('HMGET', job_states, ids)
-for i, id in ipairs(ids) do known[id] = packed[i] and cmsgpack.unpack(packed[i]) end
+for i, id in ipairs(ids) do known[id] = unpacked(packed[i], JOB_STATE_SIZE) end
 read_for_insert(runs)
 
 local version, taken = take_versions(0), 0

@@ -65,6 +65,15 @@ local function many(command, key, list)
   return all
 end
 
+-- An array of this size that a script packed; false if there is nothing, or nothing that can be read: one damaged record
+-- must not stop the others.
+local JOB_STATE_SIZE, HEAD_SIZE = 5, 16
+local function unpacked(packed, size)
+  if not packed then return false end
+  local ok, value = pcall(cmsgpack.unpack, packed)
+  return ok and type(value) == 'table' and #value == size and value
+end
+
 -- Wake the loops that sleep on this shard.
 local function tell()
   redis.call('PUBLISH', wake, redis.call('INCR', wake))

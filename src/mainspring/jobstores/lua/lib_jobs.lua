@@ -10,8 +10,7 @@ local function take_versions(count)
 end
 
 local function job_state(job_id)
-  local packed = redis.call('HGET', job_states, job_id)
-  return packed and cmsgpack.unpack(packed)
+  return unpacked(redis.call('HGET', job_states, job_id), JOB_STATE_SIZE)
 end
 
 -- The earliest time at which a scheduler that sleeps now has been told to look again.
@@ -24,7 +23,8 @@ end
 local function job_rows(ids)
   local found, owners = many('HMGET', job_states, ids), {}
   for i = 1, #ids do
-    owners[i] = found[i] and ids[i] .. '@' .. cmsgpack.unpack(found[i])[INCARNATION] or ''
+    local state = unpacked(found[i], JOB_STATE_SIZE)
+    owners[i] = state and ids[i] .. '@' .. state[INCARNATION] or ''
   end
   return { ids, many('HMGET', jobs, ids), found, many('HMGET', unfinished, owners) }
 end

@@ -49,3 +49,21 @@ local function next_run_at(open)
   end
   return next_at
 end
+
+-- Read the runs of these members; those whose head is gone or damaged leave their lane. Answers the ids of the others.
+local function take_out_unreadable(names, members)
+  local all, readable = {}, {}
+  for i, member in ipairs(members) do all[i] = member:sub(PLACE_SIZE + 1) end
+  read(all)
+  for i, id in ipairs(all) do
+    if found[id] then
+      readable[#readable + 1] = id
+    else
+      for _, lane in ipairs(names) do
+        redis.call('ZREM', waiting .. lane, members[i])
+        redis.call('ZREM', delayed .. lane, members[i])
+      end
+    end
+  end
+  return readable
+end

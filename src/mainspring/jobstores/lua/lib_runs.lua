@@ -6,7 +6,8 @@ local PLACE_SIZE = 39
 local REMEMBERED_FOR, REMEMBERED = 3600000000, 100000
 local FINAL = { succeeded = true, failed = true, cancelled = true, missed = true, broken = true }
 
-local found, remembered, holder = {}, {}, {} -- head or false by run id; true by run id; run id or false by unique key
+local found, damaged, remembered = {}, {}, {} -- by run id: head or false, whether it cannot be read, whether it is gone
+local holder = {}                             -- by unique key: run id or false
 local known_lanes, first_delayed = {}, {}
 local number, stirred = nil, false
 
@@ -21,7 +22,8 @@ local function read(ids)
   end
   local packed = many('HMGET', heads, unread)
   for i, id in ipairs(unread) do
-    if packed[i] then found[id] = cmsgpack.unpack(packed[i]) end
+    found[id] = unpacked(packed[i], HEAD_SIZE)
+    damaged[id] = packed[i] and not found[id]
   end
 end
 
@@ -121,7 +123,7 @@ end
 -- Add an unfinished run unless its id is known or its unique key is taken.
 local function insert(run, until_)
   local id, head = run[1], run[3]
-  if found[id] or remembered[id] then return false end
+  if found[id] or damaged[id] or remembered[id] then return false end
   local key = head[UNIQUE]
   if key then
     if holder[key] and holder[key] ~= id then return false end

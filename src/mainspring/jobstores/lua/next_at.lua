@@ -4,7 +4,8 @@
 --   ARGV  (nothing)
 local first = earliest()
 for _, packed in ipairs(many('HMGET', job_states, redis.call('ZRANGE', hidden, 0, -1))) do
-  local at = packed and cmsgpack.unpack(packed)[AT]
+  local state = unpacked(packed, JOB_STATE_SIZE)
+  local at = state and state[AT]
   if at and (not first or at < first) then first = at end
 end
 return first or false

@@ -1,4 +1,4 @@
--- uses: write runs
+-- uses: write runs lanes
 -- purge: cancel the pending runs of a lane.
 --   KEYS  prefix, jobs, times (see lib_base); writes all that runs have
 --   ARGV  lane, how many at most
@@ -10,9 +10,7 @@ if #members < limit then
     members[#members + 1] = member
   end
 end
-local ids = {}
-for i, member in ipairs(members) do ids[i] = member:sub(PLACE_SIZE + 1) end
-read(ids)
+local ids = take_out_unreadable({ lane }, members)
 for _, id in ipairs(ids) do
   local head = {}
   for i = 1, PLACE do head[i] = found[id][i] end
