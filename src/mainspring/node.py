@@ -218,12 +218,12 @@ class Link:
         self.heartbeat = HeartbeatTick(self)
         self.janitor = JanitorTick(self)
         self._down = False
+        self._failures = 0
         self._offset: int | None = None
         self.report = _Outbox(self)
-        clock, failed, worked = node.clock, self._failed, self._worked
-        work = (self.scheduler, self.worker)
-        self.work = Loop(f"mainspring-work-{alias}", work, clock, failed, worked, self._drained)
-        self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, failed, worked, self._ended)
+        work, care = (self.scheduler, self.worker), (self.heartbeat, self.janitor)
+        self.work = Loop(f"mainspring-work-{alias}", work, node.clock, self._failed, self._drained)
+        self.care = Loop(f"mainspring-care-{alias}", care, node.clock, self._failed, self._ended)
         self._worked_out = False
 
     def start(self) -> None:
@@ -271,6 +271,7 @@ class Link:
 
     def observe(self, now: int) -> None:
         """Note the store's time, so that it can be told without asking."""
+        self.answered()
         self._offset = now - int(self.node.clock.monotonic() * SECOND)
 
     def now(self) -> int:
@@ -357,14 +358,16 @@ class Link:
     def _listen(self) -> None:
         cursor = 0
         pause = self.node.clock.wake()
+        deaf = False
         while not (self.node.draining or self.leaving):
             try:
                 changed = self.store.wait(cursor, IDLE)
             except Exception:  # the loops report the outage
-                pause.wait(1.0)
+                deaf = True
+                pause.wait(0.75 + 0.5 * self.node.clock.random())
                 continue
-            if changed != cursor:
-                cursor = changed
+            if changed != cursor or deaf:  # after an outage the loops need not wait for their next try
+                cursor, deaf = changed, False
                 self.wake()
 
     def _failed(self, error: Exception) -> float:
@@ -372,11 +375,15 @@ class Link:
             self._down = True
             log.error("job store %r failed; it is tried again until it answers", self.alias, exc_info=error)
             self.node.publish(SchedulerEvent(EVENT_STORE_DOWN, self.alias))
-        return self.node.retry_interval * (0.75 + 0.5 * self.node.clock.random())
+        self._failures += 1
+        # Soon at first, then ever more seldom, and never all nodes at once.
+        delay = min(self.node.retry_interval, 0.5 * 2.0 ** min(self._failures, 16))
+        return delay * (0.75 + 0.5 * self.node.clock.random())
 
-    def _worked(self) -> None:
+    def answered(self) -> None:
+        """Note that the store has answered: an outage, if there was one, is over."""
         if self._down:
-            self._down = False
+            self._down, self._failures = False, 0
             log.warning("job store %r answers again", self.alias)
             self.node.publish(SchedulerEvent(EVENT_STORE_UP, self.alias))
 

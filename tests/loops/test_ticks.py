@@ -313,14 +313,15 @@ def test_runs_leased_by_a_fire_whose_reply_was_lost_are_asked_for_again(
 
 
 def test_an_outage_is_logged_once_and_its_end_too(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
-    delays = [bench.link._failed(StoreUnavailable("gone")) for _ in range(5)]
-    bench.link._worked()
-    bench.link._worked()
+    delays = [bench.link._failed(StoreUnavailable("gone")) for _ in range(12)]
+    bench.link.answered()
+    bench.link.answered()
     assert len([r for r in caplog.records if "failed" in r.message]) == 1
     assert len([r for r in caplog.records if "answers again" in r.message]) == 1
     assert bench.codes() == [events.EVENT_STORE_DOWN, events.EVENT_STORE_UP]
-    assert len(set(delays)) == 5  # spread, so that nodes do not come back all at once
-    assert all(7.5 <= delay <= 12.5 for delay in delays)
+    assert len(set(delays)) == 12  # spread, so that nodes do not come back all at once
+    assert delays[0] <= 1.25
+    assert all(7.5 <= delay <= 12.5 for delay in delays[-7:])
 
 
 def test_a_wake_up_during_a_tick_is_not_lost(bench: Bench) -> None:
@@ -332,7 +333,7 @@ def test_a_wake_up_during_a_tick_is_not_lost(bench: Bench) -> None:
             loop.wake(tick)
         return 60.0
 
-    loop = Loop("t", [tick], bench.clock, lambda error: 1.0, lambda: None, lambda: False)
+    loop = Loop("t", [tick], bench.clock, lambda error: 1.0, lambda: False)
     assert loop.step() == 0.0
     assert loop.step() == pytest.approx(60.0)
     assert len(calls) == 2
@@ -356,3 +357,13 @@ def test_after_a_sleep_of_the_machine_what_runs_here_is_not_taken_for_dead(bench
     bench.clock.advance(100)
     bench.link.janitor()
     assert [run.status for run in runs(bench)] == [Status.RUNNING]
+
+
+def test_a_tick_that_did_not_ask_the_store_does_not_end_its_outage(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.link._failed(StoreUnavailable("gone"))
+    bench.link.worker()
+    assert "answers again" not in caplog.text
+    bench.link.scheduler()
+    assert "answers again" in caplog.text

@@ -51,7 +51,7 @@ def test_an_unknown_scheme_names_the_near_ones() -> None:
 
 
 def test_what_is_no_url_says_how_to_write_one() -> None:
-    with pytest.raises(ConfigurationError, match="write it as sqlite:///jobs.db"):
+    with pytest.raises(ConfigurationError, match=r"write it as sqlite:///jobs\.db"):
         open_store("jobs.db")
 
 

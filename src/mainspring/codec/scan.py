@@ -30,8 +30,10 @@ _EXTENSIONS: Final = frozenset([*range(0xC7, 0xCA), *range(0xD4, 0xD9)])
 
 def check_bounds(data: bytes) -> None:
     """Refuse a document that is nested too deep or holds too many values."""
-    # Every container starts with one of these bytes, so few of them settle it without a look at the structure.
-    if len(data) > MAX_VALUES or len(data.translate(None, _OTHER_BYTES)) > MAX_DEPTH:
+    # Every container starts with one of these bytes, so few of them settle it without a look at the structure; unless one
+    # may promise a length of 32 bits, which some versions of the parser reserve memory for before they read on.
+    found = data.translate(None, _OTHER_BYTES)
+    if len(data) > MAX_VALUES or len(found) > MAX_DEPTH or b"\xdd" in found or b"\xdf" in found:
         _Scan(data).document(0, len(data), 0)
 
 
@@ -62,6 +64,8 @@ class _Scan:
             if 0x80 <= tag < 0xA0 or 0xDC <= tag < 0xE0:
                 outer.append(items)
                 items, at = self._count(tag, at)
+                if items > end - at:
+                    raise _misfit()
                 if depth + len(outer) > MAX_DEPTH:
                     raise FrameError(Reason.BAD_DATA, f"nested deeper than {MAX_DEPTH} levels")
             elif 0xA0 <= tag < 0xE0:

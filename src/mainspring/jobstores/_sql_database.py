@@ -100,6 +100,8 @@ class Database(ABC):
 
     kind: str
     placeholder: str = "?"
+    one_writer: bool = False
+    """Whether a transaction that may write keeps all others from writing."""
     words: dict[str, str]
     """What the words in braces mean, besides the names of tables."""
 

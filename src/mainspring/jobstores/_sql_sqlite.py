@@ -96,6 +96,7 @@ class SQLiteDatabase(Database):
     """A SQLite file, shared by threads and processes of one host."""
 
     kind = "sqlite"
+    one_writer = True
     words: Final = {  # type: ignore[misc]
         "in": "IN (SELECT value FROM json_each(?))",
         "lock": "",

@@ -36,7 +36,7 @@ def open_store(url: str | JobStore, **options: Any) -> JobStore:
         raise ConfigurationError(
             f"{without_password(url)!r} is not a store's URL; write it as sqlite:///jobs.db or redis://localhost/0"
         )
-    dialect, _, driver = scheme.partition("+")
+    dialect = scheme.partition("+")[0]
     if dialect in _SCHEMES:
         reference, extra = _SCHEMES[dialect]
         factory = _import(reference, dialect, extra)

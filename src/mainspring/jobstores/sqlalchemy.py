@@ -196,10 +196,11 @@ class SQLAlchemyJobStore(RecordStore):
 
     def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
         database = self._working()
-        # Most ticks find nothing, and to see that needs no write.
-        now, first = database.read(lambda tx: (tx.now, _sql_jobs.next_due(tx)))
-        if first is None or first > now:
-            return now, [], first
+        if database.one_writer:
+            # Most ticks find nothing, and to see that needs no turn of the writer's.
+            now, first = database.read(lambda tx: (tx.now, _sql_jobs.next_due(tx)))
+            if first is None or first > now:
+                return now, [], first
         return database.write(lambda tx: _sql_jobs.due_jobs(tx, limit, hold))
 
     def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:

@@ -33,6 +33,7 @@ class HeartbeatTick:
         except Exception:
             self.steady_since = None
             raise
+        link.answered()
         if self.steady_since is None:
             self.steady_since = node.clock.monotonic()
         return node.lease / 3

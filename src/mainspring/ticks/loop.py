@@ -26,14 +26,12 @@ class Loop:
         ticks: Sequence[Tick],
         clock: Clock,
         failed: Callable[[Exception], float],
-        worked: Callable[[], None],
         finished: Callable[[], bool],
     ) -> None:
         self._name = name
         self._ticks = list(ticks)
         self._clock = clock
         self._failed = failed
-        self._worked = worked
         self._finished = finished
         self._wake = clock.wake()
         self._woken = [True] * len(self._ticks)
@@ -58,8 +56,6 @@ class Loop:
                 delay = tick()
             except Exception as error:
                 delay = self._failed(error)
-            else:
-                self._worked()
             self._due[index] = self._clock.monotonic() + delay
         if any(self._woken):
             return 0.0

@@ -92,6 +92,7 @@ class WorkerTick:
         batch = self._unsettled
         answers = link.store.settle([outcome for _, outcome in batch])
         self._unsettled = []
+        link.answered()
         link.end(report for report, _ in batch)
         listening = link.node.listening
         for (report, outcome), accepted in zip(batch, answers, strict=True):

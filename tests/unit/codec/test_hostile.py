@@ -92,6 +92,15 @@ def test_a_forged_document_is_refused(name: str) -> None:
         assert refusal(SIGNED, signed(payload)).reason in (Reason.BAD_DATA, Reason.MISSING_CODE, Reason.NOT_ALLOWED)
 
 
+@pytest.mark.parametrize("name", [name for name in FORGED if name.startswith(("an array of", "a map of", "arrays"))])
+def test_a_promise_of_more_items_than_bytes_is_refused_before_parsing(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ormsgpack, "unpackb", None)
+    for payload in (FORGED[name], packb([1, Ext(TUPLE, FORGED[name] if name.startswith("ar") else b"\xdd\x7f\0\0\0")])):
+        assert "does not end where it should" in str(refusal(UNSIGNED, unsigned(payload)))
+
+
 def test_of_a_plain_key_given_twice_the_last_counts() -> None:
     assert UNSIGNED.loads(unsigned(b"\x82\xa1a\x01\xa1a\x02"), JOB) == {"a": 2}
 

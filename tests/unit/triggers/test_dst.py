@@ -86,7 +86,7 @@ class TestAnyScheduleAtAnyTransition:
     def test_the_next_fires_are_those_of_a_minute_scan(self, change: tuple[str, int], hour: str, minute: str) -> None:
         zone, instant = change
         trigger = CronTrigger(hour=hour, minute=minute, timezone=zone)
-        seen = clock(zone, instant - 13 * HOUR, instant + 13 * HOUR)
+        seen = clock(zone, instant - 8 * HOUR, instant + 8 * HOUR)
         scan = scan_real_time if hour.startswith("*") else scan_wall_clock
         assert walk(trigger, seen[0][0], seen[-1][0]) == scan(seen, at(values(hour, 23), values(minute, 59)))
 
@@ -97,10 +97,12 @@ class TestAnyScheduleAtAnyTransition:
     ) -> None:
         zone, instant = change
         trigger = CronTrigger(hour=hour, minute=minute, timezone=zone)
-        seen = clock(zone, instant - 7 * HOUR, instant + 30 * HOUR)
+        seen = clock(zone, instant - 4 * HOUR, instant + 6 * HOUR)
         scan = scan_real_time if hour.startswith("*") else scan_wall_clock
         fires = scan(seen, at(values(hour, 23), values(minute, 59)))
-        assert trigger.next_fire(None, instant + start) == next(fire for fire in fires if fire >= instant + start)
+        fire = trigger.next_fire(None, instant + start)
+        assert fire is not None
+        assert [fire for fire in fires if fire >= instant + start][:1] == ([fire] if fire <= seen[-1][0] else [])
 
     @thoroughly
     @given(st.sampled_from(transitions()), hours, minutes, st.integers(-6 * HOUR, 6 * HOUR), st.integers(1, 9))
