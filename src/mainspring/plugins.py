@@ -33,9 +33,11 @@ _BUILT_IN: Final = {
     },
     "job store": {
         "memory": "mainspring.jobstores.memory:MemoryJobStore",
+        "sqlalchemy": "mainspring.jobstores.sqlalchemy:SQLAlchemyJobStore",
+        "redis": "mainspring.jobstores.redis:RedisJobStore",
     },
 }
-_EXTRAS: Final = {"gevent": "gevent", "tornado": "tornado", "twisted": "twisted"}
+_EXTRAS: Final = ("gevent", "tornado", "twisted", "sqlalchemy", "redis")
 
 
 @lru_cache(maxsize=256)
@@ -50,11 +52,10 @@ def find_plugin(kind: str, name: str) -> type[Any]:
         try:
             return ref_to_obj(built_in[name])  # type: ignore[no-any-return]
         except LookupError as error:
-            extra = _EXTRAS.get(name)
-            if extra is None:
+            if name not in _EXTRAS:
                 raise
             raise LookupError(
-                f'the {kind} {name!r} needs a package that is missing: pip install "mainspring[{extra}]" ({error})'
+                f'the {kind} {name!r} needs a package that is missing: pip install "mainspring[{name}]" ({error})'
             ) from error
     from importlib.metadata import entry_points
 

@@ -362,6 +362,7 @@ def test_after_a_sleep_of_the_machine_what_runs_here_is_not_taken_for_dead(bench
 def test_a_tick_that_did_not_ask_the_store_does_not_end_its_outage(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
+    bench.link.now()  # asks the store, once
     bench.link._failed(StoreUnavailable("gone"))
     bench.link.worker()
     assert "answers again" not in caplog.text

@@ -30,8 +30,8 @@ _EXTENSIONS: Final = frozenset([*range(0xC7, 0xCA), *range(0xD4, 0xD9)])
 
 def check_bounds(data: bytes) -> None:
     """Refuse a document that is nested too deep or holds too many values."""
-    # Every container starts with one of these bytes, so few of them settle it without a look at the structure; unless one
-    # may promise a length of 32 bits, which some versions of the parser reserve memory for before they read on.
+    # Every container starts with one of these bytes, so few of them settle it without a look at the structure; unless
+    # one may promise a length of 32 bits, for which some versions of the parser reserve memory before they read on.
     found = data.translate(None, _OTHER_BYTES)
     if len(data) > MAX_VALUES or len(found) > MAX_DEPTH or b"\xdd" in found or b"\xdf" in found:
         _Scan(data).document(0, len(data), 0)

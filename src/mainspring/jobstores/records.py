@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ log = logging.getLogger("mainspring.jobstores")
 
 class RecordStore(JobStore):
     """A store that keeps bytes. A back end implements the `_..._rows` methods and the rest of `JobStore`."""
+
+    _told_unsigned: ClassVar[bool] = False
 
     def __init__(self, codec: Codec | None = None) -> None:
         self._packer = Packer(codec or Codec())
@@ -101,6 +103,9 @@ class RecordStore(JobStore):
     def start(self, scheduler: Any, alias: str) -> None:
         """Open the store, and put back what was set aside and can be restored now."""
         super().start(scheduler, alias)
+        if not self._packer.codec.signed and not RecordStore._told_unsigned:
+            RecordStore._told_unsigned = True
+            log.info("without a key, whoever can write to the job store decides what this process imports and calls")
         self.restore_readable()
 
     def restore_readable(self) -> list[str]:

@@ -92,8 +92,8 @@ class BaseScheduler(JobVerbs):
         """Take the options that only this front end has."""
 
     def _make(self, kind: str, base: type[Any], alias: str, value: Any) -> Any:
-        if isinstance(value, base):
-            return value
+        if isinstance(value, (base, str)):
+            return self._build(kind, base, value, {})
         name, options = config.take(f"{kind} {alias!r}", value)
         return self._build(kind, base, name, options)
 
@@ -103,6 +103,10 @@ class BaseScheduler(JobVerbs):
             return plugin
         if not isinstance(plugin, str):
             raise TypeError(f"{kind} must be an object of a {base.__name__} class or a name, not {plugin!r}")
+        if kind == "job store" and "://" in plugin:
+            from mainspring.jobstores.opening import open_store
+
+            return open_store(plugin, **options)
         factory = find_plugin(kind, plugin)
         check_options(kind, plugin, factory, options)
         return factory(**options)

@@ -1,0 +1,404 @@
+"""Compare mainspring's stores with APScheduler 3's: `python3 run.py bench stores [SUBJECT ...] [--store NAME] [--quick]`.
+
+SQLite is a file, PostgreSQL and Redis are servers started for the purpose with their default settings, so that
+PostgreSQL waits for the disk and Redis does not. Each measurement has a process and an empty database of its own, and
+the libraries take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib.metadata
+import itertools
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent)]
+
+from scheduler import BOTH, OURS, PEER, Found, Table, Targets, best_cpu, times  # noqa: E402
+
+from tests.servers import MissingServer, PostgreSQL, Redis  # noqa: E402
+
+HERTZ = os.sysconf("SC_CLK_TCK")
+PERIODS = {PEER: 0.25, OURS: 0.05}
+"""Seconds between the fires of a job when all should always be due. APScheduler walks through every fire that it has
+missed, so it is given fewer to miss."""
+
+
+class Effort(NamedTuple):
+    """How much of everything."""
+
+    adds: int
+    bulk: int
+    budget: float
+    jobs: int
+    warm: float
+    seconds: float
+    rounds: int
+    shared: int
+    due: int
+    every: float
+    stored: Sequence[int]
+
+
+FULL = Effort(
+    adds=1000, bulk=10_000, budget=6.0, jobs=1000, warm=1.0, seconds=5.0, rounds=2, shared=10_000,
+    due=1000, every=0.5, stored=(1000, 100_000),
+)  # fmt: skip
+QUICK = Effort(
+    adds=20, bulk=100, budget=2.0, jobs=50, warm=0.2, seconds=0.3, rounds=1, shared=200,
+    due=50, every=0.1, stored=(50, 500),
+)  # fmt: skip
+
+
+# -- what is measured ------------------------------------------------------------------------------------------------
+
+
+class Bed(ABC):
+    """Where a store is put: gives each measurement an empty database, and knows what its server has cost."""
+
+    name: str
+
+    @abstractmethod
+    @contextlib.contextmanager
+    def empty(self) -> Iterator[str]:
+        """Give the address of a database with nothing in it."""
+
+    def server_cpu(self) -> float:
+        """Return the CPU seconds that the server has spent so far."""
+        return 0.0
+
+
+class SQLiteBed(Bed):
+    """A file; SQLite works inside the process."""
+
+    name = "SQLite"
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mainspring-bench-")))
+        self._numbers = itertools.count()
+
+    @contextlib.contextmanager
+    def empty(self) -> Iterator[str]:
+        folder = self._folder / str(next(self._numbers))
+        folder.mkdir()
+        try:
+            yield f"sqlite:///{folder / 'jobs.db'}"
+        finally:
+            shutil.rmtree(folder)
+
+
+class PostgreSQLBed(Bed):
+    """A server with a database per measurement."""
+
+    name = "PostgreSQL"
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._server = stack.enter_context(PostgreSQL(durable=True))
+        self._numbers = itertools.count()
+
+    @contextlib.contextmanager
+    def empty(self) -> Iterator[str]:
+        name = f"bench{next(self._numbers)}"
+        self._do(f"CREATE DATABASE {name}")
+        try:
+            yield self._server.url.removesuffix("postgres") + name
+        finally:
+            self._do(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _do(self, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self._server.url.replace("+psycopg", ""), autocommit=True) as connection:
+            connection.execute(statement)  # type: ignore[call-overload]
+
+    def server_cpu(self) -> float:
+        postmaster = self._server.pid
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        return process_cpu(postmaster, reaped=True) + sum(process_cpu(int(child)) for child in children)
+
+
+class RedisBed(Bed):
+    """A server, emptied before each measurement."""
+
+    name = "Redis"
+
+    def __init__(self, stack: contextlib.ExitStack) -> None:
+        self._server = stack.enter_context(Redis())
+
+    @contextlib.contextmanager
+    def empty(self) -> Iterator[str]:
+        import redis
+
+        with redis.Redis.from_url(self._server.url) as client:
+            client.flushall()
+        yield self._server.url
+
+    def server_cpu(self) -> float:
+        return process_cpu(self._server.pid)
+
+
+BEDS: dict[str, Callable[[contextlib.ExitStack], Bed]] = {
+    "sqlite": SQLiteBed,
+    "postgresql": PostgreSQLBed,
+    "redis": RedisBed,
+}
+
+
+def process_cpu(pid: int, *, reaped: bool = False) -> float:
+    """Return the CPU seconds of a process, with `reaped` also those of its children that have ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):  # a backend that has just ended: its parent has its time now
+        return 0.0
+    return sum(int(field) for field in fields[11 : 15 if reaped else 13]) / HERTZ
+
+
+class Probe:
+    """A measurement in a fresh interpreter."""
+
+    def __init__(self, name: str, **options: Any) -> None:
+        self._words = [sys.executable, "-c", "import _stores_probe; _stores_probe.main()", name, json.dumps(options)]
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._process = subprocess.Popen(
+            self._words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, "PYTHONPATH": str(HERE)},
+        )
+
+    def expect(self, word: str) -> None:
+        """Wait until it says the word."""
+        said = self._line()
+        if said != word:
+            self._fail(f"said {said!r} instead of {word!r}")
+
+    def go(self) -> None:
+        """Let it go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def found(self) -> Found:
+        """Return what it has found."""
+        said = self._line()
+        if self._process.wait() or not said:
+            self._fail("gave no result")
+        answer: Found = json.loads(said)
+        return answer
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
+
+    def _fail(self, what: str) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._errors.seek(0)
+        sys.exit(f"{' '.join(self._words)} {what}:\n{self._errors.read()}")
+
+
+def measure_fires(bed: Bed, url: str, processes: int, libraries: str, **options: Any) -> list[Found]:
+    """Fire from several processes at once; the first one's find has the server's CPU time, too."""
+    probes = [Probe("fire", library=libraries, url=url, **options) for _ in range(processes)]
+    for probe in probes:
+        probe.expect("ready")
+    for probe in probes:
+        probe.go()
+    for probe in probes:
+        probe.expect("begin")
+    server = bed.server_cpu()
+    for probe in probes:
+        probe.expect("end")
+    server = bed.server_cpu() - server
+    found = [probe.found() for probe in probes]
+    found[0]["server"] = server
+    return found
+
+
+# -- the tables ------------------------------------------------------------------------------------------------------
+
+
+def add(effort: Effort, beds: Sequence[Bed], targets: Targets) -> Table:
+    """How fast are jobs added?"""
+    table = Table(
+        f"add: up to {effort.adds:,} interval jobs one by one to a started, paused scheduler; ours also "
+        f"{effort.bulk:,} by the store's add_jobs in batches",
+        *("store", "APScheduler/s", "mainspring/s", "ratio", "APScheduler CPU us", "mainspring CPU us", "in bulk/s"),
+        "in bulk CPU us",
+    )
+    for bed in beds:
+        found: dict[str, list[Found]] = {library: [] for library in BOTH}
+        for _ in range(effort.rounds):
+            for library in BOTH:
+                with bed.empty() as url:
+                    found[library].append(
+                        Probe("add", library=library, url=url, count=effort.adds, budget=effort.budget).found()
+                    )
+        with bed.empty() as url:
+            bulk = Probe("fill", url=url, jobs=0, period=1, first=time.time(), idle=effort.bulk).found()
+        rate = {library: max(one["count"] / one["wall"] for one in found[library]) for library in BOTH}
+        table.add(
+            bed.name,
+            *(f"{rate[library]:,.0f}" for library in BOTH),
+            times(rate[OURS] / rate[PEER]),
+            *(f"{best_cpu(found[library], 'count'):,.0f}" for library in BOTH),
+            f"{bulk['count'] / bulk['wall']:,.0f}",
+            f"{best_cpu([bulk], 'count'):.1f}",
+        )
+    return table
+
+
+def fire(effort: Effort, beds: Sequence[Bed], targets: Targets) -> Table:
+    """How many fires does one scheduler get through a store?"""
+    table = Table(
+        f"fire: {effort.jobs:,} interval jobs that are always due, for {effort.seconds:g} s; CPU us per run",
+        *("store", "library", "runs/s", "CPU us", "server's", "ratio", "target"),
+    )
+    for bed in beds:
+        found: dict[str, list[Found]] = {library: [] for library in BOTH}
+        for _ in range(effort.rounds):
+            for library in BOTH:
+                load = {"jobs": effort.jobs, "period": PERIODS[library]}
+                with bed.empty() as url:
+                    found[library] += measure_fires(bed, url, 1, library, warm=effort.warm, seconds=effort.seconds, **load)
+        best = {library: max(found[library], key=lambda one: one["executed"] / one["wall"]) for library in BOTH}
+        rate = {library: best[library]["executed"] / best[library]["wall"] for library in BOTH}
+        ratio = rate[OURS] / max(rate[PEER], 1)
+        for library in BOTH:
+            mine = library == OURS
+            judged = targets.at_least(10, ratio) if mine and bed.name != "Redis" else ""
+            table.add(
+                bed.name,
+                library,
+                f"{rate[library]:,.0f}",
+                f"{best_cpu(found[library], 'executed'):,.0f}",
+                f"{best[library]['server'] / max(best[library]['executed'], 1) * 1e6:,.0f}",
+                times(ratio) if mine else "",
+                judged,
+            )
+        ours = best[OURS]
+        if ours["missed"]:
+            table.notes.append(f"{bed.name}: {ours['missed']:,} fires met an unfinished run and were recorded as missed")
+    return table
+
+
+def shared(effort: Effort, beds: Sequence[Bed], targets: Targets) -> Table:
+    """What do schedulers that share a Redis store get done, and how much in vain?"""
+    table = Table(
+        f"shared: {effort.shared:,} interval jobs that are always due, fired by several processes from one Redis store",
+        *("processes", "runs/s", "CPU us", "server's", "server busy", "planned in vain", "target"),
+    )
+    for bed in [bed for bed in beds if bed.name == "Redis"]:
+        period = effort.shared * PERIODS[OURS] / effort.jobs
+        for processes in (1, 2, 4):
+            with bed.empty() as url:
+                Probe("fill", url=url, jobs=effort.shared, period=period, first=time.time()).found()
+                load = {"jobs": 0, "period": period, "filled": True}
+                found = measure_fires(bed, url, processes, OURS, warm=effort.warm, seconds=effort.seconds, **load)
+            executed = sum(one["executed"] for one in found)
+            rate = sum(one["executed"] / one["wall"] for one in found)
+            vain = sum(one["refused"] for one in found) / max(sum(one["asked"] for one in found), 1)
+            judged = ""
+            if processes == 2:
+                judged = targets._judge(">= 14,000/s", rate >= 14_000)
+            elif processes == 4:
+                judged = targets._judge("< 1 % in vain", vain < 0.01)
+            table.add(
+                str(processes),
+                f"{rate:,.0f}",
+                f"{sum(one['cpu'] for one in found) / max(executed, 1) * 1e6:,.0f}",
+                f"{found[0]['server'] / max(executed, 1) * 1e6:,.0f}",
+                f"{found[0]['server'] / found[0]['wall']:.0%}",
+                f"{vain:.2%}",
+                judged,
+            )
+    return table
+
+
+def scale(effort: Effort, beds: Sequence[Bed], targets: Targets) -> Table:
+    """Does a fire cost more when more jobs are stored?"""
+    table = Table(
+        f"scale: CPU us per run, {effort.due:,} of the stored jobs due every {effort.every:g} s, the others later",
+        *("store", "stored", "runs/s", "scheduler's", "server's", "together", "growth", "target"),
+    )
+    for bed in beds:
+        least = 0.0
+        for stored in effort.stored:
+            best: tuple[float, Found] | None = None
+            for _ in range(effort.rounds):
+                with bed.empty() as url:
+                    fill = {"jobs": effort.due, "period": effort.every, "idle": stored - effort.due}
+                    Probe("fill", url=url, first=time.time(), **fill).found()
+                    load = {"jobs": 0, "period": effort.every, "filled": True}
+                    [found] = measure_fires(bed, url, 1, OURS, warm=effort.warm, seconds=effort.seconds, **load)
+                cost = (found["cpu"] + found["server"]) / max(found["executed"], 1) * 1e6
+                if best is None or cost < best[0]:
+                    best = cost, found
+            assert best is not None
+            cost, found = best
+            least = least or cost
+            table.add(
+                bed.name,
+                f"{stored:,}",
+                f"{found['executed'] / found['wall']:,.0f}",
+                *(f"{found[part] / max(found['executed'], 1) * 1e6:,.0f}" for part in ("cpu", "server")),
+                f"{cost:,.0f}",
+                f"{cost / least:.2f}x",
+                targets.below(1.5, cost / least) if stored == effort.stored[-1] else "",
+            )
+    return table
+
+
+SUBJECTS = {"add": add, "fire": fire, "shared": shared, "scale": scale}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the tables that were asked for."""
+    parser = argparse.ArgumentParser(prog="bench stores", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("subjects", nargs="*", metavar="SUBJECT", help=f"{', '.join(SUBJECTS)}; all by default")
+    parser.add_argument("--store", action="append", choices=BEDS, help="only this one; may be repeated")
+    parser.add_argument(
+        "--quick", action="store_true", help="a small run, to see that it works; its figures say little"
+    )
+    options = parser.parse_args(arguments)
+    unknown = [name for name in options.subjects if name not in SUBJECTS]
+    if unknown:
+        parser.error(f"no subject is called {unknown[0]!r}; there are {', '.join(SUBJECTS)}")
+    names = ("mainspring", "apscheduler", "sqlalchemy", "psycopg", "redis")
+    libraries = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in names)
+    print(f"{platform.python_implementation()} {platform.python_version()}, {libraries}")
+    load = f"load {os.getloadavg()[0]:.1f} at the start"
+    print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {load}")
+    if options.quick:
+        print("A quick run: it shows that everything works, its figures say little.")
+    targets = Targets()
+    with contextlib.ExitStack() as stack:
+        beds = []
+        for name in options.store or BEDS:
+            try:
+                beds.append(BEDS[name](stack))
+            except MissingServer as missing:
+                print(missing, file=sys.stderr)
+        for name in options.subjects or SUBJECTS:
+            SUBJECTS[name](QUICK if options.quick else FULL, beds, targets).show()
+    print(f"\ntargets: {targets.met} met, {targets.missed} missed")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,173 @@
+"""Damaged, truncated, swapped, oversized and foreign frames in real stores: none executed, none dropped."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from sqlalchemy import create_engine, text
+
+from mainspring.codec import Codec, Keyring
+from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.jobstores.redis import RedisJobStore
+from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.run import Status
+from mainspring.testing.conformance.helpers import add_job, add_run, claim
+from tests.servers import MariaDB, PostgreSQL, Redis
+
+NUMBER = 100  # jobs, and as many runs
+KEY = "a key of the tests, long enough"
+
+Write = Callable[[str, str, bytes], None]  # "jobs" or "runs", id, bytes
+
+
+class SQL:
+    """Writes into the tables behind the store's back."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = create_engine(url)
+
+    def frame(self, table: str, name: str) -> bytes:
+        with self._engine.connect() as connection:
+            row = connection.execute(text(_SELECT[table]), {"id": name}).one()
+        return bytes(row[0])
+
+    def overwrite(self, table: str, name: str, frame: bytes) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(text(_UPDATE[table]), {"id": name, "frame": frame})
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+_SELECT = {
+    "jobs": "SELECT frame FROM mainspring_jobs WHERE id = :id",
+    "runs": "SELECT payload FROM mainspring_runs WHERE id = :id",
+}
+_UPDATE = {
+    "jobs": "UPDATE mainspring_jobs SET frame = :frame WHERE id = :id",
+    "runs": "UPDATE mainspring_runs SET payload = :frame WHERE id = :id",
+}
+
+
+class RedisKeys:
+    """Writes into the hashes behind the store's back."""
+
+    def __init__(self, url: str) -> None:
+        self._client = redis.Redis.from_url(url)
+
+    @staticmethod
+    def _key(table: str) -> str:
+        return "{damage:0}:" + {"jobs": "jobs", "runs": "calls"}[table]
+
+    def frame(self, table: str, name: str) -> bytes:
+        found: Any = self._client.hget(self._key(table), name)
+        return bytes(found)
+
+    def overwrite(self, table: str, name: str, frame: bytes) -> None:
+        self._client.hset(self._key(table), name, frame)
+
+    def close(self) -> None:
+        self._client.close()
+
+
+@contextmanager
+def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[JobStore, SQL | RedisKeys]]:
+    codec = Codec(Keyring([KEY]))
+    store: JobStore
+    back: SQL | RedisKeys
+    if kind == "redis":
+        server: Redis = request.getfixturevalue("redis_server")
+        store, back = RedisJobStore(url=server.url, name="damage", codec=codec), RedisKeys(server.url)
+    else:
+        if kind == "sqlite":
+            url = f"sqlite:///{tmp_path}/jobs.db"
+        else:
+            sql: PostgreSQL | MariaDB = request.getfixturevalue(f"{kind}_server")
+            url = sql.url
+        store, back = SQLAlchemyJobStore(url, codec=codec), SQL(url)
+    try:
+        store.remove_all_jobs()
+        store.purge("default")
+        yield store, back
+    finally:
+        store.shutdown()
+        back.close()
+
+
+def damages(frame: bytes, other: bytes, foreign: bytes, chance: random.Random) -> Iterator[bytes]:
+    """Yield one way after another to spoil a frame."""
+    while True:
+        spot = chance.randrange(len(frame))
+        yield frame[:spot] + bytes([frame[spot] ^ (1 << chance.randrange(8))]) + frame[spot + 1 :]
+        yield frame[:spot]
+        yield other  # somebody else's, validly signed for them
+        yield foreign  # signed with another key
+        yield frame + chance.randbytes(1 + spot)
+        yield chance.randbytes(len(frame))
+        yield b"\0" * (1 << 20)
+        yield b""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb", "redis"])
+def test_two_hundred_spoiled_frames_are_set_aside_with_their_bytes_and_hurt_nobody(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    chance = random.Random(20261115)
+    foreign = Codec(Keyring(["somebody else's key, as long"])).dumps({"f": "os:abort", "a": [], "k": {}, "n": "x"}, "")
+    with opened(kind, request, tmp_path) as (store, back):
+        spoiled: dict[tuple[str, str], bytes] = {}
+        for table, add in (("jobs", add_job), ("runs", add_run)):
+            names = [f"{table}-{number}" for number in range(NUMBER)]
+            for name in [*names, f"{table}-good"]:
+                add(store, name, due_in=-10)
+            other = back.frame(table, names[-1])
+            ways = damages(back.frame(table, names[0]), other, foreign, chance)
+            for name in names[:-1]:
+                spoiled[table, name] = next(ways)
+                back.overwrite(table, name, spoiled[table, name])
+            spoiled[table, names[-1]] = b"\xff" + other
+            back.overwrite(table, names[-1], spoiled[table, names[-1]])
+
+        due = store.due(1000, 0).jobs
+        assert [each.job.id for each in due] == ["jobs-good"]
+        runs = claim(store, limit=1000)
+        assert [run.id for run in runs] == ["runs-good"]
+        assert claim(store, limit=1000) == []  # set aside, not handed out again and again
+        assert store.due(1000, 0).jobs[0].job.id == "jobs-good"
+
+        set_aside = {broken.id: broken for broken in store.broken()}
+        for (table, name), frame in spoiled.items():
+            if table == "jobs":
+                assert bytes(set_aside[name].payload) == frame
+                assert set_aside[name].reason
+        broken = {run.id: run for run in store.find_runs(RunQuery(status=(Status.BROKEN,)), limit=1000)}
+        for table, name in spoiled:
+            if table == "runs":
+                assert broken[name].reason
+                assert back.frame("runs", name) == spoiled[table, name]
+
+
+def test_with_another_key_nothing_runs_and_with_the_right_one_all_is_back(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    right, wrong = Keyring([KEY]), Keyring(["quite another key, as long"])
+    with_key = SQLAlchemyJobStore(url, codec=Codec(right))
+    add_job(with_key, "signed", due_in=-10)
+    with_key.shutdown()
+
+    stranger = SQLAlchemyJobStore(url, codec=Codec(wrong))
+    stranger.start(None, "default")
+    assert stranger.due(10, 0).jobs == []
+    assert "unknown_key" in stranger.broken()[0].reason
+    stranger.shutdown()
+
+    both = SQLAlchemyJobStore(url, codec=Codec(Keyring(["quite another key, as long", KEY])))
+    both.start(None, "default")
+    assert [due.job.id for due in both.due(10, 0).jobs] == ["signed"]
+    assert both.broken() == []
+    both.shutdown()
