@@ -63,40 +63,33 @@ def make_scheduler(library: str, url: str) -> tuple[Any, Any]:
 # -- filling -------------------------------------------------------------------------------------------------------
 
 
-def our_jobs(count: int, period: float, first: float, prefix: str) -> list[Any]:
-    """Make jobs as `add_job` makes them, to be stored in bulk."""
+def fill(store: Any, count: int, period: float, first: float, prefix: str) -> None:
+    """Store interval jobs in bulk, made as `add_job` makes them; ours only."""
     from mainspring.clock import to_us
     from mainspring.job import Job, make_call
     from mainspring.triggers.interval import IntervalTrigger
 
     moment = datetime.fromtimestamp(first, UTC)
     trigger = IntervalTrigger(seconds=period, start_date=moment, timezone="UTC")
-    call = make_call(work, (), {}, None)
-    return [Job(f"{prefix}{number}", call, trigger, at=to_us(moment)) for number in range(count)]
+    call, at = make_call(work, (), {}, None), to_us(moment)
+    for start in range(0, count, BATCH):
+        numbers = range(start, min(start + BATCH, count))
+        store.add_jobs([Job(f"{prefix}-{number}", call, trigger, at=at) for number in numbers])
 
 
-def fill(url: str, jobs: int, period: float, first: float, idle: int = 0) -> dict[str, float]:
-    """Store jobs that come due together from `first` on, and others that do not, in bulk; ours only."""
-    store = make_store("mainspring", url)
-    batches = [our_jobs(jobs, period, first, "due-")] if jobs else []
-    batches += [our_jobs(idle, 3600, first + 36_000, "idle-")] if idle else []
-    begun, cpu = time.perf_counter(), time.process_time()
-    for batch in batches:
-        for start in range(0, len(batch), BATCH):
-            store.add_jobs(batch[start : start + BATCH])
-    found = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - begun, "count": jobs + idle}
-    store.shutdown()
-    return found
-
-
-def add(library: str, url: str, count: int, budget: float) -> dict[str, float]:
-    """Add interval jobs one by one, as many as fit into `budget` seconds."""
-    scheduler, _ = make_scheduler(library, url)
+def add(library: str, url: str, count: int, budget: float, bulk: int) -> dict[str, float]:
+    """Add interval jobs one by one, as many as fit into `budget` seconds; with ours, others in bulk then."""
+    scheduler, store = make_scheduler(library, url)
     begun, cpu, done = time.perf_counter(), time.process_time(), 0
     while done < count and time.perf_counter() - begun < budget:
         scheduler.add_job(work, "interval", seconds=3600)
         done += 1
-    return {"count": done, "cpu": time.process_time() - cpu, "wall": time.perf_counter() - begun}
+    found = {"count": done, "cpu": time.process_time() - cpu, "wall": time.perf_counter() - begun}
+    if library == "mainspring":
+        begun, cpu = time.perf_counter(), time.process_time()
+        fill(store, bulk, 3600, time.time() + 3600, "bulk")
+        found |= {"bulk": bulk, "bulk_cpu": time.process_time() - cpu, "bulk_wall": time.perf_counter() - begun}
+    return found
 
 
 # -- firing --------------------------------------------------------------------------------------------------------
@@ -119,19 +112,21 @@ class Steps:
 
 
 def fire(
-    library: str, url: str, jobs: int, period: float, warm: float, seconds: float, filled: bool = False
+    library: str, url: str, jobs: int, period: float, warm: float, seconds: float, idle: int = 0
 ) -> dict[str, float]:
-    """Let jobs come due every `period` seconds and count what is executed between two instants.
+    """Let jobs come due every `period` seconds, `idle` others not, and count what is executed between two instants.
 
-    With `filled`, they are in the store already, and other processes may be firing them too.
+    Without jobs of its own, it fires those that other processes have stored.
     """
     scheduler, store = make_scheduler(library, url)
-    if not filled and library == "mainspring":
-        store.add_jobs(our_jobs(jobs, period, time.time(), "due-"))
-    elif not filled:
+    steps = None
+    if library == "mainspring":
+        fill(store, idle, 3600, time.time() + 36_000, "idle")
+        fill(store, jobs, period, time.time(), "due")
+        steps = Steps(store)
+    else:
         for _ in range(jobs):
             scheduler.add_job(work, "interval", seconds=period, next_run_time=datetime.now(UTC), **EQUAL)
-    steps = Steps(store) if library == "mainspring" else None
     print("ready", flush=True)
     sys.stdin.readline()
     scheduler.resume()
@@ -151,7 +146,7 @@ def fire(
     return found
 
 
-MEASUREMENTS: dict[str, Callable[..., dict[str, float]]] = {"fill": fill, "add": add, "fire": fire}
+MEASUREMENTS: dict[str, Callable[..., dict[str, float]]] = {"add": add, "fire": fire}
 
 
 def main() -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
-from functools import lru_cache
-from os import urandom
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Job", "JobOwner", "new_job_id"]
 
-_VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))
+_UUID4_FIXED = 4 << 76 | 2 << 62  # the version and the variant of RFC 4122
+_UUID4_FREE = (1 << 128) - 1 & ~(15 << 76 | 3 << 62)
 POLICY_FIELDS = frozenset(Policy.__struct_fields__)
 _PLAIN_FIELDS = ("executor", "queue", "coalesce", "max_instances", "misfire_grace_time", "trigger")
 _CALL_FIELDS = ("func", "args", "kwargs", "name")
@@ -54,9 +56,16 @@ class JobOwner(Protocol):
 
 
 def new_job_id() -> str:
-    """Make a job id: a random uuid4 in hex, without the object that `uuid` would make of it first."""
-    text = urandom(16).hex()
-    return f"{text[:12]}4{text[13:16]}{_VARIANT[text[16]]}{text[17:]}"
+    """Make a job id: a random uuid4 in hex, without a system call and an object for each."""
+    return f"{_random_bits()(128) & _UUID4_FREE | _UUID4_FIXED:032x}"
+
+
+@cache
+def _random_bits() -> Callable[[int], int]:
+    source = random.Random()
+    if hasattr(os, "register_at_fork"):  # else a forked child would make the same ids as its parent
+        os.register_at_fork(after_in_child=source.seed)
+    return source.getrandbits
 
 
 class Job:

@@ -77,10 +77,11 @@ def check_options(kind: str, name: str, factory: Callable[..., Any], options: di
 
 
 @lru_cache(maxsize=256)
-def trigger_factory(name: str) -> tuple[Callable[..., Any], frozenset[str] | None]:
-    """Return the class of a trigger by its name, and the names of its arguments (None: any)."""
+def trigger_factory(name: str) -> tuple[Callable[..., Any], bool]:
+    """Return the class of a trigger by its name, and whether it takes a time zone."""
     factory = find_plugin("trigger", name)
-    return factory, _parameters(cast(Any, factory))
+    names = _parameters(cast(Any, factory))
+    return factory, names is None or "timezone" in names
 
 
 @lru_cache(maxsize=256)

@@ -98,6 +98,8 @@ def _write_moment(value: datetime | time) -> bytes:
 
 
 def _read_moment(kind: Callable[[str], Any], body: bytes) -> Any:
+    if not (b"~" in body or b"@" in body or b"=" in body):
+        return kind(body.decode())
     parts = _MOMENT.fullmatch(body.decode("utf-8", "surrogatepass"))
     if parts is None:
         raise ValueError("not a date and time")

@@ -62,6 +62,10 @@ class LegacyJobStore(MemoryJobStore):
         moment = self._store.get_next_run_time()
         return None if moment is None else to_us(moment)
 
+    def add_job(self, job: Job) -> None:
+        """Add a job."""
+        self.add_jobs([job])
+
     def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
         """Add jobs to the user's store, one by one."""
         for job in jobs:

@@ -65,6 +65,13 @@ class MemoryJobStore(JobStore):
             jobs = [entry.job.copy() for entry in self._jobs.values()]
         return sorted(jobs, key=lambda job: (job.at is None, job.at or 0))
 
+    def add_job(self, job: Job) -> None:
+        with self._lock:
+            if job.id in self._jobs:
+                raise ConflictingIdError(job.id)
+            self._add(job)
+            self._tell()
+
     def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
         with self._lock:
             if not replace:

@@ -177,7 +177,7 @@ class BaseScheduler(JobVerbs):
                 self._start_executor(executor, alias)
                 opened.append(executor.shutdown)
             while self._pending:
-                self._store(self._pending[0])
+                self._store(*self._pending[0])
                 del self._pending[0]
         except BaseException:
             for close in reversed(opened):

@@ -117,38 +117,37 @@ class JobVerbs:
         job._scheduler = self
         if next_run_time is not undefined:
             job.next_run_time = convert_to_datetime(next_run_time, self.timezone, "next_run_time")
-        pending = PendingJob(job, jobstore, replace_existing)
         node = self._node
         if node is None:
             with self._lock:
                 node = self._node
                 if node is None:
-                    self._pending.append(pending)
+                    self._pending.append(PendingJob(job, jobstore, replace_existing))
                     return job
-        self._store(pending)
+        self._store(job, jobstore, replace_existing)
         node.wake_for(jobstore, job.at)
         return job
 
     def _create_trigger(self, trigger: BaseTrigger | str | None, options: dict[str, Any]) -> BaseTrigger:
-        if isinstance(trigger, BaseTrigger):
-            if options:
-                raise TypeError(f"{next(iter(options))!r} is no argument of add_job, and the trigger is made already")
-            return trigger
         if trigger is None:
             trigger = "date"
         elif not isinstance(trigger, str):
-            raise TypeError(f"trigger must be a trigger object or the name of one, not {trigger!r}")
-        factory, names = trigger_factory(trigger)
-        if names is None or not options.keys() <= names:
-            check_options("trigger", trigger, factory, options)
-        if "timezone" not in options and (names is None or "timezone" in names):
+            if not isinstance(trigger, BaseTrigger):
+                raise TypeError(f"trigger must be a trigger object or the name of one, not {trigger!r}")
+            if options:
+                raise TypeError(f"{next(iter(options))!r} is no argument of add_job, and the trigger is made already")
+            return trigger
+        factory, zoned = trigger_factory(trigger)
+        if zoned and "timezone" not in options:
             options["timezone"] = self.timezone
-        made: BaseTrigger = factory(**options)
-        return made
+        try:
+            return factory(**options)  # type: ignore[no-any-return]
+        except TypeError:
+            check_options("trigger", trigger, factory, options)  # says which argument is wrong, if one is
+            raise
 
-    def _store(self, pending: PendingJob) -> None:
+    def _store(self, job: Job, alias: str, replace: bool) -> None:
         """Put a new job into its store."""
-        job, alias = pending.job, pending.alias
         store = self._jobstores.get(alias)
         if store is None:
             raise UnknownAlias("job store", alias, tuple(self._jobstores))
@@ -158,7 +157,7 @@ class JobVerbs:
             self._time(job, self._now(alias))
         job._jobstore_alias = alias
         try:
-            if pending.replace:
+            if replace:
                 store.add_jobs((job,), replace=True)
             else:
                 store.add_job(job)
@@ -389,10 +388,9 @@ class JobVerbs:
 
         for job in portable.import_jobs(infile):
             job._scheduler = self
-            item = PendingJob(job, jobstore, True)
             with self._lock:
                 if self._node is None:
-                    self._pending.append(item)
+                    self._pending.append(PendingJob(job, jobstore, True))
                     continue
-            self._store(item)
+            self._store(job, jobstore, True)
         self.wakeup()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import date, datetime, timedelta, tzinfo
+from time import time_ns
 from typing import Any, Self
 
 from mainspring.triggers.base import InstantTrigger
 from mainspring.triggers.data import check_jitter, read_instant, read_jitter, read_optional_instant, read_zone
-from mainspring.triggers.moments import check_order, from_instant, given_zone, instant_of, to_instant
+from mainspring.triggers.moments import check_order, from_instant, given_zone, instant_of
 from mainspring.triggers.zones import MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 
@@ -46,7 +47,7 @@ class IntervalTrigger(InstantTrigger):
         if start_date:
             self._start = instant_of(start_date, zone, "start_date")
         else:
-            self._start = to_instant(datetime.now(zone.tz)) + interval
+            self._start = time_ns() // 1000 + interval
         self._end = instant_of(end_date, zone, "end_date") if end_date else None
         if start_date:
             check_order("IntervalTrigger", self._start, self._end, zone)
