@@ -1,4 +1,4 @@
-"""Compare mainspring's stores with APScheduler 3's: `python3 run.py bench stores [SUBJECT ...] [--store NAME] [--quick]`.
+"""Compare our stores with APScheduler 3's: `python3 run.py bench stores [SUBJECT ...] [--store NAME] [--quick]`.
 
 SQLite is a file, PostgreSQL and Redis are servers started for the purpose with their default settings, so that
 PostgreSQL waits for the disk and Redis does not. Each measurement has a process and an empty database of its own, and
@@ -24,10 +24,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent)]
+sys.path.insert(0, str(HERE.parent))
 
-from scheduler import BOTH, OURS, PEER, Found, Table, Targets, best_cpu, times  # noqa: E402
-
+from bench.scheduler import BOTH, OURS, PEER, Found, Table, Targets, best_cpu, times  # noqa: E402
 from tests.servers import MissingServer, PostgreSQL, Redis  # noqa: E402
 
 HERTZ = os.sysconf("SC_CLK_TCK")
@@ -129,7 +128,7 @@ class PostgreSQLBed(Bed):
         import psycopg
 
         with psycopg.connect(self._server.url.replace("+psycopg", ""), autocommit=True) as connection:
-            connection.execute(statement)  # type: ignore[call-overload]
+            connection.execute(statement)
 
     def server_cpu(self) -> float:
         postmaster = self._server.pid

@@ -86,6 +86,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     lane: str
     node: str | None = None
     token: str | None = None
+    until: int | None = None  # the end of the lease, for a store that need not compute it anew
 
 
 def plan(due: Due, now: int, noise: float = 0.0) -> Plan:
@@ -180,6 +181,7 @@ def _run(job: Job, stem: str, planned: Plan, place: Place, now: int) -> Run:
         started_at=now if held else None,
         node=place.node,
         token=place.token,
+        lease_until=place.until,
         count=planned.count,
         later=tuple(later),
     )

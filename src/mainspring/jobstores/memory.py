@@ -195,8 +195,9 @@ class MemoryJobStore(JobStore):
             self._file(entry)
         inserted = []
         for run in firing.runs:
-            fired = replace(run, lease_until=until) if run.status is _RUNNING else run
-            if self._runs.insert(fired, entry, now):
+            if run.status is _RUNNING and run.lease_until is None:
+                run = replace(run, lease_until=until)
+            if self._runs.insert(run, entry, now):
                 inserted.append(run.id)
         for run in firing.missed:
             self._runs.record_missed(run, entry, now)

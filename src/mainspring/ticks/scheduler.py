@@ -61,7 +61,7 @@ class SchedulerTick:
     def _fire(self, jobs: list[Due], now: int) -> int:
         """Fire jobs; return when the first of them is due again."""
         link, soonest = self.link, now + int(IDLE * SECOND)
-        places = _Places(link)
+        places = _Places(link, now)
         firings = []
         for due in jobs:
             try:
@@ -136,8 +136,9 @@ class SchedulerTick:
 class _Places:
     """Where the runs of one page go: into free slots of this node while there are any, else into their lane."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, now: int) -> None:
         self.link = link
+        self._now = now
         self.token = link.node.new_token()
         self._free: dict[str, int] = {}
         self._places: dict[str, tuple[Place, Place]] = {}
@@ -152,7 +153,8 @@ class _Places:
             if alias not in self.link.node.executors:
                 return None
             lane = f".{alias}"
-            known = Place(lane), Place(lane, self.link.node.id, self.token)
+            until = self._now + int(self.link.node.lease * SECOND)
+            known = Place(lane), Place(lane, self.link.node.id, self.token, until)
             self._places[alias] = known
             # What waits in the lane already goes first.
             self._free[alias] = 0 if self.link.worker.waits(lane) else self.link.free(alias)
