@@ -242,12 +242,14 @@ def measure_fires(bed: Bed, library: str, processes: int, **options: Any) -> lis
 def per_run(found: Sequence[Found], part: str) -> float:
     """Return CPU microseconds per executed function, of some processes together."""
     spent: float = sum(one.get(part, 0.0) for one in found)
-    return spent / max(sum(one["executed"] for one in found), 1) * 1e6
+    total: int = sum(one["executed"] for one in found)
+    return spent / max(total, 1) * 1e6
 
 
 def rate_of(found: Sequence[Found]) -> float:
     """Return the functions executed per second, by some processes together."""
-    return sum(one["executed"] / one["wall"] for one in found)
+    total: float = sum(one["executed"] / one["wall"] for one in found)
+    return total
 
 
 # -- the tables ------------------------------------------------------------------------------------------------------

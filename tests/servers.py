@@ -333,13 +333,13 @@ class MariaDB(Server):
 
     def _preparation(self) -> list[str | Path]:
         data = f"--datadir={self.directory / 'data'}"
-        return ["mariadb-install-db", "--no-defaults", data, "--auth-root-authentication-method=normal"]
+        return ["mariadb-install-db", "--no-defaults", data, self._tmp, "--auth-root-authentication-method=normal"]
 
     def _command(self) -> list[str | Path]:
         flush = 1 if self.durable else 2
         options = [f"--datadir={self.directory / 'data'}", f"--socket={self._socket}", "--character-set-server=utf8mb4"]
         network = [f"--bind-address={HOST}", f"--port={self.port}", "--skip-name-resolve"]
-        return [self.binary, "--no-defaults", *options, *network, f"--innodb-flush-log-at-trx-commit={flush}"]
+        return [self.binary, "--no-defaults", *options, self._tmp, *network, f"--innodb-flush-log-at-trx-commit={flush}"]
 
     def _answers(self) -> bool:
         return _succeeds("mariadb-admin", "--no-defaults", f"--socket={self._socket}", "--user=root", "ping")
@@ -347,6 +347,11 @@ class MariaDB(Server):
     @property
     def _socket(self) -> Path:
         return self.directory / "socket"
+
+    @property
+    def _tmp(self) -> str:
+        # In the shared /tmp the temporary tables of two servers may collide.
+        return f"--tmpdir={self.directory}"
 
 
 SERVERS: Sequence[type[Server]] = (Redis, Valkey, PostgreSQL, MariaDB)

@@ -56,12 +56,7 @@ class TestInterval:
         assert trigger.next_fire(None, late + 1) == late + SECOND // 10
 
     def test_without_a_start_the_first_fire_is_one_interval_from_now(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Clock(datetime):
-            @classmethod
-            def now(cls, tz: Any = None) -> Any:
-                return START.astimezone(tz)
-
-        monkeypatch.setattr("mainspring.triggers.interval.datetime", Clock)
+        monkeypatch.setattr("mainspring.triggers.interval.time_ns", lambda: us("2026-06-01") * 1000)
         assert IntervalTrigger(minutes=5, timezone=BERLIN).start_date == START + timedelta(minutes=5)
 
     def test_all_zero_is_one_second(self) -> None:
