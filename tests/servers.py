@@ -339,7 +339,8 @@ class MariaDB(Server):
         flush = 1 if self.durable else 2
         options = [f"--datadir={self.directory / 'data'}", f"--socket={self._socket}", "--character-set-server=utf8mb4"]
         network = [f"--bind-address={HOST}", f"--port={self.port}", "--skip-name-resolve"]
-        return [self.binary, "--no-defaults", *options, self._tmp, *network, f"--innodb-flush-log-at-trx-commit={flush}"]
+        storage = [self._tmp, f"--innodb-flush-log-at-trx-commit={flush}"]
+        return [self.binary, "--no-defaults", *options, *network, *storage]
 
     def _answers(self) -> bool:
         return _succeeds("mariadb-admin", "--no-defaults", f"--socket={self._socket}", "--user=root", "ping")

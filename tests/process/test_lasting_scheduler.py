@@ -31,9 +31,12 @@ def run_once(url: str, func: Any, *args: Any) -> Any:
     ended: list[Any] = []
     done = threading.Event()
     scheduler = BackgroundScheduler(jobstores={"default": url}, timezone="UTC")
-    scheduler.add_listener(
-        lambda event: (ended.append(event), done.set()), events.EVENT_JOB_EXECUTED | events.EVENT_JOB_ERROR
-    )
+
+    def end(event: Any) -> None:
+        ended.append(event)
+        done.set()
+
+    scheduler.add_listener(end, events.EVENT_JOB_EXECUTED | events.EVENT_JOB_ERROR)
     with scheduler:
         scheduler.add_job(func, args=args)
         assert done.wait(LIMIT)

@@ -118,7 +118,7 @@ class BaseJobStore(ABC):
         self._alias = alias
         self._logger = logging.getLogger("mainspring.jobstores." + str(alias))
 
-    def shutdown(self) -> None:
+    def shutdown(self) -> None:  # noqa: B027 - a store may have nothing to release
         """Release what `start` opened."""
 
     @abstractmethod
