@@ -156,7 +156,9 @@ class BaseScheduler(JobVerbs):
             atexit.register(self._at_exit)
         self._logger.info("Scheduler started")
         self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
-        node.start()
+        with self._lock:  # a first job may call shutdown() at once: it waits until all loops are there to be stopped
+            if self._node is node:
+                node.start()
         return None
 
     def _renew(self) -> None:

@@ -40,9 +40,12 @@ class BlockingScheduler(BaseScheduler):
             # A program that was interrupted may say shutdown() itself, as APScheduler's users do.
             self._interrupted = False
             return
-        super().shutdown(wait)
-        if self._stopped is not None:
-            self._stopped.set()
+        stopped = self._stopped
+        try:
+            super().shutdown(wait)
+        finally:
+            if stopped is not None and not self.running:
+                stopped.set()
 
     def __enter__(self) -> NoReturn:
         raise TypeError("a BlockingScheduler blocks in start(); use BackgroundScheduler in a with statement")

@@ -90,6 +90,21 @@ class TestFires:
         assert len(fires) == 3
         assert trigger.next_fire(fires[-1], fires[-1]) is None
 
+    @pytest.mark.parametrize("length", [{"days": 1}, {"months": 1}, {"years": 1, "months": 3}])
+    def test_far_from_the_start_are_no_walk(self, length: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
+        steps = 0
+        real = CalendarIntervalTrigger._step
+
+        def step(trigger: CalendarIntervalTrigger, day: date) -> date | None:
+            nonlocal steps
+            steps += 1
+            return real(trigger, day)
+
+        monkeypatch.setattr(CalendarIntervalTrigger, "_step", step)
+        trigger = CalendarIntervalTrigger(**length, start_date="1970-01-31", timezone="UTC")  # type: ignore[arg-type]
+        assert trigger.first_fire(us("9000-01-01")) is not None
+        assert steps < 5
+
     def test_go_on_from_a_fire_that_was_moved_by_hand(self) -> None:
         trigger = CalendarIntervalTrigger(days=7, hour=9, start_date="2026-06-01", timezone="UTC")
         assert shown(trigger.next_fire(us("2026-06-03 15:12"), 0)) == "2026-06-10 09:00:00+00:00"

@@ -53,7 +53,7 @@ class TestBoth:
         assert str(trigger.timezone) == "Asia/Tokyo"
 
     def test_take_the_largest_jitter_of_their_triggers_unless_they_have_one(self) -> None:
-        triggers = [cron(hour=1), CronTrigger(hour=2, jitter=7, timezone="UTC")]
+        triggers = [cron(hour=1), *(CronTrigger(hour=2, jitter=jitter, timezone="UTC") for jitter in (3, 7))]
         assert OrTrigger(triggers).jitter == 7
         assert OrTrigger(triggers, jitter=2).jitter == 2
         assert OrTrigger([cron(hour=1)]).jitter is None
