@@ -371,7 +371,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--quick", action="store_true", help="a small run, to see that it works; its figures say little"
     )
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     unknown = [name for name in options.subjects if name not in SUBJECTS]
     if unknown:
         parser.error(f"no subject is called {unknown[0]!r}; there are {', '.join(SUBJECTS)}")

@@ -92,13 +92,14 @@ class Node:
         for link in list(self.links.values()):
             link.start()
 
-    def remove_store(self, alias: str) -> None:
+    def remove_store(self, alias: str) -> Link:
         """Take part in a store no longer: give back what has not started, let the rest end."""
         link = self.links[alias]
         link.leaving = True
         self.withdraw()
         del self.links[alias]
         link.close()
+        return link
 
     def pause(self) -> None:
         """Fire and claim nothing until resumed."""
@@ -225,13 +226,15 @@ class Link:
         self.work = Loop(f"mainspring-work-{alias}", work, node.clock, self._failed, self._drained)
         self.care = Loop(f"mainspring-care-{alias}", care, node.clock, self._failed, self._ended)
         self._worked_out = False
+        self._listener: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the loops and the listener."""
         self.worker.look_everywhere()
         self.work.start()
         self.care.start()
-        threading.Thread(target=self._listen, name=f"mainspring-listen-{self.alias}", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, name=f"mainspring-listen-{self.alias}", daemon=True)
+        self._listener.start()
 
     def close(self) -> None:
         """Wait until what has started is settled, and leave the store."""
@@ -244,6 +247,11 @@ class Link:
             self.store.leave(self.node.id)
         except Exception as error:
             log.warning("could not sign off from the store %r: %s", self.alias, error)
+
+    def join_listener(self) -> None:
+        """Wait for the listener, which the store has let go by now; one that hangs in a dead store is left behind."""
+        if self._listener is not None and self._listener is not threading.current_thread():
+            self._listener.join(1.0)
 
     @property
     def claiming(self) -> bool:

@@ -203,13 +203,13 @@ class NotifyWaker(Waker):
             database = self._database
             try:
                 fairy = database.engine.raw_connection()
-                connection: Any = fairy.driver_connection
+                self._connection = fairy.driver_connection
                 fairy.detach()
-                connection.autocommit = True
-                connection.execute(compose.SQL("LISTEN {}").format(compose.Identifier(self._channel)))
+                self._connection.autocommit = True
+                self._connection.execute(compose.SQL("LISTEN {}").format(compose.Identifier(self._channel)))
             except Exception as error:
+                self.end()
                 raise database.unavailable(error) from error
-            self._connection = connection
             self.move()  # what happened while nobody listened may have been missed
 
     def end(self) -> None:

@@ -288,10 +288,11 @@ class BaseScheduler(JobVerbs):
         """Take part in a job store no longer; its jobs stay in it."""
         with self._lock:
             store = self._jobstores.pop(self._known("job store", alias, self._jobstores))
-            if self._node is not None:
-                self._node.remove_store(alias)
+            link = None if self._node is None else self._node.remove_store(alias)
         if shutdown:
             store.shutdown()
+            if link is not None:
+                link.join_listener()
         self._dispatch_event(SchedulerEvent(events.EVENT_JOBSTORE_REMOVED, alias))
 
     def add_listener(self, callback: Callable[[Any], object], mask: int = EVENT_ALL) -> None:
@@ -364,6 +365,8 @@ def _close(node: Node, wait: bool, executors: Mapping[str, BaseExecutor], stores
         executor.shutdown(wait)
     for store in stores.values():
         store.shutdown()
+    for link in node.links.values():
+        link.join_listener()
 
 
 def _as_logger(logger: Any) -> logging.Logger:

@@ -48,35 +48,33 @@ def fires_shown(trigger: BaseTrigger, begin: str, end: str, zone: str) -> list[s
     return [shown(fire, zone) for fire in walk(trigger, us(begin, zone), us(end, zone))]
 
 
-Clock = list[tuple[int, datetime]]
+Clock = list[tuple[int, int]]
 
 
 def clock(zone: str, begin: int, end: int) -> Clock:
-    """Read a zone's wall clock at every minute between two instants."""
+    """Read a zone's wall clock at every minute between two instants; walls are minutes, counted from 1970 too."""
     tz = ZoneInfo(zone)
-    return [
-        (minute * 60 * SECOND, datetime.fromtimestamp(minute * 60, tz).replace(tzinfo=None, fold=0))
-        for minute in range(-(-begin // MINUTE), end // MINUTE + 1)
-    ]
+    seen: Clock = []
+    for minute in range(-(-begin // MINUTE), end // MINUTE + 1):
+        offset = datetime.fromtimestamp(minute * 60, tz).utcoffset() or timedelta()
+        assert offset.seconds % 60 == 0
+        seen.append((minute * MINUTE, minute + offset.days * 1440 + offset.seconds // 60))
+    return seen
 
 
-def scan_real_time(minutes: Clock, matches: Callable[[datetime], bool]) -> list[int]:
+def scan_real_time(minutes: Clock, matches: Callable[[int], bool]) -> list[int]:
     """List the minutes at which the wall clock matches."""
     return [instant for instant, wall in minutes if matches(wall)]
 
 
-def scan_wall_clock(minutes: Clock, matches: Callable[[datetime], bool]) -> list[int]:
+def scan_wall_clock(minutes: Clock, matches: Callable[[int], bool]) -> list[int]:
     """List, for every matching wall time, the first minute at which the clock shows it or later; each once."""
-    wall, last = minutes[0][1], max(shown for _, shown in minutes)
     fires: list[int] = []
-    place, reached = 0, minutes[0][1]
-    while wall <= last:
-        while reached < wall:
-            place += 1
-            reached = max(reached, minutes[place][1])
-        if matches(wall) and (not fires or fires[-1] != minutes[place][0]):
-            fires.append(minutes[place][0])
-        wall += timedelta(minutes=1)
+    shown = minutes[0][1] - 1
+    for instant, wall in minutes:
+        if any(matches(passed) for passed in range(shown + 1, wall + 1)):
+            fires.append(instant)
+        shown = max(shown, wall)
     return fires
 
 
