@@ -96,10 +96,11 @@ def add(library: str, url: str, count: int, budget: float, bulk: int) -> dict[st
 
 
 class Steps:
-    """Counts the steps that a store was asked to take, and those it refused because another node had been first."""
+    """Counts the steps that a store was asked to take, those it refused because another node had been first, and those
+    that recorded a fire as missed because the job's last run had not ended."""
 
     def __init__(self, store: Any) -> None:
-        self.asked = self.refused = 0
+        self.asked = self.refused = self.missed = 0
         self._fire = store.fire
         store.fire = self
 
@@ -108,7 +109,14 @@ class Steps:
         answers = self._fire(firings, lease)
         self.asked += len(answers)
         self.refused += answers.count(None)
+        self.missed += sum(
+            1 for step, answer in zip(firings, answers, strict=True) if step.missed and answer is not None
+        )
         return answers
+
+    def counted(self) -> dict[str, int]:
+        """Return the counts so far."""
+        return {"asked": self.asked, "refused": self.refused, "missed": self.missed}
 
 
 def fire(
@@ -135,15 +143,12 @@ def fire(
     print("begin", flush=True)
     executed()
     begun, cpu = time.perf_counter(), time.process_time()
-    asked, refused = (steps.asked, steps.refused) if steps else (0, 0)
+    before = steps.counted() if steps else {}
     time.sleep(seconds)
     print("end", flush=True)
     done, wall, cpu = executed(), time.perf_counter() - begun, time.process_time() - cpu
-    found = {"executed": done, "cpu": cpu, "wall": wall}
-    if steps:
-        found |= {"asked": steps.asked - asked, "refused": steps.refused - refused}
-        found["missed"] = store.counters()["missed"]
-    return found
+    counted = steps.counted() if steps else {}
+    return {"executed": done, "cpu": cpu, "wall": wall, **{name: counted[name] - before[name] for name in counted}}
 
 
 MEASUREMENTS: dict[str, Callable[..., dict[str, float]]] = {"add": add, "fire": fire}

@@ -317,7 +317,10 @@ def shared(effort: Effort, beds: Sequence[Bed], targets: Verdicts) -> Table:
         for processes in effort.sharing:
             load = {"jobs": effort.our_jobs, "period": PERIOD, "warm": effort.warm, "seconds": effort.seconds}
             found = measure_fires(bed, OURS, processes, **load)
-            vain = sum(one["refused"] for one in found) / max(sum(one["asked"] for one in found), 1)
+            asked = sum(one["asked"] for one in found)
+            if not asked:
+                sys.exit(f"{processes} schedulers fired nothing in {effort.seconds:g} s: there is nothing to compare")
+            vain = sum(one["refused"] for one in found) / asked
             judged = ""
             if processes == 2:
                 judged = targets.judge(">= 14,000/s", rate_of(found) >= 14_000)

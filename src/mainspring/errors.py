@@ -15,7 +15,9 @@ MainspringError
 ├── MaxInstancesReachedError      (RuntimeError)
 ├── RunNotFound                   (LookupError)
 ├── StoreUnavailable              (ConnectionError)
-│   └── OutcomeUnknown            the reply was lost: repeat with the same id
+│   ├── OutcomeUnknown            the reply was lost: repeat with the same id
+│   └── SchemaTooNew              (in jobstores.sqlalchemy) a newer mainspring owns the database
+├── FrameError, EncodeError       (in codec, ValueError, TypeError) bytes or values that cannot be restored or stored
 ├── RunTimeout                    (TimeoutError)  the run passed its time-out
 ├── WorkerDied                    (RuntimeError)  the process that executed the run is gone
 └── Retry, Cancel                 raised by a task to say what should happen to its run
