@@ -252,6 +252,13 @@ def rate_of(found: Sequence[Found]) -> float:
     return total
 
 
+def note_missed(table: Table, what: str, found: Sequence[Found]) -> None:
+    """Say how many fires were recorded as missed: they cost as much as a run and are not counted as one."""
+    missed = sum(one["missed"] for one in found)
+    if missed:
+        table.notes.append(f"{what}: {missed:,} fires came before the job's last run had ended, recorded as missed")
+
+
 # -- the tables ------------------------------------------------------------------------------------------------------
 
 
@@ -303,6 +310,7 @@ def fire(effort: Effort, beds: Sequence[Bed], targets: Verdicts) -> Table:
                 times(ratio) if library == OURS else "",
                 targets.at_least(10, ratio) if library == OURS and bed.name != "Redis" else "",
             )
+        note_missed(table, bed.name, best[OURS])
     return table
 
 
@@ -334,6 +342,7 @@ def shared(effort: Effort, beds: Sequence[Bed], targets: Verdicts) -> Table:
                 f"{vain:.2%}",
                 judged,
             )
+            note_missed(table, f"{processes} processes", found)
     return table
 
 

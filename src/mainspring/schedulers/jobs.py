@@ -15,11 +15,12 @@ from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict
 from mainspring.events import JobEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, make_call, make_policy, new_job_id
-from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.listeners import Listeners
 from mainspring.node import Node
 from mainspring.plugins import check_options, trigger_factory
 from mainspring.retry import Policy
+from mainspring.run import Run, Status
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
 
@@ -364,6 +365,26 @@ class JobVerbs:
         for store in stores.values():
             store.remove_all_jobs()
         self._dispatch_event(SchedulerEvent(events.EVENT_ALL_JOBS_REMOVED, jobstore))
+
+    def get_runs(
+        self,
+        job_id: str | None = None,
+        jobstore: str | None = None,
+        status: Status | str | Iterable[Status | str] = (),
+        limit: int = 100,
+    ) -> list[Run]:
+        """Return the record of what was fired, newest first: of a job, of a store, in a status, or of all.
+
+        Times in a run are microseconds since 1970; `mainspring.clock.from_us` makes datetimes of them.
+        """
+        wanted = (status,) if isinstance(status, str) else tuple(status)
+        query = RunQuery(status=tuple(Status(each) for each in wanted), job_id=job_id)
+        with self._lock:
+            stores = dict(self._jobstores)
+        if jobstore is not None:
+            stores = {jobstore: stores[self._known("job store", jobstore, stores)]}
+        runs = [run for store in stores.values() for run in store.find_runs(query, limit=limit)]
+        return sorted(runs, key=lambda run: run.created_at, reverse=True)[:limit]
 
     def print_jobs(self, jobstore: str | None = None, out: TextIO | None = None) -> None:
         """Print the jobs of a store, or of all, in words."""
