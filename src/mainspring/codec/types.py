@@ -147,9 +147,12 @@ def _flags(cls: type[Enum], ref: str, number: int) -> Enum:
     if not issubclass(cls, Flag):
         raise FrameError(Reason.MISSING_CODE, f"{ref!r} is no Flag here")
     try:
-        return cls(number)
+        flags = cls(number)
     except ValueError:
-        raise FrameError(Reason.MISSING_CODE, f"{ref!r} has no flags for {number} here") from None
+        flags = None
+    if flags is None or flags._value_ != number:  # a Flag that conforms drops the bits it does not know
+        raise FrameError(Reason.MISSING_CODE, f"{ref!r} has no flags for {number} here")
+    return flags
 
 
 class TypeBook:

@@ -33,6 +33,8 @@ MIGRATING: Final = 60
 ANSWER: Final = TIMEOUT + 0.3
 """Seconds after which this side gives up on a server that does not even say that its own time-out has passed."""
 AT_ONCE: Final = 1.0
+REPLACED: Final = 16
+"""Dead connections that one call takes from the pool, at most, before it gives up."""
 REPEATS: Final = 8
 """How often a transaction is begun again when it collided with another."""
 BLOCK: Final = 1000
@@ -256,8 +258,8 @@ class ServerDatabase(Database):
         return result
 
     def _do(self, work: Callable[[Any], T], commit: Callable[[Any], None]) -> T:
-        """Work on a pooled connection; one that died in the pool is replaced, once, before anybody hears of it."""
-        for second in (False, True):
+        """Work on a pooled connection; those that died in the pool are replaced before anybody hears of it."""
+        for attempt in range(REPLACED + 1):
             fairy = self._checkout()
             connection = fairy.driver_connection
             began = time.monotonic()
@@ -267,8 +269,8 @@ class ServerDatabase(Database):
                 lost = self._is_lost(error, connection)
                 self._undo(fairy, lost or not isinstance(error, Exception))
                 # A dead connection shows it at once; a server that took long to fail would only take as long again.
-                if lost and not second and time.monotonic() - began < AT_ONCE:
-                    self.engine.dispose()
+                # One by one: disposing of the pool would leave those that others have out to be closed by nobody.
+                if lost and attempt < REPLACED and time.monotonic() - began < AT_ONCE:
                     continue
                 raise self._translated(error) from error
             try:
@@ -284,10 +286,13 @@ class ServerDatabase(Database):
         raise AssertionError("unreachable")
 
     def _checkout(self) -> Any:
+        fairy: Any = None
         try:
             fairy = self.engine.raw_connection()
             self._set_autocommit(fairy.driver_connection)
         except (SQLAlchemyError, self._driver_error, OSError) as error:
+            if fairy is not None:
+                fairy.invalidate()
             raise self.unavailable(error) from error
         return fairy
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from croniter import croniter
@@ -79,6 +80,13 @@ class TestDayOfMonthAndWeekday:
         trigger = CronTrigger(day=13, day_of_week="fri", timezone="UTC", either_day=True)
         assert shown(trigger.next_fire(None, us("2026-06-01"))) == "2026-06-05 00:00:00+00:00"
         assert trigger != CronTrigger(day=13, day_of_week="fri", timezone="UTC")
+
+    @pytest.mark.parametrize("fields", [{"hour": 1}, {"day": 13}, {"day_of_week": "fri", "day": "*/2"}])
+    def test_either_means_nothing_unless_both_are_restricted(self, fields: dict[str, Any]) -> None:
+        trigger = CronTrigger(**fields, timezone="UTC", either_day=True)
+        assert not trigger.either_day
+        assert trigger == CronTrigger(**fields, timezone="UTC")
+        assert str(trigger) == str(CronTrigger(**fields, timezone="UTC"))
 
 
 LINES = [

@@ -23,7 +23,7 @@ class CronTrigger(InstantTrigger):
 
     Fields less significant than the last one given take their lowest value, the others match always. Weekday numbers
     begin at Monday = 0 (`from_crontab` numbers them as crontab does). With `either_day`, a day matches if `day` or
-    `day_of_week` does, instead of both.
+    `day_of_week` does, when both are restricted.
     """
 
     __slots__ = ("_end", "_schedule", "_start", "_zone", "jitter")
@@ -97,8 +97,9 @@ class CronTrigger(InstantTrigger):
         zone = self._zone
         if previous_fire_time is None:
             return self._shown(self._nominal(None, to_instant(now, zone)), zone)
-        previous = to_instant(previous_fire_time, zone)
-        moment = previous if now is previous_fire_time else to_instant(now, zone)
+        previous = moment = to_instant(previous_fire_time, zone)
+        if now.tzinfo is not previous_fire_time.tzinfo or now < previous_fire_time:  # else the instant does not matter
+            moment = to_instant(now, zone)
         return self._shown(self._nominal(previous if moment >= previous else None, moment), zone)
 
     def next_fire(self, previous: int | None, now: int) -> int | None:

@@ -29,13 +29,12 @@ def _leap(year: int) -> bool:
     return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
 
 
-def _month_lengths(leap: bool) -> tuple[int, ...]:
-    return (31, 28 + leap, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
-
-
 # The calendar repeats every 400 years, weekdays included.
 _KIND: Final = tuple(
     date(year, 1, 1).weekday() + (7 if _leap(year) else 14 if _leap(year - 1) else 0) for year in range(2000, 2400)
+)
+_LENGTHS: Final = tuple(
+    (0, 31, 29 if 7 <= kind < 14 else 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31) for kind in range(21)
 )
 
 
@@ -102,7 +101,7 @@ class Calendar:
     def _fill(self, kind: int) -> tuple[int, ...]:
         months = self._fields[1].mask
         masks, start = [0], 0
-        for month, size in enumerate(_month_lengths(7 <= kind < 14), 1):
+        for month, size in enumerate(_LENGTHS[kind][1:], 1):
             masks.append(self._month(kind, (kind + start) % 7, start, size) if months >> month & 1 else 0)
             start += size
         masks[0] = sum(1 << month for month in range(1, 13) if masks[month])
@@ -206,9 +205,9 @@ class Schedule:
     def _month_of(self, day: int) -> tuple[int, int, int, int, int]:
         """Return the month of a day: its first day, the one after its last, its matching days from bit 0, its date."""
         today = date.fromordinal(day + _EPOCH_DAY)
-        first = day - today.day + 1
-        year, month = today.year, today.month
-        return first, first + _month_lengths(_leap(year))[month - 1], self.calendar.days(year)[month] >> 1, year, month
+        year, month, first = today.year, today.month, day - today.day + 1
+        end = first + _LENGTHS[_KIND[year % 400]][month]
+        return first, end, self.calendar.days(year)[month] >> 1, year, month
 
     def _next_time(self, time: int) -> int:
         """Return the first matching second of the day at or after one, or -1."""
@@ -264,7 +263,8 @@ _calendar = lru_cache(maxsize=1024)(Calendar)
 def compile_schedule(given: tuple[str | None, ...], either_day: bool = False) -> Schedule:
     """Compile the texts of the eight fields, None for one that was not given; equal texts share one schedule.
 
-    Fields less significant than the last one given take their lowest value, the others `*`.
+    Fields less significant than the last one given take their lowest value, the others `*`. With `either_day`, `day` or
+    `day_of_week` is enough if both are restricted; one that begins with `*` is not.
     """
     last = max((place for place, text in enumerate(given) if text is not None), default=len(given))
     fields = []
@@ -273,4 +273,6 @@ def compile_schedule(given: tuple[str | None, ...], either_day: bool = False) ->
             fields.append(parse_field(name, _DEFAULTS[name] if place > last else "*", is_default=True))
         else:
             fields.append(parse_field(name, text))
-    return Schedule(tuple(fields), _calendar(tuple(field.text for field in fields[:5]), either_day), either_day)
+    texts = tuple(field.text for field in fields[:5])
+    either_day = either_day and not texts[2].startswith("*") and not texts[4].startswith("*")
+    return Schedule(tuple(fields), _calendar(texts, either_day), either_day)
