@@ -14,6 +14,9 @@ from mainspring.util import datetime_repr
 
 __all__ = ["IntervalTrigger"]
 
+_PLAIN = 10**9
+"""Whole seconds below this need no timedelta to be checked."""
+
 
 class IntervalTrigger(InstantTrigger):
     """Fire at `start_date` and every interval after it, up to `end_date`; the start defaults to one interval from now.
@@ -36,12 +39,16 @@ class IntervalTrigger(InstantTrigger):
         timezone: tzinfo | str | None = None,
         jitter: float | None = None,
     ) -> None:
-        length = timedelta(days, seconds, 0, 0, minutes, hours, weeks)
-        interval = (length.days * 86_400 + length.seconds) * SECOND + length.microseconds
-        if interval <= 0:
-            if interval or weeks or days or hours or minutes or seconds:
-                raise ValueError(f"IntervalTrigger: the interval must be a microsecond at least, not {length}")
-            interval = SECOND
+        total = (weeks * 7 + days) * 86_400 + hours * 3600 + minutes * 60 + seconds
+        if type(total) is int and 0 < total < _PLAIN:
+            interval = total * SECOND
+        else:
+            length = timedelta(days, seconds, 0, 0, minutes, hours, weeks)
+            interval = (length.days * 86_400 + length.seconds) * SECOND + length.microseconds
+            if interval <= 0:
+                if interval or weeks or days or hours or minutes or seconds:
+                    raise ValueError(f"IntervalTrigger: the interval must be a microsecond at least, not {length}")
+                interval = SECOND
         self._interval = interval
         self._zone = zone = given_zone(timezone, start_date, end_date) or zone_of(get_localzone())
         if start_date:
@@ -51,7 +58,7 @@ class IntervalTrigger(InstantTrigger):
         self._end = instant_of(end_date, zone, "end_date") if end_date else None
         if start_date:
             check_order("IntervalTrigger", self._start, self._end, zone)
-        self.jitter = check_jitter(jitter)
+        self.jitter = None if jitter is None else check_jitter(jitter)
 
     @property
     def interval(self) -> timedelta:
