@@ -97,7 +97,7 @@ def fire(
     time.sleep(rest)
     cpu = time.process_time()
     time.sleep(max(0.0, begin + seconds - 0.01 - time.time()))
-    cpu, executed = time.process_time() - cpu, next(_calls)
+    cpu, executed, seconds = time.process_time() - cpu, next(_calls), time.time() - begin  # it may have overslept
     return {"executed": executed, "cpu": cpu, "seconds": seconds, **percentiles(lateness)}
 
 

@@ -14,6 +14,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -46,7 +47,6 @@ class Scale(NamedTuple):
     """So many stored jobs, and whether the peer gets that far in reasonable time."""
 
     stored: int
-    rounds: int
     peer: bool = True
 
 
@@ -75,13 +75,13 @@ class Effort(NamedTuple):
 
 
 FULL = Effort(
-    adds=(Add(1_000, 9), Add(10_000, 7), Add(100_000, 3), Add(1_000_000, 1)),
-    budget=20.0,
+    adds=(Add(1_000, 9), Add(10_000, 7), Add(100_000, 3), Add(1_000_000, 2)),
+    budget=30.0,
     fires=(Fire(1_000, 1), Fire(10_000, 1), Fire(1_000, 1, spread=True), Fire(10_000, 0.1, saturated=True)),
     rounds=3,
     seconds=6.0,
     due=Fire(1_000, 1),
-    scales=(Scale(1_000, 3), Scale(10_000, 3), Scale(100_000, 2), Scale(1_000_000, 2, peer=False)),
+    scales=(Scale(1_000), Scale(10_000), Scale(100_000), Scale(1_000_000, peer=False)),
     stored=100_000,
     crons=(Cron("*/5 * * * *", 31, 5), Cron("0 9 * * mon-fri", 1826, 10), Cron("0 0 29 2 *", 27_000, 10)),
     least=0.15,
@@ -94,7 +94,7 @@ QUICK = Effort(
     rounds=1,
     seconds=0.2,
     due=Fire(100, 0.1),
-    scales=(Scale(100, 1), Scale(1_000, 1)),
+    scales=(Scale(100), Scale(1_000)),
     stored=1_000,
     crons=(Cron("*/5 * * * *", 1, 5), Cron("0 9 * * mon-fri", 30, 10), Cron("0 0 29 2 *", 3_000, 10)),
     least=0.001,
@@ -122,16 +122,17 @@ class Table:
             cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
             print("  ".join([*cells, row[-1]]).rstrip())
             if not number:
-                print("  ".join("-" * width for width in widths))
+                print("  ".join("-" * width for width in widths).rstrip())
         for note in self.notes:
             print(note)
         sys.stdout.flush()
 
 
 class Targets:
-    """Counts the targets that were met and missed."""
+    """Counts the targets that were met and missed; a quick run names them without judging."""
 
-    def __init__(self) -> None:
+    def __init__(self, quick: bool) -> None:
+        self.quick = quick
         self.met = self.missed = 0
 
     def at_least(self, target: float, value: float) -> str:
@@ -143,6 +144,8 @@ class Targets:
         return self._judge(f"< {target:g}x", value < target)
 
     def _judge(self, target: str, met: bool) -> str:
+        if self.quick:
+            return target
         self.met += met
         self.missed += not met
         return f"{target} {'met' if met else 'MISSED'}"
@@ -182,6 +185,11 @@ def times(ratio: float) -> str:
     return f"{ratio:.1f}x"
 
 
+def add_once(library: str, count: int, budget: float) -> Found:
+    """Add jobs; the peer may have only so many seconds for it."""
+    return probe("add", library=library, count=count, budget=budget if library == PEER else 3600)
+
+
 def add(effort: Effort, targets: Targets) -> Table:
     """How fast are jobs added?"""
     table = Table(
@@ -189,15 +197,14 @@ def add(effort: Effort, targets: Targets) -> Table:
         *("jobs", "APScheduler", "mainspring", "ratio", "target"),
     )
     for jobs, rounds in effort.adds:
-        found = in_turns(rounds, partial(probe, "add", count=jobs, budget=effort.budget))
+        found = in_turns(rounds, partial(add_once, count=jobs, budget=effort.budget))
         cost = {library: best_cpu(found[library], "count") for library in BOTH}
         ratio = cost[PEER] / cost[OURS]
         rates = [f"{1e6 / cost[library]:,.0f}" for library in BOTH]
         table.add(f"{jobs:,}", *rates, times(ratio), targets.at_least(5, ratio))
-        for library in BOTH:
-            reached = max(one["count"] for one in found[library])
-            if reached < jobs:
-                table.notes.append(f"{library} was stopped after {effort.budget:g} s, at {reached:,} of {jobs:,} jobs")
+        reached = max(one["count"] for one in found[PEER])
+        if reached < jobs:
+            table.notes.append(f"APScheduler was stopped after {effort.budget:g} s, at {reached:,} of {jobs:,} jobs")
     return table
 
 
@@ -239,21 +246,21 @@ def scale(effort: Effort, targets: Targets) -> Table:
         f"scale: CPU us per run with {jobs:,} of the stored jobs due every {period:g} s, the others later",
         *("stored", "APScheduler", "growth", "mainspring", "growth", "target"),
     )
-    first: dict[str, float] = {}
-    for stored, rounds, peer in effort.scales:
-        measure = partial(probe, "fire", jobs=jobs, period=period, seconds=effort.seconds, stored=stored)
-        libraries = BOTH if peer else (OURS,)
-        found = in_turns(rounds, measure, libraries)
-        cells, growth = [f"{stored:,}"], 0.0
+    found: dict[tuple[str, int], list[Found]] = {}
+    for _ in range(effort.rounds):
+        for stored, peer in effort.scales:
+            measure = partial(probe, "fire", jobs=jobs, period=period, seconds=effort.seconds, stored=stored)
+            for library in BOTH if peer else (OURS,):
+                found.setdefault((library, stored), []).append(measure(library=library))
+    least, most = effort.scales[0].stored, effort.scales[-1].stored
+    cost = {key: best_cpu(some, "executed") for key, some in found.items()}
+    growth = {(library, stored): some / cost[library, least] for (library, stored), some in cost.items()}
+    for stored, _ in effort.scales:
+        cells = [f"{stored:,}"]
         for library in BOTH:
-            if library in found:
-                cost = best_cpu(found[library], "executed")
-                growth = cost / first.setdefault(library, cost)
-                cells += [f"{cost:.1f}", f"{growth:.2f}x"]
-            else:
-                cells += ["-", "-"]
-        last = stored == effort.scales[-1].stored
-        table.add(*cells, targets.below(1.5, growth) if last else "")
+            key = library, stored
+            cells += [f"{cost[key]:.1f}", f"{growth[key]:.2f}x"] if key in cost else ["-", "-"]
+        table.add(*cells, targets.below(1.5, growth[OURS, stored]) if stored == most else "")
     if not all(one.peer for one in effort.scales):
         table.notes.append("-: adding that many jobs to APScheduler takes minutes")
     return table
@@ -295,13 +302,19 @@ print('{{"cpu": %r, "imports": 1}}' % (time.process_time() - begun))
 """
 
 
+def import_once(library: str) -> Found:
+    """Import in a fresh interpreter that has loaded nothing else."""
+    return run("-c", IMPORT.format(library))
+
+
 def imports(effort: Effort, targets: Targets) -> Table:
     """How long does the import take that a program begins with?"""
     table = Table(
         "import: CPU ms of `from ... .schedulers.background import BackgroundScheduler`",
         *("APScheduler", "mainspring", "ratio", "target"),
     )
-    found = in_turns(effort.imports, lambda library: run("-c", IMPORT.format(library)))
+    in_turns(1, import_once)  # compiles what was not compiled yet
+    found = in_turns(effort.imports, import_once)
     cost = {library: best_cpu(found[library], "imports") / 1e3 for library in BOTH}
     ratio = cost[PEER] / cost[OURS]
     table.add(*(f"{cost[library]:.1f}" for library in BOTH), times(ratio), targets.at_least(1, ratio))
@@ -330,10 +343,15 @@ def main(arguments: Sequence[str]) -> int:
     )
     if options.quick:
         print("A quick run: it shows that everything works, its figures say little.")
-    targets = Targets()
-    for name in options.subjects or SUBJECTS:
-        SUBJECTS[name](QUICK if options.quick else FULL, targets).show()
-    print(f"\ntargets: {targets.met} met, {targets.missed} missed")
+    targets = Targets(options.quick)
+    with tempfile.TemporaryDirectory() as folder:
+        # As on a user's machine everything is compiled once, whatever the environment says here.
+        os.environ["PYTHONPYCACHEPREFIX"] = folder
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        for name in options.subjects or SUBJECTS:
+            SUBJECTS[name](QUICK if options.quick else FULL, targets).show()
+    if not options.quick:
+        print(f"\ntargets: {targets.met} met, {targets.missed} missed")
     return 0
 
 

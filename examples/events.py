@@ -1,7 +1,7 @@
 """Listen to what happens: a run that returns, one that raises, one that comes too late."""
 
 import logging
-import time
+import threading
 from datetime import datetime, timedelta
 
 from mainspring import events
@@ -21,12 +21,15 @@ def hear(event: events.JobExecutionEvent) -> None:
         print(f"{event.job_id} raised {event.exception!r}")
     else:
         print(f"{event.job_id} missed its time")
+    heard.release()
 
 
+heard = threading.Semaphore(0)
 an_hour_ago = datetime.now() - timedelta(hours=1)
 with BackgroundScheduler() as scheduler:  # at its end, what was fired is let end
     scheduler.add_listener(hear, events.EVENT_JOB_EXECUTED | events.EVENT_JOB_ERROR | events.EVENT_JOB_MISSED)
     scheduler.add_job(divide, args=[6, 3], id="good")
     scheduler.add_job(divide, args=[6, 0], id="bad")
     scheduler.add_job(divide, "date", args=[6, 2], id="late", run_date=an_hour_ago, misfire_grace_time=60)
-    time.sleep(0.5)
+    for _ in range(3):
+        heard.acquire(timeout=30)

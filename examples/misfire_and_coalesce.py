@@ -1,6 +1,6 @@
 """After downtime: one late run, each of them, or none; by coalesce and misfire_grace_time."""
 
-import time
+import threading
 from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,11 +9,13 @@ from mainspring import events
 from mainspring.schedulers.background import BackgroundScheduler
 
 told: Counter[str] = Counter()
+heard = threading.Semaphore(0)
 
 
 def hear(event: events.JobExecutionEvent) -> None:
     word = "ran" if event.code == events.EVENT_JOB_EXECUTED else "missed"
     told[f"{event.job_id}: {word}"] += 1
+    heard.release()
 
 
 def overdue(name: str, **policy: Any) -> None:
@@ -29,6 +31,7 @@ with BackgroundScheduler() as scheduler:
     overdue("each of them", coalesce=False)
     overdue("those of the last 2 minutes", coalesce=False, misfire_grace_time=120)
     overdue("only in time", misfire_grace_time=5)
-    time.sleep(0.5)
+    for _ in range(10):
+        heard.acquire(timeout=30)
 for line, count in sorted(told.items()):
     print(line, count)

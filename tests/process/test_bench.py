@@ -1,0 +1,62 @@
+"""The benchmarks run: each subject prints its table. How quick anything is, is no matter of tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+BENCH = REPOSITORY / "bench" / "scheduler.py"
+
+
+def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, str(BENCH), *arguments], capture_output=True, text=True, cwd=REPOSITORY)
+
+
+def rows(output: str, subject: str) -> list[list[str]]:
+    """Return the cells of a subject's table, below its header."""
+    lines = output.partition(f"\n{subject}: ")[2].splitlines()
+    ruler = next(number for number, line in enumerate(lines) if line.startswith("---"))
+    return [line.split() for line in lines[ruler + 1 :] if line.strip()]
+
+
+@pytest.mark.parametrize(
+    ("subject", "count", "word"),
+    [
+        ("add", 1, "1,000"),
+        ("fire", 6, "mainspring"),
+        ("scale", 2, "100"),
+        ("memory", 1, "1,000"),
+        ("cron", 3, "*/5"),
+        ("import", 1, ">="),
+    ],
+)
+def test_a_quick_run_of_the_scheduler_benchmark_prints_its_table(subject: str, count: int, word: str) -> None:
+    done = bench("--quick", subject)
+
+    assert done.returncode == 0, done.stderr
+    assert "mainspring" in done.stdout.splitlines()[0]
+    assert "apscheduler 3.11" in done.stdout.splitlines()[0]
+    table = rows(done.stdout, subject)
+    assert len(table) == count
+    assert any(word in row for row in table)
+
+
+def test_both_libraries_execute_what_comes_due_in_the_scheduler_benchmark() -> None:
+    table = rows(bench("--quick", "fire").stdout, "fire")
+
+    # jobs, "every N s, at once" (or "spread evenly"), library, runs/s ...
+    executed = {library: [row for row in table if row[6] == library] for library in ("apscheduler", "mainspring")}
+    assert all(len(found) == 3 for found in executed.values())
+    assert all(int(row[7].replace(",", "")) > 0 for found in executed.values() for row in found)
+
+
+def test_an_unknown_subject_of_the_scheduler_benchmark_is_named_with_those_there_are() -> None:
+    done = bench("ad")
+
+    assert done.returncode == 2
+    assert "'ad'" in done.stderr
+    assert "add, fire, scale, memory, cron, import" in done.stderr
