@@ -394,7 +394,7 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {load}")
     if options.quick:
         print("A quick run: it shows that everything works, its figures say little.")
-    targets = Verdicts()
+    targets = Verdicts(quick=options.quick)
     with contextlib.ExitStack() as stack:
         beds = []
         for name in options.store or BEDS:
