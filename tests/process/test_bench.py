@@ -45,15 +45,6 @@ def test_a_quick_run_of_the_scheduler_benchmark_prints_its_table(subject: str, c
     assert any(word in row for row in table)
 
 
-def test_both_libraries_execute_what_comes_due_in_the_scheduler_benchmark() -> None:
-    table = rows(bench("--quick", "fire").stdout, "fire")
-
-    # jobs, "every N s, at once" (or "spread evenly"), library, runs/s ...
-    executed = {library: [row for row in table if row[6] == library] for library in ("apscheduler", "mainspring")}
-    assert all(len(found) == 3 for found in executed.values())
-    assert all(int(row[7].replace(",", "")) > 0 for found in executed.values() for row in found)
-
-
 def test_an_unknown_subject_of_the_scheduler_benchmark_is_named_with_those_there_are() -> None:
     done = bench("ad")
 
