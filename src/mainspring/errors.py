@@ -216,11 +216,17 @@ class WorkerDied(MainspringError, RuntimeError):
 
 
 class Retry(MainspringError):
-    """Raise in a task to have its run tried again, after `delay` seconds if given."""
+    """Raise in a task to have its run tried again, after `delay` seconds if given.
 
-    def __init__(self, delay: float | None = None, reason: str = "") -> None:
-        super().__init__(delay, reason)
-        self.delay, self.reason = delay, reason
+    It counts as a failure, of which `retries` are allowed, unless `counted=False` says that the run only waits.
+    """
+
+    def __init__(self, delay: float | None = None, reason: str = "", counted: bool = True) -> None:
+        super().__init__(delay, reason, counted)
+        self.delay, self.reason, self.counted = delay, reason, counted
+
+    def __str__(self) -> str:
+        return self.reason or "to be tried again"
 
 
 class Cancel(MainspringError):

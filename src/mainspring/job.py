@@ -13,7 +13,7 @@ import msgspec
 
 from mainspring.clock import from_us, to_us
 from mainspring.errors import CallableReferenceError, near
-from mainspring.retry import DEFAULT_POLICY, Backoff, Policy
+from mainspring.retry import DEFAULT_POLICY, Backoff, Policy, kind_name
 from mainspring.run import Call
 from mainspring.task import check_callable_args, get_callable_name, obj_to_ref, portable_call, ref_to_obj
 from mainspring.triggers.base import BaseTrigger
@@ -447,6 +447,19 @@ def make_policy(base: Policy, **changes: Any) -> Policy:
         raise ValueError(f"delivery is 'at_least_once' or 'at_most_once', not {delivery!r}")
     for name in ("retry_on", "give_up_on"):
         if name in changes:
-            kinds = changes[name]
-            changes[name] = (kinds,) if isinstance(kinds, type) else tuple(kinds)
+            changes[name] = _exception_names(name, changes[name])
+    if changes.get("isolation") not in (None, "process"):
+        raise ValueError(f"isolation is None or 'process', not {changes['isolation']!r}")
+    hook = changes.get("hook")
+    if hook is not None and not callable(hook) and not isinstance(hook, str):
+        raise TypeError(f"hook must be a callable or a reference like 'package.module:name', not {hook!r}")
     return msgspec.structs.replace(base, **changes)
+
+
+def _exception_names(field: str, kinds: Any) -> tuple[str, ...]:
+    """Check exception types; they are kept by name."""
+    given = (kinds,) if isinstance(kinds, (type, str)) else tuple(kinds)
+    for kind in given:
+        if not isinstance(kind, str) and not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{field} takes exception types, not {kind!r}")
+    return tuple(kind_name(kind) for kind in given)

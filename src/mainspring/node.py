@@ -11,14 +11,15 @@ import logging
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from mainspring import __version__
 from mainspring.clock import SECOND, Clock, SystemClock, from_us
+from mainspring.context import Live
 from mainspring.events import EVENT_STORE_DOWN, EVENT_STORE_UP, RunEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore, NodeInfo
@@ -31,13 +32,24 @@ from mainspring.ticks.loop import IDLE, Loop
 from mainspring.ticks.scheduler import SchedulerTick
 from mainspring.ticks.worker import WorkerTick
 
-__all__ = ["Link", "Node"]
+__all__ = ["Link", "Node", "Watcher"]
 
 AHEAD: Final = 0.2
 """Seconds of work that a node claims beyond what its slots execute now."""
 MOST_CLAIMED: Final = 2000
+TRICKLE: Final = 10
 
 log = logging.getLogger("mainspring.node")
+
+
+class Watcher(Protocol):
+    """Whoever supervises this process and needs to know what it has claimed."""
+
+    def claimed(self, runs: Sequence[Run]) -> None:
+        """Take notice of claims, before anything of them is executed."""
+
+    def ended(self, run_ids: Sequence[str]) -> None:
+        """Take notice of claims that are over."""
 
 
 class Node:
@@ -53,6 +65,10 @@ class Node:
         timezone: tzinfo | None = None,
         listeners: Listeners | None = None,
         deliver: Callable[[SchedulerEvent], None] | None = None,
+        queues: Mapping[str, int | None] | None = None,
+        prepare: Callable[[Run], Run] | None = None,
+        schedules: bool = True,
+        watcher: Watcher | None = None,
     ) -> None:
         self.host = platform.node()
         self.id = f"{self.host}:{os.getpid()}:{os.urandom(4).hex()}"
@@ -62,6 +78,12 @@ class Node:
         self.lease = lease
         self.retry_interval = retry_interval
         self.timezone = timezone
+        self.queues = queues
+        """The queues this node serves, each with the most runs of it at once; None: the lanes of its executors."""
+        self.prepare = prepare or _with_function
+        """Finds a claimed run's function and executor; LookupError if this node has not got the code."""
+        self.schedules = schedules
+        self.watcher = watcher
         self.paused = False
         self.draining = False
         self.finishing = False
@@ -148,7 +170,12 @@ class Node:
     @property
     def firing(self) -> bool:
         """Whether due jobs are fired."""
-        return not (self.paused or self.draining)
+        return self.schedules and not (self.paused or self.draining)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes this node claims from."""
+        return tuple(f".{alias}" for alias in self.executors) if self.queues is None else tuple(self.queues)
 
     @property
     def listening(self) -> int:
@@ -180,6 +207,18 @@ class Node:
         wanted = slots if pace is None else max(slots, min(MOST_CLAIMED, int(slots * AHEAD / max(pace, 1e-6))))
         return wanted - sum(link.in_flight.get(alias, 0) for link in self.links.values())
 
+    def room(self) -> int:
+        """Return how many more runs to claim from queues, whose runs may need any executor.
+
+        When some executors are full and others are not, a few at a time: those for a full one are given back, those
+        for the others do not starve behind them.
+        """
+        rooms = [(self.free(alias), executor.slots) for alias, executor in list(self.executors.items())]
+        if any(free <= -slots for free, slots in rooms):
+            return 0
+        least = min(free for free, _ in rooms)
+        return least if least > 0 else min(TRICKLE, max(free for free, _ in rooms))
+
     def publish(self, event: SchedulerEvent) -> None:
         """Tell the listeners."""
         if self._listeners.mask & event.code:
@@ -196,7 +235,7 @@ class Node:
             host=self.host,
             pid=os.getpid(),
             started_at=self._started_at,
-            lanes=tuple(f".{alias}" for alias in self.executors),
+            lanes=self.lanes,
             state="draining" if self.draining else "paused" if self.paused else "running",
             version=__version__,
             missing=tuple(sorted(self.missing)),
@@ -213,7 +252,12 @@ class Link:
         self.store = store
         self.leaving = False
         self.claims: dict[str, Run] = {}
+        self.lives: dict[str, Live] = {}
+        """What the runs executed here have said of themselves."""
         self.in_flight: dict[str, int] = {}
+        """How many runs each executor has."""
+        self.in_queue: dict[str, int] = {}
+        """How many runs of each queue are executed here."""
         self.scheduler = SchedulerTick(self)
         self.worker = WorkerTick(self)
         self.heartbeat = HeartbeatTick(self)
@@ -295,56 +339,73 @@ class Link:
         """Return how many more runs an executor should be given."""
         return self.node.free(alias)
 
-    def begin(self, runs: Iterable[Run]) -> None:
+    def begin(self, runs: Sequence[Run]) -> None:
         """Hand claimed runs to their executors."""
+        if not runs:
+            return
+        if self.node.watcher is not None:
+            self.node.watcher.claimed(runs)
         batches: dict[str, list[Run]] = {}
-        claims = self.claims
+        claims, queues = self.claims, self.node.queues
         for run in runs:
-            alias = run.executor or run.queue[1:]
-            if isinstance(run.call.func, str):
-                found = self._with_function(run)
+            if queues is not None or isinstance(run.call.func, str):
+                found = self._prepared(run)
                 if found is None:
-                    self.claims[run.id] = run
-                    self.in_flight[alias] = self.in_flight.get(alias, 0) + 1
+                    self._count(run, 1)
+                    claims[run.id] = run
                     self.report(Report(run, Result.ABSENT))
                     continue
                 run = found
             claims[run.id] = run
+            alias = run.executor or run.queue[1:]
             batch = batches.get(alias)
             if batch is None:
                 batch = batches[alias] = []
             batch.append(run)
+            if queues is not None:
+                self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + 1
         for alias, batch in batches.items():
             self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
             self.node.executors[alias].submit(batch, self.report)
 
-    def _with_function(self, run: Run) -> Run | None:
-        """Import what a run calls; None if this node cannot, which is told once."""
+    def _count(self, run: Run, number: int) -> None:
+        alias = run.executor or run.queue[1:]
+        self.in_flight[alias] = self.in_flight.get(alias, 0) + number
+        if self.node.queues is not None:
+            self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + number
+
+    def _prepared(self, run: Run) -> Run | None:
+        """Find what a run calls; None if this node cannot, which is told once."""
         reference = str(run.call.func)
         try:
-            func = ref_to_obj(reference)
+            prepared = self.node.prepare(run)
         except Exception as error:
             if reference not in self.node.missing:
                 self.node.missing.add(reference)
-                log.error("this node cannot import %r; its runs are left to nodes that can: %s", reference, error)
+                log.error("this node cannot call %r; its runs are left to nodes that can: %s", reference, error)
             return None
-        self.node.missing.discard(reference)
-        return replace(run, call=replace(run.call, func=func))
+        if self.node.missing:
+            self.node.missing.discard(reference)
+        return prepared
 
     def end(self, reports: Iterable[Report]) -> None:
         """Forget claims that have been settled, and learn how long such runs take."""
         took: dict[str, list[int]] = {}
+        ended = []
         for report in reports:
             run = report.run
             alias = run.executor or run.queue[1:]
             self.claims.pop(run.id, None)
-            self.in_flight[alias] -= 1
+            self._count(run, -1)
+            ended.append(run.id)
             if report.result is Result.RETURNED or report.result is Result.RAISED:
                 took.setdefault(alias, []).append(report.finished_at - report.started_at)
         for alias, times in took.items():
             seconds = sum(times) / len(times) / SECOND
             pace = self.node.pace.get(alias, seconds)
             self.node.pace[alias] = pace + (seconds - pace) * min(1.0, 0.1 * len(times))
+        if self.node.watcher is not None:
+            self.node.watcher.ended(ended)
 
     def stop_run(self, run: Run) -> None:
         """Stop a run that this node should no longer execute, if its executor can."""
@@ -396,10 +457,19 @@ class Link:
             self.node.publish(SchedulerEvent(EVENT_STORE_UP, self.alias))
 
 
+def _with_function(run: Run) -> Run:
+    """Import what a run calls, as APScheduler's front ends do."""
+    backoff = run.policy.backoff
+    if isinstance(backoff, str):
+        run = replace(run, policy=replace(run.policy, backoff=ref_to_obj(backoff)))
+    return replace(run, call=replace(run.call, func=ref_to_obj(str(run.call.func))))
+
+
 class _Outbox:
     """Where the executors report: cheap, from any thread, waking the worker tick only when it may sleep."""
 
     def __init__(self, link: Link) -> None:
+        self._link = link
         self._worker = link.worker
         self._append = link.worker.outbox.append
         self._wake = link.wake_worker
@@ -410,3 +480,15 @@ class _Outbox:
         if not self._worker.told:
             self._worker.told = True
             self._wake()
+
+    def live(self, run: Run) -> Live:
+        """Return what the run has said so far."""
+        lives = self._link.lives
+        found = lives.get(run.id)
+        if found is None or found.run.token != run.token:
+            found = lives[run.id] = Live(run)
+        return found
+
+    def said(self, live: Live) -> None:
+        """Have it stored soon."""
+        self._link.heartbeat.hurry()

@@ -1,13 +1,13 @@
-"""When a failed run is tried again. Pure: chance comes in as `noise`, a number in [0, 1)."""
+"""How a run is executed, tried again and kept. Pure: chance comes in as `noise`, a number in [0, 1)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-__all__ = ["Backoff", "Policy", "delay_after"]
+__all__ = ["DEFAULT_POLICY", "Backoff", "Policy", "delay_after", "kind_name", "policy_from_data", "policy_to_data"]
 
 Delays = Callable[[int], float]
 
@@ -28,33 +28,89 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """How a run is executed, retried and kept; shared by all jobs that say nothing special."""
+    """How a run is executed, retried and kept; shared by all jobs that say nothing special.
+
+    Callables and exception types may be objects or references `module:name`. Exceptions are compared by name, so that
+    reading a policy never imports what somebody wrote into a store.
+    """
 
     retries: int = 0
-    backoff: Backoff | tuple[float, ...] | Delays = Backoff()
+    backoff: Backoff | tuple[float, ...] | Delays | str = Backoff()
     timeout: float | None = None
     retention: float | None = None
     priority: int = 0
     delivery: str = "at_least_once"
-    retry_on: tuple[type[BaseException], ...] = ()
-    give_up_on: tuple[type[BaseException], ...] = ()
-    hook: Any = None
-    then: tuple[Any, ...] = ()
+    retry_on: tuple[type[BaseException] | str, ...] = ()
+    give_up_on: tuple[type[BaseException] | str, ...] = ()
+    isolation: str | None = None
+    """`process`: executed in a child process of its own, which can be killed at once."""
+    hook: Callable[..., Any] | str | None = None
+    """Called, as a run of its own, with the run when it has ended."""
+    then: tuple[Mapping[str, Any], ...] = ()
+    """The steps that follow when the run has succeeded; see `follow.step_of`."""
+    collect: str | None = None
+    """The id of the run that waits until all runs of this one's group have ended."""
 
     def wants_retry(self, failures: int, exception: BaseException | None) -> bool:
         """Tell whether a run that has now failed `failures` times is tried again."""
         if failures > self.retries:
             return False
-        if exception is not None and self.give_up_on and isinstance(exception, self.give_up_on):
+        if exception is None:
+            return True
+        if self.give_up_on and _is_one_of(exception, self.give_up_on):
             return False
-        return exception is None or not self.retry_on or isinstance(exception, self.retry_on)
+        return not self.retry_on or _is_one_of(exception, self.retry_on)
+
+
+def kind_name(kind: type | str) -> str:
+    """Return the reference of an exception type; built-in ones are known by their bare name."""
+    if isinstance(kind, str):
+        return kind
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}:{kind.__qualname__}"
+
+
+def _is_one_of(exception: BaseException, kinds: tuple[type[BaseException] | str, ...]) -> bool:
+    names = {kind_name(cls) for cls in type(exception).__mro__}
+    return any(kind_name(kind) in names for kind in kinds)
 
 
 DEFAULT_POLICY = Policy()
 
 
-def delay_after(backoff: Backoff | tuple[float, ...] | Delays, failures: int, noise: float) -> float:
+def policy_to_data(policy: Policy, reference: Callable[[Any], str] | None = None) -> dict[str, Any]:
+    """Return what a policy says beyond the default as plain data; `reference` names callables."""
+    data: dict[str, Any] = {}
+    for name in Policy.__struct_fields__:
+        value = getattr(policy, name)
+        if value == getattr(DEFAULT_POLICY, name):
+            continue
+        if isinstance(value, Backoff):
+            value = {"exponential": list(msgspec.structs.astuple(value))}
+        elif name in ("retry_on", "give_up_on"):
+            value = [kind_name(kind) for kind in value]
+        elif callable(value):
+            if reference is None:
+                raise TypeError(f"{name} must be a reference such as 'package.module:name' here, not {value!r}")
+            value = reference(value)
+        data[name] = value
+    return data
+
+
+def policy_from_data(data: Mapping[str, Any]) -> Policy:
+    """Return the policy that `policy_to_data` made data of; nothing is imported."""
+    fields = dict(data)
+    for name, value in data.items():
+        if isinstance(value, dict) and "exponential" in value:
+            fields[name] = Backoff(*value["exponential"])
+        elif isinstance(value, list):
+            fields[name] = tuple(value)
+    return Policy(**fields)
+
+
+def delay_after(backoff: Backoff | tuple[float, ...] | Delays | str, failures: int, noise: float) -> float:
     """Return the seconds to wait after the `failures`-th failure; a list's last delay repeats."""
+    if isinstance(backoff, str):
+        raise TypeError(f"the back-off {backoff!r} is a reference; what it names has to be found first")
     if isinstance(backoff, Backoff):
         return backoff.delay(failures, noise)
     if isinstance(backoff, tuple):

@@ -1,4 +1,4 @@
-"""A run is one execution and its record. All that may happen to it is in `TRANSITIONS`; `conclude` applies it. Pure."""
+"""A run is one execution and its record. All that may happen to it is in `TRANSITIONS`; see `outcome`. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mainspring.clock import SECOND
-from mainspring.errors import Cancel, Retry
-from mainspring.retry import DEFAULT_POLICY, Policy, delay_after
+from mainspring.retry import DEFAULT_POLICY, Policy
 
 __all__ = [
     "FINAL",
     "TRANSITIONS",
+    "UNFINISHED",
     "Beat",
     "Call",
     "Condition",
@@ -26,17 +26,14 @@ __all__ = [
     "Run",
     "Status",
     "Transition",
-    "cancel",
-    "conclude",
     "describe",
-    "recover",
-    "retry",
 ]
 
 TRACEBACK_LIMIT: Final = 64 * 1024
 MESSAGE_LIMIT: Final = 4 * 1024
 ERRORS_KEPT: Final = 20
 ABSENT_LONGEST: Final = 60 * SECOND
+MOST_CRASHES: Final = 3
 
 
 class Status(StrEnum):
@@ -52,6 +49,8 @@ class Status(StrEnum):
 
 
 FINAL: Final = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN})
+
+UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
 
 
 class Condition(StrEnum):
@@ -86,7 +85,8 @@ TRANSITIONS: Final = (
     Transition("give back", _S.RUNNING, _S.PENDING, _C.HELD, "the node will not start it"),
     Transition("stop", _S.RUNNING, _S.CANCELLED, _C.HELD, "it was cancelled while it ran, or raised Cancel"),
     Transition("start late", _S.RUNNING, _S.MISSED, _C.HELD, "it would have started after start_by"),
-    Transition("set aside", _S.RUNNING, _S.BROKEN, _C.HELD, "its record cannot be executed by anybody"),
+    Transition("set aside", _S.RUNNING, _S.BROKEN, _C.HELD, "its record cannot be read, or it crashes its process"),
+    Transition("crash", _S.RUNNING, _S.PENDING, _C.HELD, "its process is gone: it runs alone next time"),
     Transition("recover", _S.RUNNING, _S.PENDING, _C.EXPIRED, "its node is gone"),
     Transition("lose", _S.RUNNING, _S.FAILED, _C.EXPIRED, "its node is gone and delivery is at_most_once"),
     Transition("retry", _S.FAILED, _S.PENDING, _C.FINISHED, "a person sent it back"),
@@ -199,6 +199,7 @@ class Result(StrEnum):
     LATE = "late"  # not started: past start_by
     UNSTARTED = "unstarted"  # not started: given back
     ABSENT = "absent"  # not started: this node cannot import the function
+    INTERRUPTED = "interrupted"  # stopped by a deploy: it is started again elsewhere, uncharged
     CANCELLED = "cancelled"
 
 
@@ -235,120 +236,3 @@ def _cut(text: str) -> str:
     # The cause is at the end; the start shows where it came from.
     head, tail = TRACEBACK_LIMIT // 4, TRACEBACK_LIMIT // 4 * 3
     return f"{text[:head]}\n... {len(text) - head - tail} characters left out ...\n{text[-tail:]}"
-
-
-def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
-    """Return what becomes of a run after an executor's report on it; without `retry` a failure is final."""
-    run = report.run
-    if report.result is Result.RETURNED:
-        done = msgspec.structs.replace(
-            run,
-            status=Status.SUCCEEDED,
-            result=report.value,
-            started_at=report.started_at,
-            finished_at=report.finished_at,
-            lease_until=None,
-            unique=None,
-        )
-        return Outcome(done, Condition.HELD, _later(run, now) if run.later else ())
-    if report.result is Result.UNSTARTED:
-        return Outcome(_waiting(run, run_at=run.run_at, attempt=max(0, run.attempt - 1)), Condition.HELD)
-    if report.result is Result.ABSENT:
-        # Half the run's age, so that nodes that lack the code ask ever less often, but within a minute of a deploy.
-        wait = min(ABSENT_LONGEST, max(SECOND, (now - run.created_at) // 2))
-        return Outcome(_waiting(run, run_at=now + wait, attempt=max(0, run.attempt - 1)), Condition.HELD)
-    if report.result is Result.LATE:
-        return _end(report, Status.MISSED, now, reason="late")
-    if report.result is Result.CANCELLED or isinstance(report.exception, Cancel):
-        return _end(report, Status.CANCELLED, now, reason=str(report.exception or "") or None)
-    return _failed(report, now, noise, retry)
-
-
-def _failed(report: Report, now: int, noise: float, retry: bool) -> Outcome:
-    run, exception = report.run, report.exception
-    failures = run.failures + 1
-    errors = run.errors if report.error is None else (*run.errors, report.error)[-ERRORS_KEPT:]
-    if retry and run.policy.wants_retry(failures, exception):
-        asked = exception.delay if isinstance(exception, Retry) else None
-        wait = delay_after(run.policy.backoff, failures, noise) if asked is None else asked
-        again = _waiting(run, run_at=now + int(wait * SECOND), failures=failures, errors=errors, start_by=None)
-        return Outcome(again, Condition.HELD)
-    return _end(report, Status.FAILED, now, failures=failures, errors=errors)
-
-
-def recover(run: Run, now: int) -> Outcome:
-    """Return what becomes of a run whose node is gone: claimable again, unless it may start only once."""
-    if run.policy.delivery == "at_most_once":
-        lost = Error(type="NodeLost", message=f"node {run.node} is gone", traceback="", at=now, attempt=run.attempt)
-        ended = msgspec.structs.replace(
-            run,
-            status=Status.FAILED,
-            reason="lost",
-            errors=(*run.errors, lost)[-ERRORS_KEPT:],
-            finished_at=now,
-            lease_until=None,
-            unique=None,
-        )
-        return Outcome(ended, Condition.EXPIRED, _later(run, now))
-    return Outcome(_waiting(run, run_at=now, interruptions=run.interruptions + 1), Condition.EXPIRED)
-
-
-def cancel(run: Run, now: int) -> Outcome:
-    """Return the outcome that cancels a pending run."""
-    ended = msgspec.structs.replace(run, status=Status.CANCELLED, finished_at=now, unique=None)
-    return Outcome(ended, Condition.WAITING, _later(run, now))
-
-
-def retry(run: Run, now: int) -> Outcome:
-    """Return the outcome that sends a failed, cancelled or broken run back to pending."""
-    allowed = [step.before for step in TRANSITIONS if step.verb == "retry"]
-    if run.status not in allowed:
-        words = ", ".join(str(status) for status in allowed)
-        raise ValueError(f"run {run.id!r} is {run.status}; only a run that is {words} can be sent back to pending")
-    again = _waiting(run, run_at=now, failures=0, finished_at=None, reason=None, start_by=None, later=())
-    return Outcome(again, Condition.FINISHED)
-
-
-def _waiting(run: Run, **changes: Any) -> Run:
-    # The token stays: it tells a pending record that was claimed meanwhile from one that was not.
-    return msgspec.structs.replace(
-        run, status=Status.PENDING, node=None, lease_until=None, cancelling=False, started_at=None, **changes
-    )
-
-
-def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
-    run = report.run
-    ended = msgspec.structs.replace(
-        run,
-        status=status,
-        started_at=report.started_at or None,
-        finished_at=report.finished_at or now,
-        lease_until=None,
-        unique=None,
-        **changes,
-    )
-    return Outcome(ended, Condition.HELD, _later(run, now))
-
-
-def _later(run: Run, now: int) -> tuple[Run, ...]:
-    """Make the next of several overdue fires, due as soon as its predecessor has ended."""
-    if not run.later:
-        return ()
-    fire_time, *rest = run.later
-    grace = None if run.start_by is None or run.fire_time is None else run.start_by - run.fire_time
-    return (
-        Run(
-            id=f"{run.id.rpartition('@')[0]}@{fire_time}",
-            call=run.call,
-            queue=run.queue,
-            executor=run.executor,
-            job_id=run.job_id,
-            policy=run.policy,
-            priority=run.priority,
-            created_at=now,
-            fire_time=fire_time,
-            run_at=fire_time,
-            start_by=None if grace is None else fire_time + grace,
-            later=tuple(rest),
-        ),
-    )

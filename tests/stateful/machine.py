@@ -18,9 +18,10 @@ from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflic
 from mainspring.job import Job
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.outcome import cancel, conclude, recover, retry
 from mainspring.plan import Due, Place, firing, plan
 from mainspring.retry import Policy
-from mainspring.run import Beat, Call, Report, Result, Run, Status, cancel, conclude, describe, recover, retry
+from mainspring.run import Beat, Call, Report, Result, Run, Status, describe
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import work as noop
 from mainspring.triggers.interval import IntervalTrigger

@@ -8,24 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from mainspring.errors import Cancel, Retry
+from mainspring.errors import Cancel, Retry, WorkerDied
+from mainspring.outcome import cancel, conclude, recover, retry
 from mainspring.retry import Policy
-from mainspring.run import (
-    FINAL,
-    TRANSITIONS,
-    Call,
-    Condition,
-    Outcome,
-    Report,
-    Result,
-    Run,
-    Status,
-    cancel,
-    conclude,
-    describe,
-    recover,
-    retry,
-)
+from mainspring.run import FINAL, TRANSITIONS, Call, Condition, Outcome, Report, Result, Run, Status, describe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "states.md").read_text()
 NOW = 1_763_000_000_123_457
@@ -75,6 +61,11 @@ REPORTS = [
     (Report(held(), Result.CANCELLED), Status.CANCELLED),
     (Report(held(), Result.LATE), Status.MISSED),
     (Report(held(), Result.UNSTARTED), Status.PENDING),
+    (Report(held(), Result.INTERRUPTED), Status.PENDING),
+    (raised(held(), WorkerDied(7, -9)), Status.PENDING),
+    (raised(held(crashes=3), WorkerDied(7, -9)), Status.BROKEN),
+    (raised(held(policy=Policy(delivery="at_most_once")), WorkerDied(7, -9)), Status.FAILED),
+    (raised(held(queue=".default"), WorkerDied(7, -9)), Status.FAILED),
 ]
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from mainspring.clock import SystemClock
 from mainspring.errors import MaxInstancesReachedError
+from mainspring.executors.board import Board
 from mainspring.executors.execution import Reporter
 from mainspring.executors.legacy import LegacyVerbs, run_coroutine_job, run_job
 from mainspring.run import Run
@@ -27,6 +28,8 @@ class BaseExecutor(LegacyVerbs):
     """How many runs are executed at once."""
 
     # On the class, since an executor written for APScheduler may not call our __init__.
+    board: Board | None = None
+    """Where to note what is being executed, for a parent process."""
     now: Callable[[], int] = staticmethod(SystemClock().now)
     notify: Callable[[int, Run, str], None] = staticmethod(lambda code, run, reason: None)
 

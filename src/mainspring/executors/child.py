@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import signal
 import sys
@@ -12,7 +13,8 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from mainspring.executors.crossing import dump_failure, dump_value, load_call
+from mainspring.context import CURRENT, LogKeeper
+from mainspring.executors.crossing import PipeTeller, dump_failure, dump_value, load_call
 from mainspring.executors.execution import trim
 from mainspring.task import ref_to_obj
 
@@ -38,12 +40,13 @@ def serve(
         pipe.send_bytes(dump_failure(error, 0))
         return
     pipe.send_bytes(READY)
+    logging.getLogger().addHandler(LogKeeper())
     while True:
         try:
             data = pipe.recv_bytes()
         except (EOFError, OSError):
             return
-        answer = _answer(data)
+        answer = _answer(data, pipe.send_bytes)
         try:
             pipe.send_bytes(answer)
         except OSError:
@@ -51,10 +54,12 @@ def serve(
         del data, answer
 
 
-def _answer(data: bytes) -> bytes:
+def _answer(data: bytes, send: Callable[[bytes], None]) -> bytes:
     attempt = 0
     try:
-        func, args, kwargs, attempt = load_call(data)
+        func, args, kwargs, run = load_call(data)
+        attempt = run.attempt
+        CURRENT.set((run, PipeTeller(send, run)))
         if isinstance(func, str):
             func = ref_to_obj(func)
         value = func(*args, **kwargs)

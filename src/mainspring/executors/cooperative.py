@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from mainspring.context import CURRENT
 from mainspring.executors.crew import take_back, take_one, take_run
 from mainspring.executors.execution import (
     Item,
@@ -44,10 +45,11 @@ class Timer(Protocol):
 class Started:
     """A run that has started on the loop."""
 
-    __slots__ = ("at", "item", "past", "report", "stop", "stuck", "task", "timer")
+    __slots__ = ("at", "item", "past", "place", "report", "stop", "stuck", "task", "timer")
 
     def __init__(self, item: Item, at: int) -> None:
         self.item, self.at = item, at
+        self.place: int | None = None
         self.task: Any = None
         self.timer: Timer | None = None
         self.stop: Stop | None = None
@@ -69,6 +71,7 @@ class Cooperative(ABC):
         self.on_empty: Callable[[], None] = lambda: None
         """Called on the loop when it is closed and nothing is left, but for what is stuck."""
         self._started: set[Started] = set()
+        self._board = executor.board
         self._now: Callable[[], int] = executor.now
         self._notify = executor.notify
         self._logger: logging.Logger = executor._logger
@@ -167,6 +170,9 @@ class Cooperative(ABC):
             self._started.add(entry)
             if run.policy.timeout is not None:
                 entry.timer = self._later(run.policy.timeout, self._expire, entry)
+            if self._board is not None:
+                entry.place = self._board.enter(run.id, run.policy.timeout)
+            CURRENT.set((run, item[1]))  # what is started takes a copy of this context
             entry.task = self._start(entry)
 
     def _end(self, entry: Started, value: Any, error: BaseException | None) -> None:
@@ -175,6 +181,8 @@ class Cooperative(ABC):
             entry.timer.cancel()
         self._started.discard(entry)
         self.stuck -= entry.stuck
+        if entry.place is not None and self._board is not None:
+            self._board.leave(entry.place)
         run, report, _ = entry.item
         if entry.report.claim():
             finished = self._now()

@@ -4,15 +4,34 @@ from __future__ import annotations
 
 import builtins
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, Final
 
+from msgspec.structs import replace
+
+from mainspring.context import Live
 from mainspring.executors.execution import record
-from mainspring.run import Error, Run
+from mainspring.retry import DEFAULT_POLICY
+from mainspring.run import Call, Error, Run
 from mainspring.task import get_callable_name
 
-__all__ = ["Reply", "dump_call", "dump_failure", "dump_value", "load_call", "load_reply"]
+__all__ = [
+    "TOLD",
+    "PipeTeller",
+    "Reply",
+    "dump_call",
+    "dump_failure",
+    "dump_value",
+    "load_call",
+    "load_reply",
+    "take_told",
+]
+
+TOLD: Final = b"told:"
+"""Begins a message that is not yet the answer: what the run says of itself."""
 
 Reply = tuple[Any, BaseException | None, Error | None]
 """What a child answers: a value, or an exception and its record."""
@@ -22,7 +41,8 @@ def dump_call(run: Run) -> bytes:
     """Turn a run's call into bytes, or raise PicklingError naming the part that cannot be sent."""
     call = run.call
     try:
-        return _dump((call.func, call.args, dict(call.kwargs), run.attempt))
+        head = replace(run, call=Call("", name=call.name), policy=DEFAULT_POLICY, errors=(), log=())
+        return _dump((call.func, call.args, dict(call.kwargs), head))
     except Exception as error:
         for name, part in _parts(call.func, call.args, call.kwargs):
             try:
@@ -32,10 +52,38 @@ def dump_call(run: Run) -> bytes:
         raise pickle.PicklingError(f"the call cannot be sent to a child process: {error}") from error
 
 
-def load_call(data: bytes) -> tuple[Any, tuple[Any, ...], dict[str, Any], int]:
-    """Turn the bytes of a call back."""
-    call: tuple[Any, tuple[Any, ...], dict[str, Any], int] = pickle.loads(data)
+def load_call(data: bytes) -> tuple[Any, tuple[Any, ...], dict[str, Any], Run]:
+    """Turn the bytes of a call back: function, arguments, and the run without them."""
+    call: tuple[Any, tuple[Any, ...], dict[str, Any], Run] = pickle.loads(data)
     return call
+
+
+class PipeTeller:
+    """Passes on what a run in a child process says of itself."""
+
+    def __init__(self, send: Callable[[bytes], None], run: Run) -> None:
+        self._send, self._live = send, Live(run)
+        self._lock = threading.Lock()
+
+    def live(self, run: Run) -> Live:
+        """Return what the run has said so far."""
+        return self._live
+
+    def said(self, live: Live) -> None:
+        """Send what is new; a parent that is gone needs it no more."""
+        with self._lock, suppress(OSError):
+            lines, live.unsent = live.unsent, []
+            self._send(TOLD + _dump((live.progress, live.data, lines)))
+
+
+def take_told(data: bytes, live: Live) -> None:
+    """Note what a child has passed on."""
+    progress, document, lines = pickle.loads(data[len(TOLD) :])
+    live.progress = live.progress if progress is None else progress
+    live.data = live.data if document is None else document
+    for line in lines:
+        live.write(line)
+    live.changed = True
 
 
 def dump_value(value: Any) -> bytes:

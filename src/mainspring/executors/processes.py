@@ -6,6 +6,7 @@ import atexit
 import multiprocessing
 import os
 import threading
+import time
 import weakref
 from collections.abc import Mapping, Sequence
 from multiprocessing.context import BaseContext
@@ -18,7 +19,7 @@ from mainspring.executors.base import BaseExecutor
 from mainspring.executors.child import READY
 from mainspring.executors.children import STARTING, Child, ChildGone
 from mainspring.executors.crew import Crew, Member, take_back, take_one, take_run
-from mainspring.executors.crossing import dump_call, load_reply
+from mainspring.executors.crossing import TOLD, dump_call, load_reply, take_told
 from mainspring.executors.execution import Item, Reporter, Stop, failed, late, stopped, tell
 from mainspring.executors.threads import at_least_one, check_options
 from mainspring.run import Report, Result, Run
@@ -191,7 +192,7 @@ class _Keepers(Crew[_Keeper]):
             keeper.item, keeper.stop = item, None
         try:
             child.send(data)
-            answer = child.receive(run.policy.timeout)
+            answer = self._answer(child, item)
             stop = None if answer is not None else Stop.TIMEOUT
         except ChildGone:
             answer = stop = None
@@ -202,6 +203,23 @@ class _Keepers(Crew[_Keeper]):
         child.runs += 1
         if child.runs == self._runs_per_child:
             self._let_go(keeper)
+
+    def _answer(self, child: Child, item: Item) -> bytes | None:
+        """Return the child's answer, None if the time-out passes first; pass on what the run says meanwhile."""
+        run, report, _ = item
+        timeout = run.policy.timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            data = child.receive(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if data is None or not data.startswith(TOLD):
+                return data
+            teller: Any = report
+            try:
+                live = teller.live(run)
+                take_told(data, live)
+                teller.said(live)
+            except Exception:
+                self._logger.exception("what run %s said of itself is lost", run.id)
 
     def _message(
         self, keeper: _Keeper, child: Child, run: Run, answer: bytes | None, stop: Stop | None, started: int

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mainspring.context import CURRENT
 from mainspring.errors import RunTimeout
 from mainspring.executors.execution import Item, Once, Stop, announce_stuck, failed, late, may_end_now, stopped, tell
 from mainspring.run import Report, Result
@@ -110,6 +111,7 @@ class Slots:
         self._notify = executor.notify
         self._logger: logging.Logger = executor._logger
         self._grace = grace
+        self._board = executor.board
         self._slots: list[Slot] = []
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -143,6 +145,8 @@ class Slots:
         if run.start_by is not None and started > run.start_by:
             return tell(report, late(run, started), self._logger)
         value = error = message = None
+        board = self._board
+        place = None if board is None else board.enter(run.id, timeout)
         # The outer `try` is for an exception that arrives when the run has just ended.
         try:
             try:
@@ -150,6 +154,7 @@ class Slots:
                 if timeout is not None:
                     self._arm(slot, item, timeout, started)
                 func = call.func
+                CURRENT.set((run, report))
                 context = copy_context()
                 value = context.run(ref_to_obj(func) if isinstance(func, str) else func, *call.args, **call.kwargs)
                 if value is not None and isinstance(value, Coroutine):
@@ -165,6 +170,8 @@ class Slots:
             interrupt = None if slot.interrupt is None else self._settle(slot, slot.interrupt)
         if timeout is not None:
             slot.deadline = None
+        if place is not None and board is not None:
+            board.leave(place)
         if interrupt is not None:
             message = self._after_interrupt(slot, interrupt, error, started)
         elif error is not None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mainspring.jobstores.base import Hold
 from mainspring.run import Beat
 
 if TYPE_CHECKING:
     from mainspring.node import Link
+    from mainspring.run import Run
 
 __all__ = ["HeartbeatTick"]
+
+TELL: Final = 1.0
+"""Seconds between two writes of what runs say of themselves."""
 
 log = logging.getLogger("mainspring.heartbeat")
 
@@ -24,26 +28,54 @@ class HeartbeatTick:
         self.steady_since: float | None = None
         """Since when every beat has succeeded; None after one that failed."""
 
+        self._beat_at = 0.0
+        self._told_at = 0.0
+        self._hurried = False
+
+    def hurry(self) -> None:
+        """Have what a run says of itself stored within a second."""
+        if not self._hurried:
+            self._hurried = True
+            self.link.care.wake(self)
+
     def __call__(self) -> float:
-        """Beat once."""
+        """Beat if it is time, else store what runs have said since."""
+        node, now = self.link.node, self.link.node.clock.monotonic()
+        if now >= self._beat_at or self.steady_since is None:
+            self._beat(now)
+        elif self._hurried and now >= self._told_at + TELL:
+            self._tell(now)
+        soonest = self._told_at + TELL if self._hurried else self._beat_at
+        return max(0.0, min(soonest, self._beat_at) - node.clock.monotonic())
+
+    def _beat(self, now: float) -> None:
         link, node = self.link, self.link.node
         try:
             link.store.beat(node.info(link), ttl=2 * node.lease)
-            self._extend()
+            self._hurried, self._told_at = False, now
+            self._extend([run for run in list(link.claims.values()) if run.token is not None])
         except Exception:
             self.steady_since = None
             raise
         link.answered()
+        self._beat_at = now + node.lease / 3
         if self.steady_since is None:
             self.steady_since = node.clock.monotonic()
-        return node.lease / 3
 
-    def _extend(self) -> None:
+    def _tell(self, now: float) -> None:
         link = self.link
-        runs = [run for run in list(link.claims.values()) if run.token is not None]
+        self._hurried, self._told_at = False, now
+        self._extend([live.run for live in list(link.lives.values()) if live.changed and live.run.id in link.claims])
+
+    def _extend(self, runs: list[Run]) -> None:
+        link = self.link
         if not runs:
             return
-        answers = link.store.extend([Beat(run.id, str(run.token)) for run in runs], link.node.lease)
+        beats = []
+        for run in runs:
+            live = link.lives.get(run.id)
+            beats.append(Beat(run.id, str(run.token)) if live is None or not live.changed else live.beat())
+        answers = link.store.extend(beats, link.node.lease)
         for run, answer in zip(runs, answers, strict=True):
             if answer is Hold.HELD or link.claims.get(run.id) is not run:
                 continue

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.events import EVENT_RUN_RECOVERED, RunEvent
-from mainspring.run import recover
+from mainspring.outcome import recover
 
 if TYPE_CHECKING:
     from mainspring.node import Link

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from mainspring.clock import SECOND
 from mainspring.events import (
@@ -16,7 +19,9 @@ from mainspring.events import (
     JobExecutionEvent,
     RunEvent,
 )
-from mainspring.run import Outcome, Report, Result, Status, conclude, describe
+from mainspring.jobstores.base import RunQuery
+from mainspring.outcome import conclude
+from mainspring.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Status, describe
 from mainspring.ticks.loop import IDLE
 
 if TYPE_CHECKING:
@@ -49,14 +54,16 @@ class WorkerTick:
         return len(self.outbox) + len(self._unsettled)
 
     def look(self, lane: str, at: int = 0) -> None:
-        """Remember that a run of the lane becomes claimable at the instant `at`."""
+        """Remember that a run of the lane becomes claimable at the instant `at`, if this node serves it."""
+        if lane not in self.link.node.lanes:
+            return
         self._look_at[lane] = min(at, self._look_at.get(lane, at))
         self.link.wake_worker()
 
     def look_everywhere(self) -> None:
         """Look into all lanes at the next tick."""
-        for alias in self.link.node.executors:
-            self._look_at[f".{alias}"] = 0
+        for lane in self.link.node.lanes:
+            self._look_at[lane] = 0
 
     def waits(self, lane: str | None = None) -> bool:
         """Tell whether a run is known to wait in the lane (or any) for a slot."""
@@ -74,8 +81,11 @@ class WorkerTick:
         if not link.claiming:
             return IDLE
         delay = IDLE
-        for alias in list(node.executors):
-            delay = min(delay, self._claim(alias))
+        if node.queues is None:
+            for alias in list(node.executors):
+                delay = min(delay, self._claim((f".{alias}",), link.free(alias)))
+        else:
+            delay = self._claim_queues(node.queues)
         if link.claims:
             self._give_back()
             delay = min(delay, STALE)
@@ -95,6 +105,7 @@ class WorkerTick:
         link.answered()
         link.end(report for report, _ in batch)
         listening = link.node.listening
+        collectors: set[str] = set()
         for (report, outcome), accepted in zip(batch, answers, strict=True):
             if not accepted:
                 self._tell_lost(report)
@@ -103,10 +114,31 @@ class WorkerTick:
                 self.look(outcome.run.queue, outcome.run.run_at)
             for follower in outcome.then:
                 self.look(follower.queue, follower.run_at)
+            if outcome.run.policy.collect is not None and outcome.run.status in FINAL:
+                collectors.add(outcome.run.policy.collect)
             if listening or report.result is Result.RAISED:
                 self._tell(report, outcome)
+        if collectors:
+            self._wake_collectors(collectors)
+
+    def _wake_collectors(self, run_ids: Iterable[str]) -> None:
+        """Have the runs that wait for a group look whether it is complete; should we die before, they look later."""
+        store, now = self.link.store, self.link.now()
+        waiting = [run for run in store.get_runs(list(run_ids)) if run is not None and run.status is Status.PENDING]
+        done = [
+            run
+            for run in waiting
+            if not store.count_runs(RunQuery(status=UNFINISHED, group=(run.data or {}).get("group")))
+        ]
+        store.settle([Outcome(replace(run, run_at=now), Condition.WAITING) for run in done])
+        for run in done:
+            self.look(run.queue, now)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
+        if self.link.lives:
+            live = self.link.lives.pop(report.run.id, None)
+            if live is not None and live.run.token == report.run.token:
+                report.run = live.final(report.run)
         if report.result is Result.RETURNED and report.value is not None:
             problem = self.link.store.unstorable(report.value)
             if problem is not None:
@@ -149,28 +181,39 @@ class WorkerTick:
 
     # -- claim -------------------------------------------------------------------------------------------------
 
-    def _claim(self, alias: str) -> float:
-        link, lane = self.link, f".{alias}"
-        look_at, now = self._look_at.get(lane), link.now()
-        if look_at is None:
+    def _claim_queues(self, queues: Mapping[str, int | None]) -> float:
+        """Claim from all queues together, so that priority holds across them; from a limited one by itself."""
+        unlimited = tuple(lane for lane, limit in queues.items() if limit is None)
+        delay = self._claim(unlimited, self.link.node.room()) if unlimited else IDLE
+        for lane, limit in queues.items():
+            if limit is not None:
+                room = min(self.link.node.room(), limit - self.link.in_queue.get(lane, 0))
+                delay = min(delay, self._claim((lane,), room))
+        return delay
+
+    def _claim(self, lanes: tuple[str, ...], free: int) -> float:
+        link = self.link
+        times = [at for at in map(self._look_at.get, lanes) if at is not None]
+        if not times:
             return IDLE
+        look_at, now = min(times), link.now()
         if look_at > now:
             return (look_at - now) / SECOND
-        free = link.free(alias)
         if free <= 0:
             return IDLE  # the next report wakes us
         node = link.node
         token = node.new_token()
         try:
-            claimed = link.store.claim([lane], node=node.id, token=token, limit=free, lease=node.lease)
+            claimed = link.store.claim(lanes, node=node.id, token=token, limit=free, lease=node.lease)
         except Exception:
             self.uncertain.append(token)
             raise
         link.observe(claimed.now)
-        if claimed.next_at is None:
-            self._look_at.pop(lane, None)
-        else:
-            self._look_at[lane] = claimed.next_at
+        for lane in lanes:
+            if claimed.next_at is None:
+                self._look_at.pop(lane, None)
+            else:
+                self._look_at[lane] = claimed.next_at
         if claimed.runs:
             link.begin(claimed.runs)
         if len(claimed.runs) >= free or claimed.next_at is None:
@@ -180,7 +223,7 @@ class WorkerTick:
     def _reclaim(self) -> None:
         """Ask for what a claim or fire whose reply was lost had leased to us."""
         link, node = self.link, self.link.node
-        lanes = [f".{alias}" for alias in node.executors]
+        lanes = node.lanes
         while self.uncertain:
             held = link.store.claim(lanes, node=node.id, token=self.uncertain[0], limit=1, lease=node.lease)
             link.begin([run for run in held.runs if run.id not in link.claims])

@@ -13,8 +13,9 @@ import pytest
 from mainspring.errors import RunTimeout
 from mainspring.events import EVENT_RUN_STUCK
 from mainspring.executors.pool import ThreadPoolExecutor
+from mainspring.outcome import conclude
 from mainspring.retry import Policy
-from mainspring.run import Result, Run, Status, conclude
+from mainspring.run import Result, Run, Status
 from tests.unit.executors import tasks
 from tests.unit.executors.contract import ExecutorContract, Start
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_for_file, wait_until

@@ -6,8 +6,9 @@ import pytest
 
 from mainspring.clock import SECOND
 from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.outcome import cancel, recover, retry
 from mainspring.retry import Policy
-from mainspring.run import Call, Error, Status, cancel, recover, retry
+from mainspring.run import Call, Error, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     NODE,

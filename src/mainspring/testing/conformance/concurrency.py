@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from mainspring.errors import ConflictingIdError, VersionConflict
 from mainspring.job import Job
 from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.outcome import cancel, recover
 from mainspring.plan import Place, firing, plan
-from mainspring.run import Run, Status, cancel, recover
+from mainspring.run import Run, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     UNFINISHED,

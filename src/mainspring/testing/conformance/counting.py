@@ -9,9 +9,10 @@ import pytest
 from mainspring.clock import SECOND
 from mainspring.job import Job
 from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.outcome import cancel, recover, retry
 from mainspring.plan import MAX_INSTANCES, Place
 from mainspring.retry import Policy
-from mainspring.run import Status, cancel, recover, retry
+from mainspring.run import Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     NODE,

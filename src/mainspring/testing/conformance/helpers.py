@@ -13,8 +13,9 @@ import msgspec
 from mainspring.clock import SECOND, from_us
 from mainspring.job import Job
 from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.outcome import conclude
 from mainspring.plan import Due, Firing, Place, firing, plan
-from mainspring.run import Beat, Call, Condition, Outcome, Report, Result, Run, Status, conclude, describe
+from mainspring.run import Beat, Call, Condition, Outcome, Report, Result, Run, Status, describe
 from mainspring.task import obj_to_ref
 from mainspring.triggers.interval import IntervalTrigger
 

@@ -6,8 +6,9 @@ from msgspec.structs import replace
 
 from mainspring.clock import SECOND
 from mainspring.jobstores.base import Hold, JobStore
+from mainspring.outcome import recover
 from mainspring.retry import Policy
-from mainspring.run import Beat, Status, recover
+from mainspring.run import Beat, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_run,

@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from mainspring.clock import SECOND
 from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.outcome import cancel, retry
 from mainspring.retry import Policy
-from mainspring.run import FINAL, Condition, Outcome, Run, Status, cancel, retry
+from mainspring.run import FINAL, Condition, Outcome, Run, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_run,

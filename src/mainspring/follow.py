@@ -1,0 +1,140 @@
+"""What follows from a run that has ended: the next of its overdue fires, the next of its chain, its hook. Pure.
+
+Follow-ups are added in the same write as the outcome, and their ids derive from the run's, so that none is lost and
+none is made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from mainspring.clock import from_us
+from mainspring.retry import Policy, policy_from_data, policy_to_data
+from mainspring.run import Call, Run, Status
+
+__all__ = ["Finished", "follow_ups", "step_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that has ended, as its hook is given it."""
+
+    id: str
+    name: str
+    func: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    status: str
+    result: Any = None
+    error: str | None = None
+    traceback: str | None = None
+    group: str | None = None
+    job_id: str | None = None
+    queue: str = "default"
+    attempt: int = 0
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+    @property
+    def success(self) -> bool:
+        """Whether it succeeded."""
+        return self.status == Status.SUCCEEDED.value
+
+
+def follow_ups(run: Run, now: int) -> tuple[Run, ...]:
+    """Return the runs to add because `run` has ended."""
+    policy = run.policy
+    if not (run.later or policy.then or policy.hook is not None):
+        return ()
+    found = []
+    if run.later:
+        found.append(_next_fire(run, now))
+    if policy.then and run.status is Status.SUCCEEDED:
+        found.append(_next_step(run, now))
+    if policy.hook is not None:
+        found.append(_hook(run, now))
+    return tuple(found)
+
+
+def step_of(call: Call, reference: str, queue: str, policy: Policy) -> dict[str, Any]:
+    """Return a call as plain data, to be a later step of a chain."""
+    return {
+        "f": reference,
+        "a": call.args,
+        "k": dict(call.kwargs),
+        "n": call.name,
+        "q": queue,
+        "p": policy_to_data(policy),
+    }
+
+
+def _next_step(run: Run, now: int) -> Run:
+    step, *rest = run.policy.then
+    policy = policy_from_data({**step["p"], "then": tuple(rest)})
+    stem, _, number = run.id.rpartition("/")
+    place = f"{stem}/{int(number) + 1}" if stem and number.isdecimal() else f"{run.id}/1"
+    return Run(
+        id=place,
+        call=Call(step["f"], tuple(step["a"]), step["k"], step["n"]),
+        queue=step["q"],
+        group=run.group,
+        policy=policy,
+        priority=policy.priority,
+        created_at=now,
+        run_at=now,
+    )
+
+
+def _hook(run: Run, now: int) -> Run:
+    func = run.call.func
+    last = run.errors[-1] if run.errors and run.status is not Status.SUCCEEDED else None
+    finished = Finished(
+        id=run.id,
+        name=run.name,
+        func=func if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}",
+        args=run.args,
+        kwargs=dict(run.kwargs),
+        status=run.status.value,
+        result=run.result,
+        error=run.reason if last is None else f"{last.type}: {last.message}",
+        traceback=None if last is None else last.traceback,
+        group=run.group,
+        job_id=run.job_id,
+        queue=run.queue,
+        attempt=run.attempt,
+        started_at=None if run.started_at is None else from_us(run.started_at),
+        finished_at=None if run.finished_at is None else from_us(run.finished_at),
+    )
+    hook = run.policy.hook
+    return Run(
+        id=f"{run.id}/hook",
+        call=Call(hook, (finished,), {}, f"hook of {run.name}"),
+        queue=run.queue,
+        executor=run.executor,
+        priority=run.priority,
+        created_at=now,
+        run_at=now,
+    )
+
+
+def _next_fire(run: Run, now: int) -> Run:
+    """Make the next of several overdue fires, due as soon as its predecessor has ended."""
+    fire_time, *rest = run.later
+    grace = None if run.start_by is None or run.fire_time is None else run.start_by - run.fire_time
+    return Run(
+        id=f"{run.id.rpartition('@')[0]}@{fire_time}",
+        call=run.call,
+        queue=run.queue,
+        executor=run.executor,
+        job_id=run.job_id,
+        policy=run.policy,
+        priority=run.priority,
+        created_at=now,
+        fire_time=fire_time,
+        run_at=fire_time,
+        start_by=None if grace is None else fire_time + grace,
+        later=tuple(rest),
+    )
