@@ -1,3 +1,33 @@
 """mainspring schedules, queues, runs and tracks jobs."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.context import current_run
+    from mainspring.errors import Cancel, Retry
+    from mainspring.handle import RunHandle
+
+__all__ = ["Cancel", "Mainspring", "Retry", "RunHandle", "__version__", "current_run"]
+
+_PLACES = {
+    "Cancel": "mainspring.errors",
+    "Mainspring": "mainspring.app",
+    "Retry": "mainspring.errors",
+    "RunHandle": "mainspring.handle",
+    "current_run": "mainspring.context",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when they are used, so that `import mainspring` stays cheap.
+    if name not in _PLACES:
+        raise AttributeError(f"module 'mainspring' has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(_PLACES[name]), name)
+    return value

@@ -14,6 +14,10 @@ MainspringError
 ├── VersionConflict               (RuntimeError)  the job was changed by somebody else since it was read
 ├── MaxInstancesReachedError      (RuntimeError)
 ├── RunNotFound                   (LookupError)
+├── TaskNotFound                  (LookupError)   no task of that name, or not one this process may import
+├── RunFailed                     (RuntimeError)  waiting for a run that failed, with its traceback
+├── RunCancelled                  (RuntimeError)  waiting for a run that was cancelled
+├── NotInRun                      (in context, RuntimeError)
 ├── StoreUnavailable              (ConnectionError)
 │   ├── OutcomeUnknown            the reply was lost: repeat with the same id
 │   └── SchemaTooNew              (in jobstores.sqlalchemy) a newer mainspring owns the database
@@ -40,11 +44,14 @@ __all__ = [
     "OutcomeUnknown",
     "PluginNotFound",
     "Retry",
+    "RunCancelled",
+    "RunFailed",
     "RunNotFound",
     "RunTimeout",
     "SchedulerAlreadyRunningError",
     "SchedulerNotRunningError",
     "StoreUnavailable",
+    "TaskNotFound",
     "TransientJobError",
     "UnknownAlias",
     "VersionConflict",
@@ -181,6 +188,41 @@ class RunNotFound(MainspringError, LookupError):
 
     def __str__(self) -> str:
         return f"no run {self.run_id!r} in the store"
+
+
+class TaskNotFound(MainspringError, LookupError):
+    """No task has this name."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = (), why: str = "") -> None:
+        super().__init__(name, known, why)
+        self.name, self.known, self.why = name, known, why
+
+    def __str__(self) -> str:
+        return f"no task is called {self.name!r}{near(self.name, self.known)}{self.why}"
+
+
+class RunFailed(MainspringError, RuntimeError):
+    """The run failed; `traceback` is that of its last attempt, where it was executed."""
+
+    def __init__(self, run_id: str, type: str, message: str, traceback: str) -> None:
+        super().__init__(run_id, type, message, traceback)
+        self.run_id, self.type, self.message, self.traceback = run_id, type, message, traceback
+
+    def __str__(self) -> str:
+        what = f"{self.type}: {self.message}" if self.message else self.type
+        remote = f"\n\n{self.traceback.rstrip()}" if self.traceback else ""
+        return f"run {self.run_id!r} failed: {what}{remote}"
+
+
+class RunCancelled(MainspringError, RuntimeError):
+    """The run was cancelled, so it has no result."""
+
+    def __init__(self, run_id: str, reason: str = "") -> None:
+        super().__init__(run_id, reason)
+        self.run_id, self.reason = run_id, reason
+
+    def __str__(self) -> str:
+        return f"run {self.run_id!r} was cancelled" + (f": {self.reason}" if self.reason else "")
 
 
 class StoreUnavailable(MainspringError, ConnectionError):

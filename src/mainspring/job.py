@@ -80,6 +80,7 @@ class Job:
         "at",
         "call",
         "coalesce",
+        "declared",
         "executor",
         "id",
         "incarnation",
@@ -121,6 +122,8 @@ class Job:
         self.nominal = at if nominal is None else nominal
         self.timed = at is not None
         """Whether the next run time is set; if not, it is computed when the job is stored."""
+        self.declared: str | None = None
+        """For a schedule declared in code: a digest of the declaration."""
         self.version = 0
         self.incarnation = 0
         self._scheduler: JobOwner | None = None
@@ -198,6 +201,7 @@ class Job:
         twin.at = self.at
         twin.nominal = self.nominal
         twin.timed = self.timed
+        twin.declared = self.declared
         twin.version = self.version
         twin.incarnation = self.incarnation
         twin._scheduler = None

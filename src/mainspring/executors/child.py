@@ -62,6 +62,8 @@ def _answer(data: bytes, send: Callable[[bytes], None]) -> bytes:
         CURRENT.set((run, PipeTeller(send, run)))
         if isinstance(func, str):
             func = ref_to_obj(func)
+            if hasattr(func, "__mainspring_execute__"):  # a task, which has middleware around it
+                func = func.__mainspring_execute__()
         value = func(*args, **kwargs)
         if inspect.iscoroutine(value):
             import asyncio  # costs 40 ms, and few need it

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import threading
-import weakref
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
-from functools import cache
-from importlib import import_module
 from typing import Any, Final, Self
 
 from mainspring import events
@@ -19,6 +15,7 @@ from mainspring.errors import SchedulerAlreadyRunningError, SchedulerNotRunningE
 from mainspring.events import EVENT_ALL, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.job import POLICY_FIELDS, check_field, make_policy
+from mainspring.forking import check_threads, forget_in_children
 from mainspring.jobstores.base import BaseJobStore, JobStore
 from mainspring.listeners import Listeners
 from mainspring.node import Node
@@ -131,13 +128,13 @@ class BaseScheduler(JobVerbs):
         with self._lock:
             if self.state != STATE_STOPPED:
                 raise SchedulerAlreadyRunningError
-            self._check_uwsgi()
+            check_threads("the scheduler")
             self._renew()
             if "default" not in self._executors:
                 self.add_executor(self._create_default_executor())
             if "default" not in self._jobstores:
                 self.add_jobstore(self._create_default_jobstore())
-            _forget_in_children(self)
+            forget_in_children(self)
             node = self._node = Node(
                 self._executors,
                 clock=self._clock,
@@ -326,36 +323,6 @@ class BaseScheduler(JobVerbs):
         self._lock = threading.RLock()
         self._node = None
         atexit.unregister(self._at_exit)
-
-    def _check_uwsgi(self) -> None:
-        try:
-            uwsgi = import_module("uwsgi")  # there only inside a uWSGI server
-        except ImportError:
-            return
-        if not getattr(uwsgi, "has_threads", True):
-            raise RuntimeError(
-                "the scheduler needs threads, which uWSGI has turned off; start it with --enable-threads"
-            )
-
-
-_started: weakref.WeakSet[BaseScheduler] = weakref.WeakSet()
-
-
-def _forget_in_children(scheduler: BaseScheduler) -> None:
-    """See to it that a scheduler does not look alive in a process that is forked from this one."""
-    _hook_fork()
-    _started.add(scheduler)
-
-
-def _stop_in_child() -> None:
-    for scheduler in list(_started):
-        scheduler._after_fork()
-
-
-@cache
-def _hook_fork() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=_stop_in_child)
 
 
 def _close(node: Node, wait: bool, executors: Mapping[str, BaseExecutor], stores: Mapping[str, JobStore]) -> None:

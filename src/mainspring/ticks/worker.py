@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from mainspring.clock import SECOND
+from mainspring.errors import Retry
 from mainspring.events import (
     EVENT_JOB_ERROR,
     EVENT_JOB_EXECUTED,
@@ -154,7 +155,8 @@ class WorkerTick:
 
     def _tell(self, report: Report, outcome: Outcome) -> None:
         node, alias, run = self.link.node, self.link.alias, outcome.run
-        if report.result is Result.RAISED and run.status in (Status.FAILED, Status.PENDING):
+        waits = isinstance(report.exception, Retry) and not report.exception.counted
+        if report.result is Result.RAISED and not waits and run.status in (Status.FAILED, Status.PENDING):
             again = "" if run.status is Status.FAILED else f"; retry {run.failures} of {run.policy.retries} follows"
             trace = report.error.traceback if report.error else report.exception
             log.error('Job "%s" (%s) raised an exception%s\n%s', run.name, run.id, again, trace)

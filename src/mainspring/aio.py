@@ -1,0 +1,81 @@
+"""`app.aio`: the app's verbs, awaitable. One decorator over a small thread pool keeps every signature and its types."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import weakref
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from mainspring.app import Mainspring
+
+__all__ = ["AsyncFace"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_faces: weakref.WeakKeyDictionary[Mainspring, AsyncFace] = weakref.WeakKeyDictionary()
+
+
+def _awaitable(
+    verb: Callable[Concatenate[Mainspring, P], R],
+) -> Callable[Concatenate[AsyncFace, P], Coroutine[Any, Any, R]]:
+    @functools.wraps(verb)
+    async def call(self: AsyncFace, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, functools.partial(verb, self._app, *args, **kwargs))
+
+    return call
+
+
+class AsyncFace:
+    """The verbs of an app for async code."""
+
+    def __init__(self, app: Mainspring) -> None:
+        self._app = app
+        self._threads = ThreadPoolExecutor(4, "mainspring-aio")
+
+    @classmethod
+    def of(cls, app: Mainspring) -> AsyncFace:
+        """Return the face of an app, the same one each time."""
+        if app not in _faces:
+            _faces[app] = cls(app)
+        return _faces[app]
+
+    enqueue = _awaitable(Mainspring.enqueue)
+    enqueue_call = _awaitable(Mainspring.enqueue_call)
+    enqueue_many = _awaitable(Mainspring.enqueue_many)
+    chain = _awaitable(Mainspring.chain)
+    gather = _awaitable(Mainspring.gather)
+    get = _awaitable(Mainspring.get)
+    find = _awaitable(Mainspring.find)
+    count = _awaitable(Mainspring.count)
+    cancel = _awaitable(Mainspring.cancel)
+    retry = _awaitable(Mainspring.retry)
+    delete = _awaitable(Mainspring.delete)
+    wait = _awaitable(Mainspring.wait)
+    add_job = _awaitable(Mainspring.add_job)
+    jobs = _awaitable(Mainspring.jobs)
+    get_job = _awaitable(Mainspring.get_job)
+    modify_job = _awaitable(Mainspring.modify_job)
+    reschedule_job = _awaitable(Mainspring.reschedule_job)
+    pause_job = _awaitable(Mainspring.pause_job)
+    resume_job = _awaitable(Mainspring.resume_job)
+    remove_job = _awaitable(Mainspring.remove_job)
+    run_now = _awaitable(Mainspring.run_now)
+    skip_next = _awaitable(Mainspring.skip_next)
+    preview = _awaitable(Mainspring.preview)
+    reconcile = _awaitable(Mainspring.reconcile)
+    queues = _awaitable(Mainspring.queues)
+    pause_queue = _awaitable(Mainspring.pause_queue)
+    resume_queue = _awaitable(Mainspring.resume_queue)
+    purge = _awaitable(Mainspring.purge)
+    nodes = _awaitable(Mainspring.nodes)
+    counters = _awaitable(Mainspring.counters)
+    broken = _awaitable(Mainspring.broken)
+    restore = _awaitable(Mainspring.restore)
+    start = _awaitable(Mainspring.start)
+    stop = _awaitable(Mainspring.stop)
+    close = _awaitable(Mainspring.close)

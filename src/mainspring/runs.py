@@ -1,0 +1,282 @@
+"""The verbs about runs, over any store: look, count, wait, cancel, retry, delete."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import datetime, tzinfo
+from typing import Any, Final
+
+import msgspec
+
+from mainspring import outcome
+from mainspring.clock import from_us
+from mainspring.errors import RunCancelled, RunFailed, RunNotFound, near
+from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.run import FINAL, Error, Run, Status
+
+__all__ = ["RunView", "Runs", "result_of"]
+
+FIRST_LOOK: Final = 0.001
+LONGEST_PAUSE: Final = 0.1
+PAGE: Final = 1000
+
+
+class RunView:
+    """A run as people look at it: its times are datetimes, its callable is text."""
+
+    __slots__ = ("_run", "_zone")
+
+    def __init__(self, run: Run, zone: tzinfo | None) -> None:
+        self._run, self._zone = run, zone
+
+    @property
+    def record(self) -> Run:
+        """The run as it is stored, times in microseconds."""
+        return self._run
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self._run.id
+
+    @property
+    def status(self) -> Status:
+        """Where it is in its life."""
+        return self._run.status
+
+    @property
+    def func(self) -> str:
+        """The task's name."""
+        func = self._run.call.func
+        return func if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
+
+    @property
+    def result(self) -> Any:
+        """What the task returned, if it has succeeded."""
+        return self._run.result
+
+    @property
+    def errors(self) -> tuple[Error, ...]:
+        """How each attempt that failed did."""
+        return self._run.errors
+
+    @property
+    def error(self) -> Error | None:
+        """How the last failed attempt did."""
+        return self._run.errors[-1] if self._run.errors else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended."""
+        return self._run.status in FINAL
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was made."""
+        return self._moment(self._run.created_at)
+
+    @property
+    def run_at(self) -> datetime:
+        """When it may start."""
+        return self._moment(self._run.run_at)
+
+    @property
+    def fire_time(self) -> datetime | None:
+        """The time its job was due."""
+        return self._optional(self._run.fire_time)
+
+    @property
+    def start_by(self) -> datetime | None:
+        """After this it is missed."""
+        return self._optional(self._run.start_by)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When its last attempt started."""
+        return self._optional(self._run.started_at)
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When it ended."""
+        return self._optional(self._run.finished_at)
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from its last start to its end."""
+        if self._run.started_at is None or self._run.finished_at is None:
+            return None
+        return (self._run.finished_at - self._run.started_at) / 1e6
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._run, name)
+
+    def _moment(self, us: int) -> datetime:
+        return from_us(us).astimezone(self._zone)
+
+    def _optional(self, us: int | None) -> datetime | None:
+        return None if us is None else self._moment(us)
+
+    def __repr__(self) -> str:
+        return f"<Run {self._run.id} {self._run.name} {self._run.status}>"
+
+
+def result_of(run: Run) -> Any:
+    """Return what a finished run gave; raise RunFailed or RunCancelled."""
+    if run.status is Status.SUCCEEDED:
+        return run.result
+    if run.status is Status.CANCELLED:
+        raise RunCancelled(run.id, run.reason or "")
+    last = run.errors[-1] if run.errors else None
+    if last is None:
+        raise RunFailed(run.id, run.status.value, run.reason or "", "")
+    raise RunFailed(run.id, last.type, last.message, last.traceback)
+
+
+class Runs:
+    """The runs of a store."""
+
+    def __init__(self, store: Callable[[], JobStore], now: Callable[[], int], zone: Callable[[], tzinfo]) -> None:
+        self._store, self._now, self._zone = store, now, zone
+
+    def read(self, run_id: str) -> Run:
+        """Return a run's record; raise RunNotFound."""
+        found = self._store().get_runs([run_id])[0]
+        if found is None:
+            raise RunNotFound(run_id)
+        return found
+
+    def get(self, run_id: str) -> RunView:
+        """Return a run; raise RunNotFound."""
+        return RunView(self.read(run_id), self._zone())
+
+    def find(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        group: str | None = None,
+        job: str | None = None,
+        limit: int = 100,
+        after: RunView | None = None,
+    ) -> list[RunView]:
+        """Return runs that match, newest first; `after` is the last one of the page before."""
+        query = _query(status, queue, group, job)
+        record = None if after is None else after.record
+        zone = self._zone()
+        return [RunView(run, zone) for run in self._store().find_runs(query, after=record, limit=limit)]
+
+    def iterate(self, **wanted: Any) -> Iterator[Run]:
+        """Yield all runs that match, newest first, a page at a time."""
+        query, last = _query(**wanted), None
+        while True:
+            page = self._store().find_runs(query, after=last, limit=PAGE)
+            yield from page
+            if len(page) < PAGE:
+                return
+            last = page[-1]
+
+    def count(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        group: str | None = None,
+        job: str | None = None,
+    ) -> int:
+        """Return how many runs match."""
+        return self._store().count_runs(_query(status, queue, group, job))
+
+    def cancel(self, run_id: str) -> bool:
+        """Cancel a run: at once if it waits, by stopping it if it runs. False if it has ended."""
+        store = self._store()
+        while True:
+            run = self.read(run_id)
+            if run.status in FINAL:
+                return False
+            if run.status is Status.RUNNING:
+                if store.request_cancel([run_id])[0]:
+                    return True
+            elif store.settle([outcome.cancel(run, self._now())])[0]:
+                return True
+
+    def retry(self, run_id: str) -> None:
+        """Send a failed, cancelled or broken run back to pending."""
+        store = self._store()
+        while True:
+            run = self.read(run_id)
+            if store.settle([outcome.retry(run, self._now())])[0]:
+                return
+
+    def delete(self, run_ids: str | Iterable[str]) -> int:
+        """Delete finished runs; return how many."""
+        return self._store().delete_runs([run_ids] if isinstance(run_ids, str) else list(run_ids))
+
+    def wait(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
+        """Wait until all these runs have ended; raise TimeoutError, or RunNotFound for one that is not there."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        waiter = Waiter(run_ids)
+        while not waiter.look(self._store()):
+            pause = waiter.pause()
+            if deadline is not None:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise waiter.too_late(timeout)
+                pause = min(pause, left)
+            time.sleep(pause)
+        return waiter.ended()
+
+
+class Waiter:
+    """Looks at runs until they have ended, ever less often."""
+
+    def __init__(self, run_ids: Sequence[str]) -> None:
+        self._wanted = list(run_ids)
+        self._left = list(dict.fromkeys(run_ids))
+        self._done: dict[str, Run] = {}
+        self._pause = FIRST_LOOK
+
+    def look(self, store: JobStore) -> bool:
+        """Tell whether all have ended."""
+        left = []
+        for start in range(0, len(self._left), PAGE):
+            part = self._left[start : start + PAGE]
+            for run_id, run in zip(part, store.get_runs(part), strict=True):
+                if run is None:
+                    raise RunNotFound(run_id)
+                if run.status in FINAL:
+                    self._done[run_id] = run
+                else:
+                    left.append(run_id)
+        self._left = left
+        return not left
+
+    def pause(self) -> float:
+        """Return the seconds to wait before the next look."""
+        pause, self._pause = self._pause, min(LONGEST_PAUSE, self._pause * 1.5)
+        return pause
+
+    def ended(self) -> list[Run]:
+        """Return the runs, in the order they were asked for."""
+        return [self._done[run_id] for run_id in self._wanted]
+
+    def too_late(self, timeout: float | None) -> TimeoutError:
+        """Make the error for a wait that took too long."""
+        shown = ", ".join(self._left[:3]) + (", ..." if len(self._left) > 3 else "")
+        return TimeoutError(f"{len(self._left)} of {len(self._wanted)} runs have not ended in {timeout:g} s: {shown}")
+
+
+def _query(
+    status: str | Iterable[str] | None = None,
+    queue: str | None = None,
+    group: str | None = None,
+    job: str | None = None,
+) -> RunQuery:
+    wanted = () if status is None else (status,) if isinstance(status, str) else tuple(status)
+    try:
+        statuses = tuple(Status(each) for each in wanted)
+    except ValueError:
+        known = [each.value for each in Status]
+        bad = next(each for each in wanted if each not in known)
+        raise ValueError(f"no status is called {bad!r}{near(str(bad), known)}") from None
+    return msgspec.structs.replace(RunQuery(), status=statuses, queue=queue, group=group, job_id=job)

@@ -1,0 +1,136 @@
+"""Where a node executes the runs of queues: threads for `def`, a loop for `async def`, processes for isolation."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from mainspring.context import LogKeeper
+from mainspring.errors import TaskNotFound
+from mainspring.executors.base import BaseExecutor
+from mainspring.executors.threads import ThreadPoolExecutor
+from mainspring.registry import Task
+from mainspring.run import Run
+from mainspring.task import iscoroutinefunction_partial, ref_to_obj
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.executors.board import Board
+    from mainspring.node import Node
+
+__all__ = ["LOOP", "PROCESSES", "THREADS", "Workplace"]
+
+THREADS: Final = "threads"
+LOOP: Final = "loop"
+PROCESSES: Final = "processes"
+
+
+class Found(NamedTuple):
+    """What a name stands for here."""
+
+    func: Callable[..., Any]
+    is_async: bool
+    import_name: str
+
+
+class Workplace:
+    """The executors of a node that serves queues; the loop and the processes start when a run needs them."""
+
+    def __init__(
+        self, app: Mainspring, *, threads: int = 8, coroutines: int = 1000, isolated: int | None = None
+    ) -> None:
+        self._app = app
+        self._coroutines = coroutines
+        self._isolated = isolated or max(2, os.cpu_count() or 2)
+        self.executors: dict[str, BaseExecutor] = {THREADS: ThreadPoolExecutor(threads)}
+        self.board: Board | None = None
+        self._found: dict[str, Found] = {}
+        self._node: Node | None = None
+        self._keeper = LogKeeper()
+
+    def start(self, node: Node) -> None:
+        """Start what is there; called when the node has its store."""
+        self._node = node
+        logging.getLogger().addHandler(self._keeper)
+        for alias, executor in self.executors.items():
+            self._start(alias, executor)
+        if any(task.is_async for task in self._app.tasks):
+            self._executor(LOOP)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Stop the executors."""
+        for executor in self.executors.values():
+            executor.shutdown(wait)
+        logging.getLogger().removeHandler(self._keeper)
+
+    def executes_here(self) -> bool:
+        """Tell whether the caller is part of a run."""
+        return any(executor.executes_here() for executor in list(self.executors.values()))
+
+    def prepare(self, run: Run) -> Run:
+        """Find what a run calls and which executor it needs; raise TaskNotFound if it may not be called here."""
+        func, policy = run.call.func, run.policy
+        found = self._find(func) if isinstance(func, str) else Found(func, iscoroutinefunction_partial(func), "")
+        if isinstance(policy.backoff, str):
+            policy = replace(policy, backoff=self._find(policy.backoff).func)
+        # One that crashed a worker runs alone from then on: in a process that nobody shares.
+        if policy.isolation == "process" or run.crashes:
+            alias, target = PROCESSES, found.import_name or found.func
+        else:
+            alias, target = (LOOP if found.is_async else THREADS), found.func
+        if alias not in self.executors:
+            self._executor(alias)
+        return replace(run, call=replace(run.call, func=target), policy=policy, executor=alias)
+
+    def forget(self) -> None:
+        """Look names up anew: the app's tasks or middleware have changed."""
+        self._found.clear()
+
+    def _find(self, name: str) -> Found:
+        known = self._found.get(name)
+        if known is None:
+            known = self._found[name] = self._look_up(name)
+        return known
+
+    def _look_up(self, name: str) -> Found:
+        app = self._app
+        task = app.tasks.get(name)
+        if task is None:
+            if not app.may_import:
+                raise TaskNotFound(name, tuple(each.name for each in app.tasks), _NO_KEY)
+            obj = ref_to_obj(name)
+            if not isinstance(obj, Task):
+                return Found(app.wrapped(obj), iscoroutinefunction_partial(obj), name)
+            task = obj
+        return Found(app.wrapped(task.func), task.is_async, task.import_name)
+
+    def _executor(self, alias: str) -> BaseExecutor:
+        executor: BaseExecutor
+        if alias == LOOP:
+            from mainspring.executors.asyncio import AsyncIOExecutor  # asyncio costs 40 ms, and not all need it
+
+            executor = AsyncIOExecutor(max_running=self._coroutines, max_workers=1)
+        else:
+            from mainspring.executors.processes import ProcessPoolExecutor
+
+            executor = ProcessPoolExecutor(self._isolated)
+        self._start(alias, executor)
+        self.executors[alias] = executor
+        return executor
+
+    def _start(self, alias: str, executor: BaseExecutor) -> None:
+        node = self._node
+        assert node is not None
+        executor.now, executor.notify = node.time(), node.notify
+        executor.board = self.board
+        executor.start(self, alias)
+
+
+_NO_KEY: Final = (
+    "; this worker has no signing key, so it executes registered tasks only: register it with @app.task, or give app "
+    "and workers a secret_key"
+)
