@@ -437,6 +437,16 @@ class Mainspring:
         """Whether this process takes part."""
         return self._node is not None
 
+    @property
+    def node(self) -> Node | None:
+        """This process's part in the work, while it takes part."""
+        return self._node
+
+    @property
+    def lease(self) -> float:
+        """Seconds for which a claim holds unless it is renewed."""
+        return self._lease
+
     def declared_queues(self) -> list[str]:
         """Return the queues that this app's tasks use, and those it was given."""
         return list(self._queues)

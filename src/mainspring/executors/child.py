@@ -18,7 +18,7 @@ from mainspring.executors.crossing import PipeTeller, dump_failure, dump_value, 
 from mainspring.executors.execution import trim
 from mainspring.task import ref_to_obj
 
-__all__ = ["READY", "serve"]
+__all__ = ["READY", "die_with_parent", "serve"]
 
 READY = b"ready"
 _PR_SET_PDEATHSIG = 1
@@ -31,7 +31,7 @@ def serve(
     for end in strangers:
         end.close()
     _live_apart()
-    _die_with_parent()
+    die_with_parent()
     try:
         if initializer is not None:
             initializer(*initargs)
@@ -84,7 +84,8 @@ def _live_apart() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """See to it that this process does not outlive the one that started it."""
     if sys.platform == "linux":
         import ctypes
 

@@ -53,7 +53,10 @@ class HeartbeatTick:
         try:
             link.store.beat(node.info(link), ttl=2 * node.lease)
             self._hurried, self._told_at = False, now
-            self._extend([run for run in list(link.claims.values()) if run.token is not None])
+            if node.watcher is None:
+                self._extend([run for run in list(link.claims.values()) if run.token is not None])
+            else:  # whoever watches renews, also while a task holds the interpreter
+                self._tell(now)
         except Exception:
             self.steady_since = None
             raise

@@ -1,0 +1,97 @@
+"""`mainspring status`: queues, nodes and counts of a store."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from mainspring.errors import MainspringError
+
+__all__ = ["status"]
+
+
+@click.command()
+@click.argument("where", metavar="MODULE:APP|URL")
+@click.option("--name", default="mainspring", show_default=True, help="The app's name, if WHERE is a URL.")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def status(where: str, name: str, as_json: bool) -> None:
+    """Show the queues, nodes and counts of an app, or of the store at a URL."""
+    from mainspring.app import Mainspring
+    from mainspring.cluster.settings import find_app
+
+    try:
+        app = Mainspring(where, name=name) if "://" in where else find_app(where)
+        with app:
+            found = _gather(app)
+    except (MainspringError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        _show(found)
+
+
+def _gather(app: Any) -> dict[str, Any]:
+    now = app.now()
+    queues = [
+        {
+            "name": queue.name,
+            "waiting": queue.waiting,
+            "delayed": queue.delayed,
+            "running": queue.running,
+            "paused": queue.paused,
+            "oldest_seconds": None if queue.oldest_at is None else round(max(0, now - queue.oldest_at) / 1e6, 1),
+        }
+        for queue in app.queues()
+    ]
+    nodes = [
+        {
+            "id": node.id,
+            "host": node.host,
+            "pid": node.pid,
+            "state": node.state,
+            "queues": list(node.lanes),
+            "uptime_seconds": round(max(0, now - node.started_at) / 1e6),
+            "heard_seconds_ago": round(max(0, now - node.beat_at) / 1e6, 1),
+            "missing": list(node.missing),
+        }
+        for node in app.nodes()
+    ]
+    served = {lane for node in nodes for lane in node["queues"]}
+    unserved = [queue["name"] for queue in queues if queue["waiting"] and queue["name"] not in served]
+    return {
+        "queues": queues,
+        "nodes": nodes,
+        "counters": app.counters(),
+        "broken": len(app.broken()),
+        "unserved": unserved,
+    }
+
+
+def _show(found: dict[str, Any]) -> None:
+    console = Console()
+    queues = Table(title="queues", title_justify="left")
+    for column in ("queue", "waiting", "delayed", "running", "oldest", ""):
+        queues.add_column(column, justify="left" if column in ("queue", "") else "right")
+    for queue in found["queues"]:
+        oldest = "" if queue["oldest_seconds"] is None else f"{queue['oldest_seconds']:.0f} s"
+        words = "paused" if queue["paused"] else "nobody serves it" if queue["name"] in found["unserved"] else ""
+        queues.add_row(
+            queue["name"], str(queue["waiting"]), str(queue["delayed"]), str(queue["running"]), oldest, words
+        )
+    console.print(queues)
+    nodes = Table(title="nodes", title_justify="left")
+    for column in ("host", "pid", "state", "up", "heard", "queues"):
+        nodes.add_column(column)
+    for node in found["nodes"]:
+        up = time.strftime("%H:%M:%S", time.gmtime(node["uptime_seconds"]))
+        heard = f"{node['heard_seconds_ago']:.0f} s ago"
+        nodes.add_row(node["host"], str(node["pid"]), node["state"], up, heard, ", ".join(node["queues"]))
+    console.print(nodes)
+    counts = ", ".join(f"{number} {word}" for word, number in sorted(found["counters"].items()))
+    console.print(f"ever: {counts or 'nothing yet'}; broken now: {found['broken']}")

@@ -1,0 +1,94 @@
+"""`mainspring worker`: a sentinel in the foreground, over worker processes."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from mainspring.errors import MainspringError
+
+__all__ = ["parse_queues", "worker"]
+
+
+def parse_queues(text: str | None) -> dict[str, int | None] | None:
+    """Read `mail,default:4`: queues, each with the most runs of it that one worker process executes at once."""
+    from mainspring.registry import check_queue
+
+    if text is None:
+        return None
+    queues: dict[str, int | None] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, colon, limit = part.partition(":")
+        if colon and (not limit.isdecimal() or int(limit) < 1):
+            raise click.BadParameter(f"{part!r}: the limit after the colon is a whole number of at least 1")
+        try:
+            queues[check_queue(name)] = int(limit) if colon else None
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    if not queues:
+        raise click.BadParameter("name at least one queue, as in -Q mail,default:4")
+    return queues
+
+
+@click.command()
+@click.argument("app", metavar="MODULE:APP")
+@click.option(
+    "-Q", "--queues", default=None, help="Queues to serve, as in mail,default:4. All of the app's by default."
+)
+@click.option("-p", "--processes", type=click.IntRange(1), default=None, help="Worker processes; as many as cores.")
+@click.option("-t", "--threads", type=click.IntRange(1), default=8, show_default=True, help="Threads in each process.")
+@click.option("--burst", is_flag=True, help="End when nothing is left to do.")
+@click.option("--max-runs", type=click.IntRange(1), default=None, help="Replace a process after so many runs.")
+@click.option("--max-rss", type=click.IntRange(1), default=None, help="Replace a process above so many MB of memory.")
+@click.option("--no-schedule", is_flag=True, help="Do not fire due jobs.")
+@click.option("--grace", type=click.FloatRange(0), default=25.0, show_default=True, help="Seconds to finish at a stop.")
+@click.option(
+    "--start-method", type=click.Choice(["spawn", "forkserver", "fork"]), default="spawn", show_default=True,
+    help="How worker processes are started.",
+)  # fmt: skip
+@click.option(
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
+    help="What to log to stderr.",
+)  # fmt: skip
+def worker(
+    app: str,
+    queues: str | None,
+    processes: int | None,
+    threads: int,
+    burst: bool,
+    max_runs: int | None,
+    max_rss: int | None,
+    no_schedule: bool,
+    grace: float,
+    start_method: str,
+    log_level: str,
+) -> None:
+    """Execute the runs of an app's queues, in worker processes under a sentinel.
+
+    APP is module:variable, a module or file with one app in it. The first SIGTERM or Ctrl-C lets what runs end and
+    gives back the rest; the second ends at once. Nothing is lost either way.
+    """
+    from mainspring.cluster.sentinel import Sentinel
+    from mainspring.cluster.settings import Settings, find_app, path_of
+    from mainspring.cluster.worker import set_up_logging
+
+    set_up_logging(log_level)
+    try:
+        settings = Settings(
+            app=path_of(find_app(app)),
+            queues=parse_queues(queues),
+            processes=processes or 0,
+            threads=threads,
+            burst=burst,
+            max_runs=max_runs,
+            max_rss=None if max_rss is None else max_rss * 1_000_000,
+            schedule=not no_schedule,
+            grace=grace,
+            start_method=start_method,
+            log_level=log_level,
+        )
+        sentinel = Sentinel(settings)
+    except MainspringError as error:
+        raise click.ClickException(str(error)) from error
+    sys.exit(sentinel.run())

@@ -1,0 +1,8 @@
+"""The cluster: a sentinel process over worker processes."""
+
+from __future__ import annotations
+
+from mainspring.cluster.cluster import Cluster
+from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat
+
+__all__ = ["Cluster", "ClusterStat", "Settings", "WorkerStat"]

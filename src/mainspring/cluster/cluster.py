@@ -1,0 +1,141 @@
+"""A cluster in code: a sentinel in a process of its own, started and stopped from here."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import signal
+import time
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Self
+
+import msgspec
+
+from mainspring.cluster.settings import ClusterStat, Settings, path_of
+from mainspring.errors import MainspringError
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["Cluster"]
+
+
+class Cluster:
+    """The worker processes of an app, supervised by a sentinel process.
+
+    Takes the settings of `mainspring worker`: `processes`, `threads`, `queues`, `burst`, `max_runs`, `max_rss`,
+    `schedule`, `grace`, `start_method`. The app has to be a variable of a module.
+    """
+
+    def __init__(self, app: Mainspring, **settings: Any) -> None:
+        self._settings = Settings(app=path_of(app), **settings)
+        self._process: Any = None
+        self._pipe: Connection | None = None
+        self._stat: ClusterStat | None = None
+
+    def start(self, timeout: float = 60.0) -> int:
+        """Start the sentinel and its workers; return the sentinel's pid once all have started."""
+        if self._process is not None and self._process.is_alive():
+            raise MainspringError("the cluster runs already; stop() it before you start it again")
+        context: Any = multiprocessing.get_context("spawn")
+        self._stat = None
+        self._pipe, theirs = context.Pipe()
+        # No daemon: a daemonic process may not have children. The workers end with it, and it with stop().
+        self._process = context.Process(target=_serve, args=(self._settings, theirs), name="mainspring-sentinel")
+        self._process.start()
+        theirs.close()
+        atexit.register(self.stop)  # before multiprocessing's own, which would wait for it for ever
+        deadline = time.monotonic() + timeout
+        while not (self.is_running or self.has_stopped):
+            if time.monotonic() > deadline:
+                self.stop()
+                raise TimeoutError(f"the cluster has not started within {timeout:g} s; its log says why")
+            self._hear(0.05)
+        if self.has_stopped and not self._settings.burst:
+            raise MainspringError(f"the cluster could not start: its sentinel ended with {self._process.exitcode}")
+        return int(self._process.pid)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop: finish what runs, give back the rest; True if it has ended within `timeout` seconds."""
+        if self._process is None:
+            return True
+        atexit.unregister(self.stop)
+        if self._process.is_alive():
+            os.kill(self._process.pid, signal.SIGTERM)
+        self._process.join(timeout)
+        self._hear(0)
+        return not self._process.is_alive()
+
+    @property
+    def stat(self) -> ClusterStat | None:
+        """The cluster as its sentinel last described it; None before it started."""
+        self._hear(0)
+        if self._stat is not None and self._process is not None and not self._process.is_alive():
+            return msgspec.structs.replace(self._stat, state="stopped", workers=())
+        return self._stat
+
+    @property
+    def pid(self) -> int | None:
+        """The sentinel's pid."""
+        return None if self._process is None else int(self._process.pid)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it has been started and its workers have not all."""
+        return self._process is not None and self._state() in ("", "starting")
+
+    @property
+    def is_running(self) -> bool:
+        """Whether all its workers have started."""
+        return self._state() == "running"
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether it finishes what runs, and then ends."""
+        return self._state() == "stopping"
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it has ended."""
+        return self._state() == "stopped"
+
+    def _state(self) -> str:
+        self._hear(0)
+        if self._process is None:
+            return ""
+        if not self._process.is_alive():
+            return "stopped"
+        return "" if self._stat is None else self._stat.state
+
+    def _hear(self, patience: float) -> None:
+        pipe = self._pipe
+        try:
+            while pipe is not None and pipe.poll(patience):
+                self._stat = msgspec.msgpack.decode(pipe.recv_bytes(), type=ClusterStat)
+                patience = 0
+        except (EOFError, OSError):
+            if patience:
+                time.sleep(patience)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+
+def _serve(settings: Settings, pipe: Connection) -> None:
+    """Be the sentinel."""
+    from mainspring.cluster.sentinel import Sentinel
+    from mainspring.cluster.worker import set_up_logging
+
+    set_up_logging(settings.log_level)
+
+    def tell(stat: ClusterStat) -> None:
+        with suppress(OSError):
+            pipe.send_bytes(msgspec.msgpack.encode(stat))
+
+    raise SystemExit(Sentinel(settings, tell, pipe).run())
