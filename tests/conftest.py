@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import sqlite3
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import NoReturn, TypeVar
 
 import pytest
+import redis
 from hypothesis import settings
+from sqlalchemy import create_engine, text
 
 from tests.servers import SERVERS, MariaDB, MissingServer, PostgreSQL, Redis, Server, Valkey
 
@@ -19,7 +24,10 @@ settings.register_profile("long", max_examples=2_000, deadline=None, print_blob=
 settings.load_profile(os.environ.get("MAINSPRING_HYPOTHESIS", "ci"))
 
 STRICT = os.environ.get("MAINSPRING_STRICT") == "1"
-_started: set[str] = set()
+_versions: dict[str, str] = {"SQLite": sqlite3.sqlite_version, "memory": ""}
+"""What the servers that were started said of themselves."""
+_counts: dict[str, Counter[str]] = {}
+_started_for_one = pytest.StashKey[set[str]]()
 
 
 def _do_without(missing: MissingServer) -> NoReturn:
@@ -34,8 +42,22 @@ def _start(kind: type[AnyServer], *, durable: bool = False) -> AnyServer:
         server = kind(durable=durable).start()
     except MissingServer as missing:
         _do_without(missing)
-    _started.add(kind.name)
+    _versions.setdefault(kind.name, _asked_version(server))
     return server
+
+
+def _asked_version(server: Server) -> str:
+    """Return the version that a running server states."""
+    if isinstance(server, Redis):
+        with redis.Redis.from_url(server.url) as client:
+            info = client.info("server")
+        return str(info.get("valkey_version") or info["redis_version"])
+    engine = create_engine(server.url)
+    with engine.connect() as connection:
+        said = str(connection.scalar(text("SELECT version()")))
+    engine.dispose()
+    number = re.search(r"\d+(\.\d+)+", said)
+    return said if number is None else number.group()
 
 
 def _for_the_session(kind: type[AnyServer]) -> Iterator[AnyServer]:
@@ -69,24 +91,45 @@ def mariadb_server() -> Iterator[MariaDB]:
 
 
 @pytest.fixture
-def start_server() -> Iterator[Callable[[type[Server]], Server]]:
+def start_server(request: pytest.FixtureRequest) -> Iterator[Callable[[type[Server]], Server]]:
     """Start a durable server for this test alone, which may kill it."""
     with ExitStack() as stack:
 
         def start(kind: type[Server]) -> Server:
             server = _start(kind, durable=True)
+            request.node.stash.setdefault(_started_for_one, set()).add(kind.name)
             stack.callback(server.stop)
             return server
 
         yield start
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Count each test for the servers it used, or for SQLite or memory if it is named after them."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    if report.when == "call" or report.outcome != "passed":
+        fixtures = set(getattr(item, "fixturenames", ()))
+        used = {kind.name for kind in SERVERS if f"{kind.name.lower()}_server" in fixtures}
+        started: set[str] = item.stash.get(_started_for_one, set[str]())
+        used |= started
+        used |= {name for name in ("SQLite", "memory") if name.lower() in item.nodeid.lower()}
+        outcome = "failed as expected" if hasattr(report, "wasxfail") else report.outcome
+        for name in used:
+            _counts.setdefault(name, Counter())[outcome] += 1
+    return report  # type: ignore[return-value]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List the servers: which version was tested against, and what is missing."""
+    """Say how many tests ran on which version of which server, and what is missing."""
     terminalreporter.section("servers")
+    for name in (*(kind.name for kind in SERVERS), "SQLite", "memory"):
+        counted = _counts.get(name)
+        if counted:
+            told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(counted.items()))
+            terminalreporter.write_line(f"{name:<11} {_versions.get(name, 'MISSING'):<10} {told}")
     for kind in SERVERS:
         try:
-            used = "tested against" if kind.name in _started else "not needed by these tests"
-            terminalreporter.write_line(f"{kind.name:<11} {kind.find_version():<10} {used}")
+            kind.find()
         except MissingServer as missing:
             terminalreporter.write_line(f"{kind.name:<11} MISSING    {missing}", red=True, bold=True)

@@ -1,0 +1,251 @@
+"""`mainspring import`: take over the jobs of APScheduler 3, or those of an exported file. The source is only read."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from mainspring.cli.apscheduler_jobs import read_job
+from mainspring.codec import Codec, Keyring
+from mainspring.errors import ConflictingIdError, near
+from mainspring.job import Job
+from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.opening import open_store, without_password
+from mainspring.jobstores.packing import Packer
+from mainspring.keys import find_keyring
+from mainspring.schedulers.portable import import_jobs
+
+__all__ = ["import_"]
+
+_REDIS: Final = ("redis", "rediss", "unix")
+_BATCH: Final = 200
+_PICKLES = """\
+APScheduler keeps its jobs as pickles, and unpickling can run code of whoever was able to write to the source.
+Only plain types and APScheduler's own classes are opened here, everything else is reported and left alone.
+If you trust {source} that far, say so with --allow-pickle."""
+
+
+@click.command("import")
+@click.argument("source")
+@click.argument("target")
+@click.option("--table", default="apscheduler_jobs", show_default=True, help="APScheduler's table in a database.")
+@click.option("--jobs-key", default="apscheduler.jobs", show_default=True, help="APScheduler's jobs in Redis.")
+@click.option("--run-times-key", default="apscheduler.run_times", show_default=True, help="Its run times in Redis.")
+@click.option("--allow-pickle", is_flag=True, help="Open APScheduler's pickles, of known types only.")
+@click.option("--trust-classes", multiple=True, metavar="MODULE:CLASS", help="A type in pickles to be opened as well.")
+@click.option(
+    "--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Keys to sign with, newest first."
+)
+@click.option("--replace", is_flag=True, help="Overwrite jobs of the same id in the target.")
+@click.option("--pause", is_flag=True, help="Import the jobs paused.")
+@click.option("--dry-run", is_flag=True, help="Say what would be imported, without opening the target.")
+def import_(
+    source: str,
+    target: str,
+    table: str,
+    jobs_key: str,
+    run_times_key: str,
+    allow_pickle: bool,
+    trust_classes: tuple[str, ...],
+    key_file: Path | None,
+    replace: bool,
+    pause: bool,
+    dry_run: bool,
+) -> None:
+    """Copy the jobs of APScheduler 3, or of a file made by export_jobs, from SOURCE to the store TARGET.
+
+    SOURCE is the URL of APScheduler's database or Redis, or the path of a JSON file. It is never changed: stop its
+    scheduler first, or both will fire.
+    """
+    codec = Codec(_keyring(key_file, target))
+    refused: list[tuple[str, str]] = []
+    if target.startswith("memory:"):
+        raise click.ClickException("a store in memory ends with this command; name one that lasts")
+    if "://" not in source:
+        jobs = _from_file(source)
+    elif not allow_pickle:
+        click.echo(_PICKLES.format(source=without_password(source)), err=True)
+        sys.exit(2)
+    else:
+        keys = (jobs_key, run_times_key)
+        pickles = _from_redis(source, *keys) if source.partition(":")[0] in _REDIS else _from_table(source, table)
+        jobs, refused = _opened(pickles, trust_classes)
+    jobs, unfit = _fitting(jobs, codec)
+    refused += unfit
+    for job_id, reason in refused:
+        click.echo(f"job {job_id!r} is left alone: {reason}", err=True)
+    if pause:
+        for job in jobs:
+            job.next_run_time = None
+    if dry_run:
+        for job in jobs:
+            click.echo(_line(job))
+        click.echo(_summary("would be imported", jobs, refused, codec))
+    else:
+        _write(jobs, target, codec, replace)
+        click.echo(_summary("imported", jobs, refused, codec))
+    if refused:
+        sys.exit(1)
+
+
+def _keyring(key_file: Path | None, target: str) -> Keyring | None:
+    """Return the keys of whoever will use the target, as an app finds them; no key is made."""
+    if key_file is not None:
+        return Keyring(key_file.read_text().split())
+    scheme, _, path = target.partition(":///")
+    beside = scheme.startswith("sqlite") and Path(f"{path.partition('?')[0]}.key").exists()
+    return find_keyring(None, target if beside else None)
+
+
+# -- reading -------------------------------------------------------------------------------------------------------
+
+
+def _from_file(path: str) -> list[Job]:
+    if not Path(path).is_file():
+        raise click.ClickException(f"{path!r} is neither a file nor a URL such as sqlite:///jobs.sqlite")
+    try:
+        return import_jobs(path)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(f"{path}: {error}") from error
+
+
+def _from_table(url: str, table: str) -> list[tuple[str, bytes]]:
+    sqlalchemy = _driver("sqlalchemy", "sqlalchemy")
+    with _reported(url):
+        address = sqlalchemy.make_url(url)
+        if address.get_backend_name() == "sqlite" and not Path(address.database or "").is_file():
+            raise click.ClickException(f"there is no file {address.database!r}")  # opening it would make one
+        engine = sqlalchemy.create_engine(address)
+        try:
+            names = sqlalchemy.inspect(engine).get_table_names()
+            if table not in names:
+                raise click.ClickException(f"{without_password(url)} has no table {table!r}{near(table, names)}")
+            found = sqlalchemy.table(table, sqlalchemy.column("id"), sqlalchemy.column("job_state"))
+            with engine.connect() as connection:
+                rows = connection.execute(sqlalchemy.select(found).order_by(found.c.id))
+                return [(str(job_id), bytes(state)) for job_id, state in rows]
+        finally:
+            engine.dispose()
+
+
+def _from_redis(url: str, jobs_key: str, run_times_key: str) -> list[tuple[str, bytes]]:
+    redis = _driver("redis", "redis")
+    with _reported(url), redis.Redis.from_url(url) as client:
+        kinds = {key: client.type(key).decode() for key in (jobs_key, run_times_key)}
+        for key, kind in ((jobs_key, "hash"), (run_times_key, "zset")):
+            if kinds[key] == "none" and key == run_times_key:  # every job is paused
+                continue
+            if kinds[key] != kind:
+                what = "no key" if kinds[key] == "none" else f"a {kinds[key]}, not a {kind}, under"
+                hint = near(key, [name.decode(errors="replace") for name in client.scan_iter("*jobs*", count=1000)])
+                raise click.ClickException(f"{without_password(url)} has {what} {key!r}{hint}")
+        return sorted((job_id.decode(), state) for job_id, state in client.hscan_iter(jobs_key))
+
+
+def _opened(pickles: Sequence[tuple[str, bytes]], trusted: Sequence[str]) -> tuple[list[Job], list[tuple[str, str]]]:
+    jobs, refused = [], []
+    for job_id, data in _progress(pickles, "Reading"):
+        try:
+            jobs.append(read_job(data, trusted))
+        except Exception as error:  # bytes of others: whatever is wrong with one, the rest go on
+            refused.append((job_id, f"{type(error).__name__}: {error}"))
+    return jobs, refused
+
+
+def _fitting(jobs: Iterable[Job], codec: Codec) -> tuple[list[Job], list[tuple[str, str]]]:
+    """Tell the jobs that can be stored from those that cannot, and why."""
+    packer, fitting, refused = Packer(codec), [], []
+    for job in jobs:
+        try:
+            packer.job_row(job)
+        except Exception as error:
+            refused.append((job.id, str(error)))
+        else:
+            fitting.append(job)
+    return fitting, refused
+
+
+# -- writing -------------------------------------------------------------------------------------------------------
+
+
+def _write(jobs: Sequence[Job], target: str, codec: Codec, replace: bool) -> None:
+    with _reported(target), _store(target, codec) as store:
+        if not replace:
+            _refuse_taken(jobs, store, target)
+        now = store.server_time()
+        for job in jobs:
+            if not job.timed:
+                job.at = job.nominal = job.trigger.next_fire(None, now)
+        batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
+        for batch in _progress(batches, "Writing"):
+            try:
+                store.add_jobs(batch, replace=replace)
+            except ConflictingIdError as error:
+                raise click.ClickException(f"{error.job_id!r} was added to the target meanwhile; start again") from None
+
+
+@contextmanager
+def _store(url: str, codec: Codec) -> Iterator[JobStore]:
+    store = open_store(url, codec=codec)
+    try:
+        yield store
+    finally:
+        store.shutdown()
+
+
+def _refuse_taken(jobs: Sequence[Job], store: JobStore, target: str) -> None:
+    present = {job.id for job in store.get_all_jobs()}
+    taken = [job.id for job in jobs if job.id in present]
+    if taken:
+        shown = ", ".join(repr(job_id) for job_id in taken[:10]) + (", ..." if len(taken) > 10 else "")
+        raise click.ClickException(
+            f"{len(taken)} of the {len(jobs)} jobs are in {without_password(target)} already ({shown});"
+            " nothing was imported. --replace overwrites them"
+        )
+
+
+# -- showing -------------------------------------------------------------------------------------------------------
+
+
+def _line(job: Job) -> str:
+    moment = "when it is stored" if not job.timed else job.next_run_time or "paused"
+    return f"{job.id}  {job.call.func}  {job.trigger}  {moment}"
+
+
+def _summary(verb: str, jobs: Sequence[Job], refused: Sequence[Any], codec: Codec) -> str:
+    how = "signed" if codec.signed else "unsigned"
+    rest = f", {len(refused)} left alone" if refused else ""
+    return f"{len(jobs)} job{'' if len(jobs) == 1 else 's'} {verb}, {how}{rest}"
+
+
+def _progress(items: Sequence[Any], label: str) -> Iterator[Any]:
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    with click.progressbar(items, label=label, file=sys.stderr) as bar:
+        yield from bar
+
+
+def _driver(name: str, extra: str) -> Any:
+    from importlib import import_module
+
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise click.ClickException(f'this needs a driver: pip install "mainspring[{extra}]" ({error})') from error
+
+
+@contextmanager
+def _reported(url: str) -> Iterator[None]:
+    """Say what is wrong with a source or target in a line."""
+    try:
+        yield
+    except click.ClickException:
+        raise
+    except Exception as error:
+        raise click.ClickException(f"{without_password(url)}: {type(error).__name__}: {error}") from error
