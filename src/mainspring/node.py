@@ -348,6 +348,11 @@ class Link:
         batches: dict[str, list[Run]] = {}
         claims, queues = self.claims, self.node.queues
         for run in runs:
+            if run.id in claims:
+                # We lost it, somebody freed it, and here it is again while it still runs: it waits for that to end.
+                self._count(run, 1)
+                self.report(Report(run, Result.ABSENT))
+                continue
             if queues is not None or isinstance(run.call.func, str):
                 found = self._prepared(run)
                 if found is None:
@@ -395,7 +400,9 @@ class Link:
         for report in reports:
             run = report.run
             alias = run.executor or run.queue[1:]
-            self.claims.pop(run.id, None)
+            held = self.claims.get(run.id)
+            if held is not None and held.token == run.token:
+                del self.claims[run.id]
             self._count(run, -1)
             ended.append(run.id)
             if report.result is Result.RETURNED or report.result is Result.RAISED:

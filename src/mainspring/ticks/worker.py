@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -141,17 +141,24 @@ class WorkerTick:
             if live is not None and live.run.token == report.run.token:
                 report.run = live.final(report.run)
         if report.result is Result.RETURNED and report.value is not None:
-            problem = self.link.store.unstorable(report.value)
+            problem = self._unstorable(report.value)
             if problem is not None:
                 report.result, report.exception = Result.RAISED, problem
                 report.error = describe(problem, report.finished_at, report.run.attempt)
                 return conclude(report, now, 0.0, retry=False)
         try:
             return conclude(report, now, self.link.node.clock.random())
-        except Exception as error:  # a back-off function of the user's
-            log.error("the back-off of run %r failed; the run is not retried", report.run.id, exc_info=error)
-            report.exception = None
+        except Exception as error:  # a back-off function of the user's, or follow-ups that cannot be made
+            log.error("run %r cannot be retried or followed up", report.run.id, exc_info=error)
+            plain = replace(report.run.policy, backoff=(), hook=None, then=())
+            report.run, report.exception = replace(report.run, policy=plain), None
             return conclude(report, now, 0.0, retry=False)
+
+    def _unstorable(self, value: Any) -> Exception | None:
+        try:
+            return self.link.store.unstorable(value)
+        except Exception as error:  # a report must not be lost, whatever is wrong with its value
+            return error
 
     def _tell(self, report: Report, outcome: Outcome) -> None:
         node, alias, run = self.link.node, self.link.alias, outcome.run

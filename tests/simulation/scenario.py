@@ -1,0 +1,233 @@
+"""One history: nodes that schedule and work, jobs, enqueued runs, kills and freezes; then peace, and the reckoning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from mainspring.clock import from_us
+from mainspring.errors import StoreUnavailable
+from mainspring.executors.base import BaseExecutor
+from mainspring.job import Job
+from mainspring.node import Link, Node
+from mainspring.retry import Backoff, Policy
+from mainspring.run import FINAL, Call, Report, Result, Run, Status, describe
+from mainspring.triggers.interval import IntervalTrigger
+from tests.simulation.store import Faults, Mutant, SimStore, Wire
+from tests.simulation.world import SECOND, START, Process, World
+
+NODES, RUNS, JOBS = 3, 20, 4
+TROUBLE = 150 * SECOND
+"""How long things go wrong."""
+PEACE = 600 * SECOND
+LEASE = 15.0
+
+
+class History(NamedTuple):
+    """How one seed went."""
+
+    faults: list[str]
+    digest: str
+    runs: int
+    kills: int
+    freezes: int
+    attempts: int
+
+
+def work() -> None: ...
+
+
+class SimExecutor(BaseExecutor):
+    """Executes runs as greenlets that take some time and now and then fail."""
+
+    def __init__(self, process: Process, slots: int = 4) -> None:
+        self.slots = slots
+        self._process = process
+        self._waiting: list[tuple[Run, Callable[[Report], None], int]] = []
+        self._running: dict[str, bool] = {}
+
+    def submit(self, runs: Sequence[Run], report: Callable[[Report], None]) -> None:
+        self._waiting += [(run, report, self.now()) for run in runs]
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < self.slots:
+            run, report, _ = self._waiting.pop(0)
+            self._running[run.id] = False
+            self._process.spawn(self._execute, run, report)
+
+    def _execute(self, run: Run, report: Callable[[Report], None]) -> None:
+        world = self._process.world
+        started = self.now()
+        world.trace("start", run.id, run.attempt)
+        long = world.chance.random() < 0.15
+        world.sleep(self._process, world.chance.randrange(10_000, (40 if long else 3) * SECOND))
+        cancelled = self._running.pop(run.id)
+        now = self.now()
+        if cancelled:
+            report(Report(run, Result.CANCELLED, started_at=started, finished_at=now))
+        elif world.chance.random() < 0.15:
+            error = ValueError("bad luck")
+            report(Report(run, Result.RAISED, None, error, describe(error, now, run.attempt), started, now))
+        else:
+            report(Report(run, Result.RETURNED, run.id, None, None, started, now))
+        self._fill()
+
+    def withdraw(self, older_than: int | None = None) -> list[Run]:
+        taken = [item for item in self._waiting if older_than is None or item[2] < older_than]
+        self._waiting = [item for item in self._waiting if item not in taken]
+        return [item[0] for item in taken]
+
+    def cancel(self, run_id: str) -> bool:
+        # As with a thread that does not listen: it goes on, and its word comes late.
+        return run_id in self._running
+
+
+class Scenario:
+    def __init__(self, seed: int, mutant: Mutant | None = None) -> None:
+        self.world = World(seed)
+        self.store = SimStore(self.world, mutant)
+        self.faults = Faults()
+        self.kills = self.freezes = 0
+        self.acknowledged: list[str] = []
+        self._names = 0
+        self._nodes: list[Process] = []
+        self._outside = Process(self.world, "outside", 0)
+        self._lane = "work" if seed % 2 else ".default"
+
+    def run(self) -> History:
+        world, chance = self.world, self.world.chance
+        self._add_jobs()
+        for _ in range(NODES):
+            self._start_node()
+        self._outside.spawn(self._enqueue)
+        for _ in range(chance.randrange(3, 8)):
+            world.call_at(chance.randrange(TROUBLE), self._outside, self._kill_one)
+        for _ in range(chance.randrange(1, 5)):
+            world.call_at(chance.randrange(TROUBLE), self._outside, self._freeze_one)
+        world.run(START + TROUBLE)
+        self._make_peace()
+        world.run(START + TROUBLE + PEACE, self._is_quiet)
+        self._reckon()
+        attempts = sum(run.attempt for run in self.store.runs.values())
+        faults = self.store.oracle.faults
+        return History(faults, world.history.hexdigest(), len(self.store.runs), self.kills, self.freezes, attempts)
+
+    # -- the actors --------------------------------------------------------------------------------------------
+
+    def _add_jobs(self) -> None:
+        chance = self.world.chance
+        for number in range(JOBS):
+            trigger = IntervalTrigger(seconds=chance.choice([1, 3, 7, 20]), start_date=from_us(START), timezone="UTC")
+            job = Job(
+                f"job{number}", Call(work, name="work"), trigger, at=START, coalesce=chance.random() < 0.5,
+                executor="default" if self._lane == ".default" else "queue", queue="work",
+                max_instances=chance.choice([1, 2, 100]), misfire_grace_time=chance.choice([None, 5.0]),
+                policy=Policy(retries=chance.choice([0, 2]), backoff=Backoff(first=0.5)),
+            )  # fmt: skip
+            self.store.add_job(job)
+
+    def _start_node(self) -> None:
+        world = self.world
+        self._names += 1
+        skew = world.chance.choice([0, world.chance.randrange(-60 * SECOND, 60 * SECOND)])
+        process = Process(world, f"n{self._names}", skew)
+        executor = SimExecutor(process)
+        queues = None if self._lane == ".default" else {"work": None}
+        node = Node(
+            {"default": executor}, clock=world_clock(process), lease=LEASE, timezone=UTC, queues=queues,
+            prepare=lambda run: replace(run, executor="default"),
+        )  # fmt: skip
+        node.id, node._stem = process.name, f"{process.name}-"
+        wire = Wire(self.store, process, self.faults)
+        link = node.links["default"] = Link(node, "default", wire)  # type: ignore[arg-type]
+        executor.now = link.now
+        self._nodes.append(process)
+        link.worker.look_everywhere()
+        process.spawn(link.work.run)
+        process.spawn(link.care.run)
+        process.spawn(self._hint, process, link)
+
+    def _hint(self, process: Process, link: Link) -> None:
+        """Wake the loops now and then, as a store that tells of changes would."""
+        while True:
+            self.world.sleep(process, self.world.chance.randrange(50_000, 2 * SECOND))
+            link.wake()
+
+    def _enqueue(self) -> None:
+        world, chance = self.world, self.world.chance
+        wire = Wire(self.store, self._outside, self.faults)
+        for number in range(RUNS):
+            world.sleep(self._outside, chance.randrange(TROUBLE // RUNS * 2))
+            run = Run(
+                id=f"run{number}", call=Call(work, name="work"), queue=self._lane,
+                executor="default" if self._lane == ".default" else None, created_at=world.now, run_at=world.now,
+                policy=Policy(
+                    retries=chance.choice([0, 3]), backoff=Backoff(first=0.5),
+                    delivery=chance.choice(["at_least_once"] * 4 + ["at_most_once"]),
+                ),
+            )  # fmt: skip
+            while True:
+                try:
+                    wire.add_runs([run])
+                    break
+                except StoreUnavailable:  # also when the outcome is unknown: repeating is safe
+                    world.sleep(self._outside, SECOND)
+            self.acknowledged.append(run.id)
+
+    def _kill_one(self) -> None:
+        living = [process for process in self._nodes if process.alive]
+        if living:
+            self.world.chance.choice(living).kill()
+        self._replace_dead()
+
+    def _replace_dead(self) -> None:
+        for process in [process for process in self._nodes if not process.alive]:
+            self._nodes.remove(process)
+            self.kills += 1
+            self.world.call_at(self.world.chance.randrange(1, 20 * SECOND), self._outside, self._start_node)
+
+    def _freeze_one(self) -> None:
+        living = [process for process in self._nodes if process.alive]
+        if living:
+            self.freezes += 1
+            process = self.world.chance.choice(living)
+            process.freeze(self.world.chance.randrange(int(0.5 * LEASE * SECOND), int(4 * LEASE * SECOND)))
+
+    # -- the end -----------------------------------------------------------------------------------------------
+
+    def _make_peace(self) -> None:
+        self.faults.stop()
+        self.store.jobs.clear()
+        self._replace_dead()
+        if not self._nodes:
+            self._start_node()
+
+    def _is_quiet(self) -> bool:
+        enqueued = len(self.acknowledged) == RUNS
+        return enqueued and not self.store.popped and all(run.status in FINAL for run in self.store.runs.values())
+
+    def _reckon(self) -> None:
+        oracle, runs = self.store.oracle, self.store.runs
+        for run_id in self.acknowledged:
+            if run_id not in runs:
+                oracle.fault(f"{run_id} was acknowledged and is lost")
+        for run in runs.values():
+            if run.status not in FINAL:
+                oracle.fault(f"{run.id} is still {run.status}")
+            if run.status is not Status.MISSED and run.id not in oracle.ended and run.status in FINAL:
+                oracle.fault(f"{run.id} is {run.status} without a word of anybody")
+
+
+def world_clock(process: Process) -> object:
+    from tests.simulation.world import SimClock
+
+    return SimClock(process)
+
+
+def simulate(seed: int, mutant: Mutant | None = None) -> History:
+    """Let one seed's history happen."""
+    return Scenario(seed, mutant).run()

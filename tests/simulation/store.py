@@ -1,0 +1,321 @@
+"""A simulated store: the contract in its simplest form, with faults that can be built in on purpose, and its oracle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from itertools import count
+from typing import Any
+
+from greenlet import GreenletExit
+from msgspec.structs import replace
+
+from mainspring.errors import OutcomeUnknown, StoreUnavailable
+from mainspring.job import Job
+from mainspring.jobstores.base import Claimed, DuePage, Hold, NodeInfo, RunQuery
+from mainspring.plan import Due, Firing, Miss
+from mainspring.run import FINAL, Beat, Condition, Outcome, Run, Status
+from tests.simulation.world import SECOND, Process, World
+
+
+class Mutant(StrEnum):
+    """Designs that lose or double work; each is a store that somebody has shipped."""
+
+    COMPLETE_BY_ID = "complete by id"
+    COMPLETE_IF_RUNNING = "complete if running"
+    RESCUE_AFTER_READ = "rescue by id after a read"
+    POP_THEN_RECORD = "pop, then record"
+    WORKER_CLOCKS = "leases on worker clocks"
+    FIRE_TWICE = "non-unique fire"
+
+
+class Entry:
+    def __init__(self, job: Job, version: int) -> None:
+        self.job, self.version = job, version
+        self.miss: Miss | None = None
+        self.hidden_until = 0
+
+
+class SimStore:
+    """Jobs and runs in dictionaries; one call is one atomic step."""
+
+    volatile = False
+    keeps_objects = True
+
+    def __init__(self, world: World, mutant: Mutant | None = None) -> None:
+        self.world, self.mutant = world, mutant
+        self.jobs: dict[str, Entry] = {}
+        self.runs: dict[str, Run] = {}
+        self.popped: dict[str, Run] = {}
+        self.oracle = Oracle(world)
+        self._versions = count(1)
+        self.caller_skew = 0
+
+    def server_time(self) -> int:
+        return self.world.now
+
+    def unstorable(self, value: Any) -> None:
+        return None
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def add_job(self, job: Job) -> None:
+        entry = self.jobs[job.id] = Entry(job, next(self._versions))
+        job.version = job.incarnation = entry.version
+
+    def due(self, limit: int, hold: float) -> DuePage:
+        now, page = self.world.now, []
+        entries = sorted(self.jobs.values(), key=lambda entry: (entry.job.at or 0, entry.job.id))
+        for entry in entries:
+            at = entry.job.at
+            if at is not None and at <= now and entry.hidden_until <= now and len(page) < limit:
+                entry.hidden_until = now + int(hold * SECOND)
+                unfinished = sum(run.job_id == entry.job.id and run.status not in FINAL for run in self.runs.values())
+                version, incarnation = entry.version, entry.job.incarnation
+                nominal = entry.job.nominal or at
+                page.append(Due(entry.job.copy(), at, nominal, version, incarnation, unfinished, entry.miss))
+        later = [max(e.job.at, e.hidden_until) for e in entries if e.job.at is not None and e.hidden_until <= now]
+        return DuePage(now, page, min((at for at in later if at > now), default=None))
+
+    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+        return [self._fire(step, lease) for step in firings]
+
+    def _fire(self, step: Firing, lease: float) -> tuple[str, ...] | None:
+        entry, now = self.jobs.get(step.job_id), self.world.now
+        if entry is None:
+            return None
+        if self.mutant is not Mutant.FIRE_TWICE and (entry.version != step.version or (entry.job.at or now) > now):
+            return None
+        if step.next_at is None:
+            del self.jobs[step.job_id]
+        else:
+            entry.job.at, entry.job.nominal, entry.miss = step.next_at, step.next_nominal, step.miss
+        entry.version, entry.hidden_until = next(self._versions), 0
+        inserted = []
+        for run in step.runs:
+            if self.mutant is Mutant.FIRE_TWICE and run.id in self.runs:
+                run = replace(run, id=f"{run.id}+{next(self._versions)}")
+            if run.id not in self.runs:
+                until = self._lease(lease)
+                self.runs[run.id] = replace(run, lease_until=until) if run.token is not None else run
+                inserted.append(run.id)
+                self.oracle.fired(run, lease)
+        for run in step.missed:
+            self.runs[run.id] = run
+        return tuple(inserted)
+
+    def _lease(self, seconds: float) -> int:
+        skew = self.caller_skew if self.mutant is Mutant.WORKER_CLOCKS else 0
+        return self.world.now + skew + int(seconds * SECOND)
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def add_runs(self, runs: Sequence[Run]) -> list[str]:
+        for run in runs:
+            if run.id not in self.runs and run.id not in self.popped:
+                self.runs[run.id] = run
+        return [run.id for run in runs]
+
+    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+        now = self.world.now
+        held = [run for run in self.runs.values() if run.token == token and run.status is Status.RUNNING]
+        if not held:
+            waiting = [run for run in self.runs.values() if run.status is Status.PENDING and run.queue in lanes]
+            due = sorted((run for run in waiting if run.run_at <= now), key=lambda run: (run.run_at, run.id))[:limit]
+            for run in due:
+                claimed = replace(
+                    run, status=Status.RUNNING, attempt=run.attempt + 1, node=node, token=token,
+                    lease_until=self._lease(lease), started_at=now,
+                )  # fmt: skip
+                held.append(claimed)
+                if self.mutant is Mutant.POP_THEN_RECORD:
+                    self.popped[run.id] = self.runs.pop(run.id)
+                else:
+                    self.runs[run.id] = claimed
+                self.oracle.claimed(claimed, lease)
+        times = [run.run_at for run in self.runs.values() if run.status is Status.PENDING and run.queue in lanes]
+        return Claimed(now, held, min(times, default=None))
+
+    def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
+        answers = []
+        for beat in beats:
+            run = self.runs.get(beat.run_id)
+            if run is None or run.status is not Status.RUNNING or run.token != beat.token:
+                answers.append(Hold.LOST)
+                continue
+            self.runs[run.id] = replace(run, lease_until=self._lease(lease))
+            self.oracle.renewed(run, lease)
+            answers.append(Hold.HELD)
+        return answers
+
+    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        answers = []
+        for outcome in outcomes:
+            stored = self.runs.get(outcome.run.id)
+            accepted = self._holds(outcome, stored)
+            answers.append(accepted)
+            if accepted:
+                self.oracle.settled(stored, outcome)
+                self.popped.pop(outcome.run.id, None)
+                self.runs[outcome.run.id] = outcome.run
+                for run in outcome.then:
+                    self.runs.setdefault(run.id, run)
+        return answers
+
+    def _holds(self, outcome: Outcome, stored: Run | None) -> bool:
+        condition, mutant = outcome.condition, self.mutant
+        if mutant is Mutant.POP_THEN_RECORD and outcome.run.id in self.popped:
+            return True
+        if stored is None:
+            return False
+        if mutant is Mutant.COMPLETE_BY_ID and condition is Condition.HELD:
+            return True
+        if mutant is Mutant.COMPLETE_IF_RUNNING and condition is Condition.HELD:
+            return stored.status is Status.RUNNING
+        if mutant is Mutant.RESCUE_AFTER_READ and condition is Condition.EXPIRED:
+            return True
+        if stored.token != outcome.run.token:
+            return False
+        if condition is Condition.HELD:
+            return stored.status is Status.RUNNING
+        if condition is Condition.EXPIRED:
+            return stored.status is Status.RUNNING and (stored.lease_until or 0) <= self._judge()
+        return stored.status is Status.PENDING if condition is Condition.WAITING else stored.status in FINAL
+
+    def _judge(self) -> int:
+        return self.world.now + (self.caller_skew if self.mutant is Mutant.WORKER_CLOCKS else 0)
+
+    def expired(self, limit: int) -> list[Run]:
+        now = self._judge()
+        running = (run for run in self.runs.values() if run.status is Status.RUNNING)
+        return [run for run in running if (run.lease_until or 0) <= now][:limit]
+
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        return [self.runs.get(run_id) for run_id in run_ids]
+
+    def count_runs(self, query: RunQuery) -> int:
+        return sum(not query.status or run.status in query.status for run in self.runs.values())
+
+    def prune(self, limit: int = 1000) -> int:
+        return 0
+
+    # -- service -------------------------------------------------------------------------------------------------
+
+    def beat(self, node: NodeInfo, ttl: float) -> None:
+        pass
+
+    def leave(self, node_id: str) -> None:
+        pass
+
+
+class Oracle:
+    """What was granted and accepted, kept apart from the store's own records."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.faults: list[str] = []
+        self.leases: dict[str, tuple[str, int]] = {}
+        self.ended: Counter[str] = Counter()
+        self.fires: Counter[tuple[str, int]] = Counter()
+        self.counts: Counter[str] = Counter()
+
+    def fault(self, text: str) -> None:
+        """Note that a promise was broken."""
+        self.faults.append(f"{(self.world.now - 1_767_225_600 * SECOND) / SECOND:.3f} s: {text}")
+
+    def fired(self, run: Run, lease: float) -> None:
+        assert run.job_id is not None and run.fire_time is not None
+        self.fires[run.job_id, run.fire_time] += 1
+        if self.fires[run.job_id, run.fire_time] > 1:
+            self.fault(f"{run.job_id} fired twice for {run.fire_time}")
+        if run.fire_time > self.world.now:
+            self.fault(f"{run.job_id} fired early")
+        if run.token is not None:
+            self.claimed(run, lease)
+
+    def claimed(self, run: Run, lease: float) -> None:
+        token, until = self.leases.get(run.id, ("", 0))
+        if until > self.world.now and token != run.token:
+            self.fault(f"{run.id} was claimed while another lease was valid")
+        self.leases[run.id] = str(run.token), self.world.now + int(lease * SECOND)
+
+    def renewed(self, run: Run, lease: float) -> None:
+        self.leases[run.id] = str(run.token), self.world.now + int(lease * SECOND)
+
+    def settled(self, stored: Run | None, outcome: Outcome) -> None:
+        run = outcome.run
+        token, until = self.leases.get(run.id, ("", 0))
+        if outcome.condition is Condition.HELD and token != run.token:
+            self.fault(f"{run.id}: the word of a holder that had lost it was accepted")
+        if outcome.condition is Condition.EXPIRED and until > self.world.now:
+            self.fault(f"{run.id}: a healthy lease was taken away")
+        if stored is not None and stored.status in FINAL:
+            self.fault(f"{run.id} had ended as {stored.status} and was written again as {run.status}")
+        if run.status in FINAL:
+            self.ended[run.id] += 1
+            if self.ended[run.id] > 1:
+                self.fault(f"{run.id} ended {self.ended[run.id]} times")
+        if outcome.condition is not Condition.WAITING:
+            self.leases.pop(run.id, None)
+
+
+class Wire:
+    """A store as a process sees it: slow, sometimes deaf, sometimes mute; death may strike before or after the effect."""
+
+    def __init__(self, store: SimStore, process: Process, faults: Faults) -> None:
+        self._store, self._process, self._faults = store, process, faults
+        self.volatile, self.keeps_objects = store.volatile, store.keeps_objects
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._store, name)
+        if name == "unstorable":  # asks nobody
+            return method
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return self._call(name, method, args, kwargs)
+
+        return call
+
+    def _call(self, name: str, method: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        process, world, faults = self._process, self._process.world, self._faults
+        if not process.alive:
+            raise GreenletExit
+        chance = world.chance
+        world.sleep(process, chance.randrange(100, 3000))
+        luck = chance.random()
+        if luck < faults.lost:
+            world.sleep(process, chance.randrange(1, 4 * SECOND))
+            if chance.random() < 0.5:  # the request never arrived
+                raise StoreUnavailable("no answer")
+            self._store.caller_skew = process.skew
+            method(*args, **kwargs)
+            raise OutcomeUnknown("the answer was lost")
+        if luck < faults.lost + faults.deadly and name not in ("server_time", "add_runs"):
+            if chance.random() < 0.5:
+                process.kill()
+            self._store.caller_skew = process.skew
+            method(*args, **kwargs)
+            process.kill()
+        self._store.caller_skew = process.skew
+        result = method(*args, **kwargs)
+        world.trace(process.name, name)
+        luck = chance.random()
+        if luck < faults.frozen:  # between what it has read and what it will do about it
+            process.freeze(chance.randrange(1, 40 * SECOND))
+        if luck < faults.slow:
+            world.sleep(process, chance.randrange(1, 3 * SECOND))
+        else:
+            world.sleep(process, chance.randrange(100, 3000))
+        return result
+
+
+class Faults:
+    """How often what goes wrong."""
+
+    def __init__(self, lost: float = 0.01, deadly: float = 0.002, slow: float = 0.02, frozen: float = 0.002) -> None:
+        self.lost, self.deadly, self.slow, self.frozen = lost, deadly, slow, frozen
+
+    def stop(self) -> None:
+        """Let nothing go wrong any more."""
+        self.lost = self.deadly = self.slow = self.frozen = 0.0
