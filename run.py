@@ -324,6 +324,11 @@ def bench(options: argparse.Namespace) -> int:
     hand_over(environment, f"bench/{options.name}.py", *options.arguments, *options.rest, PYTHONPATH=str(ROOT))
 
 
+def simulate(options: argparse.Namespace) -> int:
+    """Simulate many histories of kills, freezes and lost replies, and check each."""
+    hand_over(prepare(), "-m", "tests.simulation", *options.arguments, *options.rest, PYTHONPATH=str(ROOT))
+
+
 def servers(options: argparse.Namespace) -> int:
     """Start every server on a free port and print the URLs, until Ctrl-C."""
     hand_over(prepare(system=True), "tests/servers.py")
@@ -340,7 +345,7 @@ def setup(options: argparse.Namespace) -> int:
     return 0
 
 
-VERBS = {verb.__name__: verb for verb in (demo, test, lint, bench, servers, docs, setup)}
+VERBS = {verb.__name__: verb for verb in (demo, test, lint, bench, simulate, servers, docs, setup)}
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:
@@ -360,7 +365,8 @@ def make_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     for name in ("test", "setup"):
         add[name].add_argument("--python", metavar="X.Y", default="", help="use this Python, in its own .venv-X.Y")
     add["bench"].add_argument("name", nargs="?", metavar="NAME", help="which one; without it they are listed")
-    add["bench"].add_argument("arguments", nargs=argparse.REMAINDER, help="what the benchmark is told")
+    for name in ("bench", "simulate"):
+        add[name].add_argument("arguments", nargs=argparse.REMAINDER, help="what it is told")
     return parser, add
 
 
@@ -372,7 +378,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if own and not own[0].startswith("-") and own[0] not in VERBS:
         parser.error(f"{unknown('verb', own[0], list(VERBS))} There are: {', '.join(VERBS)}")
     options, surplus = parser.parse_known_args(own)
-    surplus += [] if options.verb in ("demo", "test", "bench") else rest
+    surplus += [] if options.verb in ("demo", "test", "bench", "simulate") else rest
     if surplus:
         verb = parsers[options.verb]
         verb.error(unknown("argument", surplus[0], re.findall(r"--\w+", verb.format_usage())))

@@ -17,7 +17,7 @@ from mainspring.retry import Backoff, Policy
 from mainspring.run import FINAL, Call, Report, Result, Run, Status, describe
 from mainspring.triggers.interval import IntervalTrigger
 from tests.simulation.store import Faults, Mutant, SimStore, Wire
-from tests.simulation.world import SECOND, START, Process, World
+from tests.simulation.world import SECOND, START, Process, SimClock, World
 
 NODES, RUNS, JOBS = 3, 20, 4
 TROUBLE = 150 * SECOND
@@ -138,7 +138,7 @@ class Scenario:
         executor = SimExecutor(process)
         queues = None if self._lane == ".default" else {"work": None}
         node = Node(
-            {"default": executor}, clock=world_clock(process), lease=LEASE, timezone=UTC, queues=queues,
+            {"default": executor}, clock=SimClock(process), lease=LEASE, timezone=UTC, queues=queues,
             prepare=lambda run: replace(run, executor="default"),
         )  # fmt: skip
         node.id, node._stem = process.name, f"{process.name}-"
@@ -220,12 +220,6 @@ class Scenario:
                 oracle.fault(f"{run.id} is still {run.status}")
             if run.status is not Status.MISSED and run.id not in oracle.ended and run.status in FINAL:
                 oracle.fault(f"{run.id} is {run.status} without a word of anybody")
-
-
-def world_clock(process: Process) -> object:
-    from tests.simulation.world import SimClock
-
-    return SimClock(process)
 
 
 def simulate(seed: int, mutant: Mutant | None = None) -> History:

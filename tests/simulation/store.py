@@ -65,7 +65,8 @@ class SimStore:
         job.version = job.incarnation = entry.version
 
     def due(self, limit: int, hold: float) -> DuePage:
-        now, page = self.world.now, []
+        now = self.world.now
+        page: list[Due] = []
         entries = sorted(self.jobs.values(), key=lambda entry: (entry.job.at or 0, entry.job.id))
         for entry in entries:
             at = entry.job.at
@@ -225,7 +226,8 @@ class Oracle:
         self.faults.append(f"{(self.world.now - 1_767_225_600 * SECOND) / SECOND:.3f} s: {text}")
 
     def fired(self, run: Run, lease: float) -> None:
-        assert run.job_id is not None and run.fire_time is not None
+        assert run.job_id is not None
+        assert run.fire_time is not None
         self.fires[run.job_id, run.fire_time] += 1
         if self.fires[run.job_id, run.fire_time] > 1:
             self.fault(f"{run.job_id} fired twice for {run.fire_time}")
@@ -261,7 +263,7 @@ class Oracle:
 
 
 class Wire:
-    """A store as a process sees it: slow, sometimes deaf, sometimes mute; death may strike before or after the effect."""
+    """A store as a process sees it: slow, at times deaf or mute; death may strike before or after the effect."""
 
     def __init__(self, store: SimStore, process: Process, faults: Faults) -> None:
         self._store, self._process, self._faults = store, process, faults
