@@ -208,6 +208,8 @@ class RunTable:
         else:
             self._history.discard(record)
         ended, ends = old.status in FINAL, run.status in FINAL
+        if ended and old.status is run.status:  # written again, not reached again
+            self.totals[run.status] -= 1
         if record.owner is not None:
             record.owner.unfinished += ended - ends
         if old.unique is not None and not ended:

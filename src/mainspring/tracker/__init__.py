@@ -1,0 +1,43 @@
+"""Track the status of jobs in tables of your own: who may start one, who has it, how it ended."""
+
+from __future__ import annotations
+
+try:
+    import sqlalchemy as _sqlalchemy  # noqa: F401
+except ImportError as _error:
+    raise ImportError(
+        'mainspring.tracker needs SQLAlchemy, which is not installed: pip install "mainspring[sqlalchemy]"'
+    ) from _error
+
+from mainspring.retry import Backoff
+from mainspring.tracker.errors import (
+    JobAlreadySucceededError,
+    JobExecutionError,
+    JobIgnoredError,
+    JobIsNotReadyToStartError,
+    JobLockedError,
+    JobUpdateError,
+    UnknownJobError,
+)
+from mainspring.tracker.mixin import BackoffMixin, JobMixin
+from mainspring.tracker.rules import EPOCH
+from mainspring.tracker.step import Tracker
+from mainspring.tracker.updates import Updates
+from mainspring.tracker.work import Work
+
+__all__ = [
+    "EPOCH",
+    "Backoff",
+    "BackoffMixin",
+    "JobAlreadySucceededError",
+    "JobExecutionError",
+    "JobIgnoredError",
+    "JobIsNotReadyToStartError",
+    "JobLockedError",
+    "JobMixin",
+    "JobUpdateError",
+    "Tracker",
+    "UnknownJobError",
+    "Updates",
+    "Work",
+]

@@ -1,0 +1,101 @@
+"""Steps are written once, over a Session; here they are run on what the user has: sync or async, engine or session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.exc import (
+    DataError,
+    DBAPIError,
+    InterfaceError,
+    NotSupportedError,
+    ProgrammingError,
+    StatementError,
+)
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+from sqlalchemy.orm import Session, scoped_session
+
+__all__ = ["AsyncTarget", "Target", "apart", "committed", "is_async", "is_refusal", "run", "run_async"]
+
+T = TypeVar("T")
+Target = Engine | Session | scoped_session[Session]
+AsyncTarget = AsyncEngine | AsyncSession
+Step = Callable[[Session], T]
+
+REPEATS: Final = 8
+"""How often a step that collided with another transaction is begun again."""
+COLLISIONS: Final = frozenset({"40001", "40P01", 1020, 1213})
+"""Serialization failures and deadlocks of PostgreSQL and MariaDB: the transaction was undone, nothing else is wrong."""
+
+OWN: Final = {"own": True}
+
+
+def is_async(target: Any) -> bool:
+    """Tell whether a target wants `async with`; refuse what is no target."""
+    if isinstance(target, AsyncEngine | AsyncSession):
+        return True
+    if isinstance(target, Engine | Session | scoped_session):
+        return False
+    hint = "; make one with sqlalchemy.create_engine(...)" if isinstance(target, str) else ""
+    raise TypeError(f"the tracker takes an Engine or a Session (or their async kinds), not {target!r}{hint}")
+
+
+def run(target: Any, step: Step[T]) -> T:
+    """Run a step: in a session of its own, or in the given one, which it commits."""
+    if is_async(target):
+        raise TypeError(
+            f"{type(target).__name__} cannot be used here; in async code use `async with Tracker.start(...)`, "
+            "or `await session.run_sync(lambda session: ...)` for the other calls"
+        )
+    if not isinstance(target, Engine):
+        return step(target() if isinstance(target, scoped_session) else target)
+    with Session(target, expire_on_commit=False, info=OWN) as session:
+        return step(session)
+
+
+async def run_async(target: Any, step: Step[T]) -> T:
+    """Run a step on an AsyncEngine or an AsyncSession."""
+    if not isinstance(target, AsyncEngine):
+        return await target.run_sync(step)  # type: ignore[no-any-return]
+    async with AsyncSession(target, expire_on_commit=False, info=OWN) as session:
+        return await session.run_sync(step)
+
+
+def apart(target: Any, job_class: type) -> Any:
+    """Return what gives sessions of their own, whatever the given one is in the middle of."""
+    if isinstance(target, Engine | AsyncEngine):
+        return target
+    session = target.sync_session if isinstance(target, AsyncSession) else target
+    bind = session.get_bind(job_class)
+    engine = bind.engine if isinstance(bind, Connection) else bind
+    return AsyncEngine(engine) if isinstance(target, AsyncSession) else engine
+
+
+def committed(session: Session, step: Step[T]) -> T:
+    """Do a step and commit it; one that collided is begun again, unless that would undo the user's own work."""
+    for attempt in range(REPEATS):
+        try:
+            result = step(session)
+            session.commit()
+            return result
+        except BaseException as error:
+            session.rollback()
+            if not (session.info.get("own") and _collided(error) and attempt < REPEATS - 1):
+                raise
+    raise AssertionError("unreachable")
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Tell whether a value was refused, by the database, by its driver or on the way to it; not a row, nor a server."""
+    if isinstance(error, DBAPIError):
+        return isinstance(error, DataError | ProgrammingError | InterfaceError | NotSupportedError)
+    # psycopg lets the TypeError of the JSON encoder through as it is.
+    return isinstance(error, StatementError | TypeError | ValueError)
+
+
+def _collided(error: BaseException) -> bool:
+    driver = error.orig if isinstance(error, DBAPIError) else None
+    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
+    return state in COLLISIONS or bool(driver is not None and driver.args and driver.args[0] in COLLISIONS)

@@ -1,0 +1,39 @@
+"""What the body of a job wants to have written when it succeeds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mainspring.errors import near
+from mainspring.tracker.errors import ColumnError
+from mainspring.tracker.rules import OWNED
+
+__all__ = ["Updates"]
+
+
+@dataclass
+class Updates:
+    """Values by column, applied together with the status `succeeded`, or not at all."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    # Column -> whether it is part of the primary key; None where the table is not known yet.
+    _columns: Mapping[str, bool] | None = field(default=None, repr=False, compare=False)
+
+    def set(self, key: str, value: Any) -> None:
+        """Set a column of the job; the tracker's own are a KeyError, and so is one that the table does not have."""
+        check_column(key, self._columns)
+        self.values[key] = value
+
+
+def check_column(key: str, columns: Mapping[str, bool] | None) -> None:
+    """Refuse a column that only the tracker writes, or that is not there."""
+    if not isinstance(key, str):
+        raise TypeError(f"a column is named by a text, not by {key!r}")
+    own = {name for name in columns or () if name not in OWNED and not (columns or {})[name]}
+    if key in OWNED or (columns or {}).get(key):
+        what = "is part of the primary key" if key not in OWNED or key == "id" else "is written by the tracker only"
+        raise ColumnError(f"column {key!r} cannot be set: it {what}{near(key, own)}")
+    if columns is not None and key not in columns:
+        raise ColumnError(f"the job has no column {key!r}{near(key, own)}")
