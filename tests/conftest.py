@@ -113,7 +113,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         used = {kind.name for kind in SERVERS if f"{kind.name.lower()}_server" in fixtures}
         started: set[str] = item.stash.get(_started_for_one, set[str]())
         used |= started
-        used |= {name for name in ("SQLite", "memory") if name.lower() in item.nodeid.lower()}
+        # Tests that choose their server by a parameter name it in their id.
+        chosen = item.nodeid.lower()
+        named = (*(kind.name for kind in SERVERS if f"[{kind.name.lower()}" in chosen), "SQLite", "memory")
+        used |= {name for name in named if name.lower() in chosen}
         outcome = "failed as expected" if hasattr(report, "wasxfail") else report.outcome
         for name in used:
             _counts.setdefault(name, Counter())[outcome] += 1

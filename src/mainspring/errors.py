@@ -22,6 +22,7 @@ MainspringError
 │   ├── OutcomeUnknown            the reply was lost: repeat with the same id
 │   └── SchemaTooNew              (in jobstores.sqlalchemy) a newer mainspring owns the database
 ├── FrameError, EncodeError       (in codec, ValueError, TypeError) bytes or values that cannot be restored or stored
+├── JobExecutionError             (in tracker) and its JobLockedError, JobIsNotReadyToStartError, ...
 ├── RunTimeout                    (TimeoutError)  the run passed its time-out
 ├── WorkerDied                    (RuntimeError)  the process that executed the run is gone
 └── Retry, Cancel                 raised by a task to say what should happen to its run

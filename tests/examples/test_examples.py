@@ -13,6 +13,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # Each line that an example has to print, as a pattern.
 PRINTED = {
+    "tracker_pipeline": [
+        r"40: tracker_pipeline\.py has \d+ words",
+        r"13: FileNotFoundError\(2, 'No such file or directory'\)",
+    ],
     "background": ["tick", "once", r"    tick \(trigger: interval\[0:00:00.500000\], paused\)", "stopped"],
     "asyncio_jobs": ["crunched on a thread", "news fetched on MainThread"],
     "cron_timezones": [

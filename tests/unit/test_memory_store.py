@@ -18,9 +18,10 @@ from mainspring.jobstores import _memory_indexes
 from mainspring.jobstores._memory_indexes import Entry, Timetable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.outcome import retry
 from mainspring.plan import Firing
 from mainspring.retry import Policy
-from mainspring.run import Call, Run, Status, retry
+from mainspring.run import Call, Run, Status
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import (
     CALL,

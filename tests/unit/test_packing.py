@@ -1,0 +1,110 @@
+"""Runs and jobs as rows and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from mainspring.codec import Codec, FrameError, Keyring
+from mainspring.job import Job
+from mainspring.jobstores.packing import Packer
+from mainspring.run import Call, Error, Run, Status
+from mainspring.triggers.interval import IntervalTrigger
+
+KEY = "a key of the tests, long enough"
+CALL = Call("mainspring.testing.conformance.helpers:work", (1,), {"two": 2}, "work")
+
+
+@pytest.fixture(params=["signed", "unsigned"])
+def packer(request: pytest.FixtureRequest) -> Packer:
+    return Packer(Codec(Keyring([KEY])) if request.param == "signed" else Codec())
+
+
+def make_run(**fields: Any) -> Run:
+    return Run(**{"id": "run", "call": CALL, "created_at": 7, "run_at": 8, **fields})
+
+
+def test_a_direct_run_is_restored_however_often_it_was_written(packer: Packer) -> None:
+    run = packer.run(packer.run_row(make_run()))
+    for status in (Status.RUNNING, Status.PENDING, Status.SUCCEEDED):
+        run = packer.run(packer.run_row(replace(run, status=status)))
+    assert (run.func, run.args, dict(run.kwargs), run.name) == (CALL.func, (1,), {"two": 2}, "work")
+    assert run.status is Status.SUCCEEDED
+
+
+def test_a_run_of_a_job_that_no_fire_made_is_restored_however_often_it_was_written(packer: Packer) -> None:
+    run = packer.run(packer.run_row(make_run(job_id="job")))
+    assert packer.run(packer.run_row(run)).args == (1,)
+
+
+def test_a_signed_call_is_not_taken_for_another_runs(packer: Packer) -> None:
+    row = packer.run_row(make_run())
+    if packer.codec.signed:
+        with pytest.raises(FrameError, match="signature"):
+            packer.run(replace(row, id="other"))
+    else:
+        assert packer.run(replace(row, id="other")).args == (1,)
+
+
+def test_a_run_with_nothing_to_tell_has_no_state(packer: Packer) -> None:
+    assert packer.run_row(make_run()).state == b""
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None, True, False, 0, -1, 2**63 - 1, -(2**63), 2**63, 2**200, 1.0, -0.5, float("inf"), "", "text", "ä日本",
+        "\ud800", "x" * 5000, b"bytes", (1, 2), [1, [2]], {"a": {"b": None}}, {1, 2},
+    ],
+)  # fmt: skip
+def test_a_result_comes_back_as_it_was(packer: Packer, result: Any) -> None:
+    back = packer.run(packer.run_row(make_run(result=result))).result
+    assert back == result
+    assert type(back) is type(result)
+
+
+def test_a_result_is_signed_if_there_is_a_key() -> None:
+    packer = Packer(Codec(Keyring([KEY])))
+    row = packer.run_row(make_run(result=42))
+    with pytest.raises(FrameError, match="signature"):
+        packer.run(replace(row, id="other", call=packer.run_row(make_run(id="other")).call))
+
+
+def test_all_that_only_the_core_looks_at_comes_back(packer: Packer) -> None:
+    error = Error("ValueError", "no", "Traceback ...", 5, 1)
+    run = make_run(
+        executor="pool", fire_time=1, start_by=2, started_at=3, failures=4, crashes=5, interruptions=6,
+        reason="\ud800é", count=7, last=8, later=(9, 10), errors=(error,), progress=0.5, data={"a": 1}, log=("line",),
+    )  # fmt: skip
+    back = packer.run(packer.run_row(run))
+    assert replace(back, call=CALL, reason=run.reason) == run
+    assert back.reason == "\\ud800é"
+
+
+@pytest.mark.parametrize("damage", [b"\xc1", b"\x91", b"\x9e\x01", b"not a state"])
+def test_a_damaged_state_is_a_frame_error(packer: Packer, damage: bytes) -> None:
+    with pytest.raises(FrameError):
+        packer.run(replace(packer.run_row(make_run()), state=damage))
+
+
+def test_a_broken_run_shows_its_reason_and_keeps_its_state(packer: Packer) -> None:
+    row = replace(packer.run_row(make_run(result="x")), call=b"damaged")
+    shown = packer.shown(packer.broken_row(row, "bad_data: damaged", 9))
+    assert (shown.status, shown.reason) == (Status.BROKEN, "bad_data: damaged")
+    assert row.state in packer.broken_row(row, "", 9).state
+
+
+def test_arguments_that_a_function_may_change_are_not_shared(packer: Packer) -> None:
+    call = replace(CALL, args=([],), kwargs={"more": {}})
+    job = packer.job_row(Job("job", call, IntervalTrigger(seconds=1, timezone="UTC"), at=1))
+    row = packer.run_row(make_run(call=call))
+    calls: list[Callable[[], Call]] = [lambda: packer.job(job).call, lambda: packer.run(row).call]
+    for restored in calls:
+        first = restored()
+        first.args[0].append("changed")
+        first.kwargs["more"]["changed"] = True
+        assert restored().args == ([],)
+        assert restored().kwargs == {"more": {}}
