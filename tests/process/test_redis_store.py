@@ -7,8 +7,7 @@ import pickle
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
-from itertools import count
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -41,27 +40,6 @@ from tests.servers import Redis, Server
 
 StartServer = Callable[[type[Server]], Server]
 ODD_NAMES = ("a", "a:0", "a}", "{a", "{a:0}:", "a*", "a\nb", "ä日本", "a%7D", " ")
-_names = count(1)
-
-
-@pytest.fixture
-def client(redis_server: Redis) -> Iterator[redis.Redis]:
-    with redis.Redis.from_url(redis_server.url) as client:
-        yield client
-        client.flushdb()
-
-
-@pytest.fixture
-def make_store(redis_server: Redis, client: redis.Redis) -> Iterator[Callable[..., RedisJobStore]]:
-    made: list[RedisJobStore] = []
-
-    def make(name: str | None = None, **options: object) -> RedisJobStore:
-        made.append(RedisJobStore(url=redis_server.url, name=name or f"own-{next(_names)}", **options))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for store in made:
-        store.shutdown()
 
 
 MakeStore = Callable[..., RedisJobStore]
@@ -197,6 +175,7 @@ def test_a_damaged_record_stops_nobody_else(make_store: MakeStore, client: redis
     assert [run.id for run in claim(store)] == ["run-1", "run-2"]
     assert store.add_runs([make_run(store, "run-0")]) == ["run-0"]
     assert claim(store) == []
+    assert store.count_runs(RunQuery(status=(Status.RUNNING,))) == 2
     assert client.hget("{hurt:0}:heads", "run-0") == damage
     assert client.hget("{hurt:0}:job_states", "job-0") == damage
 
@@ -343,6 +322,58 @@ def test_a_follow_up_for_another_shard_arrives_though_its_sender_fails(
     store.shift_clock(6)
     store.prune()
     assert claim(store, "other") == []
+
+
+# -- the server's settings ---------------------------------------------------------------------------------------------
+
+
+def test_what_the_servers_settings_put_at_stake_is_said_once(
+    start_server: StartServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server(Redis)
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        client.config_set("appendonly", "no")
+    with caplog.at_level(logging.WARNING, "mainspring.jobstores.redis"):
+        for _ in range(2):
+            store = RedisJobStore(url=server.url)
+            store.start(None, "default")
+            store.shutdown()
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == 2
+    assert "allkeys-lru" in said[0]
+    assert "a restart loses" in said[1]
+
+
+def test_a_server_that_keeps_what_it_acknowledges_gives_no_reason_to_warn(
+    start_server: StartServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server(Redis)
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("appendonly", "yes")
+    with caplog.at_level(logging.WARNING, "mainspring.jobstores.redis"):
+        store = RedisJobStore(url=server.url)
+        store.start(None, "default")
+        store.shutdown()
+    assert caplog.records == []
+
+
+def test_a_server_that_is_too_old_is_refused(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = make_store()
+    monkeypatch.setattr(store._link, "info", lambda: {"redis_version": "6.0.16"})
+    with pytest.raises(ConfigurationError, match=r"6\.0\.16.*needs 6\.2"):
+        store.start(None, "default")
+
+
+def test_a_user_who_may_not_ask_for_settings_can_start(start_server: StartServer) -> None:
+    server = start_server(Redis)
+    with redis.Redis.from_url(server.url) as client:
+        client.execute_command("ACL", "SETUSER", "plain", "on", ">secret", "~*", "&*", "+@all", "-info", "-config")
+    store = RedisJobStore(url=server.url.replace("redis://", "redis://plain:secret@"))
+    store.start(None, "default")
+    add_job(store)
+    assert stored(store).id == "job"
+    store.shutdown()
 
 
 def _unavailable(rows: object) -> list[str]:

@@ -147,6 +147,11 @@ def test_the_next_call_after_a_restart_works(kind: type[Server], start_server: S
     assert {run.id for run in claim(store)} == {before.id, after.id}
     server.restart()
     assert store.counters()["jobs"] == 0
+    jobs = [make_job(store, f"job-{n}", due_in=n) for n in range(2)]
+    store.add_job(jobs[0])
+    server.restart()
+    store.add_job(jobs[1])  # one statement that commits itself: it must not be the one to meet the dead connection
+    assert [job.id for job in store.get_all_jobs()] == ["job-0", "job-1"]
     store.shutdown()
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import Engine, MetaData, create_engine, text
 
 from mainspring.errors import ConfigurationError, ConflictingIdError, StoreUnavailable
 from mainspring.jobstores import _sql_sqlite
+from mainspring.jobstores._sql_fused import PostgreSQLTx
 from mainspring.jobstores._sql_sqlite import HostClock
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.sqlalchemy import SchemaTooNew, SQLAlchemyJobStore
@@ -262,7 +263,7 @@ def _filled(store: SQLAlchemyJobStore) -> list[str]:
     """Fill a store, and return the statements that due, fire, claim and settle use."""
     store.add_jobs([make_job(store, f"job-{n}", due_in=-10 if n < 5 else 500 + n, every=900) for n in range(1000)])
     store.add_runs([make_run(store, due_in=-10 if n < 5 else 500 + n) for n in range(2000)])
-    for due in store.due(3, 0).jobs:
+    for due in store.due(3, 1).jobs:
         fire(store, due)
     store.settle([succeed(store, run) for run in claim(store, limit=3)])
     return [statement for statement in store._open()._texts if statement.startswith(("SELECT", "WITH"))]
@@ -314,7 +315,7 @@ HOT = [
     "SELECT id FROM plan_jobs WHERE due_at <= 5 ORDER BY due_at LIMIT 10 FOR UPDATE SKIP LOCKED",
     "SELECT id FROM plan_runs WHERE status = 'pending' AND queue = 'default' AND priority = 0 AND run_at <= 5"
     " ORDER BY run_at LIMIT 10 FOR UPDATE SKIP LOCKED",
-    "SELECT max(priority) FROM plan_runs WHERE status = 'pending' AND queue = 'default'",
+    "SELECT priority FROM plan_runs WHERE status = 'pending' AND queue = 'default' ORDER BY priority DESC LIMIT 1",
     "SELECT owner, count(*) FROM plan_runs WHERE owner IN ('a@1', 'b@1') AND owner IS NOT NULL"
     " AND expires_at IS NULL GROUP BY owner",
 ]
@@ -331,6 +332,33 @@ def test_postgresql_finds_due_jobs_and_claims_by_their_indexes(postgresql: Engin
     store.shutdown()
 
 
+def test_postgresql_looks_at_no_more_rows_than_it_needs_whatever_the_statistics_say(
+    postgresql_server: PostgreSQL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, dict[str, Any]]] = []
+    fetch = PostgreSQLTx._fetch
+
+    def note(tx: PostgreSQLTx, statement: str, params: dict[str, Any]) -> list[Any]:
+        said.append((statement, params))
+        return fetch(tx, statement, params)
+
+    monkeypatch.setattr(PostgreSQLTx, "_fetch", note)
+    store = SQLAlchemyJobStore(postgresql_server.url, tablename="fresh_jobs")
+    store._read(lambda tx: tx.run("ALTER TABLE {runs} SET (autovacuum_enabled = false)"))
+    store._read(lambda tx: tx.run("ALTER TABLE {jobs} SET (autovacuum_enabled = false)"))
+    _filled(store)
+    plan = "\n".join(
+        line
+        for statement, params in list(said)
+        for (line,) in store._read(lambda tx, s=statement, p=params: fetch(tx, f"EXPLAIN {s}", p))  # type: ignore[misc]
+    )
+    for index in ("fresh_jobs_due", "fresh_jobs_pkey", "fresh_runs_claim", "fresh_runs_held", "fresh_runs_pkey"):
+        assert f"using {index}" in plan, index
+    assert "Seq Scan on fresh_runs" not in plan
+    assert "Seq Scan on fresh_jobs" not in plan
+    store.shutdown()
+
+
 def test_mariadb_finds_due_jobs_and_claims_by_their_indexes(mariadb: Engine) -> None:
     store = SQLAlchemyJobStore(engine=mariadb, tablename="plan_jobs")
     _filled(store)
@@ -340,3 +368,20 @@ def test_mariadb_finds_due_jobs_and_claims_by_their_indexes(mariadb: Engine) -> 
     extra = [key for key in keys if key != "None"]
     assert {"plan_jobs_due", "plan_runs_claim", "plan_runs_open"} <= set(extra)
     store.shutdown()
+
+
+def test_a_claim_of_mariadb_reads_few_rows_however_many_wait(mariadb_server: MariaDB) -> None:
+    engine = create_engine(mariadb_server.url, pool_size=1, max_overflow=0)  # what is counted is one connection's
+    store = SQLAlchemyJobStore(engine=engine, tablename="wait_jobs")
+    store.add_runs([make_run(store, priority=n % 3) for n in range(3000)])
+    store._read(lambda tx: tx.run("FLUSH STATUS"))
+    assert len(claim(store, limit=5)) == 5
+    counts = store._read(
+        lambda tx: tx.all(
+            "SHOW SESSION STATUS WHERE Variable_name IN"
+            " ('Handler_read_next', 'Handler_read_prev', 'Handler_read_rnd_next')"
+        )
+    )
+    assert sum(int(count) for _, count in counts) < 100
+    store.shutdown()
+    engine.dispose()

@@ -7,9 +7,10 @@ import os
 import re
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -123,27 +124,67 @@ class Link:
 
     # -- scripts -----------------------------------------------------------------------------------------------
 
-    def call(
-        self, name: str, keys: Sequence[str], args: Sequence[Any] = (), values: Sequence[bytes] = (), *, reads: bool
-    ) -> Any:
+    def call(self, name: str, keys: Sequence[str], args: Sequence[Any] = (), *, reads: bool) -> Any:
         """Run a script; raise StoreUnavailable if nothing was done, OutcomeUnknown if it cannot be told.
 
         `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
         """
         digest, source = _script(name)
-        rest = (len(keys), *keys, _encode(args), *values)
+        rest = (len(keys), *keys, _encode(args))
         try:
             try:
                 return self._send(("EVALSHA", digest, *rest), reads)
             except NoScriptError:  # the server was restarted, or its scripts were flushed
                 return self._send(("EVAL", source, *rest), reads)
         except ResponseError as error:
-            word = str(error).partition(" ")[0]
-            if word in _REFUSALS or type(error).__name__ in ("ReadOnlyError", "OutOfMemoryError", "NoPermissionError"):
-                # A client of Redis Sentinel asks where the primary is when it connects.
-                self._pool.disconnect(inuse_connections=False)
-                raise self._refused(error) from error
-            raise
+            raise self._meaning(error) from error
+
+    def stream(self, name: str, keys: Sequence[str], batches: Iterable[Sequence[Any]]) -> list[Any]:
+        """Run a script that writes for each batch, in turn; the next batch is made while the server has the one before.
+
+        Unlike those of `call`, a StoreUnavailable is an OutcomeUnknown once something was done.
+        """
+        waiting = iter(batches)
+        # The first goes alone: it finds a connection that lives, and loads the script.
+        replies = [self.call(name, keys, args, reads=False) for args in islice(waiting, 1)]
+        connection, asked = None, None
+        try:
+            for args in waiting:
+                command = ("EVALSHA", _script(name)[0], len(keys), *keys, _encode(args))
+                if connection is None or asked is None:
+                    connection = self._sent(command)
+                else:
+                    self._send_on(connection, command)
+                    replies.append(self._streamed(connection, name, keys, asked))
+                asked = args
+            if connection is not None and asked is not None:
+                replies.append(self._streamed(connection, name, keys, asked))
+                asked = None
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(f"a part was written and the rest was not: {error}") from error
+        finally:
+            if connection is not None:
+                if asked is not None:  # a reply may be left over
+                    connection.disconnect()
+                self._pool.release(connection)
+        return replies
+
+    def _streamed(self, connection: Any, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        try:
+            return self._reply(connection, reads=False)
+        except NoScriptError:
+            return self.call(name, keys, args, reads=False)
+        except ResponseError as error:
+            raise self._meaning(error) from error
+
+    def _meaning(self, error: ResponseError) -> Exception:
+        """Return the store's error for one by which the server says that it did nothing, any other as it is."""
+        word = str(error).partition(" ")[0]
+        if word in _REFUSALS or type(error).__name__ in ("ReadOnlyError", "OutOfMemoryError", "NoPermissionError"):
+            # A client of Redis Sentinel asks where the primary is when it connects.
+            self._pool.disconnect(inuse_connections=False)
+            return self._refused(error)
+        return error
 
     def ping(self) -> bool:
         """Tell whether the server answers."""
@@ -159,26 +200,48 @@ class Link:
         except ResponseError:
             return 0
 
+    def info(self) -> dict[str, str]:
+        """Return what the server says of itself; nothing if this user may not ask."""
+        try:
+            said = self._send(("INFO",), reads=True)
+        except ResponseError:
+            return {}
+        lines = said.decode("utf-8", "replace").splitlines()
+        return {name: value for name, _, value in (line.partition(":") for line in lines)}
+
     def _send(self, command: tuple[Any, ...], reads: bool) -> Any:
-        """Send a command on a pooled connection, on a fresh one if the pooled one turns out to be dead."""
+        """Send a command and return the reply."""
+        connection = self._sent(command)
+        try:
+            return self._reply(connection, reads)
+        finally:
+            self._pool.release(connection)
+
+    def _sent(self, command: tuple[Any, ...]) -> Any:
+        """Send a command on a pooled connection, on a fresh one if that is dead; return the one that has the reply."""
         for last in (False, True):
             try:
                 connection = self._pool.get_connection()
             except (*_CONNECTION, RedisError) as error:
                 raise self._refused(error) from error
             try:
-                try:
-                    connection.send_command(*command)
-                except _CONNECTION as error:
-                    # A command that was not sent whole is not executed: nothing was done.
-                    connection.disconnect()
-                    if last:
-                        raise self._refused(error) from error
-                    continue
-                return self._reply(connection, reads)
-            finally:
+                self._send_on(connection, command)
+                return connection
+            except BaseException as error:
                 self._pool.release(connection)
+                if last or not isinstance(error, StoreUnavailable):
+                    raise
         raise AssertionError("unreachable")
+
+    def _send_on(self, connection: Any, command: tuple[Any, ...]) -> None:
+        try:
+            connection.send_command(*command)
+        except BaseException as error:
+            # A command that was not sent whole is not executed: nothing was done.
+            connection.disconnect()
+            if isinstance(error, _CONNECTION):
+                raise self._refused(error) from error
+            raise
 
     def _reply(self, connection: Any, reads: bool) -> Any:
         try:

@@ -15,7 +15,19 @@ from mainspring.clock import SECOND
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores._redis_link import Link
 from mainspring.jobstores._redis_shards import Shard, Shards
-from mainspring.jobstores._redis_wire import Bytes, head, outbox_rows, run_rows, texts
+from mainspring.jobstores._redis_wire import (
+    STATUS_NUMBERS,
+    age,
+    checksum,
+    is_plain,
+    new_run,
+    outcome,
+    plain_run,
+    raw,
+    restored_outbox,
+    run_rows,
+    texts,
+)
 from mainspring.jobstores.base import Hold, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.records import RecordStore
 from mainspring.jobstores.rows import FINAL_VALUES, BeatRow, RunRow, SettleRow
@@ -27,11 +39,14 @@ log = logging.getLogger("mainspring.jobstores.redis")
 
 BATCH: Final = 1000
 """Runs in one script call: a few milliseconds of the server's time."""
+CHUNK: Final = 250
+"""New runs in one script call, of several that are under way at once."""
 LOOKED_AT: Final = 2000
-"""Runs of a job or group that one call looks through for those that match."""
+"""Runs that one call looks through for those that match."""
 OUTBOX_AFTER: Final = 5 * SECOND
 """How long a follow-up has been on its way to another shard before somebody else delivers it."""
 _UNKNOWN: Final = 2
+_INDEXED: Final = frozenset([Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN])
 _HOLDS: Final = (Hold.LOST, Hold.HELD, Hold.CANCEL, Hold.LOST)
 
 
@@ -43,19 +58,29 @@ class RedisRuns(RecordStore):
     _keep_runs: int
 
     @abstractmethod
-    def _call(
-        self, shard: Shard, script: str, args: Sequence[Any] = (), values: Sequence[bytes] = (), *, reads: bool = False
-    ) -> Any:
+    def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:
         """Run a script on a shard."""
+
+    @abstractmethod
+    def _stream(self, shard: Shard, script: str, batches: Iterable[Sequence[Any]]) -> list[Any]:
+        """Run a script several times; the next arguments are made while it runs."""
 
     # -- runs --------------------------------------------------------------------------------------------------
 
     def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
         def act(shard: Shard, part: Sequence[RunRow]) -> list[str]:
-            values = Bytes()
-            ids = texts(self._call(shard, "add_runs", [[values.run(row) for row in part]], values.values))
-            for run_id in ids:
-                self._shards.found(run_id, shard)
+            if len(part) == 1 and is_plain(part[0]):
+                self._call(shard, "add_run", plain_run(part[0]))
+                return [part[0].id]
+            # While the server puts some in, the next are packed.
+            chunks = [part[first : first + CHUNK] for first in range(0, len(part), CHUNK)]
+            replies = self._stream(shard, "add_runs", ([[new_run(row) for row in chunk]] for chunk in chunks))
+            ids = [
+                run_id
+                for chunk, reply in zip(chunks, replies, strict=True)
+                for run_id in texts(reply) or [row.id for row in chunk]
+            ]
+            self._shards.found(ids, shard)
             return ids
 
         return self._shards.ask(rows, lambda row: self._shards.of_new_run(row.id, row.unique), act, BATCH)
@@ -63,11 +88,17 @@ class RedisRuns(RecordStore):
     def _claim_rows(
         self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
+        lanes = list(lanes)
         if len(self._shards.all) == 1:
-            args = [list(lanes), node, token, limit, int(lease * SECOND)]
-            now, next_at, reply = self._call(self._shards.all[0], "claim", args)
-            return now, _by_urgency(run_rows(reply)), next_at
-        return self._claim_from_several(list(lanes), node, token, limit, lease)
+            return self._claim_from(self._shards.all[0], lanes, node, token, limit, lease)
+        return self._claim_from_several(lanes, node, token, limit, lease)
+
+    def _claim_from(
+        self, shard: Shard, lanes: list[str], node: str, token: str, limit: int, lease: float
+    ) -> tuple[int, list[RunRow], int | None]:
+        args = [lanes, node, token, limit, int(lease * SECOND)]
+        now, next_at, until, reply = self._call(shard, "claim", args)
+        return now, _by_urgency(self._seen(shard, reply, until)), next_at
 
     def _claim_from_several(
         self, lanes: list[str], node: str, token: str, limit: int, lease: float
@@ -85,21 +116,23 @@ class RedisRuns(RecordStore):
             return now, _by_urgency(held), _earliest(times.values())
         shares = Counter(shard for _, _, shard in nsmallest(limit, due))
         for shard, share in shares.items():
-            at, times[shard], reply = self._call(shard, "claim", [lanes, node, token, share, int(lease * SECOND)])
+            at, rows, times[shard] = self._claim_from(shard, lanes, node, token, share, lease)
             now = max(now, at)
-            held += self._seen(shard, reply)
+            held += rows
         return now, _by_urgency(held), _earliest(times.values())
 
-    def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]]) -> list[RunRow]:
-        rows = run_rows(reply)
-        for row in rows:
-            self._shards.found(row.id, shard)
+    def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]], until: int | None = None) -> list[RunRow]:
+        rows = run_rows(reply, until)
+        self._shards.found([row.id for row in rows], shard)
         return rows
 
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         def act(shard: Shard, part: Sequence[BeatRow]) -> list[int]:
-            args = [int(lease * SECOND), [[beat.run_id, beat.token] for beat in part]]
-            answers: list[int] = self._call(shard, "extend", args, [beat.live or b"" for beat in part])
+            args = [
+                int(lease * SECOND),
+                [[beat.run_id, beat.token, raw(beat.live) if beat.live else ""] for beat in part],
+            ]
+            answers: list[int] = self._call(shard, "extend", args)
             return answers
 
         answers = self._shards.ask_for_runs(beats, lambda beat: beat.run_id, act, BATCH, unknown=3)
@@ -107,29 +140,21 @@ class RedisRuns(RecordStore):
 
     def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         def act(shard: Shard, part: Sequence[SettleRow]) -> list[int]:
-            values, plain, abroad = Bytes(), [], []
-            for outcome in part:
-                here, away = self._split(outcome.then, shard)
-                row = outcome.run
-                # What is called does not change and is not sent again.
-                values.values += (b"", row.state, row.live or b"")
-                number = len(values.values) - 1
-                own = [row.id, number, head(row), outcome.condition.value, row.lease_until or 0]
-                plain.append([*own, [values.run(run) for run in here], [values.run(run) for run in away]])
-                abroad.append(away)
-            answers: list[int] = self._call(shard, "settle", [plain], values.values)
+            parts = [self._split(step.then, shard) for step in part]
+            plain = [outcome(step, *split) for step, split in zip(part, parts, strict=True)]
+            answers: list[int] = self._call(shard, "settle", [plain])
             self._deliver(
-                shard, [run for answer, away in zip(answers, abroad, strict=True) if answer == 1 for run in away]
+                shard, [run for answer, (_, away) in zip(answers, parts, strict=True) if answer == 1 for run in away]
             )
             return answers
 
-        answers = self._shards.ask_for_runs(outcomes, lambda outcome: outcome.run.id, act, BATCH, unknown=_UNKNOWN)
+        answers = self._shards.ask_for_runs(outcomes, lambda step: step.run.id, act, BATCH, unknown=_UNKNOWN)
         return [answer == 1 for answer in answers]
 
-    def _split(self, runs: Sequence[RunRow], shard: Shard) -> tuple[list[RunRow], list[RunRow]]:
+    def _split(self, runs: list[RunRow], shard: Shard) -> tuple[list[RunRow], list[RunRow]]:
         """Part runs that live in a shard from those that live in others."""
-        if len(self._shards.all) == 1:
-            return list(runs), []
+        if len(self._shards.all) == 1 or not runs:
+            return runs, []
         parts: tuple[list[RunRow], list[RunRow]] = ([], [])
         for run in runs:
             parts[self._shards.of_new_run(run.id, run.unique) is not shard].append(run)
@@ -149,7 +174,7 @@ class RedisRuns(RecordStore):
         rows: list[RunRow] = []
         for shard in self._shards.turn():
             if len(rows) < limit:
-                rows += self._seen(shard, self._call(shard, "expired", [limit - len(rows)], reads=True))
+                rows += self._seen(shard, self._call(shard, "expired", [limit - len(rows)]))
         return rows
 
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
@@ -163,37 +188,53 @@ class RedisRuns(RecordStore):
         return list(rows.values())
 
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+        start = None if after is None else age(after.created_at) + after.id
+        # What ended in one of these is found without looking through all that succeeded or waits.
+        indexed = query.job_id is None and query.group is None and _INDEXED.issuperset(query.status) and query.status
+        parts = [(status,) for status in query.status] if indexed else [query.status]
         rows = []
-        start = (False, False) if after is None else (after.created_at, after.id)
         for shard in self._shards.all:
-            found: list[RunRow] = []
-            cursor: tuple[Any, Any] | None = start
-            while cursor is not None and len(found) < limit:
-                _, cursor, part = self._find(shard, query, cursor, limit - len(found), counting=False)
-                found += part
-            rows += found
+            for statuses in dict.fromkeys(parts):
+                found: list[RunRow] = []
+                cursor, more = start, True
+                while more and len(found) < limit:
+                    _, cursor, part = self._find(shard, query, statuses, cursor, limit - len(found), bool(indexed))
+                    found += part
+                    more = cursor is not None
+                rows += found
         return nlargest(limit, rows, key=lambda row: (row.created_at, row.id))
 
     def count_runs(self, query: RunQuery) -> int:
-        """Return how many runs match; those of a job or group that are also asked for by status are looked through."""
+        """Return how many runs match; those of a job or group are looked through."""
         total = 0
         for shard in self._shards.all:
-            cursor: tuple[Any, Any] | None = (False, False)
-            while cursor is not None:
-                count, cursor, _ = self._find(shard, query, cursor, 0, counting=True)
+            cursor, more = None, True
+            while more:
+                count, cursor, _ = self._find(shard, query, query.status, cursor, None, False)
                 total += count
+                more = cursor is not None
         return total
 
     def _find(
-        self, shard: Shard, query: RunQuery, cursor: tuple[Any, Any], limit: int, *, counting: bool
-    ) -> tuple[int, tuple[int, str] | None, list[RunRow]]:
-        """Look for runs; the cursor is where to go on if the call ended before it had seen all."""
-        named = [False if value is None else value for value in (query.queue, query.group, query.job_id)]
-        statuses = [str(status) for status in query.status or Status]
-        args = [statuses, *named, limit, *cursor, LOOKED_AT, counting]
-        count, last_at, last_id, reply = self._call(shard, "find_runs", args, reads=True)
-        following = None if last_id is None else (int(float(last_at)), last_id.decode())
-        return count, following, run_rows(reply)
+        self,
+        shard: Shard,
+        query: RunQuery,
+        statuses: Sequence[Status],
+        cursor: str | None,
+        limit: int | None,
+        indexed: bool,
+    ) -> tuple[int, str | None, list[RunRow]]:
+        """Look for runs, or count them; the cursor is where to go on if the call ended before it had seen all."""
+        args = [
+            [STATUS_NUMBERS[status] for status in statuses or Status],
+            statuses[0].value if indexed else False,
+            *(False if value is None else value for value in (query.queue, query.group, query.job_id, limit, cursor)),
+            LOOKED_AT,
+            limit is None,
+            query.job_id is not None and checksum(query.job_id),
+        ]
+        count, following, reply = self._call(shard, "find_runs", args, reads=True)
+        return count, None if following is None else following.decode(), run_rows(reply)
 
     def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
         """Mark running runs to be stopped; their holder learns it by `extend`."""
@@ -216,7 +257,7 @@ class RedisRuns(RecordStore):
         count = 0
         for shard in self._shards.turn():
             if len(self._shards.all) > 1:
-                self._deliver(shard, outbox_rows(self._call(shard, "take_outbox", [OUTBOX_AFTER, BATCH])))
+                self._deliver(shard, restored_outbox(self._call(shard, "take_outbox", [OUTBOX_AFTER, BATCH])))
             if count < limit:
                 count += int(self._call(shard, "prune", [limit - count, kept]))
         return count
@@ -225,7 +266,7 @@ class RedisRuns(RecordStore):
 
     def beat(self, node: NodeInfo, ttl: float) -> None:
         """Announce a node; it is forgotten when it has been silent for `ttl` seconds."""
-        self._call(self._shards.all[0], "beat", [node.id, int(ttl * SECOND)], [msgspec.json.encode(node)])
+        self._call(self._shards.all[0], "beat", [node.id, int(ttl * SECOND), msgspec.json.encode(node).decode()])
 
     def leave(self, node_id: str) -> None:
         """Take a node off the list."""
@@ -266,7 +307,9 @@ class RedisRuns(RecordStore):
         """Cancel all pending runs of a lane, a batch at a time; answer how many."""
         total = 0
         for shard in self._shards.all:
-            while count := int(self._call(shard, "purge", [name, BATCH])):
+            seen = 1
+            while seen:
+                seen, count = self._call(shard, "purge", [name, BATCH])
                 total += count
         return total
 

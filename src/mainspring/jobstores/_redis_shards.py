@@ -7,14 +7,28 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
-__all__ = ["Shard", "Shards"]
+from mainspring.errors import ConfigurationError
+
+__all__ = ["Shard", "Shards", "pin"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
 _FIRED: Final = re.compile(r"(.+)@\d+@\d+(?::missed)?", re.DOTALL)
+_FOLLOW_UP: Final = re.compile(r"(?:/(?:\d+|hook))+\Z")
+_TAG: Final = re.compile(r"[^{]*\{([^}]+)\}", re.DOTALL)
 HOMES: Final = 100_000
 """Runs whose shard cannot be told by their id that are kept in mind."""
+
+
+def pin(shard: str, id: str) -> str:
+    """Return an id whose jobs and runs, in a store of several shards, live where all others pinned to `shard` do.
+
+    It is the id behind a tag in braces, `{tenant-7}report`, from which the shard can be read again.
+    """
+    if not shard or not {"{", "}"}.isdisjoint(shard):
+        raise ConfigurationError(f"{shard!r} cannot be pinned to; name a shard by some text without braces")
+    return f"{{{shard}}}{id}"
 
 
 class Shard(NamedTuple):
@@ -49,24 +63,28 @@ class Shards:
         return self._of(job_id)
 
     def of_run(self, run_id: str) -> Shard:
-        """Return the shard where a run is expected: a fired one with its job."""
+        """Return the shard where a run is expected: a fired one with its job, a follow-up with what it follows."""
         if len(self.all) == 1:
             return self.all[0]
         if run_id in self._strays:
             return self._strays[run_id]
-        fired = _FIRED.fullmatch(run_id)
-        return self._of(run_id if fired is None else fired[1])
+        first = _FOLLOW_UP.sub("", run_id) if "/" in run_id else run_id
+        fired = _FIRED.fullmatch(first)
+        return self._of(first if fired is None else fired[1])
 
     def of_new_run(self, run_id: str, unique: str | None) -> Shard:
         """Return the shard that a run is put into: one with a unique key where the key is."""
         return self.of_run(run_id) if unique is None else self._of(unique)
 
-    def found(self, run_id: str, shard: Shard) -> None:
-        """Keep in mind where a run was seen, if its id does not tell."""
-        if len(self.all) > 1 and self.of_run(run_id) is not shard:
-            if len(self._strays) >= HOMES:
-                self._strays.clear()
-            self._strays[run_id] = shard
+    def found(self, run_ids: Sequence[str], shard: Shard) -> None:
+        """Keep in mind where runs were seen, if their ids do not tell."""
+        if len(self.all) == 1:
+            return
+        for run_id in run_ids:
+            if self.of_run(run_id) is not shard:
+                if len(self._strays) >= HOMES:
+                    self._strays.clear()
+                self._strays[run_id] = shard
 
     def turn(self) -> list[Shard]:
         """Return all shards, each time beginning with another."""
@@ -76,7 +94,11 @@ class Shards:
         return self.all[self._turn :] + self.all[: self._turn]
 
     def _of(self, word: str) -> Shard:
-        return self.all[crc32(word.encode()) % len(self.all)] if len(self.all) > 1 else self.all[0]
+        if len(self.all) == 1:
+            return self.all[0]
+        # As Redis does with its keys: what is in braces decides, so that ids can be kept together.
+        tag = _TAG.match(word) if "{" in word else None
+        return self.all[crc32((word if tag is None else tag[1]).encode()) % len(self.all)]
 
     def ask(
         self,
@@ -121,5 +143,5 @@ class Shards:
                 for index, answer in zip(part, act(shard, [items[index] for index in part]), strict=True):
                     answers[index] = answer
                     if answer != unknown:
-                        self.found(run_id(items[index]), shard)
+                        self.found([run_id(items[index])], shard)
         return answers

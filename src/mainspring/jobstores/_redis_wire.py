@@ -1,166 +1,241 @@
-"""Rows as the Lua scripts take and give them: plain values as MessagePack, opaque bytes beside them."""
+"""Rows as the Lua scripts take and give them; a run's head has a layout of its own: see lib_heads.lua."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Any
+from struct import Struct
+from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 
-from mainspring.jobstores.rows import JobRow, RunRow
+from mainspring.jobstores.rows import JobRow, RunRow, SettleRow
+from mainspring.run import Status
 
-__all__ = ["Bytes", "head", "job_rows", "outbox_rows", "run_rows", "text", "texts"]
+__all__ = [
+    "STATUS_NUMBERS",
+    "age",
+    "checksum",
+    "is_plain",
+    "job_rows",
+    "new_run",
+    "outbox_run",
+    "outcome",
+    "plain_run",
+    "raw",
+    "restored_outbox",
+    "run_rows",
+    "texts",
+    "times_text",
+    "version_text",
+]
 
 log = logging.getLogger("mainspring.jobstores.redis")
 
+STATUS_NUMBERS: Final = {status.value: number for number, status in enumerate(Status)}
+"""Statuses as heads have them, in the order of lib_heads.lua."""
+_STATUS_NAMES: Final = tuple(status.value for status in Status)
+INLINE: Final = 1000
+"""Bytes of a state that is kept in the head; a bigger one would be read by scripts that only want to see the head."""
+_MAGIC: Final = b"\xdc\x00\x14"
+_UINT: Final = 0xCE
+_BOOL: Final = (0xC2, 0xC3)
+_START: Final = Struct(">BBIBB")  # status, attempt, cancelling, whether the state is elsewhere
+_FIXED: Final = Struct(">3sBBIBBBIBI")  # all that comes before the blocks
+_FIRST: Final = _FIXED.size + 1  # Lua counts from one
+_SHORT: Final = tuple(b"\xd9%c" % size for size in range(0x100))
+_NONE: Final = "-" * 17
+_NO_TIME: Final = _NONE.encode()
+_STATE_SIZE: Final = 75
+
 
 class _Head(msgspec.Struct, array_like=True, gc=False):
-    """What a script looks at in a run, in the order of lib_runs.lua; absent values are False.
-
-    Scripts pack text and bytes alike, so bytes are never part of it.
-    """
-
-    status: str
-    token: str | bool
-    node: str | bool
+    status: int
     attempt: int
     cancelling: bool
+    big: bool
+    block_b: int
+    block_c: int
+    owner: str | None
+    job_id: str | None
+    group: str | None
+    created_at: str
+    unique: str | None
     queue: str
+    keep: int
     priority: int
     run_at: int
-    created_at: int
-    finished_at: int | bool
-    keep: int
-    owner: str | bool
-    job_id: str | bool
-    unique: str | bool
-    group: str | bool
-    place: str
+    finished_at: int | None
+    state: bytes
+    token: str | None
+    node: str | None
+    place: str | None
 
 
-class _JobState(msgspec.Struct, array_like=True, gc=False):
-    """What a script looks at in a job, in the order of lib_jobs.lua."""
-
-    version: int
-    incarnation: str
-    at: int | bool
-    nominal: int | bool
-    miss: str | bool
-
-
+_packed = msgspec.msgpack.Encoder().encode
 _head = msgspec.msgpack.Decoder(_Head).decode
-_job_state = msgspec.msgpack.Decoder(_JobState).decode
+_run_row = msgspec.msgpack.Decoder(RunRow).decode
 
 
-class Bytes:
-    """The bytes of one script call; what is put in is known to the script by its number among ARGV."""
-
-    __slots__ = ("values",)
-
-    def __init__(self) -> None:
-        self.values: list[bytes] = []
-
-    def run(self, row: RunRow) -> list[Any]:
-        """Put a run's bytes in; return the rest of it."""
-        values = self.values
-        number = len(values) + 2  # ARGV counts from one, and the first is the plain arguments
-        values += (row.call, row.state, row.live or b"")
-        return [row.id, number, head(row)]
+def raw(value: bytes) -> msgspec.Raw:
+    """Return bytes as a script's argument: the server's MessagePack knows text of any bytes, but no binary data."""
+    size = len(value)
+    return msgspec.Raw((_SHORT[size] if size < 0x100 else b"\xdb" + size.to_bytes(4)) + value)
 
 
-def head(row: RunRow) -> list[Any]:
-    """Return what scripts look at in a run."""
+# -- runs ------------------------------------------------------------------------------------------------------------
+
+
+def new_run(row: RunRow) -> list[Any]:
+    """Return a new run as lib_insert.lua has it."""
+    big = len(row.state) > INLINE
+    # What msgspec writes of a short array is a byte, and its items.
+    created = age(row.created_at)
+    first = _packed((row.owner, row.job_id, row.group, created))[1:]
+    second = _block(row, big)
+    at = _FIRST + len(first)
+    status = STATUS_NUMBERS[row.status]
+    fixed = _FIXED.pack(
+        _MAGIC, status, _UINT, row.attempt, _BOOL[row.cancelling], _BOOL[big], _UINT, at, _UINT, at + len(second)
+    )
+    claimant = b"\xc0\xc0" if row.token is row.node is None else _packed(row.token) + _packed(row.node)
+    head = fixed + first + second + claimant
     return [
-        row.status,
-        _or_false(row.token),
-        _or_false(row.node),
-        row.attempt,
-        row.cancelling,
+        row.id,
+        raw(head),
+        raw(row.call),
         row.queue,
-        row.priority,
-        row.run_at,
-        row.created_at,
-        _or_false(row.finished_at),
-        row.keep,
+        created,
         _or_false(row.owner),
         _or_false(row.job_id),
-        _or_false(row.unique),
         _or_false(row.group),
-        "",
+        _or_false(row.unique),
+        _or_false(row.token),
+        row.keep,
+        "" if status else _urgency(row),  # only what is pending has any
+        row.run_at,
+        raw(row.state) if big else "",
+        raw(row.live) if row.live else "",
+        row.job_id is not None and checksum(row.job_id),
     ]
 
 
-def run_rows(reply: Sequence[Sequence[Any]]) -> list[RunRow]:
-    """Make rows of the arrays that lib_read.lua answers; what is not there is left out."""
-    rows = []
-    for run_id, packed, lease, call, state, live in zip(*reply, strict=True):
-        if packed is not None:
-            try:
-                rows.append(_run_row(text(run_id), _head(packed), lease, call, state, live))
-            except ValueError as error:
-                log.error("the record of run %r is damaged and passed over: %s", run_id, error)
-    return rows
+def checksum(job_id: str) -> str:
+    """Return the score that the runs of a job have in their index."""
+    return str(crc32(job_id.encode()))
 
 
-def outbox_rows(reply: Sequence[Sequence[Any]]) -> list[RunRow]:
-    """Make rows of what take_outbox.lua answers."""
-    return [
-        _run_row(text(run_id), _head(packed), None, call, state, live or None)
-        for run_id, packed, call, state, live in zip(*reply, strict=True)
-    ]
-
-
-def _run_row(
-    run_id: str, head: _Head, lease: bytes | None, call: bytes | None, state: bytes | None, live: bytes | None
-) -> RunRow:
-    # A `bool` in one of these is always False: absent.
-    return RunRow(
-        id=run_id,
-        call=call or b"",
-        state=state or b"",
-        live=live,
-        owner=_or_none(head.owner),
-        job_id=_or_none(head.job_id),
-        queue=head.queue,
-        status=head.status,
-        priority=head.priority,
-        run_at=head.run_at,
-        created_at=head.created_at,
-        finished_at=_or_none(head.finished_at),
-        keep=head.keep,
-        token=_or_none(head.token),
-        node=_or_none(head.node),
-        lease_until=None if lease is None else int(float(lease)),
-        attempt=head.attempt,
-        cancelling=head.cancelling,
-        unique=_or_none(head.unique),
-        group=_or_none(head.group),
+def is_plain(row: RunRow) -> bool:
+    """Tell whether a new run is one that add_run.lua takes."""
+    return (
+        row.status == Status.PENDING
+        and row.job_id is row.group is row.unique is None
+        and row.live is None
+        and len(row.state) <= INLINE
     )
 
 
-def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
-    """Make rows of the arrays that lib_jobs.lua answers; what is not there is left out."""
+def plain_run(row: RunRow) -> list[Any]:
+    """Return a new run as add_run.lua has it."""
+    run = new_run(row)
+    return [*run[:5], run[11], run[12]]
+
+
+def outcome(step: SettleRow, here: Sequence[RunRow], away: Sequence[RunRow]) -> list[Any]:
+    """Return an outcome as settle.lua has it, with its followers for this shard and for others."""
+    row = step.run
+    big = len(row.state) > INLINE
+    plain: list[Any] = [
+        row.id,
+        step.condition._value_,
+        raw(
+            _START.pack(STATUS_NUMBERS[row.status], _UINT, row.attempt, _BOOL[row.cancelling], _BOOL[big])
+            + _block(row, big)
+        ),
+        _or_false(row.token),
+        _or_false(row.node),
+    ]
+    if row.finished_at is None or big or row.live is not None or step.then:
+        plain.append(
+            [
+                _urgency(row),
+                row.run_at,
+                row.lease_until or 0,
+                raw(row.state) if big else "",
+                raw(row.live) if row.live else "",
+                [new_run(run) for run in here],
+                [outbox_run(run) for run in away],
+            ]
+        )
+    return plain
+
+
+def _block(row: RunRow, big: bool) -> bytes:
+    state = b"" if big else row.state
+    return _packed((row.unique, row.queue, row.keep, row.priority, row.run_at, row.finished_at, state))[1:]
+
+
+def _urgency(row: RunRow) -> str:
+    # Digits of a fixed width, so that the order of the texts is that of (-priority, run time).
+    priority = row.priority
+    first = "500000" if priority == 0 else f"{500_000 - max(-499_999, min(499_999, priority)):06d}"
+    return first + age(row.run_at)
+
+
+def age(at: int) -> str:
+    """Return a time as heads and indexes have it."""
+    return str(at).zfill(17) if at > 0 else "0" * 17
+
+
+def outbox_run(row: RunRow) -> list[Any]:
+    """Return a follow-up for another shard as the outbox has it."""
+    return [row.id, raw(_packed(row))]
+
+
+def restored_outbox(reply: Iterable[bytes | None]) -> list[RunRow]:
+    """Make rows of what take_outbox.lua answers."""
+    return [_run_row(run) for run in reply if run is not None]
+
+
+def run_rows(reply: Sequence[Sequence[Any]], until: int | None = None) -> list[RunRow]:
+    """Make rows of the arrays that lib_read.lua answers, all leased until then if it is given."""
+    ids, heads, calls, leases, states, lives = reply
     rows = []
-    for job_id, frame, packed, count in zip(*reply, strict=True):
-        if packed is not None:
-            try:
-                state = _job_state(packed)
-            except ValueError as error:
-                log.error("the record of job %r is damaged and passed over: %s", job_id, error)
-                continue
-            rows.append(
-                JobRow(
-                    text(job_id),
-                    _or_none(state.at),
-                    _or_none(state.nominal),
-                    frame or b"",
-                    state.version,
-                    int(state.incarnation),
-                    int(count or 0),
-                    _or_none(state.miss),
-                )
+    for number, (run_id, head, call) in enumerate(zip(ids, heads, calls, strict=True)):
+        if head is None:
+            continue
+        try:
+            known = _head(head)
+            status = _STATUS_NAMES[known.status]
+        except (ValueError, IndexError) as error:
+            log.error("the record of run %r is damaged and passed over: %s", run_id, error)
+            continue
+        lease = until if not leases or leases[number] is None else int(float(leases[number]))
+        rows.append(
+            RunRow(
+                id=run_id.decode(),
+                call=call or b"",
+                state=(states[number] or b"") if known.big and states else known.state,
+                live=lives[number] if lives else None,
+                owner=known.owner,
+                job_id=known.job_id,
+                queue=known.queue,
+                status=status,
+                priority=known.priority,
+                run_at=known.run_at,
+                created_at=int(known.created_at),
+                finished_at=known.finished_at,
+                keep=known.keep,
+                token=known.token,
+                node=known.node,
+                lease_until=lease,
+                attempt=known.attempt,
+                cancelling=known.cancelling,
+                unique=known.unique,
+                group=known.group,
             )
+        )
     return rows
 
 
@@ -169,14 +244,46 @@ def texts(values: Iterable[bytes]) -> list[str]:
     return [value.decode() for value in values]
 
 
-def text(value: bytes) -> str:
-    """Decode an id."""
-    return value.decode()
+# -- jobs ------------------------------------------------------------------------------------------------------------
+
+
+def version_text(version: int) -> str:
+    """Return a version as a job's state has it."""
+    return str(version).zfill(16)
+
+
+def times_text(at: int | None, nominal: int | None) -> str:
+    """Return a job's times as its state has them."""
+    return (_NONE if at is None else str(at).zfill(17)) + (_NONE if nominal is None else str(nominal).zfill(17))
+
+
+def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
+    """Make rows of the arrays that lib_jobs.lua answers; what is not there is left out."""
+    rows = []
+    for job_id, frame, state in zip(*reply, strict=True):
+        if state is not None:
+            try:
+                rows.append(_job_row(job_id.decode(), frame or b"", state))
+            except ValueError as error:
+                log.error("the record of job %r is damaged and passed over: %s", job_id, error)
+    return rows
+
+
+def _job_row(job_id: str, frame: bytes, state: bytes) -> JobRow:
+    if len(state) < _STATE_SIZE:
+        raise ValueError(f"it has {len(state)} bytes of at least {_STATE_SIZE}")
+    at, nominal = state[32:49], state[49:66]
+    return JobRow(
+        job_id,
+        None if at == _NO_TIME else int(at),
+        None if nominal == _NO_TIME else int(nominal),
+        frame,
+        int(state[:16]),
+        int(state[16:32]),
+        int(state[66:75]),
+        state[75:].decode() or None,
+    )
 
 
 def _or_false(value: Any) -> Any:
     return False if value is None else value
-
-
-def _or_none(value: Any) -> Any:
-    return None if value is False else value

@@ -46,6 +46,9 @@ class RunsElsewhere(RecordStore):
     def unstorable(self, value: Any) -> Exception | None:
         return self.runs.unstorable(value)
 
+    def unstorable_outcome(self, outcome: Outcome) -> Exception | None:
+        return self.runs.unstorable_outcome(outcome)
+
     def expired(self, limit: int) -> list[Run]:
         return self.runs.expired(limit)
 

@@ -1,4 +1,4 @@
-"""What the SQL dialects share: transactions that are repeated when they collide, errors by kind, numbers, waking."""
+"""What the SQL dialects share: statements written once, opening, the schema, numbers, waking, errors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
@@ -15,11 +16,12 @@ from sqlalchemy import MetaData
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores._sql_schema import READER, SCHEMA, SchemaTooNew, Tables
+from mainspring.errors import StoreUnavailable
+from mainspring.jobstores import _sql_migrations as migrations
+from mainspring.jobstores._sql_schema import Tables
 from mainspring.jobstores._sql_waking import Waker
 
-__all__ = ["ANSWER", "MIGRATING", "TIMEOUT", "Again", "Database", "ServerDatabase", "Tx"]
+__all__ = ["ANSWER", "MIGRATING", "STEP", "TIMEOUT", "Database", "FusedTx", "Row", "Set", "Tx"]
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -30,21 +32,14 @@ TIMEOUT: Final = 4.5
 """Seconds that any one step may take: connecting, a statement, waiting for a lock. Less than a third of a lease."""
 MIGRATING: Final = 60
 """Seconds for which a node waits while another creates or migrates the tables."""
+STEP: Final = 3600
+"""Seconds that creating or migrating may take."""
 ANSWER: Final = TIMEOUT + 0.3
 """Seconds after which this side gives up on a server that does not even say that its own time-out has passed."""
-AT_ONCE: Final = 1.0
-REPLACED: Final = 16
-"""Dead connections that one call takes from the pool, at most, before it gives up."""
-REPEATS: Final = 8
-"""How often a transaction is begun again when it collided with another."""
 BLOCK: Final = 1000
 """Versions that a process takes at once."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
-
-
-class Again(Exception):
-    """The transaction collided with another and changed nothing: begin it again."""
 
 
 class Tx(ABC):
@@ -97,6 +92,52 @@ class Tx(ABC):
         return params
 
 
+class FusedTx(Tx):
+    """A dialect in which the hot steps are one statement each."""
+
+    @abstractmethod
+    def insert_new(self, columns: Sequence[str], rows: Sequence[Row]) -> set[str]:
+        """Insert the runs whose ids, the first column, nobody knows; return those ids."""
+
+    @abstractmethod
+    def held(self, columns: str, token: str) -> tuple[int, list[Row]]:
+        """Return now, and the runs that are held under a token."""
+
+    @abstractmethod
+    def take(self, columns: str, lanes: list[str], priority: int, now: int, limit: int, terms: Row) -> list[Row]:
+        """Claim the first due runs of some lanes for (node, token, end of the lease); return them in any order.
+
+        Those that others have locked are passed by.
+        """
+
+    @abstractmethod
+    def finish(self, columns: Sequence[Set], rows: Sequence[Row]) -> set[str]:
+        """Write the end of runs that are held under their tokens, and count them; return their ids.
+
+        Rows are as for `update`, with `token` and `status` among the columns; `expires_at` counts from now.
+        """
+
+    @abstractmethod
+    def hide(self, columns: str, limit: int, hold: float) -> tuple[int, int | None, list[Row]]:
+        """Hide a page of due jobs for `hold` seconds; return now, when the next of the others can be had, the page."""
+
+    @abstractmethod
+    def advance(
+        self,
+        columns: Sequence[str],
+        moved: Sequence[Row],
+        ended: Sequence[Row],
+        run_columns: Sequence[str],
+        runs: Sequence[Row],
+    ) -> set[str]:
+        """Fire: move or delete jobs whose versions are as they were read, insert the new ones of the winners' runs.
+
+        `moved` are as for `update`, the last column being the version that was read; `ended` are ids with that
+        version. The last column of a run is the job that fires it; its lease counts from now. Return `jobs:<id>` of
+        the winners and `fire:<id>` of the runs inserted.
+        """
+
+
 class Database(ABC):
     """A database of one dialect, opened in one process."""
 
@@ -104,6 +145,8 @@ class Database(ABC):
     placeholder: str = "?"
     one_writer: bool = False
     """Whether a transaction that may write keeps all others from writing."""
+    fused: bool = False
+    """Whether its transactions are `FusedTx`."""
     words: dict[str, str]
     """What the words in braces mean, besides the names of tables."""
 
@@ -129,7 +172,8 @@ class Database(ABC):
         collation = self._prepare()
         tables = Tables(self._tablename, self._metadata, self._schema, self.kind, collation)
         self._names = tables.names(self.engine.dialect)
-        self._migrate(tables)
+        self._locked(lambda tx: self._create(tx, tables))
+        self._upgrade()
         self.read(self.look_at_schema)
         if self._has_apscheduler():
             log.info(
@@ -146,26 +190,48 @@ class Database(ABC):
         """Check that the server can be used; return the collation of its text columns, if it needs one."""
 
     @abstractmethod
-    def _migrate(self, tables: Tables) -> None:
-        """Create or migrate the tables under a lock that all nodes respect."""
+    def _locked(self, work: Callable[[Tx], T]) -> T:
+        """Do work under a lock that all nodes respect, in a transaction if the tables can be changed in one."""
+
+    @abstractmethod
+    def _create(self, tx: Tx, tables: Tables) -> None:
+        """Create the tables, unless they are there."""
 
     @abstractmethod
     def _has_apscheduler(self) -> bool:
         """Tell whether APScheduler's default table is there too."""
 
-    def _first_rows(self, tx: Tx) -> None:
-        """Write what a new store starts with; a store that is there already is left as it is."""
-        known = {name for (name,) in tx.all("SELECT name FROM {meta}")}
-        first = {"schema": SCHEMA, "oldest_reader": READER, "versions": 0, "clock": 0, "stirs": 0}
-        tx.insert("meta", ("name", "value"), [item for item in first.items() if item[0] not in known])
+    def _upgrade(self) -> None:
+        """Take the steps that the store is behind."""
+        while (step := self.read(migrations.missing)) is not None:
+            if step.stops_older:
+                self.write(partial(migrations.stop_older, step=step))
+                self._wait_for_older()
+            if self._locked(partial(migrations.take, step=step)):
+                log.warning("the tables were migrated to schema %d", step.version)
+
+    def _wait_for_older(self) -> None:
+        """Wait until every node that is alive has seen what it may no longer do, as it does with each beat."""
+        since = self.read(lambda tx: tx.now)
+        deadline = time.monotonic() + MIGRATING
+        while unheard := self.read(lambda tx: migrations.unheard(tx, since)):
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(f"the tables cannot be migrated while older nodes work: {', '.join(unheard)}")
+            time.sleep(0.1)
 
     def look_at_schema(self, tx: Tx) -> None:
         """Note whether newer nodes have forbidden this release to work."""
         row = tx.one("SELECT value FROM {meta} WHERE name = 'oldest_reader'")
-        oldest = READER if row is None else row[0]
-        if oldest > READER and self.too_new != oldest:
-            log.error("%s", SchemaTooNew(oldest))
-        self.too_new = oldest if oldest > READER else None
+        known = migrations.newest()
+        oldest = known if row is None else row[0]
+        if oldest > known and self.too_new != oldest:
+            log.error("%s", migrations.SchemaTooNew(oldest, known))
+        self.too_new = oldest if oldest > known else None
+
+    def check(self) -> None:
+        """Raise if this release may no longer claim and fire."""
+        if self.too_new is not None:
+            raise migrations.SchemaTooNew(self.too_new, migrations.newest())
 
     # -- statements --------------------------------------------------------------------------------------------
 
@@ -188,6 +254,10 @@ class Database(ABC):
     @abstractmethod
     def write(self, work: Callable[[Tx], T]) -> T:
         """Do work in one transaction; `work` may be called again and must leave no trace outside of it."""
+
+    def write_once(self, statement: Callable[[Tx], T], steps: Callable[[Tx], T]) -> T:
+        """Do work that is one statement, atomic by itself; if it collides, or saves nothing here, take the steps."""
+        return self.write(steps)
 
     def versions(self, count: int) -> list[int]:
         """Return numbers that nobody has been or will be given again."""
@@ -229,128 +299,3 @@ def _take_block(tx: Tx, size: int) -> int:
         raise StoreUnavailable("the table meta has lost its row 'versions'; restore it from a backup")
     end: int = row[0]
     return end
-
-
-class ServerDatabase(Database):
-    """A database server: pooled connections, each in autocommit mode, transactions begun and ended by hand."""
-
-    def read(self, work: Callable[[Tx], T]) -> T:
-        """Do work that changes nothing, each statement by itself."""
-        return self._do(lambda connection: work(self._tx(connection)), lambda connection: None)
-
-    def write(self, work: Callable[[Tx], T]) -> T:
-        """Do work in one transaction, begun again if it collides with another."""
-
-        def transact(connection: Any) -> tuple[T, bool]:
-            tx = self._begin(connection)
-            return work(tx), tx.stirred
-
-        for attempt in range(REPEATS):
-            try:
-                result, stirred = self._do(transact, self._commit)
-                break
-            except Again as collision:
-                if attempt == REPEATS - 1:
-                    raise self.unavailable(collision.__cause__ or collision) from collision
-                time.sleep(random.random() * 0.002 * 2**attempt)
-        if stirred:
-            self.waker.stir()
-        return result
-
-    def _do(self, work: Callable[[Any], T], commit: Callable[[Any], None]) -> T:
-        """Work on a pooled connection; those that died in the pool are replaced before anybody hears of it."""
-        for attempt in range(REPLACED + 1):
-            fairy = self._checkout()
-            connection = fairy.driver_connection
-            began = time.monotonic()
-            try:
-                result = work(connection)
-            except BaseException as error:
-                lost = self._is_lost(error, connection)
-                self._undo(fairy, lost or not isinstance(error, Exception))
-                # A dead connection shows it at once; a server that took long to fail would only take as long again.
-                # One by one: disposing of the pool would leave those that others have out to be closed by nobody.
-                if lost and attempt < REPLACED and time.monotonic() - began < AT_ONCE:
-                    continue
-                raise self._translated(error) from error
-            try:
-                commit(connection)
-            except BaseException as error:
-                fairy.invalidate()
-                translated = self._translated(error)
-                if isinstance(error, self._driver_error) and not isinstance(translated, Again):
-                    translated = self.unavailable(error, OutcomeUnknown)
-                raise translated from error
-            fairy.close()
-            return result
-        raise AssertionError("unreachable")
-
-    def _checkout(self) -> Any:
-        fairy: Any = None
-        try:
-            fairy = self.engine.raw_connection()
-            self._set_autocommit(fairy.driver_connection)
-        except (SQLAlchemyError, self._driver_error, OSError) as error:
-            if fairy is not None:
-                fairy.invalidate()
-            raise self.unavailable(error) from error
-        return fairy
-
-    def _undo(self, fairy: Any, discard: bool) -> None:
-        if discard:
-            fairy.invalidate()
-            return
-        try:
-            self._rollback(fairy.driver_connection)
-            fairy.close()
-        except Exception:
-            fairy.invalidate()
-
-    def _translated(self, error: BaseException) -> BaseException:
-        if not isinstance(error, self._driver_error):
-            return error
-        if self._collided(error):
-            again = Again()
-            again.__cause__ = error
-            return again
-        return self.unavailable(error)
-
-    def close(self) -> None:
-        """Close all connections."""
-        self.waker.close()
-        if self.own:
-            self.engine.dispose()
-
-    def _is_lost(self, error: BaseException, connection: Any) -> bool:
-        return isinstance(error, self._driver_error) and bool(
-            self.engine.dialect.is_disconnect(error, connection, None)  # type: ignore[arg-type]
-        )
-
-    @property
-    @abstractmethod
-    def _driver_error(self) -> type[Exception]:
-        """The base of the driver's errors."""
-
-    @abstractmethod
-    def _tx(self, connection: Any) -> Tx:
-        """Return a transaction that is not begun: each statement stands alone."""
-
-    @abstractmethod
-    def _begin(self, connection: Any) -> Tx:
-        """Begin a transaction."""
-
-    @abstractmethod
-    def _commit(self, connection: Any) -> None:
-        """Commit it."""
-
-    @abstractmethod
-    def _rollback(self, connection: Any) -> None:
-        """Undo it."""
-
-    @abstractmethod
-    def _set_autocommit(self, connection: Any) -> None:
-        """Make sure that a pooled connection begins no transactions of its own."""
-
-    @abstractmethod
-    def _collided(self, error: BaseException) -> bool:
-        """Tell whether a transaction failed only because another was in its way."""

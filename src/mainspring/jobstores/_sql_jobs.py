@@ -7,8 +7,8 @@ from typing import Any
 
 from mainspring.clock import SECOND
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
-from mainspring.jobstores._sql_database import Tx
-from mainspring.jobstores._sql_runs import insert_runs, record_missed
+from mainspring.jobstores._sql_database import FusedTx, Tx
+from mainspring.jobstores._sql_runs import INSERTED, insert_runs, inserted_row, record_missed, unkeyed
 from mainspring.jobstores.base import BrokenJob
 from mainspring.jobstores.rows import FireRow, JobRow, RunRow
 
@@ -19,17 +19,29 @@ __all__ = [
     "due_jobs",
     "fire",
     "get_job",
+    "insert_job",
     "next_at",
     "next_due",
     "remove_all",
     "remove_job",
     "restore",
     "set_aside",
+    "simple",
     "update_job",
 ]
 
 _COLUMNS = "id, at, nominal, frame, version, incarnation, 0, miss"  # in the order of JobRow
 _NEAR = 100  # likely names are worth looking for only among a readable number of jobs
+
+
+_ADDED = ("id", "at", "nominal", "due_at", "frame", "version", "incarnation")
+
+
+def insert_job(tx: Tx, row: JobRow, version: int) -> list[tuple[int, int]]:
+    """Write a job whose id is new; another of that id makes the statement collide."""
+    tx.insert("jobs", _ADDED, [(row.id, row.at, row.nominal, row.at, row.frame, version, version)])
+    tx.stirred |= row.at is not None
+    return [(version, version)]
 
 
 def add_jobs(tx: Tx, rows: Sequence[JobRow], replace: bool, versions: Sequence[int]) -> list[tuple[int, int]]:
@@ -50,9 +62,8 @@ def add_jobs(tx: Tx, rows: Sequence[JobRow], replace: bool, versions: Sequence[i
             new[row.id] = (row.id, row.at, row.nominal, row.at, row.frame, version, incarnation)
             answers.append((version, incarnation))
         tx.stirred |= row.at is not None
-    columns = ("at", "nominal", "due_at", "frame", "version")
-    tx.insert("jobs", ("id", *columns, "incarnation"), [new[job_id] for job_id in sorted(new)])
-    tx.update("jobs", columns, [changed[job_id] for job_id in sorted(changed)])
+    tx.insert("jobs", _ADDED, [new[job_id] for job_id in sorted(new)])
+    tx.update("jobs", _ADDED[1:-1], [changed[job_id] for job_id in sorted(changed)])
     return answers
 
 
@@ -121,6 +132,12 @@ def next_due(tx: Tx) -> int | None:
 
 def due_jobs(tx: Tx, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
     """Hand out due jobs and hide them."""
+    if isinstance(tx, FusedTx) and hold > 0:
+        now, next_at, rows = tx.hide(_COLUMNS, limit, hold)
+        page = [JobRow(*row) for row in rows]
+        _count_unfinished(tx, page)
+        page.sort(key=lambda row: row.at or 0)
+        return now, page, next_at
     now = tx.now
     # One more than asked for tells when the next of the others can be had.
     found = tx.all(
@@ -132,19 +149,20 @@ def due_jobs(tx: Tx, limit: int, hold: float) -> tuple[int, list[JobRow], int | 
         later = tx.one("SELECT due_at FROM {jobs} WHERE due_at > ? ORDER BY due_at LIMIT 1", now)
         next_at = None if later is None else later[0]
     page = [JobRow(*row[:-1]) for row in found[:limit]]
-    if page:
-        _count_unfinished(tx, page)
-        if hold > 0:
-            tx.run("UPDATE {jobs} SET due_at = ? WHERE id {in}", now + int(hold * SECOND), [row.id for row in page])
+    _count_unfinished(tx, page)
+    if page and hold > 0:
+        tx.run("UPDATE {jobs} SET due_at = ? WHERE id {in}", now + int(hold * SECOND), [row.id for row in page])
     page.sort(key=lambda row: row.at or 0)
     return now, page, next_at
 
 
 def _count_unfinished(tx: Tx, page: Sequence[JobRow]) -> None:
-    """Count the unfinished runs of jobs that are locked.
+    """Count the unfinished runs of jobs that were read.
 
-    In a statement of its own, so that it sees all that was committed before the jobs were locked.
+    In a later statement, so that it sees the runs of every fire before the version that was read.
     """
+    if not page:
+        return
     owners = [f"{row.id}@{row.incarnation}" for row in page]
     counts: dict[str, int] = dict(
         tx.all(
@@ -157,8 +175,45 @@ def _count_unfinished(tx: Tx, page: Sequence[JobRow]) -> None:
         row.unfinished = counts.get(owner, 0)
 
 
+_MOVED = ("at", "nominal", "due_at", "version", "miss")
+
+
+def simple(firings: Sequence[FireRow]) -> bool:
+    """Tell whether each job and run comes once, none missed, none with a key: what `FusedTx.advance` can write."""
+    runs = [run for step in firings for run in step.runs]
+    return (
+        not any(step.missed for step in firings)
+        and unkeyed(runs)
+        and len({step.job_id for step in firings}) == len(firings)
+        and len({run.id for run in runs}) == len(runs)
+    )
+
+
+def _fire_at_once(
+    tx: FusedTx, firings: Sequence[FireRow], lease: float, versions: Sequence[int]
+) -> list[tuple[str, ...] | None]:
+    moved, ended, runs = [], [], []
+    for step, version in zip(firings, versions, strict=True):
+        if step.next_at is None:
+            ended.append((step.job_id, step.version))
+        else:
+            at = step.next_at
+            moved.append((step.job_id, at, step.next_nominal, at, version, step.miss, step.version))
+        for run in step.runs:
+            run.lease_until = int(lease * SECOND) if run.status == "running" else None
+            runs.append((*inserted_row(run, 0), step.job_id))
+    found = tx.advance((*_MOVED, "was"), sorted(moved), sorted(ended), (*INSERTED, "fired_by"), sorted(runs))
+    tx.stirred |= any(run.status == "pending" for step in firings for run in step.runs)
+    return [
+        tuple(run.id for run in step.runs if f"fire:{run.id}" in found) if f"jobs:{step.job_id}" in found else None
+        for step in firings
+    ]
+
+
 def fire(tx: Tx, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
     """Take each step whose job is unchanged and due."""
+    if isinstance(tx, FusedTx) and simple(firings):
+        return _fire_at_once(tx, firings, lease, versions)
     now = tx.now
     ids = sorted({step.job_id for step in firings})
     stored = {
@@ -183,7 +238,7 @@ def fire(tx: Tx, firings: Sequence[FireRow], lease: float, versions: Sequence[in
     finished = sorted({step.job_id for step in taken} - stored.keys())
     tx.update(
         "jobs",
-        ("at", "nominal", "due_at", "version", "miss"),
+        _MOVED,
         [written[job_id] for job_id in ids if job_id in written and job_id in stored],
     )
     if finished:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import pymysql
-from sqlalchemy import inspect
+from sqlalchemy import MetaData
 from sqlalchemy.schema import CreateIndex
 
 from mainspring.errors import ConfigurationError
-from mainspring.jobstores._sql_database import ANSWER, MIGRATING, TIMEOUT, Row, ServerDatabase, Set, Tx
+from mainspring.jobstores._sql_database import ANSWER, MIGRATING, STEP, TIMEOUT, Row, Set, Tx
+from mainspring.jobstores._sql_migrations import FIRST, first_rows, newest
 from mainspring.jobstores._sql_schema import Tables, ddl
+from mainspring.jobstores._sql_server import ServerDatabase
 from mainspring.jobstores._sql_waking import Waker
 
 __all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
+
+T = TypeVar("T")
 
 CONNECT_ARGS: Final = {
     "connect_timeout": int(TIMEOUT),
@@ -111,37 +115,49 @@ class MariaDBDatabase(ServerDatabase):
         self._collation = "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
         return self._collation
 
-    def _migrate(self, tables: Tables) -> None:
-        name = f"mainspring:{tables.meta.fullname}"[:64]
+    def _locked(self, work: Callable[[Tx], T]) -> T:
+        name = f"mainspring:{self.name('meta')}"[:64]
 
-        def create(tx: Tx) -> None:
+        def attempt(tx: Tx) -> T:
             if not any(tx.one("SELECT GET_LOCK(?, 4)", name) == (1,) for _ in range(MIGRATING // 4)):
-                raise pymysql.err.OperationalError(1205, f"another node has been creating tables for {MIGRATING} s")
+                raise pymysql.err.OperationalError(1205, f"another node has been migrating tables for {MIGRATING} s")
+            connection = tx.cursor.connection
+            patience, connection._read_timeout = connection._read_timeout, STEP
             try:
-                self._create(tx, tables)
+                return work(tx)
             finally:
+                connection._read_timeout = patience
                 tx.one("SELECT RELEASE_LOCK(?)", name)
 
-        self.read(create)  # each statement by itself: here a table cannot be created inside a transaction
+        return self.read(attempt)  # each statement by itself: here tables cannot be changed inside a transaction
 
     def _create(self, tx: Tx, tables: Tables) -> None:
-        schema = "DATABASE()" if tables.meta.schema is None else "?"
-        params = [] if tables.meta.schema is None else [tables.meta.schema]
-        found = tx.one(
-            f"SELECT 1 FROM information_schema.tables WHERE table_schema = {schema} AND table_name = ?",
-            *params,
-            tables.meta.name,
+        schema = tables.meta.schema
+        found = "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(?, DATABASE())"
+        present = {name for (name,) in tx.all(found, schema)}
+        if tables.meta.name in present:
+            return
+        found = (
+            "SELECT index_name FROM information_schema.statistics"
+            " WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?"
         )
-        if found is None:
-            for table in tables.all()[:-1]:
-                tx.cursor.execute(*ddl([table], self.engine.dialect, indexes=False))
-                known = {index["name"] for index in inspect(self.engine).get_indexes(table.name, table.schema)}
-                for index in sorted(table.indexes, key=lambda one: str(one.name)):
-                    if index.name not in known:  # a node may have died half-way
-                        tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.engine.dialect)))
-            # Its presence says that the others are complete.
-            tx.cursor.execute(*ddl([tables.meta], self.engine.dialect))
-        self._first_rows(tx)
+        for table in tables.all()[:-1]:
+            tx.cursor.execute(*ddl([table], self.engine.dialect, indexes=False))
+            known = {name for (name,) in tx.all(found, schema, table.name)}
+            for index in sorted(table.indexes, key=lambda one: str(one.name)):
+                if index.name not in known:  # a node may have died half-way
+                    tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.engine.dialect)))
+        # What a node has left half-way may be an older release's: then all steps are taken, which do not mind.
+        half = any(table.name in present for table in tables.all())
+        # Its presence says that the others are complete, so it appears at once, filled.
+        draft = tables.meta.to_metadata(MetaData(), name=f"{tables.meta.name}_new")
+        [made] = ddl([draft], self.engine.dialect)
+        quoted = self.engine.dialect.identifier_preparer.format_table(draft)
+        tx.cursor.execute(f"DROP TABLE IF EXISTS {quoted}")
+        tx.cursor.execute(made)
+        rows = first_rows(FIRST if half else newest())
+        tx.cursor.executemany(f"INSERT INTO {quoted} (name, value) VALUES (%s, %s)", rows)
+        tx.cursor.execute(f"RENAME TABLE {quoted} TO {self.name('meta')}")
 
     def _has_apscheduler(self) -> bool:
         found = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
@@ -172,6 +188,9 @@ class MariaDBDatabase(ServerDatabase):
                 cursor.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')")
                 cursor.execute(f"SET NAMES utf8mb4 COLLATE {self._collation}")
             connection._mainspring = self._collation
+
+    def _fileno(self, connection: Any) -> int | None:
+        return int(connection._sock.fileno()) if connection.open else None
 
     def _collided(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] in _RETRIED

@@ -7,25 +7,24 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from mainspring.clock import SECOND
-from mainspring.jobstores._sql_database import Row, Tx
+from mainspring.jobstores._sql_database import FusedTx, Row, Set, Tx
 from mainspring.jobstores._sql_schema import NEVER
-from mainspring.jobstores.base import Hold
-from mainspring.jobstores.rows import FINAL_VALUES, BeatRow, RunRow, SettleRow
+from mainspring.jobstores.rows import FINAL_VALUES, RunRow, SettleRow
 from mainspring.run import Condition, Status
 
 __all__ = [
+    "INSERTED",
     "RUN_COLUMNS",
-    "claim",
     "count_totals",
     "delete_runs",
-    "expired",
-    "extend",
+    "ends",
     "forget",
     "insert_runs",
+    "inserted_row",
     "record_missed",
-    "request_cancel",
     "run_row",
     "settle",
+    "unkeyed",
 ]
 
 _IDENTITY: Final = ("id", "payload", "owner", "job_id", "created_at", "group_id")
@@ -33,6 +32,11 @@ _CHANGING: Final = (
     "state", "live", "queue", "status", "priority", "run_at", "finished_at", "keep", "token", "node", "lease_until",
     "attempt", "cancelling", "unique_key", "expires_at",
 )  # fmt: skip
+INSERTED: Final = (*_IDENTITY, *_CHANGING)
+# What beats have reported stays where the new record says nothing of it.
+_WRITTEN: Final[tuple[Set, ...]] = tuple(
+    ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
+)
 RUN_COLUMNS: Final = ", ".join((*_IDENTITY, *_CHANGING[:-1]))
 REMEMBERED: Final = 3600 * SECOND
 _BROKEN: Final = Status.BROKEN.value
@@ -57,13 +61,19 @@ def _changing(run: RunRow, now: int) -> Row:
     )  # fmt: skip
 
 
+def inserted_row(run: RunRow, now: int) -> Row:
+    """Return the values of INSERTED."""
+    return (run.id, run.call, run.owner, run.job_id, run.created_at, run.group, *_changing(run, now))
+
+
 def _insert(tx: Tx, runs: Iterable[RunRow]) -> None:
     now = tx.now
-    tx.insert(
-        "runs",
-        (*_IDENTITY, *_CHANGING),
-        [(run.id, run.call, run.owner, run.job_id, run.created_at, run.group, *_changing(run, now)) for run in runs],
-    )
+    tx.insert("runs", INSERTED, [inserted_row(run, now) for run in runs])
+
+
+def unkeyed(runs: Iterable[RunRow]) -> bool:
+    """Tell whether all runs wait and none has a unique key: then `insert_runs` is one statement where there is one."""
+    return all(run.unique is None and run.status not in FINAL_VALUES for run in runs)
 
 
 def insert_runs(tx: Tx, runs: Sequence[RunRow]) -> dict[str, str]:
@@ -74,6 +84,11 @@ def insert_runs(tx: Tx, runs: Sequence[RunRow]) -> dict[str, str]:
     """
     if not runs:
         return {}
+    if isinstance(tx, FusedTx) and unkeyed(runs):
+        rows = {run.id: inserted_row(run, 0) for run in reversed(runs)}  # the first of an id counts
+        inserted = tx.insert_new(INSERTED, [rows[run_id] for run_id in sorted(rows)])
+        tx.stirred |= any(run.status == "pending" for run in runs)
+        return {run_id: run_id if run_id in inserted else "" for run_id in rows}
     ids = sorted({run.id for run in runs})
     known = {
         run_id
@@ -121,132 +136,33 @@ def record_missed(tx: Tx, runs: Sequence[RunRow]) -> None:
 
 def _update(tx: Tx, runs: Sequence[RunRow]) -> None:
     now = tx.now
-    # What beats have reported stays where the new record says nothing of it.
-    columns = tuple(("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING)
-    tx.update("runs", columns, [(run.id, *_changing(run, now)) for run in runs])
+    tx.update("runs", _WRITTEN, [(run.id, *_changing(run, now)) for run in runs])
 
 
-# -- claims --------------------------------------------------------------------------------------------------------
+# -- ends and other outcomes ---------------------------------------------------------------------------------------
 
 
-def claim(
-    tx: Tx, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
-) -> tuple[int, list[RunRow], int | None]:
-    """Lease due runs of some lanes, or say again which are held under this token."""
-    now = tx.now
-    held = tx.all(f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?", token)
-    levels = _levels(tx, sorted(set(lanes)))
-    if held or limit <= 0:
-        rows = sorted(map(run_row, held), key=_urgency)
-        return now, rows, min((first for _, _, first in levels), default=None)
-    claimed: list[RunRow] = []
-    left_over = [first for _, _, first in levels if first > now]
-    due = [level for level in levels if level[2] <= now]
-    for priority in sorted({level[1] for level in due}, reverse=True):
-        peers = [level for level in due if level[1] == priority]
-        room = limit - len(claimed)
-        if room <= 0:
-            left_over += [first for _, _, first in peers]
-            continue
-        found = [run for queue, _, _ in peers for run in _take(tx, queue, priority, room, now)]
-        found.sort(key=_urgency)
-        left_over += [run.run_at for run in found[room : room + 1]]
-        claimed += found[:room]
-    if claimed:
-        until = now + int(lease * SECOND)
-        tx.run(
-            "UPDATE {runs} SET status = 'running', attempt = attempt + 1, node = ?, token = ?, lease_until = ?"
-            " WHERE id {in}",
-            node,
-            token,
-            until,
-            sorted(run.id for run in claimed),
-        )
-        for run in claimed:
-            run.status, run.node, run.token, run.lease_until = "running", node, token, until
-            run.attempt += 1
-    later = [_next_of(tx, queue, priority, now, full=len(claimed) >= limit) for queue, priority, _ in due]
-    return now, claimed, min((at for at in (*left_over, *later) if at is not None), default=None)
-
-
-def _urgency(run: RunRow) -> tuple[int, int, str]:
-    return -run.priority, run.run_at, run.id
-
-
-def _levels(tx: Tx, lanes: list[str]) -> list[tuple[str, int, int]]:
-    """Return each priority at which runs wait in a lane that is not paused, and the time of the first of them.
-
-    The index is entered once per priority. Runs that are not due yet, however many, are passed by.
-    """
-    if not lanes:
-        return []
-    names = " UNION ALL ".join(["SELECT {param} AS name"] * len(lanes))
-    rows = tx.all(
-        f"""
-        WITH RECURSIVE wanted AS ({names}),
-        level(queue, priority) AS (
-            SELECT name, (SELECT max(priority) FROM {{runs}} WHERE status = 'pending' AND queue = name)
-              FROM wanted WHERE name NOT IN (SELECT name FROM {{lanes}})
-            UNION ALL
-            SELECT queue, (SELECT max(r.priority) FROM {{runs}} r
-                            WHERE r.status = 'pending' AND r.queue = level.queue AND r.priority < level.priority)
-              FROM level WHERE priority IS NOT NULL)
-        SELECT queue, priority, (SELECT min(r.run_at) FROM {{runs}} r WHERE r.status = 'pending'
-                                    AND r.queue = level.queue AND r.priority = level.priority)
-          FROM level WHERE priority IS NOT NULL
-        """,
-        *lanes,
-    )
-    return [(queue, priority, first) for queue, priority, first in rows if first is not None]
-
-
-def _take(tx: Tx, queue: str, priority: int, limit: int, now: int) -> list[RunRow]:
-    rows = tx.all(
-        f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at <= ?"
-        " ORDER BY run_at LIMIT ? {skip}",
-        queue,
-        priority,
-        now,
-        limit,
-    )
-    return [run_row(row) for row in rows]
-
-
-def _next_of(tx: Tx, queue: str, priority: int, now: int, *, full: bool) -> int | None:
-    """Return when the next run can be had; due ones are left only if the claim was full, else others have them."""
-    row = tx.one(
-        "SELECT min(run_at) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at > ?",
-        queue,
-        priority,
-        0 if full else now,
-    )
-    return None if row is None else row[0]
-
-
-def extend(tx: Tx, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
-    """Renew leases and keep what their holders report."""
-    ids = sorted({beat.run_id for beat in beats})
-    held = {
-        run_id: (token, cancelling)
-        for run_id, token, cancelling in tx.all(
-            "SELECT id, token, cancelling FROM {runs} WHERE id {in} AND status = 'running' ORDER BY id {lock}", ids
-        )
-    }
-    mine = [beat for beat in beats if held.get(beat.run_id, (None, 0))[0] == beat.token]
-    if mine:
-        until = tx.now + int(lease * SECOND)
-        tx.run("UPDATE {runs} SET lease_until = ? WHERE id {in}", until, sorted({beat.run_id for beat in mine}))
-        reported = {beat.run_id: beat.live for beat in mine if beat.live is not None}
-        tx.update("runs", ("live",), sorted(reported.items()))
-    holds = []
-    for beat in beats:
-        token, cancelling = held.get(beat.run_id, (None, 0))
-        holds.append(Hold.LOST if token != beat.token else Hold.CANCEL if cancelling else Hold.HELD)
-    return holds
+def ends(outcomes: Sequence[SettleRow]) -> bool:
+    """Tell whether all outcomes are ends of different runs that are held: what `FusedTx.finish` can write."""
+    return all(each.condition is Condition.HELD and each.run.status in FINAL_VALUES for each in outcomes) and len(
+        {each.run.id for each in outcomes}
+    ) == len(outcomes)
 
 
 def settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
     """Write each outcome whose condition holds, with what follows from it."""
+    answers = _finish(tx, outcomes) if isinstance(tx, FusedTx) and ends(outcomes) else _settle(tx, outcomes)
+    insert_runs(tx, [run for each, accepted in zip(outcomes, answers, strict=True) if accepted for run in each.then])
+    return answers
+
+
+def _finish(tx: FusedTx, outcomes: Sequence[SettleRow]) -> list[bool]:
+    rows = sorted((each.run.id, *_changing(each.run, 0)) for each in outcomes)
+    written = tx.finish(_WRITTEN, rows)
+    return [each.run.id in written for each in outcomes]
+
+
+def _settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
     now = tx.now
     ids = sorted({outcome.run.id for outcome in outcomes})
     stored: dict[str, Row] = {
@@ -258,14 +174,13 @@ def settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
     holders = _holders(tx, outcomes, stored)
     answers = []
     written: dict[str, RunRow] = {}
-    followers: list[RunRow] = []
-    ends: Counter[str] = Counter()
+    ended: Counter[str] = Counter()
     for outcome in outcomes:
         run = outcome.run
         before = stored.get(run.id)
         accepted = before is not None and _holds(outcome.condition, before, run.token, now)
-        ended = run.status in FINAL_VALUES
-        if accepted and run.unique is not None and not ended:
+        final = run.status in FINAL_VALUES
+        if accepted and run.unique is not None and not final:
             accepted = holders.setdefault(run.unique, run.id) == run.id
         answers.append(accepted)
         if not accepted:
@@ -273,14 +188,12 @@ def settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
         if run.live is None and run.id in written:
             run.live = written[run.id].live
         written[run.id] = run
-        stored[run.id] = (run.status, run.token, run.lease_until, None if ended else run.unique)
-        followers += outcome.then
-        if ended:
-            ends[run.status] += 1
+        stored[run.id] = (run.status, run.token, run.lease_until, None if final else run.unique)
+        if final:
+            ended[run.status] += 1
         tx.stirred |= run.status == "pending"
     _update(tx, [written[run_id] for run_id in sorted(written)])
-    insert_runs(tx, followers)
-    count_totals(tx, ends)
+    count_totals(tx, ended)
     return answers
 
 
@@ -311,27 +224,6 @@ def _holders(tx: Tx, outcomes: Sequence[SettleRow], stored: dict[str, Row]) -> d
     return dict(
         tx.all("SELECT unique_key, id FROM {runs} WHERE unique_key {in} AND unique_key IS NOT NULL", sorted(wanted))
     )
-
-
-def expired(tx: Tx, limit: int) -> list[RunRow]:
-    """Read running runs whose lease is over."""
-    rows = tx.all(
-        f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND lease_until <= ? LIMIT ?", tx.now, limit
-    )
-    return [run_row(row) for row in rows]
-
-
-def request_cancel(tx: Tx, run_ids: Sequence[str]) -> list[bool]:
-    """Mark running runs to be stopped."""
-    ids = sorted(set(run_ids))
-    running = {
-        run_id
-        for (run_id,) in tx.all("SELECT id FROM {runs} WHERE id {in} AND status = 'running' ORDER BY id {lock}", ids)
-    }
-    if running:
-        tx.run("UPDATE {runs} SET cancelling = 1 WHERE id {in}", sorted(running))
-        tx.stirred = True
-    return [run_id in running for run_id in run_ids]
 
 
 def delete_runs(tx: Tx, run_ids: Sequence[str]) -> int:

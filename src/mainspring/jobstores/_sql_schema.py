@@ -1,4 +1,4 @@
-"""The tables of the SQL store: made from one description for every dialect, created and migrated under a lock."""
+"""The tables of the SQL store: one description for every dialect."""
 
 from __future__ import annotations
 
@@ -11,33 +11,13 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-from mainspring.errors import StoreUnavailable
+__all__ = ["NEVER", "Tables", "ddl"]
 
-__all__ = ["NEVER", "READER", "SCHEMA", "SchemaTooNew", "Tables", "ddl"]
-
-SCHEMA: Final = 1
-"""The schema this code writes."""
-READER: Final = 1
-"""The newest `oldest_reader` with which this code may still claim and fire."""
 NEVER: Final = 2**62
 """The `expires_at` of a finished run that is never pruned; it is NULL as long as the run is unfinished."""
 
 ID_LENGTH: Final = 255
 RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
-
-
-class SchemaTooNew(StoreUnavailable):
-    """The tables were migrated by a newer release that this one must not work beside."""
-
-    def __init__(self, oldest_reader: int, reader: int = READER) -> None:
-        super().__init__(oldest_reader, reader)
-        self.oldest_reader, self.reader = oldest_reader, reader
-
-    def __str__(self) -> str:
-        return (
-            f"the database was migrated for nodes that read schema {self.oldest_reader} or newer and this one reads "
-            f"{self.reader}: it claims and fires nothing any more; upgrade mainspring on this node"
-        )
 
 
 class Tables:
@@ -123,7 +103,8 @@ class Tables:
             self._index(table, "held", "token", where="status = 'running'")
             self._index(table, "open", "owner", where="owner IS NOT NULL AND expires_at IS NULL")
         self._index(table, "ended", "expires_at", where="expires_at IS NOT NULL")
-        self._index(table, "newest", "created_at", "id")
+        # Without the id: PostgreSQL writes it with every claim and every end, and the few of a moment are soon sorted.
+        self._index(table, "newest", "created_at")
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
         self._index(table, "unique", "unique_key", where="unique_key IS NOT NULL", unique=True)

@@ -16,7 +16,8 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.errors import MainspringError, OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores._sql_database import TIMEOUT, Database, Row, Set, Tx, log
+from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Database, Row, Set, Tx, log
+from mainspring.jobstores._sql_migrations import first_rows, newest
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_sockets import SocketWaker
 
@@ -166,18 +167,22 @@ class SQLiteDatabase(Database):
         if mode != "wal" and self.path is not None:
             log.warning("%s cannot use a write-ahead log (its journal mode is %s): readers will wait", self.path, mode)
 
-    def _migrate(self, tables: Tables) -> None:
-        statements = ddl(tables.all(), self.engine.dialect)
+    def _locked(self, work: Callable[[Tx], T]) -> T:
+        deadline = time.monotonic() + MIGRATING
+        while True:
+            try:
+                return self.write(work)
+            except StoreUnavailable as error:
+                code = getattr(error.__cause__, "sqlite_errorcode", None)
+                if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                    raise
 
-        def create(tx: Tx) -> None:
-            known = tx.one("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", tables.meta.name)
-            if known is None:
-                for statement in statements:
-                    tx.cursor.execute(statement)
-                self._first_rows(tx)
-
-        self.write(create)
-        row = self.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = 'clock'"))
+    def _create(self, tx: Tx, tables: Tables) -> None:
+        if tx.one("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", tables.meta.name) is None:
+            for statement in ddl(tables.all(), self.engine.dialect):
+                tx.cursor.execute(statement)
+            tx.insert("meta", ("name", "value"), first_rows(newest()))
+        row = tx.one("SELECT value FROM {meta} WHERE name = 'clock'")
         self.clock.at_least(0 if row is None else row[0])
 
     def _has_apscheduler(self) -> bool:

@@ -10,12 +10,12 @@ import threading
 import time
 from abc import ABC, abstractmethod
 
-__all__ = ["Waker"]
+__all__ = ["Waker", "readable"]
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
 
-def _readable(sources: list[int], timeout: float) -> list[int]:
+def readable(sources: list[int], timeout: float) -> list[int]:
     """Return the descriptors that can be read within `timeout` seconds."""
     if not hasattr(select, "poll"):  # Windows
         return select.select(sources, [], [], timeout)[0]
@@ -94,7 +94,7 @@ class Waker(ABC):
             step = left if self.look_every is None else min(left, self.look_every)
             fileno = self.fileno()
             own = self._own_end.fileno()
-            ready = _readable([own] if fileno is None else [own, fileno], max(0.0, step))
+            ready = readable([own] if fileno is None else [own, fileno], max(0.0, step))
             if own in ready:
                 with contextlib.suppress(OSError):
                     while self._own_end.recv(4096):

@@ -332,6 +332,10 @@ class JobStore(BaseJobStore):
         """Say why a result could not be kept, or None."""
         return None
 
+    def unstorable_outcome(self, outcome: Outcome) -> Exception | None:
+        """Say why an outcome could not be written, or None."""
+        return None
+
     @abstractmethod
     def expired(self, limit: int) -> list[Run]:
         """Return running runs whose lease is over by the store's clock."""

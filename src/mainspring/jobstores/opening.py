@@ -64,4 +64,6 @@ def _plug_in(scheme: str) -> Any:
 
 def without_password(url: str) -> str:
     """Return a URL that may be shown."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:***@", url)
+    # Up to the last @, since a password may hold any character, written as it should be or not.
+    shown = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
+    return re.sub(r"(?i)([?&;][^=&]*(?:passw|pwd|secret|token)[^=&]*=)[^&;\s]*", r"\1***", shown)

@@ -11,11 +11,11 @@ import msgspec
 from mainspring.clock import SECOND
 from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.errors import CallableReferenceError, TransientJobError
-from mainspring.job import POLICY_FIELDS, Job
+from mainspring.job import Job
 from mainspring.jobstores.rows import BeatRow, JobRow, RunRow
-from mainspring.retry import DEFAULT_POLICY, Backoff, Policy
+from mainspring.retry import DEFAULT_POLICY, Policy, policy_from_data, policy_to_data
 from mainspring.run import ABSENT_LONGEST, Beat, Call, Error, Run, Status
-from mainspring.task import obj_to_ref, portable_call, ref_to_obj
+from mainspring.task import obj_to_ref, portable_call
 from mainspring.triggers import trigger_from_data
 
 __all__ = ["Packer"]
@@ -25,15 +25,43 @@ KEEP_FOR: Final = 7 * 86400.0
 LOG_LINES: Final = 1000
 """Lines of a run's log that are kept: the last ones."""
 _CACHED: Final = 10_000
-_SIMPLE: Final = (type(None), bool, int, float)
-# Fields of a run that only the core looks at: kept together, each only where it differs from its default.
-_STATE: Final = (
-    "executor", "fire_time", "start_by", "started_at", "failures", "crashes", "interruptions", "result", "reason",
-    "count", "last", "later",
-)  # fmt: skip
-_DEFAULTS: Final = dict(
-    zip(Run.__struct_fields__[-len(Run.__struct_defaults__) :], Run.__struct_defaults__, strict=True)
-)
+_SHORT: Final = 500
+"""Bytes of a direct call's frame that may well come again."""
+_KEPT: Final = int(KEEP_FOR * SECOND)
+_PLAIN_TEXT: Final = 1000
+"""Characters of a result that is kept as plain text."""
+_SCALARS: Final = frozenset([bool, int, float])
+_ATOMS: Final = _SCALARS | {type(None), str, bytes}
+_STATUSES: Final = {status.value: status for status in Status}
+
+
+class _State(msgspec.Struct, array_like=True, gc=False):
+    """What only the core looks at in a run.
+
+    `frame` holds result and errors where they need the codec: signed, compressed, of any type. `was` is the state of a
+    run that is broken, as it was found.
+    """
+
+    executor: str | None = None
+    fire_time: int | None = None
+    start_by: int | None = None
+    started_at: int | None = None
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    reason: str | None = None
+    count: int = 1
+    last: int | None = None
+    later: tuple[int, ...] = ()
+    result: bool | int | float | str | None = None
+    frame: bytes | None = None
+    was: bytes | None = None
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_State).decode
+_NO_STATE: Final = _State()
+_NO_STATE_BYTES: Final = _encode(_NO_STATE)
 
 
 class Packer:
@@ -41,7 +69,7 @@ class Packer:
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
-        self._jobs: dict[tuple[str, bytes], Job] = {}
+        self._jobs: dict[tuple[str, bytes], tuple[Job, bool]] = {}
         self._calls: dict[tuple[str, bytes], tuple[Call, Policy]] = {}
 
     # -- jobs --------------------------------------------------------------------------------------------------
@@ -57,6 +85,8 @@ class Packer:
             "c": job.coalesce,
             "m": job.max_instances,
         }
+        if job.declared is not None:
+            data["d"] = job.declared
         frame = self.codec.dumps(data, f"job:{job.id}")
         return JobRow(job.id, job.at, job.nominal, frame, job.version, job.incarnation)
 
@@ -64,11 +94,14 @@ class Packer:
         """Restore a job; raise FrameError if its bytes are not what they should be."""
         known = self._jobs.get((row.id, row.frame))
         if known is None:
-            known = self._decode_job(row)
+            job = self._decode_job(row)
+            known = job, _is_unchangeable(job.call)
             if len(self._jobs) >= _CACHED:
                 self._jobs.clear()
             self._jobs[row.id, row.frame] = known
-        job = known.copy()
+        job = known[0].copy()
+        if not known[1]:  # what a function may change is not shared
+            job.call = _call(self.codec.loads(row.frame, f"job:{row.id}"), row.frame)[0]
         job.at, job.nominal = row.at, row.nominal
         job.version, job.incarnation = row.version, row.incarnation
         return job
@@ -77,7 +110,7 @@ class Packer:
         data = self.codec.loads(row.frame, f"job:{row.id}")
         try:
             call, policy = _call(data, row.frame)
-            return Job(
+            job = Job(
                 row.id,
                 call,
                 trigger_from_data(data["t"]),
@@ -88,6 +121,8 @@ class Packer:
                 max_instances=data["m"],
                 policy=policy,
             )
+            job.declared = data.get("d")
+            return job
         except Exception as error:
             raise _as_frame_error(error) from error
 
@@ -95,31 +130,23 @@ class Packer:
 
     def run_row(self, run: Run) -> RunRow:
         """Pack a run; a fired one carries its job's frame as it is."""
-        frame, origin = run.call.frame, f"job:{run.job_id}"
+        frame, policy = run.call.frame, run.policy
         if frame is None:
-            origin = f"run:{run.id}"
-            frame = self.codec.dumps(_call_data(run.call, run.policy, run.id), origin)
-        state: dict[str, Any] = {"o": origin}
-        for name in _STATE:
-            value = getattr(run, name)
-            if value != _DEFAULTS[name]:
-                state[name] = value
-        if run.errors:
-            state["errors"] = [msgspec.structs.astuple(error) for error in run.errors]
+            frame = self.codec.dumps(_call_data(run.call, policy, run.id), _origin(run.id, run.job_id))
         return RunRow(
             id=run.id,
             call=frame,
-            state=self.codec.dumps(state, f"state:{run.id}"),
+            state=self._state(run),
             live=self._live(run.id, run.progress, run.data, run.log),
             owner=None if run.job_id is None else run.id.rpartition("@")[0],
             job_id=run.job_id,
             queue=run.queue,
-            status=run.status.value,
+            status=run.status._value_,
             priority=run.priority,
             run_at=run.run_at,
             created_at=run.created_at,
             finished_at=run.finished_at,
-            keep=int((KEEP_FOR if run.policy.retention is None else run.policy.retention) * SECOND),
+            keep=_KEPT if policy.retention is None else int(policy.retention * SECOND),
             token=run.token,
             node=run.node,
             lease_until=run.lease_until,
@@ -129,21 +156,51 @@ class Packer:
             group=run.group,
         )
 
+    def _state(self, run: Run) -> bytes:
+        """Pack what only the core looks at; nothing at all if there is nothing to say."""
+        result, errors, reason, frame = run.result, run.errors, run.reason, None
+        if reason is not None and not reason.isascii():  # half a character of the user's must not stop the settle
+            reason = reason.encode("utf-8", "backslashreplace").decode()
+        if errors or (result is not None and not self._is_plain(result)):
+            more = {"result": result, "errors": [msgspec.structs.astuple(error) for error in errors]}
+            result, frame = None, self.codec.dumps(more, f"state:{run.id}")
+        packed = _encode(
+            _State(
+                run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
+                run.interruptions, reason, run.count, run.last, run.later, result, frame,
+            )
+        )  # fmt: skip
+        return b"" if packed == _NO_STATE_BYTES else packed
+
+    def _is_plain(self, result: Any) -> bool:
+        """Tell whether a result needs neither a signature nor the codec's types."""
+        if self.codec.signed:
+            return False
+        kind = type(result)
+        if kind is int:
+            return bool(-(2**63) <= result < 2**63)
+        return kind in _SCALARS or (kind is str and len(result) <= _PLAIN_TEXT and result.isascii())
+
     def run(self, row: RunRow) -> Run:
         """Restore a run; raise FrameError if its bytes are not what they should be."""
-        state = self.codec.loads(row.state, f"state:{row.id}")
         try:
-            origin = state.pop("o")
-            state.pop("was", None)
-            errors = tuple(Error(*error) for error in state.pop("errors", ()))
-            call, policy = self._restored_call(row.call, origin)
+            state = _decode(row.state) if row.state else _NO_STATE
+            call, policy = self._restored_call(row.call, _origin(row.id, row.job_id))
+            result: Any = state.result
+            errors: tuple[Error, ...] = ()
+            if state.frame is not None:
+                more = self.codec.loads(state.frame, f"state:{row.id}")
+                result, errors = more["result"], tuple(Error(*error) for error in more["errors"])
             progress, data, lines = (None, None, ()) if row.live is None else self._loaded_live(row)
             return Run(
                 id=row.id, call=call, policy=policy, queue=row.queue, job_id=row.job_id, group=row.group,
-                unique=row.unique, status=Status(row.status), priority=row.priority, attempt=row.attempt,
+                unique=row.unique, status=_STATUSES[row.status], priority=row.priority, attempt=row.attempt,
                 created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
                 token=row.token, lease_until=row.lease_until, cancelling=row.cancelling, errors=errors,
-                progress=progress, data=data, log=lines, **state,
+                progress=progress, data=data, log=lines, result=result, executor=state.executor,
+                fire_time=state.fire_time, start_by=state.start_by, started_at=state.started_at,
+                failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
+                reason=state.reason, count=state.count, last=state.last, later=state.later,
             )  # fmt: skip
         except Exception as error:
             raise _as_frame_error(error) from error
@@ -162,7 +219,7 @@ class Packer:
 
     def broken_row(self, row: RunRow, reason: str, now: int) -> RunRow:
         """Mark a row as broken, its bytes kept with the reason."""
-        state = self.codec.dumps({"o": "", "reason": reason, "was": row.state}, f"state:{row.id}")
+        state = _encode(_State(reason=reason, was=row.state))
         return msgspec.structs.replace(
             row, status=Status.BROKEN.value, state=state, finished_at=now, lease_until=None, unique=None
         )
@@ -179,26 +236,24 @@ class Packer:
             node=None,
         )
 
-    def restored_row(self, row: RunRow) -> RunRow:
-        """Give a broken row the state back that it had."""
-        was = self.codec.loads(row.state, f"state:{row.id}").get("was")
-        return row if was is None else msgspec.structs.replace(row, state=was)
-
     def _broken_reason(self, row: RunRow) -> str | None:
         try:
-            reason: str | None = self.codec.loads(row.state, f"state:{row.id}").get("reason")
-        except (FrameError, AttributeError):
+            return _decode(row.state).reason if row.state else None
+        except msgspec.MsgspecError:
             return None
-        return reason
 
     def _restored_call(self, frame: bytes, origin: str) -> tuple[Call, Policy]:
-        known = self._calls.get((origin, frame))
+        # An unsigned frame says nothing of its origin, so that equal calls have equal frames.
+        key = origin if self.codec.signed else "", frame
+        known = self._calls.get(key)
         if known is None:
             known = _call(self.codec.loads(frame, origin), frame)
-            if origin.startswith("job:"):  # the frames of direct calls do not come again
+            # A signed frame of a direct call does not come again, nor does a long one.
+            again = origin.startswith("job:") or (not self.codec.signed and len(frame) <= _SHORT)
+            if again and _is_unchangeable(known[0]):
                 if len(self._calls) >= _CACHED:
                     self._calls.clear()
-                self._calls[origin, frame] = known
+                self._calls[key] = known
         return known
 
     def beat_row(self, beat: Beat, stored: RunRow | None = None) -> BeatRow:
@@ -226,13 +281,22 @@ class Packer:
 
     def unstorable(self, value: Any) -> Exception | None:
         """Say why a result could not be kept, or None."""
-        if isinstance(value, _SIMPLE):
+        if value is None or type(value) in _SCALARS:
             return None
         try:
             self.codec.dumps({"result": value}, "")
         except EncodeError as error:
             return error
         return None
+
+
+def _origin(run_id: str, job_id: str | None) -> str:
+    """Return the context for which the frame of a run's call is signed."""
+    return f"run:{run_id}" if job_id is None else f"job:{job_id}"
+
+
+def _is_unchangeable(call: Call) -> bool:
+    return _ATOMS.issuperset(map(type, call.args)) and _ATOMS.issuperset(map(type, call.kwargs.values()))
 
 
 def _as_frame_error(error: Exception) -> FrameError:
@@ -251,29 +315,13 @@ def _call_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
         raise TransientJobError(job_id, str(error)) from error
     data = {"f": ref, "a": list(args), "k": dict(call.kwargs), "n": call.name}
     if policy != DEFAULT_POLICY:
-        data["p"] = _policy_data(policy, job_id)
+        data["p"] = policy_to_data(policy, partial(_reference, job_id=job_id))
     return data
 
 
 def _call(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
-    policy = _policy(data["p"]) if "p" in data else DEFAULT_POLICY
+    policy = policy_from_data(data["p"]) if "p" in data else DEFAULT_POLICY
     return Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame), policy
-
-
-def _policy_data(policy: Policy, job_id: str) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for name in POLICY_FIELDS:
-        value = getattr(policy, name)
-        if value == getattr(DEFAULT_POLICY, name):
-            continue
-        if isinstance(value, Backoff):
-            value = {"exponential": list(msgspec.structs.astuple(value))}
-        elif name in ("retry_on", "give_up_on"):
-            value = [_reference(kind, job_id) for kind in value]
-        elif callable(value) or isinstance(value, partial):
-            value = {"ref": _reference(value, job_id)}
-        data[name] = value
-    return data
 
 
 def _reference(obj: Callable[..., Any], job_id: str) -> str:
@@ -281,15 +329,3 @@ def _reference(obj: Callable[..., Any], job_id: str) -> str:
         return obj_to_ref(obj)
     except (CallableReferenceError, LookupError) as error:
         raise TransientJobError(job_id, str(error)) from error
-
-
-def _policy(data: dict[str, Any]) -> Policy:
-    fields = dict(data)
-    for name, value in data.items():
-        if name in ("retry_on", "give_up_on"):
-            fields[name] = tuple(ref_to_obj(ref) for ref in value)
-        elif isinstance(value, dict) and "exponential" in value:
-            fields[name] = Backoff(*value["exponential"])
-        elif isinstance(value, dict) and "ref" in value:
-            fields[name] = ref_to_obj(value["ref"])
-    return Policy(**fields)

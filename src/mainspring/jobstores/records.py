@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from mainspring.codec import Codec, FrameError, Reason
+from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.job import Job
 from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
 from mainspring.jobstores.packing import Packer
@@ -154,6 +154,15 @@ class RecordStore(JobStore):
     def unstorable(self, value: Any) -> Exception | None:
         """Say why a result could not be kept, or None."""
         return self._packer.unstorable(value)
+
+    def unstorable_outcome(self, outcome: Outcome) -> Exception | None:
+        """Say why an outcome could not be written, or None."""
+        try:
+            for run in (outcome.run, *outcome.then):
+                self._packer.run_row(run)
+        except EncodeError as error:
+            return error
+        return None
 
     def expired(self, limit: int) -> list[Run]:
         """Return running runs whose lease is over by the store's clock."""

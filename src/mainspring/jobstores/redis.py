@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 import redis
@@ -15,18 +16,20 @@ from mainspring.codec import Codec
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, StoreUnavailable, VersionConflict
 from mainspring.jobstores._redis_link import Link, make_client
 from mainspring.jobstores._redis_runs import RedisRuns
-from mainspring.jobstores._redis_shards import Shard, Shards
-from mainspring.jobstores._redis_wire import Bytes, job_rows
+from mainspring.jobstores._redis_shards import Shard, Shards, pin
+from mainspring.jobstores._redis_wire import checksum, job_rows, new_run, raw, times_text, version_text
 from mainspring.jobstores.base import BrokenJob
 from mainspring.jobstores.rows import FireRow, JobRow
 
-__all__ = ["RedisJobStore"]
+__all__ = ["RedisJobStore", "pin"]
 
 SCHEMA: Final = 1
 FIRES: Final = 1000
 """Firings in one script call."""
 NAMED: Final = 100
 """Jobs among which a likely name is looked for when one is not found."""
+OLDEST: Final = (6, 2)
+"""The oldest version of the server that has all the commands."""
 _APSCHEDULER: Final = ("apscheduler.jobs", "apscheduler.run_times")
 log = logging.getLogger("mainspring.jobstores.redis")
 
@@ -39,6 +42,8 @@ class RedisJobStore(RedisRuns):
     `shards` is written down when the store is first used and cannot be changed then. `pickle_protocol` is accepted for
     the sake of APScheduler's signature and not used: nothing is pickled.
     """
+
+    _told: ClassVar[set[str]] = set()
 
     def __init__(
         self,
@@ -65,7 +70,8 @@ class RedisJobStore(RedisRuns):
         self._opening = threading.Lock()
 
     def start(self, scheduler: Any, alias: str) -> None:
-        """Open the store; say so if APScheduler's own data is in the same database."""
+        """Open the store; say so if the server may lose data, or APScheduler's own is in the same database."""
+        self._check_server()
         if self._link.exists(*_APSCHEDULER):
             log.warning(
                 "Redis at %s holds jobs of APScheduler (%s); they are left alone: `mainspring import` takes them over",
@@ -74,16 +80,45 @@ class RedisJobStore(RedisRuns):
             )
         super().start(scheduler, alias)
 
+    def _check_server(self) -> None:
+        """Refuse a server that is too old; say once what its settings put at stake."""
+        said, place = self._link.info(), self._link.place
+        version = said.get("redis_version", "")
+        if re.match(r"\d+\.\d+", version) and tuple(map(int, version.split(".")[:2])) < OLDEST:
+            raise ConfigurationError(
+                f"Redis at {place} is version {version}; mainspring needs {OLDEST[0]}.{OLDEST[1]} or newer, or Valkey"
+            )
+        if place in RedisJobStore._told:
+            return
+        RedisJobStore._told.add(place)
+        policy = said.get("maxmemory_policy", "")
+        if policy.startswith("allkeys-"):
+            log.warning(
+                "Redis at %s has maxmemory-policy %s: when its memory is full it throws jobs and runs away; "
+                "set noeviction",
+                place,
+                policy,
+            )
+        if said.get("aof_enabled") == "0":
+            log.warning(
+                "Redis at %s writes no append-only file: a restart loses all that was acknowledged since its last "
+                "snapshot, or ever, if it takes none; set appendonly yes",
+                place,
+            )
+
     def shutdown(self) -> None:
         """Close all connections; a later call opens new ones."""
         self._link.close()
 
-    def _call(
-        self, shard: Shard, script: str, args: Sequence[Any] = (), values: Sequence[bytes] = (), *, reads: bool = False
-    ) -> Any:
+    def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:
         if not self._opened:
             self._open()
-        return self._link.call(script, shard, args, values, reads=reads)
+        return self._link.call(script, shard, args, reads=reads)
+
+    def _stream(self, shard: Shard, script: str, batches: Iterable[Sequence[Any]]) -> list[Any]:
+        if not self._opened:
+            self._open()
+        return self._link.stream(script, shard, batches)
 
     def _open(self) -> None:
         """Write down what the shards are, or check that they are what we take them for."""
@@ -118,12 +153,12 @@ class RedisJobStore(RedisRuns):
         stamps: dict[int, tuple[int, int]] = {}
         written: list[tuple[str, int]] = []
         for shard, part in parts.items():
-            plain = [[row.id, _or_false(row.at), _or_false(row.nominal)] for row in part]
-            reply = self._call(shard, "add_jobs", [replace, plain], [row.frame for row in part])
+            plain = [[row.id, _or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)] for row in part]
+            reply = self._call(shard, "add_jobs", [replace, plain])
             if isinstance(reply, int):
                 # All or none: shards are atomic each for itself, so what the others took is taken back.
                 for job_id, version in written:
-                    self._call(self._shards.of_job(job_id), "remove_job", [job_id, version])
+                    self._call(self._shards.of_job(job_id), "remove_job", [job_id, version_text(version)])
                 raise ConflictingIdError(part[reply - 1].id)
             for row, version, incarnation in zip(part, *reply, strict=True):
                 stamps[id(row)] = version, int(incarnation)
@@ -131,8 +166,8 @@ class RedisJobStore(RedisRuns):
         return [stamps[id(row)] for row in rows]
 
     def _update_job_row(self, row: JobRow) -> int:
-        args = [row.id, row.version, _or_false(row.at), _or_false(row.nominal)]
-        version = int(self._call(self._shards.of_job(row.id), "update_job", args, [row.frame]))
+        args = [row.id, version_text(row.version), _or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)]
+        version = int(self._call(self._shards.of_job(row.id), "update_job", args))
         if version < 0:
             raise self._not_found(row.id)
         if version == 0:
@@ -182,27 +217,26 @@ class RedisJobStore(RedisRuns):
 
     def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
         def act(shard: Shard, steps: Sequence[FireRow]) -> list[tuple[str, ...] | None]:
-            values = Bytes()
             plain = [
                 [
                     step.job_id,
-                    step.version,
-                    _or_false(step.next_at),
-                    _or_false(step.next_nominal),
-                    _or_false(step.miss),
-                    [values.run(run) for run in step.runs],
-                    [values.run(run) for run in step.missed],
+                    version_text(step.version),
+                    False if step.next_at is None else str(step.next_at),
+                    times_text(step.next_at, step.next_nominal),
+                    [new_run(run) for run in step.runs],
+                    [new_run(run) for run in step.missed],
+                    step.miss or "",
                 ]
                 for step in steps
             ]
-            answers = self._call(shard, "fire", [int(lease * SECOND), plain], values.values)
+            answers = self._call(shard, "fire", [int(lease * SECOND), plain])
             return [_inserted(step, answer) for step, answer in zip(steps, answers, strict=True)]
 
         return self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRES)
 
     def set_aside(self, job_id: str, version: int, reason: str) -> bool:
         """Keep a job that cannot be restored, with its bytes and the reason, out of the way of the others."""
-        return bool(self._call(self._shards.of_job(job_id), "set_aside", [job_id, version, reason]))
+        return bool(self._call(self._shards.of_job(job_id), "set_aside", [job_id, version_text(version), reason]))
 
     def broken(self) -> list[BrokenJob]:
         """Return the jobs that were set aside, those that have been longest first."""
@@ -215,7 +249,7 @@ class RedisJobStore(RedisRuns):
 
     def restore(self, job_id: str) -> bool:
         """Put a job that was set aside back as it was; False if it is not there."""
-        answer = int(self._call(self._shards.of_job(job_id), "restore", [job_id]))
+        answer = int(self._call(self._shards.of_job(job_id), "restore", [job_id, checksum(job_id)]))
         if answer < 0:
             raise ConflictingIdError(job_id)
         return answer == 1

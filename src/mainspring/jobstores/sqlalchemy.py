@@ -19,9 +19,9 @@ from sqlalchemy.exc import ArgumentError
 from mainspring.clock import SECOND
 from mainspring.codec import Codec
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
-from mainspring.jobstores import _sql_jobs, _sql_runs, _sql_service
+from mainspring.jobstores import _sql_claims, _sql_jobs, _sql_runs, _sql_service
 from mainspring.jobstores._sql_database import TIMEOUT, Database, Tx
-from mainspring.jobstores._sql_schema import SchemaTooNew
+from mainspring.jobstores._sql_migrations import SchemaTooNew
 from mainspring.jobstores.base import BrokenJob, Hold, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.records import RecordStore
 from mainspring.jobstores.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
@@ -162,8 +162,7 @@ class SQLAlchemyJobStore(RecordStore):
     def _working(self) -> Database:
         """Return the database if this release may still claim and fire in it."""
         database = self._open()
-        if database.too_new is not None:
-            raise SchemaTooNew(database.too_new)
+        database.check()
         return database
 
     # -- jobs --------------------------------------------------------------------------------------------------
@@ -171,8 +170,12 @@ class SQLAlchemyJobStore(RecordStore):
     def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
         if not rows:
             return []
-        versions = self._open().versions(len(rows))
-        return self._write(lambda tx: _sql_jobs.add_jobs(tx, rows, replace, versions))
+        database = self._open()
+        versions = database.versions(len(rows))
+        steps = partial(_sql_jobs.add_jobs, rows=rows, replace=replace, versions=versions)
+        if len(rows) == 1 and not replace:
+            return database.write_once(partial(_sql_jobs.insert_job, row=rows[0], version=versions[0]), steps)
+        return database.write(steps)
 
     def _update_job_row(self, row: JobRow) -> int:
         [version] = self._open().versions(1)
@@ -201,14 +204,16 @@ class SQLAlchemyJobStore(RecordStore):
             now, first = database.read(lambda tx: (tx.now, _sql_jobs.next_due(tx)))
             if first is None or first > now:
                 return now, [], first
-        return database.write(lambda tx: _sql_jobs.due_jobs(tx, limit, hold))
+        steps = partial(_sql_jobs.due_jobs, limit=limit, hold=hold)
+        return database.write_once(steps, steps) if database.fused and hold > 0 else database.write(steps)
 
     def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
         if not firings:
             return []
         database = self._working()
-        versions = database.versions(len(firings))
-        return database.write(lambda tx: _sql_jobs.fire(tx, firings, lease, versions))
+        steps = partial(_sql_jobs.fire, firings=firings, lease=lease, versions=database.versions(len(firings)))
+        fused = database.fused and _sql_jobs.simple(firings)
+        return database.write_once(steps, steps) if fused else database.write(steps)
 
     def set_aside(self, job_id: str, version: int, reason: str) -> bool:
         return self._write(lambda tx: _sql_jobs.set_aside(tx, job_id, version, reason))
@@ -225,22 +230,30 @@ class SQLAlchemyJobStore(RecordStore):
     def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
         if not rows:
             return []
-        answers = self._write(lambda tx: _sql_runs.insert_runs(tx, rows))
+        database, steps = self._open(), partial(_sql_runs.insert_runs, runs=rows)
+        fused = database.fused and _sql_runs.unkeyed(rows)
+        answers = database.write_once(steps, steps) if fused else database.write(steps)
         return [answers[row.id] or row.id for row in rows]
 
     def _claim_rows(
         self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        return self._working().write(lambda tx: _sql_runs.claim(tx, lanes, node, token, limit, lease))
+        database = self._working()
+        steps = partial(_sql_claims.claim, lanes=lanes, node=node, token=token, limit=limit, lease=lease)
+        return database.write_once(steps, steps) if database.fused else database.write(steps)
 
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
-        return self._write(lambda tx: _sql_runs.extend(tx, beats, lease)) if beats else []
+        return self._write(lambda tx: _sql_claims.extend(tx, beats, lease)) if beats else []
 
     def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        return self._write(lambda tx: _sql_runs.settle(tx, outcomes)) if outcomes else []
+        if not outcomes:
+            return []
+        database, steps = self._open(), partial(_sql_runs.settle, outcomes=outcomes)
+        fused = database.fused and _sql_runs.ends(outcomes) and not any(each.then for each in outcomes)
+        return database.write_once(steps, steps) if fused else database.write(steps)
 
     def _expired_rows(self, limit: int) -> list[RunRow]:
-        return self._read(lambda tx: _sql_runs.expired(tx, limit))
+        return self._read(lambda tx: _sql_claims.expired(tx, limit))
 
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
         return self._read(lambda tx: _sql_service.get_runs(tx, run_ids)) if run_ids else []
@@ -252,7 +265,7 @@ class SQLAlchemyJobStore(RecordStore):
         return self._read(lambda tx: _sql_service.count_runs(tx, query))
 
     def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
-        return self._write(lambda tx: _sql_runs.request_cancel(tx, run_ids)) if run_ids else []
+        return self._write(lambda tx: _sql_claims.request_cancel(tx, run_ids)) if run_ids else []
 
     def delete_runs(self, run_ids: Sequence[str]) -> int:
         return self._write(lambda tx: _sql_runs.delete_runs(tx, run_ids)) if run_ids else 0

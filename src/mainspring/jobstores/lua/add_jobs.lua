@@ -1,11 +1,11 @@
 -- uses: jobs write
 -- add_jobs: write jobs, all or none.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes job_states, hidden, versions
---   ARGV  replace, {id, at, nominal} of each job; then the frame of each
+--   ARGV  replace, {id, at, at and nominal as a state has them, frame} of each job
 -- Answers the versions and the incarnations (text) as two arrays, or the index of a job whose id is taken.
-local replace, rows = args[1], args[2]
+local replace, jobs_ = args[1], args[2]
 local ids, seen = {}, {}
-for i, row in ipairs(rows) do ids[i] = row[1] end
+for i, job in ipairs(jobs_) do ids[i] = job[1] end
 local known = many('HMGET', job_states, ids)
 if not replace then
   for i, id in ipairs(ids) do
@@ -13,21 +13,22 @@ if not replace then
     seen[id] = true
   end
 end
-local version, first = take_versions(#rows), earliest()
+local version, first = take_versions(#jobs_), earliest()
 local made, incarnations, told = {}, {}, false
-for i, row in ipairs(rows) do
-  local id, at = row[1], row[2]
+local last = {}
+for i, job in ipairs(jobs_) do
+  local id, at = job[1], job[2]
   version = version + 1
-  local old = seen[id] or unpacked(known[i], JOB_STATE_SIZE)
-  local text = string.format('%.0f', version)
-  local state = { version, type(old) == 'table' and old[INCARNATION] or text, at, row[3], false }
-  if type(old) == 'table' then state[MISS] = old[MISS] end
-  seen[id] = state
-  made[i], incarnations[i] = version, state[INCARNATION]
-  hput(job_states, id, cmsgpack.pack(state))
-  hput(jobs, id, ARGV[i + 1])
-  zput(times, id, at)
-  if type(old) == 'table' then zput(hidden, id, false) end
+  local old = last[id] or sound(known[i])
+  local text = version_text(version)
+  local state = text .. (old and incarnation_of(old) or text) .. job[3] .. rest_of(old)
+  made[i], incarnations[i] = version, incarnation_of(state)
+  if last[id] then flush() end
+  last[id] = state
+  note(hsets, job_states, id, state)
+  note(hsets, jobs, id, job[4])
+  if at then note(zadds, times, at, id) elseif old then note(zrems, times, id) end
+  if old then note(hdels, hidden, id) end
   told = told or at and (not first or at < first)
 end
 flush()

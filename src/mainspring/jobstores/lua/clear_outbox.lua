@@ -1,6 +1,6 @@
 -- clear_outbox: forget follow-ups that have arrived in their own shard.
---   KEYS  prefix, jobs, times (see lib_base); writes outbox, outbox_bytes
+--   KEYS  prefix, jobs, times (see lib_base); writes outbox, outbox_runs
 --   ARGV  run ids
-many('HDEL', outbox, args[1])
-many('HDEL', outbox_bytes, args[1])
+many('HDEL', prefix .. 'outbox', args[1])
+many('HDEL', prefix .. 'outbox_runs', args[1])
 return 1

@@ -2,4 +2,4 @@
 --   KEYS  prefix, jobs, times (see lib_base); reads counters, job_states
 --   ARGV  (nothing)
 -- Answers the number of jobs, and the counters as names and numbers in turn.
-return { redis.call('HLEN', job_states), redis.call('HGETALL', counters) }
+return { call('HLEN', prefix .. 'job_states'), call('HGETALL', prefix .. 'counters') }

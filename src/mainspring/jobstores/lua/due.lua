@@ -1,41 +1,39 @@
 -- uses: jobs
 -- due: hand out due jobs, earliest first, and hide them for a while.
---   KEYS  prefix, jobs, times (see lib_base); reads and writes hidden; reads job_states, unfinished
+--   KEYS  prefix, jobs, times (see lib_base); reads and writes hidden; reads job_states
 --   ARGV  limit (0: only say when to come back), microseconds to hide them for (0: not at all)
--- Answers now, when the next of the others can be had (or nil), and ids, frames, states and counts (see lib_jobs).
+-- Answers now, when the next of the others can be had (or nil), and ids, frames and states (see lib_jobs).
 local limit, hold = args[1], args[2]
-local moment = string.format('%.0f', now)
+local next_at, ids = nil, {}
 
--- What was hidden long enough shows again at its own time.
-local shown = redis.call('ZRANGEBYSCORE', hidden, '-inf', moment)
-if #shown > 0 then
-  local put, known = {}, many('HMGET', job_states, shown)
-  for i, id in ipairs(shown) do
-    local state = unpacked(known[i], JOB_STATE_SIZE)
-    if state and state[AT] then
-      put[#put + 1] = state[AT]
-      put[#put + 1] = id
-    end
-  end
-  many('ZREM', hidden, shown)
-  many('ZADD', times, put)
+local function later(at)
+  if at and (not next_at or at < next_at) then next_at = at end
 end
 
-local ids = {}
-if limit > 0 then ids = redis.call('ZRANGEBYSCORE', times, '-inf', moment, 'LIMIT', 0, limit) end
-local following = redis.call('ZRANGE', times, #ids, #ids, 'WITHSCORES')[2]
-local next_at = following and tonumber(following)
-local back = redis.call('ZRANGE', hidden, 0, 0, 'WITHSCORES')[2]
-if back and (not next_at or tonumber(back) < next_at) then next_at = tonumber(back) end
+-- What is hidden is due, so that it is among the first.
+local hidden_ones = call('HLEN', hidden)
+local names = call('ZRANGEBYSCORE', times, '-inf', moment, 'LIMIT', 0, limit + hidden_ones + 1)
+local until_ = hidden_ones > 0 and many('HMGET', hidden, names) or {}
+for i, id in ipairs(names) do
+  local shown = until_[i] and tonumber(until_[i])
+  if shown and shown > now then
+    later(shown)
+  elseif #ids < limit then
+    ids[#ids + 1] = id
+  else
+    later(tonumber(call('ZSCORE', times, id)))
+    break
+  end
+end
+later(tonumber(call('ZRANGEBYSCORE', times, '(' .. moment, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]))
 
-local rows = job_rows(ids)
+local found = job_rows(ids)
 if hold > 0 and #ids > 0 then
-  local put = {}
-  for _, id in ipairs(ids) do
-    put[#put + 1] = now + hold
-    put[#put + 1] = id
+  local put, shown = {}, string.format('%.0f', now + hold)
+  for i, id in ipairs(ids) do
+    put[2 * i - 1] = id
+    put[2 * i] = shown
   end
-  many('ZREM', times, ids)
-  many('ZADD', hidden, put)
+  many('HSET', hidden, put)
 end
-return { now, next_at or false, rows }
+return { now, next_at or false, found }

@@ -1,22 +1,34 @@
--- uses: write runs
+-- uses: write heads insert runs
 -- extend: renew the lease of each claim that is still held and keep what it reports.
---   KEYS  prefix, jobs, times (see lib_base); reads heads, writes leases, lives
---   ARGV  lease in microseconds, {run id, token} of each beat; then the live of each ('' if nothing new)
+--   KEYS  prefix, jobs, times (see lib_base); reads heads, t:; writes leases, extended, lives
+--   ARGV  lease in microseconds, {run id, token, live ('' if nothing new)} of each beat
 -- Answers for each 0 lost, 1 held, 2 held but to be stopped, 3 no such run.
 local until_, beats, ids, answers = now + args[1], args[2], {}, {}
+local beating = {} -- by token: the ids of its runs that beat
 for i, beat in ipairs(beats) do ids[i] = beat[1] end
 read(ids)
 for i, beat in ipairs(beats) do
-  local id, head = beat[1], found[beat[1]]
-  if not head then
+  local id, token, run = beat[1], beat[2], known(beat[1])
+  if not run then
     answers[i] = 3
-  elseif head[STATUS] ~= 'running' or head[TOKEN] ~= beat[2] then
+  elseif run.status ~= RUNNING or run.token ~= token then
     answers[i] = 0
   else
-    zput(leases, id, until_)
-    if ARGV[i + 1] ~= '' then hput(lives, id, ARGV[i + 1]) end
-    answers[i] = head[CANCELLING] and 2 or 1
+    beating[token] = beating[token] or {}
+    beating[token][id] = true
+    store_bytes(id, '', beat[3])
+    answers[i] = byte(run.head, 10) == 195 and 2 or 1
   end
+end
+for token, some in pairs(beating) do
+  local count = 0
+  for _ in pairs(some) do count = count + 1 end
+  local all = count == call('SCARD', held .. token)
+  for id in pairs(some) do
+    if all then note(zrems, extended, id) else note(zadds, extended, until_, id) end
+  end
+  -- If all beat, they share a lease again.
+  if all then note(zadds, leases, until_, token) end
 end
 flush()
 return answers

@@ -1,98 +1,102 @@
--- uses: read
--- find_runs: matching runs by (created at, id), newest first.
---   KEYS  prefix, jobs, times (see lib_base); reads lanes, heads, leases, calls, states, lives and the indexes
---         by_status, by_job, by_group
---   ARGV  statuses, lane, group, job id (each false: any); limit; created at and id of the run after which to go on
---         (or false); how many to look at; whether to count only
--- Answers how many match, the created at (text) and id after which to go on looking (or nil), and the matching runs
--- (see lib_read), none if they are only counted.
-local statuses, lane, group, job = args[1], args[2], args[3], args[4]
-local limit, after_at, after_id, most, counting = args[5], args[6], args[7], args[8], args[9]
-local STATUS, QUEUE, JOB, GROUP = 1, 6, 13, 15
+-- uses: heads read
+-- find_runs: matching runs by (creation time, id), newest first, or how many there are.
+--   KEYS  prefix, jobs, times (see lib_base); reads totals, leases, t: and all that runs have
+--   ARGV  statuses (numbers), name of a status in whose index to look (or false), lane, group, job id (each false: any);
+--         limit; creation time and id after which to go on, as an index has them (or false); how many to look at;
+--         whether to count only; checksum of the job id
+-- Answers how many match, the creation time and id after which to go on looking (or nil), and the matching runs (see
+-- lib_read), none if they are only counted.
+local statuses, index, lane, group, job = args[1], args[2], args[3], args[4], args[5]
+local limit, after, most, counting, sum = args[6], args[7], args[8], args[9], args[10]
 local wanted = {}
 for _, status in ipairs(statuses) do wanted[status] = true end
 
--- The rank, newest first, at which an index goes on after the given run, whether or not the run is still in it.
-local function rank_after(key)
-  if not after_at then return 0 end
-  local score = redis.call('ZSCORE', key, after_id)
-  if score and tonumber(score) == after_at then return redis.call('ZREVRANK', key, after_id) + 1 end
-  redis.call('ZADD', key, after_at, after_id)
-  local rank = redis.call('ZREVRANK', key, after_id)
-  if score then
-    redis.call('ZADD', key, score, after_id)
-    -- Put back, it may have moved to either side of the gap that it leaves.
-    return tonumber(score) > after_at and rank + 1 or rank
-  end
-  redis.call('ZREM', key, after_id)
-  return rank
-end
-
-local function page(key, rank, size)
-  return redis.call('ZREVRANGE', key, rank, rank + size - 1, 'WITHSCORES')
-end
-
-local function answer(ids, last_at, last_id)
-  return { #ids, last_at or false, last_id or false, run_rows(counting and {} or ids) }
-end
-
--- A job's or a group's runs are looked through one by one.
-local function look_through(key)
-  local items, ids = page(key, rank_after(key), most), {}
-  local seen = {}
-  for i = 1, #items, 2 do seen[#seen + 1] = items[i] end
-  local packed = many('HMGET', heads, seen)
-  for i, id in ipairs(seen) do
-    local head = unpacked(packed[i], HEAD_SIZE)
-    if head and wanted[head[STATUS]] and (not lane or head[QUEUE] == lane) and (not group or head[GROUP] == group)
-      and (not job or head[JOB] == job) then
-      ids[#ids + 1] = id
-      if #ids >= limit and not counting then return answer(ids) end
+-- How many runs there are, in a lane or in all.
+local function total(name)
+  local number, all = 0, call('HGETALL', prefix .. 'totals')
+  for i = 1, #all, 2 do
+    if wanted[tonumber(sub(all[i], 1, 1))] and (not name or sub(all[i], 2) == name) then
+      number = number + tonumber(all[i + 1])
     end
   end
-  if #seen < most then return answer(ids) end
-  return answer(ids, items[#items], seen[#seen])
+  return number
 end
 
-if job or group then
-  local key = job and by_job .. job or by_group .. group
-  if job and group and redis.call('ZCARD', by_group .. group) < redis.call('ZCARD', key) then
-    key = by_group .. group
-  end
-  return look_through(key)
+if counting and not job and not group then return { total(lane), false, rows({}, {}, {}) } end
+
+local function matches(head)
+  if not head or #head < A or not wanted[byte(head, 4)] then return false end
+  if not lane and not group and not job then return true end
+  local run = parsed(head)
+  return run and (not lane or run.lane == lane) and (not group or run.group == group) and (not job or run.job == job)
+end
+
+local function answer(ids, following)
+  return { #ids, following or false, run_rows(counting and {} or ids) }
 end
 
 -- Text compared as bytes: `<` would follow the server's locale.
 local function greater(a, b)
   for i = 1, math.min(#a, #b) do
-    local x, y = a:byte(i), b:byte(i)
+    local x, y = byte(a, i), byte(b, i)
     if x ~= y then return x > y end
   end
   return #a > #b
 end
 
-local names = lane and { lane } or redis.call('SMEMBERS', lanes)
-if counting then
-  local total = 0
-  for _, name in ipairs(names) do
-    for _, status in ipairs(statuses) do
-      total = total + redis.call('ZCARD', by_status .. status .. ':' .. name)
+-- Look through members of an index, the newest first; go on after them if there may be more.
+local function look_through(members)
+  local ids, all = {}, {}
+  for i, member in ipairs(members) do all[i] = sub(member, 18) end
+  local found = many('HMGET', heads, all)
+  for i, id in ipairs(all) do
+    if matches(found[i]) then
+      ids[#ids + 1] = id
+      if not counting and #ids >= limit then return answer(ids) end
     end
   end
-  return { total, false, false, run_rows({}) }
+  return answer(ids, #members == most and members[most])
 end
-local matches = {}
-for _, name in ipairs(names) do
-  for _, status in ipairs(statuses) do
-    local key = by_status .. status .. ':' .. name
-    local items = page(key, rank_after(key), limit)
-    for i = 1, #items, 2 do matches[#matches + 1] = { items[i], tonumber(items[i + 1]) } end
+
+local function newest(key)
+  return call('ZREVRANGEBYLEX', key, after and '(' .. after or '+', '-', 'LIMIT', 0, most)
+end
+
+-- The members of a job's score are in order, but cannot be asked for by it: halve them until the next is found.
+local function newest_of_job(key)
+  local before, size = call('ZCOUNT', key, '(' .. sum, '+inf'), call('ZCOUNT', key, sum, sum)
+  local low, high = 0, after and size or 0
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local member = call('ZREVRANGE', key, before + middle, before + middle)[1]
+    if greater(after, member) then high = middle else low = middle + 1 end
   end
+  if low >= size then return {} end
+  return call('ZREVRANGE', key, before + low, before + math.min(size, low + most) - 1)
 end
-table.sort(matches, function(a, b)
-  if a[2] ~= b[2] then return a[2] > b[2] end
-  return greater(a[1], b[1])
-end)
-local ids = {}
-for i = 1, math.min(limit, #matches) do ids[i] = matches[i][1] end
-return answer(ids)
+
+-- The running runs, found by their leases.
+local function look_at_running()
+  local all, seen, members, ids = call('ZRANGE', prefix .. 'extended', 0, -1), {}, {}, {}
+  for _, token in ipairs(call('ZRANGE', prefix .. 'leases', 0, -1)) do
+    for _, id in ipairs(call('SMEMBERS', prefix .. 't:' .. token)) do all[#all + 1] = id end
+  end
+  local found = many('HMGET', heads, all)
+  for i, id in ipairs(all) do
+    if matches(found[i]) and not seen[id] then
+      seen[id] = true
+      local run = parsed(found[i])
+      local member = run and run.created .. id
+      if member and (not after or greater(after, member)) then members[#members + 1] = member end
+    end
+  end
+  table.sort(members, greater)
+  for i = 1, math.min(limit, #members) do ids[i] = sub(members[i], 18) end
+  return answer(ids)
+end
+
+if job then return look_through(newest_of_job(prefix .. 'by_job')) end
+if group then return look_through(newest(prefix .. 'g:' .. group)) end
+if index then return look_through(newest(prefix .. 's:' .. index)) end
+if #statuses == 1 and wanted[RUNNING] and total() <= most then return look_at_running() end
+return look_through(newest(prefix .. 'created'))

@@ -1,50 +1,74 @@
--- uses: jobs write runs
+-- uses: jobs write heads insert runs
 -- fire: take each step whose job is unchanged and due: next run time, new version, missed records, runs.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes job_states, hidden, versions and all that runs have
---   ARGV  lease in microseconds; {job id, version, next at, next nominal, miss, runs, missed} of each step; a run is
---         {id, number of its call among ARGV, head}; then call, state and live ('' if none) of each run
+--   ARGV  lease in microseconds; {job id, version, next at (text; false: the job is removed), next at and nominal (as a
+--         state has them), runs, missed, open missed record} of each step, its runs as lib_insert has them
 -- Answers a text for each step: '-' if it was lost, else '1' or '0' for each of its runs: inserted or known.
 local until_, steps = now + args[1], args[2]
 local ids, runs = {}, {}
 for i, step in ipairs(steps) do
   ids[i] = step[1]
-  for _, run in ipairs(step[6]) do runs[#runs + 1] = run end
+  for _, run in ipairs(step[5]) do runs[#runs + 1] = run end
 end
-local known, packed = {}, many('HMGET', job_states, ids)
-for i, id in ipairs(ids) do known[id] = unpacked(packed[i], JOB_STATE_SIZE) end
+local state_of, states_ = {}, many('HMGET', job_states, ids)
+for i, id in ipairs(ids) do state_of[id] = sound(states_[i]) end
 read_for_insert(runs)
 
-local version, taken = take_versions(0), 0
+local version, taken, taken_before = take_versions(0), 0, {}
+
+-- The text of the next version. Numbers of this size take long to print, so their first digits are kept.
+local high, high_text = nil, nil
+local function next_version()
+  local text = version + taken
+  local upper = math.floor(text / 1000000)
+  if upper ~= high then high, high_text = upper, string.format('%010.0f', upper) end
+  return high_text .. string.format('%06d', text - upper * 1000000)
+end
 
 local function record_missed(run)
-  local id, head = run[1], run[3]
+  local id = run[ID]
   read({ id })
-  local old = found[id]
-  if not old then return write_new(run) end
-  unfile(id, old)
-  add(counters, head[STATUS], -1) -- the record is longer, not one more
+  local old = known(id)
+  if old then -- the record is longer, not one more
+    unfile(id, old)
+    erase(id, old)
+    add(prefix .. 'counters', NAMES[old.status], -1)
+  end
   write_new(run)
 end
 
 local function take(step)
   local id, next_at = step[1], step[3]
-  local state = known[id]
-  if not state or state[VERSION] ~= step[2] or not state[AT] or state[AT] > now then return '-' end
-  zput(hidden, id, false)
-  zput(times, id, next_at)
+  local state = state_of[id]
+  if not state or version_of(state) ~= step[2] then return '-' end
+  local at = at_of(state)
+  if not at or at > now then return '-' end
+  if taken_before[id] then write() end -- the same job twice in a batch
+  taken_before[id] = true
+  note(hdels, hidden, id)
+  local answer, sum = {}, unfinished_of(state)
+  for i, run in ipairs(step[5]) do
+    local new = insert(run, until_)
+    answer[i] = new and '1' or '0'
+    local owner = run[OWNER]
+    if new and owner and #owner == #id + 17 and sub(owner, -16) == incarnation_of(state) then
+      owed[owner] = nil -- written with the state
+      sum = sum + 1
+    end
+  end
+  for _, run in ipairs(step[6]) do record_missed(run) end
   if next_at then
     taken = taken + 1
-    state = { version + taken, state[INCARNATION], next_at, step[4], step[5] }
-    known[id] = state
-    hput(job_states, id, cmsgpack.pack(state))
+    state = next_version() .. incarnation_of(state) .. step[4] .. string.format('%09d', sum) .. step[7]
+    state_of[id] = state
+    note(hsets, job_states, id, state)
+    note(zadds, times, next_at, id)
   else
-    known[id] = false
-    hput(job_states, id, false)
-    hput(jobs, id, false)
+    state_of[id] = false
+    note(hdels, job_states, id)
+    note(hdels, jobs, id)
+    note(zrems, times, id)
   end
-  local answer = {}
-  for i, run in ipairs(step[6]) do answer[i] = insert(run, until_) and '1' or '0' end
-  for _, run in ipairs(step[7]) do record_missed(run) end
   return table.concat(answer)
 end
 

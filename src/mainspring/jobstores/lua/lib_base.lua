@@ -1,51 +1,52 @@
 -- lib_base: the keys of one shard and its clock; the loader puts it in front of every script.
 --   KEYS  prefix  `{name:k}:`. Every key but the next two is this prefix and one of the names below, so that all keys
---                 of a shard share a hash slot. Where a name ends in a colon, text follows: a lane, a token, an id.
+--                 of a shard share a hash slot. Where a name ends in a colon, text follows: a lane, a token, a number.
 --         jobs    hash  job id -> frame
---         times   zset  job id -> next run time, of the jobs that are neither paused nor hidden
---   ARGV  1       MessagePack array of the script's plain arguments; absent values are false
---         2...    bytes that the script stores as they are
+--         times   zset  job id -> next run time, of the jobs that are not paused
+--   ARGV  1       MessagePack array of the script's arguments; absent values are false
 -- Numbers are whole and below 2^53, so Lua's doubles hold them; `..` and tostring() would not print them whole.
+--
+--   job_states  hash  job id -> see lib_jobs
+--   hidden      hash  job id -> until when it is not handed out again
+--   versions    text  the last version that was given
+--   broken, broken_states, broken_frames
+--               hash  version -> {job id, reason, when} of a job set aside; what job_states had; what jobs had
+--   heads       hash  run id -> see lib_runs
+--   calls       hash  run id -> bytes
+--   states      hash  run id -> bytes that are too big for the head
+--   lives       hash  run id -> bytes that beats reported
+--   created     zset  creation time and id of all runs; its score is 0, as where nothing else is said
+--   by_job      zset  creation time and id of a job's runs -> checksum of the job's id, which others may share
+--   g:          zset  `g:<group>`: creation time and id of its runs
+--   s:          zset  `s:<status>`: creation time and id of the runs that ended in it, unless they succeeded
+--   w:          zset  `w:<lane>`: place and id of the runs that are due
+--   d:          zset  `d:<lane>`: place and id of the others -> run time
+--   t:          set   `t:<token>`: the running runs claimed under it
+--   leases      zset  token -> when the lease of its runs is over
+--   extended    zset  id of a running run whose lease is not that of its token -> when it is over
+--   e:          set   `e:<number>`: runs that ended at the same time and are kept for as long
+--   ended       zset  that number -> when they ended
+--   expires     zset  that number -> until when they are kept
+--   gone, gone_before
+--               set   ids of deleted runs, since gone_since (text) and before
+--   unique      hash  unique key -> the unfinished run that holds it
+--   totals      hash  status and lane -> runs that are there
+--   counters    hash  final status -> runs that ever reached it
+--   paused      set   lanes that are paused
+--   sequence    text  number of the last script that put runs into lanes or ended some
+--   outbox      hash  id of a follow-up for another shard -> when it was made
+--   outbox_runs hash  that id -> bytes of the run
+--   nodes, node_beats, node_ends
+--               hash  node id -> JSON; zset node id -> when it was last heard of; zset node id -> until when it is listed
+--   meta        hash  schema, shards
+--   shift       text  microseconds by which a test has moved the clock
+--   wake        text  number of wake-ups so far, and the pub/sub channel of that name
 local prefix, jobs, times = KEYS[1], KEYS[2], KEYS[3]
-local job_states = prefix .. 'job_states' -- hash  job id -> {version, incarnation (text), at, nominal, miss}
-local hidden = prefix .. 'hidden'         -- zset  job id -> until when it is not handed out again
-local versions = prefix .. 'versions'     -- text  the last version that was given
-local unfinished = prefix .. 'unfinished' -- hash  `<job id>@<incarnation>` -> unfinished runs
-local broken = prefix .. 'broken'         -- hash  version -> {job id, reason, when} of a job set aside
-local broken_states = prefix .. 'broken_states' -- hash  version -> what job_states had
-local broken_frames = prefix .. 'broken_frames' -- hash  version -> what jobs had
-local heads = prefix .. 'heads'           -- hash  run id -> what scripts look at: see lib_runs
-local calls = prefix .. 'calls'           -- hash  run id -> bytes
-local states = prefix .. 'states'         -- hash  run id -> bytes
-local lives = prefix .. 'lives'           -- hash  run id -> bytes that beats reported
-local leases = prefix .. 'leases'         -- zset  running run id -> when its lease is over
-local unique = prefix .. 'unique'         -- hash  unique key -> the unfinished run that holds it
-local gone = prefix .. 'gone'             -- zset  id of a deleted run -> until when it is remembered
-local ended = prefix .. 'ended'           -- zset  finished run id -> when that was written
-local expires = prefix .. 'expires'       -- zset  finished run id -> until when it is kept
-local lanes = prefix .. 'lanes'           -- set   lanes that have runs
-local paused = prefix .. 'paused'         -- set   lanes that are paused
-local counters = prefix .. 'counters'     -- hash  final status -> runs that ever reached it
-local sequence = prefix .. 'sequence'     -- text  number of the last run that was put into a lane
-local outbox = prefix .. 'outbox'         -- hash  id of a follow-up for another shard -> {when, head}
-local outbox_bytes = prefix .. 'outbox_bytes' -- hash  id -> {call, state, live}
-local nodes = prefix .. 'nodes'           -- hash  node id -> JSON
-local node_beats = prefix .. 'node_beats' -- zset  node id -> when it was last heard of
-local node_ends = prefix .. 'node_ends'   -- zset  node id -> until when it is listed
-local meta = prefix .. 'meta'             -- hash  schema, shards
-local shift = prefix .. 'shift'           -- text  microseconds by which a test has moved the clock
-local wake = prefix .. 'wake'             -- text  number of wake-ups so far, and the pub/sub channel of that name
-local by_status = prefix .. 'r:'          -- zset  `r:<status>:<lane>`: run id -> created at
-local by_job = prefix .. 'j:'             -- zset  `j:<job id>`: run id -> created at
-local by_group = prefix .. 'g:'           -- zset  `g:<group>`: run id -> created at
-local waiting = prefix .. 'w:'            -- zset  `w:<lane>`: place and id of the runs that are due, all of score 0
-local delayed = prefix .. 'd:'            -- zset  `d:<lane>`: place and id of the others -> run time
-local held = prefix .. 't:'               -- set   `t:<token>`: the running runs claimed under it
-
+local call = redis.call
 local args = ARGV[1] and cmsgpack.unpack(ARGV[1])
-
-local clock = redis.call('TIME')
-local now = clock[1] * 1000000 + clock[2] + (tonumber(redis.call('GET', shift)) or 0)
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2] + (tonumber(call('GET', prefix .. 'shift')) or 0)
+local moment = string.format('%.0f', now)
 
 -- The stack that unpack() fills is limited to about 8000 values.
 local CHUNK = 4000
@@ -54,10 +55,10 @@ local CHUNK = 4000
 local function many(command, key, list)
   local size = #list
   if size == 0 then return {} end
-  if size <= CHUNK then return redis.call(command, key, unpack(list)) end
+  if size <= CHUNK then return call(command, key, unpack(list)) end
   local all = {}
   for first = 1, size, CHUNK do
-    local part = redis.call(command, key, unpack(list, first, math.min(first + CHUNK - 1, size)))
+    local part = call(command, key, unpack(list, first, math.min(first + CHUNK - 1, size)))
     if type(part) == 'table' then
       for i = 1, #part do all[#all + 1] = part[i] end
     end
@@ -65,16 +66,7 @@ local function many(command, key, list)
   return all
 end
 
--- An array of this size that a script packed; false if there is nothing, or nothing that can be read: one damaged record
--- must not stop the others.
-local JOB_STATE_SIZE, HEAD_SIZE = 5, 16
-local function unpacked(packed, size)
-  if not packed then return false end
-  local ok, value = pcall(cmsgpack.unpack, packed)
-  return ok and type(value) == 'table' and #value == size and value
-end
-
 -- Wake the loops that sleep on this shard.
 local function tell()
-  redis.call('PUBLISH', wake, redis.call('INCR', wake))
+  call('PUBLISH', prefix .. 'wake', call('INCR', prefix .. 'wake'))
 end

@@ -1,175 +1,141 @@
--- lib_runs: where a run is filed, by its status. Needs lib_write.
--- A head is a MessagePack array of these; absent values are false. The lease is a score in `leases` only.
-local STATUS, TOKEN, NODE, ATTEMPT, CANCELLING, QUEUE, PRIORITY, RUN_AT = 1, 2, 3, 4, 5, 6, 7, 8
-local CREATED, FINISHED, KEEP, OWNER, JOB, UNIQUE, GROUP, PLACE = 9, 10, 11, 12, 13, 14, 15, 16
-local PLACE_SIZE = 39
+-- lib_runs: where a run is filed, by its status, and how it leaves. Needs lib_insert.
 local REMEMBERED_FOR, REMEMBERED = 3600000000, 100000
-local FINAL = { succeeded = true, failed = true, cancelled = true, missed = true, broken = true }
+local NAMES = { [2] = 'succeeded', [3] = 'failed', [4] = 'cancelled', [5] = 'missed', [6] = 'broken' }
+local leases, extended, ended, expires = prefix .. 'leases', prefix .. 'extended', prefix .. 'ended', prefix .. 'expires'
+local held, together = prefix .. 't:', prefix .. 'e:'
 
-local found, damaged, remembered = {}, {}, {} -- by run id: head or false, whether it cannot be read, whether it is gone
-local holder = {}                             -- by unique key: run id or false
-local known_lanes, first_delayed = {}, {}
-local number, stirred = nil, false
+local left_tokens, left_ends = {}, {}    -- sets from which runs were taken
+local fresh, sets = {}, {}               -- by token: until when the lease begun here; by retention: number of a set
+local any_extended, any_lives = nil, nil -- whether there are any
 
--- Look runs up, once each.
-local function read(ids)
-  local unread = {}
-  for _, id in ipairs(ids) do
-    if found[id] == nil then
-      found[id] = false
-      unread[#unread + 1] = id
+-- A run that was looked up or written; false if there is none.
+local function known(id)
+  local run = found[id]
+  if type(run) == 'string' then
+    run = parsed(run)
+    found[id] = run
+  end
+  return run
+end
+
+local write_changes = write
+write = function()
+  write_changes()
+  for token in pairs(left_tokens) do
+    if call('EXISTS', held .. token) == 0 then
+      call('ZREM', leases, token)
+      fresh[token] = nil
     end
   end
-  local packed = many('HMGET', heads, unread)
-  for i, id in ipairs(unread) do
-    found[id] = unpacked(packed[i], HEAD_SIZE)
-    damaged[id] = packed[i] and not found[id]
-  end
-end
-
--- Look up what stands in the way of new runs ({id, number of its bytes, head} each): their ids and unique keys.
-local function read_for_insert(runs)
-  local ids, keys = {}, {}
-  for i, run in ipairs(runs) do
-    ids[i] = run[1]
-    if run[3][UNIQUE] then keys[#keys + 1] = run[3][UNIQUE] end
-  end
-  read(ids)
-  local until_ = many('ZMSCORE', gone, ids)
-  for i, id in ipairs(ids) do
-    remembered[id] = until_[i] and tonumber(until_[i]) > now or nil
-  end
-  local holders = many('HMGET', unique, keys)
-  for i, key in ipairs(keys) do holder[key] = holders[i] end
-end
-
-local function keep(id, head)
-  found[id] = head
-  hput(heads, id, cmsgpack.pack(head))
-end
-
-local function put_into_lane(id, head)
-  local lane = head[QUEUE]
-  number = (number or tonumber(redis.call('GET', sequence)) or 0) + 1
-  -- Digits of a fixed width, so that the order of the texts is that of (-priority, run time, number).
-  local urgency = 500000 - math.max(-499999, math.min(499999, head[PRIORITY]))
-  head[PLACE] = string.format('%06d%017.0f%016.0f', urgency, math.max(0, head[RUN_AT]), number)
-  if known_lanes[lane] == nil then
-    known_lanes[lane] = redis.call('SISMEMBER', paused, lane) == 1 and 'paused' or 'open'
-    local first = redis.call('ZRANGE', delayed .. lane, 0, 0, 'WITHSCORES')
-    first_delayed[lane] = first[2] and tonumber(first[2]) or math.huge
-  end
-  local open = known_lanes[lane] == 'open'
-  if head[RUN_AT] <= now then
-    zput(waiting .. lane, head[PLACE] .. id, 0)
-    stirred = stirred or open
-  else
-    zput(delayed .. lane, head[PLACE] .. id, head[RUN_AT])
-    stirred = stirred or open and head[RUN_AT] < first_delayed[lane]
-  end
-end
-
--- File a run under its status; one that runs is leased until `until_`.
-local function file(id, head, until_)
-  local status = head[STATUS]
-  if status == 'pending' then
-    put_into_lane(id, head)
-  elseif status == 'running' then
-    zput(leases, id, until_)
-    sput(held .. head[TOKEN], id, true)
-  else
-    add(counters, status, 1)
-    if status ~= 'broken' then -- never pruned
-      zput(ended, id, now)
-      zput(expires, id, now + head[KEEP])
+  for set in pairs(left_ends) do
+    if call('EXISTS', together .. set) == 0 then
+      call('ZREM', ended, set)
+      call('ZREM', expires, set)
+      sets = {}
     end
   end
-  sput(lanes, head[QUEUE], true)
-  zput(by_status .. status .. ':' .. head[QUEUE], id, head[CREATED])
-  keep(id, head)
+  left_tokens, left_ends = {}, {}
+end
+
+-- Lease a run; runs claimed together share a lease until one of them is extended alone.
+local function lease(id, token, until_, alone)
+  if fresh[token] == nil then fresh[token] = call('EXISTS', held .. token) == 0 end
+  note(sadds, held .. token, id)
+  if not alone and fresh[token] == true then
+    fresh[token] = until_
+    note(zadds, leases, until_, token)
+  elseif alone or fresh[token] ~= until_ then
+    any_extended = true
+    note(zadds, extended, until_, id)
+  end
+end
+
+-- Put an ended run among those that ended now and are kept for as long; broken ones are kept for ever.
+local function end_with_others(id, status, keep)
+  if status == BROKEN then return nil end
+  if not sets[keep] then
+    sets[keep] = next_number()
+    note(zadds, ended, moment, sets[keep])
+    note(zadds, expires, now + keep, sets[keep])
+  end
+  note(sadds, together .. sets[keep], id)
+  return sets[keep]
+end
+
+-- File a run that ended; answers its place.
+local function file_ended(id, status, lane, created, keep)
+  count(status, lane, 1)
+  add(prefix .. 'counters', NAMES[status], 1)
+  if status ~= SUCCEEDED then note(zadds, prefix .. 's:' .. NAMES[status], '0', created .. id) end
+  return end_with_others(id, status, keep)
+end
+
+file_new = function(run, until_)
+  local id, status, lane = run[ID], byte(run[HEAD], 4), run[LANE]
+  if status > RUNNING then return file_ended(id, status, lane, run[CREATED], run[KEEP]) end
+  count(status, lane, 1)
+  if status == PENDING then return put_into_lane(id, lane, run[URGENCY], run[RUN_AT]) end
+  lease(id, run[TOKEN], until_)
 end
 
 -- Take a run out of where its status has it.
-local function unfile(id, head)
-  local status = head[STATUS]
-  if status == 'pending' then
-    zput(waiting .. head[QUEUE], head[PLACE] .. id, false)
-    zput(delayed .. head[QUEUE], head[PLACE] .. id, false)
-  elseif status == 'running' then
-    zput(leases, id, false)
-    sput(held .. head[TOKEN], id, false)
+local function unfile(id, run)
+  local status = run.status
+  touch(id)
+  count(status, run.lane, -1)
+  if status == PENDING then
+    if run.place then
+      note(zrems, waiting .. run.lane, run.place .. id)
+      note(zrems, delayed .. run.lane, run.place .. id)
+    end
+  elseif status == RUNNING then
+    if run.token then
+      note(srems, held .. run.token, id)
+      left_tokens[run.token] = true
+      if any_extended == nil then any_extended = call('EXISTS', extended) == 1 end
+      if any_extended then note(zrems, extended, id) end
+    end
   else
-    zput(ended, id, false)
-    zput(expires, id, false)
+    if status ~= SUCCEEDED then note(zrems, prefix .. 's:' .. NAMES[status], run.created .. id) end
+    if run.place then
+      note(srems, together .. run.place, id)
+      left_ends[run.place] = true
+    end
   end
-  zput(by_status .. status .. ':' .. head[QUEUE], id, false)
 end
 
-local function store_bytes(id, first)
-  hput(states, id, ARGV[first + 1])
-  if ARGV[first + 2] ~= '' then hput(lives, id, ARGV[first + 2]) end
-end
-
--- Add a run that is new: {id, number of its call among ARGV, followed by state and live, head}.
-local function write_new(run, until_)
-  local id, head = run[1], run[3]
-  hput(calls, id, ARGV[run[2]])
-  store_bytes(id, run[2])
-  if head[JOB] then zput(by_job .. head[JOB], id, head[CREATED]) end
-  if head[GROUP] then zput(by_group .. head[GROUP], id, head[CREATED]) end
-  file(id, head, until_)
-end
-
--- Add an unfinished run unless its id is known or its unique key is taken.
-local function insert(run, until_)
-  local id, head = run[1], run[3]
-  if found[id] or damaged[id] or remembered[id] then return false end
-  local key = head[UNIQUE]
-  if key then
-    if holder[key] and holder[key] ~= id then return false end
-    holder[key] = id
-    hput(unique, key, id)
-  end
-  if head[OWNER] then add(unfinished, head[OWNER], 1) end
-  write_new(run, until_)
-  return true
-end
-
--- Replace a run's head, keeping the count of its job and its unique key right.
-local function replace(id, head, until_)
-  local old = found[id]
-  unfile(id, old)
-  local was, is = FINAL[old[STATUS]], FINAL[head[STATUS]]
-  if old[OWNER] and was ~= is then add(unfinished, old[OWNER], was and 1 or -1) end
-  if old[UNIQUE] and not was then
-    holder[old[UNIQUE]] = false
-    hput(unique, old[UNIQUE], false)
-  end
-  if head[UNIQUE] and not is then
-    holder[head[UNIQUE]] = id
-    hput(unique, head[UNIQUE], id)
-  end
-  file(id, head, until_)
-end
-
--- Delete a finished run and remember its id.
-local function delete(id, head)
-  unfile(id, head)
+-- Take a run out of everything but the indexes of its status.
+local function erase(id, run)
+  note(hdels, heads, id)
+  note(hdels, calls, id)
+  if byte(run.head, 11) == 195 then note(hdels, prefix .. 'states', id) end
+  if any_lives == nil then any_lives = call('EXISTS', prefix .. 'lives') == 1 end
+  if any_lives then note(hdels, prefix .. 'lives', id) end
+  local aged = run.created .. id
+  note(zrems, created_, aged)
+  if run.job then note(zrems, by_job, aged) end
+  if run.group then note(zrems, prefix .. 'g:' .. run.group, aged) end
   found[id] = false
-  for _, key in ipairs({ heads, calls, states, lives }) do hput(key, id, false) end
-  if head[JOB] then zput(by_job .. head[JOB], id, false) end
-  if head[GROUP] then zput(by_group .. head[GROUP], id, false) end
-  zput(gone, id, now + REMEMBERED_FOR)
 end
 
+-- Ids of deleted runs are remembered for an hour at least, until there are too many of them.
 local function forget_old_ids()
-  redis.call('ZREMRANGEBYSCORE', gone, '-inf', string.format('%.0f', now))
-  redis.call('ZREMRANGEBYRANK', gone, 0, -REMEMBERED - 1)
+  local since = tonumber(call('GET', prefix .. 'gone_since')) or 0
+  if now - since < REMEMBERED_FOR and call('SCARD', prefix .. 'gone') < REMEMBERED then return end
+  call('UNLINK', prefix .. 'gone_before')
+  if call('EXISTS', prefix .. 'gone') == 1 then call('RENAME', prefix .. 'gone', prefix .. 'gone_before') end
+  call('SET', prefix .. 'gone_since', moment)
 end
 
--- Write everything and wake who may want to know.
-local function finish()
-  flush()
-  if number then redis.call('SET', sequence, string.format('%.0f', number)) end
-  if stirred then tell() end
+-- Delete finished runs.
+local function delete(ids)
+  if #ids == 0 then return end
+  for _, id in ipairs(ids) do
+    local run = known(id)
+    unfile(id, run)
+    erase(id, run)
+  end
+  write()
+  forget_old_ids()
+  many('SADD', prefix .. 'gone', ids)
 end

@@ -1,24 +1,24 @@
 -- lib_write: collect changes and write them at the end, one command per key instead of one per change.
--- The last word about a member counts, so a run that moves twice within a batch ends up where it was put last.
-local hashes, zsets, sets, sums = {}, {}, {}, {}
+-- What is taken out is taken out before anything is put in; a script that comes to a run for the second time flushes
+-- before, so that the last word counts.
+local hdels, srems, zrems, hsets, zadds, sadds, sums = {}, {}, {}, {}, {}, {}, {}
 
-local function change(kind, key, member, value)
-  local members = kind[key]
-  if not members then
-    members = {}
-    kind[key] = members
+-- Append to the changes of a kind for a key.
+local function note(kind, key, first, second)
+  local list = kind[key]
+  if not list then
+    list = { n = 0 }
+    kind[key] = list
   end
-  members[member] = value
+  local size = list.n
+  list[size + 1] = first
+  if second == nil then
+    list.n = size + 1
+  else
+    list[size + 2] = second
+    list.n = size + 2
+  end
 end
-
--- Set a field of a hash, or delete it (false).
-local function hput(key, field, value) change(hashes, key, field, value) end
-
--- Set the score of a member, or take it out (false).
-local function zput(key, member, score) change(zsets, key, member, score) end
-
--- Put a member into a set (true), or take it out (false).
-local function sput(key, member, present) change(sets, key, member, present) end
 
 -- Add to a number in a hash; one that comes down to nothing is deleted.
 local function add(key, field, by)
@@ -30,57 +30,36 @@ local function add(key, field, by)
   fields[field] = (fields[field] or 0) + by
 end
 
+local function flush_sums(key, fields)
+  local names, put, drop = {}, {}, {}
+  for field, by in pairs(fields) do
+    if by ~= 0 then names[#names + 1] = field end
+  end
+  if #names == 1 then
+    if call('HINCRBY', key, names[1], fields[names[1]]) <= 0 then call('HDEL', key, names[1]) end
+    return
+  end
+  local before = many('HMGET', key, names)
+  for i, field in ipairs(names) do
+    local sum = (tonumber(before[i]) or 0) + fields[field]
+    if sum > 0 then
+      put[#put + 1] = field
+      put[#put + 1] = sum
+    else
+      drop[#drop + 1] = field
+    end
+  end
+  many('HDEL', key, drop)
+  many('HSET', key, put)
+end
+
 local function flush()
-  for key, fields in pairs(hashes) do
-    local put, drop = {}, {}
-    for field, value in pairs(fields) do
-      if value then
-        put[#put + 1] = field
-        put[#put + 1] = value
-      else
-        drop[#drop + 1] = field
-      end
-    end
-    many('HDEL', key, drop)
-    many('HSET', key, put)
-  end
-  for key, members in pairs(zsets) do
-    local put, drop = {}, {}
-    for member, score in pairs(members) do
-      if score then
-        put[#put + 1] = score
-        put[#put + 1] = member
-      else
-        drop[#drop + 1] = member
-      end
-    end
-    many('ZREM', key, drop)
-    many('ZADD', key, put)
-  end
-  for key, members in pairs(sets) do
-    local put, drop = {}, {}
-    for member, present in pairs(members) do
-      if present then put[#put + 1] = member else drop[#drop + 1] = member end
-    end
-    many('SREM', key, drop)
-    many('SADD', key, put)
-  end
-  for key, fields in pairs(sums) do
-    local names, put, drop = {}, {}, {}
-    for field, by in pairs(fields) do
-      if by ~= 0 then names[#names + 1] = field end
-    end
-    local before = many('HMGET', key, names)
-    for i, field in ipairs(names) do
-      local sum = (tonumber(before[i]) or 0) + fields[field]
-      if sum > 0 then
-        put[#put + 1] = field
-        put[#put + 1] = sum
-      else
-        drop[#drop + 1] = field
-      end
-    end
-    many('HDEL', key, drop)
-    many('HSET', key, put)
-  end
+  for key, list in pairs(hdels) do many('HDEL', key, list) end
+  for key, list in pairs(srems) do many('SREM', key, list) end
+  for key, list in pairs(zrems) do many('ZREM', key, list) end
+  for key, list in pairs(hsets) do many('HSET', key, list) end
+  for key, list in pairs(zadds) do many('ZADD', key, list) end
+  for key, list in pairs(sadds) do many('SADD', key, list) end
+  for key, fields in pairs(sums) do flush_sums(key, fields) end
+  hdels, srems, zrems, hsets, zadds, sadds, sums = {}, {}, {}, {}, {}, {}, {}
 end

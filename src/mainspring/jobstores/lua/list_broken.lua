@@ -2,5 +2,5 @@
 --   KEYS  prefix, jobs, times (see lib_base); reads broken, broken_frames
 --   ARGV  (nothing)
 -- Answers {job id, reason, when} packed, and frames: two arrays, in no order.
-local fields = redis.call('HKEYS', broken)
-return { many('HMGET', broken, fields), many('HMGET', broken_frames, fields) }
+local fields = call('HKEYS', prefix .. 'broken')
+return { many('HMGET', prefix .. 'broken', fields), many('HMGET', prefix .. 'broken_frames', fields) }

@@ -1,35 +1,47 @@
--- uses: write runs
--- prune: delete finished runs past their retention by age, then by count; forget lanes with nothing in them.
+-- uses: write heads insert runs
+-- prune: delete finished runs past their retention by age, then by count.
 --   KEYS  prefix, jobs, times (see lib_base); writes all that runs have
 --   ARGV  how many at most, how many finished runs are kept
 -- Answers how many were deleted.
 local limit, kept = args[1], args[2]
-local ids = redis.call('ZRANGEBYSCORE', expires, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
-local seen = {}
-for _, id in ipairs(ids) do seen[id] = true end
-local excess = math.min(redis.call('ZCARD', ended) - kept, limit)
-if excess > #ids then
-  for _, id in ipairs(redis.call('ZRANGE', ended, 0, excess - 1)) do
-    if not seen[id] and #ids < limit then ids[#ids + 1] = id end
-  end
-end
-read(ids)
-local count = 0
-for _, id in ipairs(ids) do
-  local head = found[id]
-  if head then
-    delete(id, head)
-    count = count + 1
-  end
-end
-flush()
-forget_old_ids()
+local ids = {}
 
-for _, lane in ipairs(redis.call('SMEMBERS', lanes)) do
-  local keys = {}
-  for _, status in ipairs({ 'pending', 'running', 'succeeded', 'failed', 'cancelled', 'missed', 'broken' }) do
-    keys[#keys + 1] = by_status .. status .. ':' .. lane
+-- Take up to so many runs out of a set of those that ended together; forget it when it is empty.
+local function take(set, count)
+  local some = call('SPOP', together .. set, count)
+  for _, id in ipairs(some) do ids[#ids + 1] = id end
+  if #some < count or call('EXISTS', together .. set) == 0 then
+    call('ZREM', ended, set)
+    call('ZREM', expires, set)
   end
-  if redis.call('EXISTS', unpack(keys)) == 0 then redis.call('SREM', lanes, lane) end
 end
-return count
+
+for _, set in ipairs(call('ZRANGEBYSCORE', expires, '-inf', moment, 'LIMIT', 0, limit)) do
+  if #ids >= limit then break end
+  take(set, limit - #ids)
+end
+
+local finished, all = -#ids, call('HGETALL', prefix .. 'totals')
+for i = 1, #all, 2 do
+  local status = tonumber(all[i]:sub(1, 1))
+  if status > RUNNING and status < BROKEN then finished = finished + tonumber(all[i + 1]) end
+end
+local excess = math.min(finished - kept, limit - #ids)
+while excess > 0 do
+  local oldest, before = call('ZRANGE', ended, 0, 0)[1], #ids
+  if not oldest then break end
+  take(oldest, excess)
+  excess = excess - (#ids - before)
+end
+
+read(ids)
+local readable = {}
+for _, id in ipairs(ids) do
+  local run = known(id)
+  if run then
+    run.place = nil -- it was taken out of its set
+    readable[#readable + 1] = id
+  end
+end
+delete(readable)
+return #readable

@@ -1,4 +1,4 @@
--- uses: write runs
+-- uses: write heads insert runs
 -- request_cancel: mark running runs to be stopped.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes heads
 --   ARGV  run ids
@@ -6,14 +6,13 @@
 local answers = {}
 read(args[1])
 for i, id in ipairs(args[1]) do
-  local head = found[id]
-  if not head then
+  local run = known(id)
+  if not run then
     answers[i] = 2
-  elseif head[STATUS] ~= 'running' then
+  elseif run.status ~= RUNNING then
     answers[i] = 0
   else
-    head[CANCELLING] = true
-    keep(id, head)
+    note(hsets, heads, id, sub(run.head, 1, 9) .. '\195' .. sub(run.head, 11))
     answers[i], stirred = 1, true
   end
 end

@@ -1,22 +1,36 @@
--- uses: jobs
+-- uses: jobs heads
 -- restore: put the job of this id that was set aside last back as it was, with a new version.
---   KEYS  prefix, jobs, times (see lib_base); reads and writes job_states, versions, broken, broken_states, broken_frames
---   ARGV  id
+--   KEYS  prefix, jobs, times (see lib_base); reads and writes job_states, versions, broken, broken_states,
+--         broken_frames; reads by_job, heads
+--   ARGV  id, its checksum
 -- Answers 1; 0 if it is not there, -1 if another job has taken its id.
+local broken, broken_states, broken_frames = prefix .. 'broken', prefix .. 'broken_states', prefix .. 'broken_frames'
 local id, last = args[1], nil
-local all = redis.call('HGETALL', broken)
+local all = call('HGETALL', broken)
 for i = 1, #all, 2 do
-  local version = tonumber(all[i])
-  if cmsgpack.unpack(all[i + 1])[1] == id and (not last or version > last) then last = version end
+  if cmsgpack.unpack(all[i + 1])[1] == id and (not last or tonumber(all[i]) > tonumber(last)) then last = all[i] end
 end
 if not last then return 0 end
-if redis.call('HEXISTS', job_states, id) == 1 then return -1 end
-local field, first = string.format('%.0f', last), earliest()
-local state = cmsgpack.unpack(redis.call('HGET', broken_states, field))
-state[VERSION] = take_versions(1) + 1
-redis.call('HSET', job_states, id, cmsgpack.pack(state))
-redis.call('HSET', jobs, id, redis.call('HGET', broken_frames, field))
-if state[AT] then redis.call('ZADD', times, state[AT], id) end
-for _, key in ipairs({ broken, broken_states, broken_frames }) do redis.call('HDEL', key, field) end
-if state[AT] and (not first or state[AT] < first) then tell() end
+if call('HEXISTS', job_states, id) == 1 then return -1 end
+local first = earliest()
+local state = call('HGET', broken_states, last)
+local at = at_of(state)
+
+-- Its runs that ended while it was set aside were not counted off.
+local function unfinished()
+  local owner, sum = id .. '@' .. string.format('%.0f', tonumber(incarnation_of(state))), 0
+  local members = call('ZRANGEBYSCORE', prefix .. 'by_job', args[2], args[2])
+  for i, member in ipairs(members) do members[i] = member:sub(18) end
+  for _, head in ipairs(many('HMGET', heads, members)) do
+    local run = parsed(head)
+    if run and run.status <= RUNNING and run.owner == owner then sum = sum + 1 end
+  end
+  return string.format('%09d', sum)
+end
+
+call('HSET', job_states, id, version_text(take_versions(1) + 1) .. state:sub(17, 66) .. unfinished() .. state:sub(76))
+call('HSET', jobs, id, call('HGET', broken_frames, last))
+if at then call('ZADD', times, at, id) end
+for _, key in ipairs({ broken, broken_states, broken_frames }) do call('HDEL', key, last) end
+if at and (not first or at < first) then tell() end
 return 1

@@ -1,44 +1,88 @@
--- uses: write runs
+-- uses: write heads insert runs
 -- settle: write each outcome whose condition holds for the stored run, with what follows from it.
---   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have, and outbox
---   ARGV  {run id, number of its call among ARGV, head, condition, lease until, followers, followers for other shards}
---         of each outcome, a follower being {run id, number of its call among ARGV, head}; then call (not used for the
---         outcome's own run), state and live ('' leaves what is there) of each run
+--   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have, and outbox, outbox_runs
+--   ARGV  {run id, condition, bytes 4 to 11 of the head and its block B, token, node, rest} of each outcome; the rest is
+--         absent or {urgency, run time, lease until, big state, live, followers, followers for other shards}, '' leaving
+--         the live that is there; a follower is a run as lib_insert has it, one for another shard {id, bytes}
 -- Answers for each 1 written, 0 refused, 2 no such run.
 local outcomes, answers = args[1], {}
-local ids, followers = {}, {}
+local NO_REST = { '', 0, 0, '', '', {}, {} }
+local ids, followers, keys, texts = {}, {}, {}, {}
 for i, outcome in ipairs(outcomes) do
   ids[i] = outcome[1]
-  followers[#followers + 1] = outcome -- for its unique key
-  for _, run in ipairs(outcome[6]) do followers[#followers + 1] = run end
+  if byte(outcome[3], 9) ~= 192 then -- it has a unique key
+    local _, key = cmsgpack.unpack_limit(outcome[3], 1, 8)
+    keys[#keys + 1] = key
+  end
+  for _, run in ipairs((outcome[6] or NO_REST)[6]) do followers[#followers + 1] = run end
 end
 read(ids)
-read_for_insert(followers)
+if #followers > 0 then read_for_insert(followers) end
+local holders = many('HMGET', unique, keys)
+for i, key in ipairs(keys) do holder[key] = holders[i] end
 
-local function holds(condition, old, head, id)
-  if old[TOKEN] ~= head[TOKEN] then return false end
-  local status = old[STATUS]
-  if condition == 'held' then return status == 'running' end
-  if condition == 'waiting' then return status == 'pending' end
-  if condition == 'finished' then return FINAL[status] or false end
-  return status == 'running' and (tonumber(redis.call('ZSCORE', leases, id)) or 0) <= now
+local function lease_over(id, token)
+  local over = call('ZSCORE', extended, id) or call('ZSCORE', leases, token or '')
+  return (tonumber(over) or 0) <= now
+end
+
+local function holds(condition, old, id)
+  if condition == 'held' then return old.status == RUNNING end
+  if condition == 'waiting' then return old.status == PENDING end
+  if condition == 'finished' then return old.status > RUNNING end
+  return old.status == RUNNING and lease_over(id, old.token)
+end
+
+-- Keep the count of a job's unfinished runs and the unique key right.
+local function keep_books(id, old, key, is_final)
+  local was_final = old.status > RUNNING
+  if old.owner and was_final ~= is_final then owe(old.owner, old.job, was_final and 1 or -1) end
+  if old.unique and not was_final then
+    holder[old.unique] = false
+    note(hdels, unique, old.unique)
+  end
+  if key and not is_final then
+    holder[key] = id
+    note(hsets, unique, key, id)
+  end
+end
+
+-- Token and node as a head has them.
+local function text(value)
+  if not value then return NIL end
+  if not texts[value] then texts[value] = cmsgpack.pack(value) end
+  return texts[value]
+end
+
+-- File the run under its new status; answers its place.
+local function file(id, status, lane, old, keep, rest)
+  if status > RUNNING then return file_ended(id, status, lane, old.created, keep) end
+  count(status, lane, 1)
+  if status == PENDING then return put_into_lane(id, lane, rest[1], rest[2]) end
+  lease(id, old.token, rest[3], true)
 end
 
 local function settle(outcome)
-  local id, head = outcome[1], outcome[3]
-  local old = found[id]
+  local id, fixed, token, rest = outcome[1], outcome[3], text(outcome[4]), outcome[6] or NO_REST
+  local old = known(id)
   if not old then return 2 end
-  if not holds(outcome[4], old, head, id) then return 0 end
-  local key = head[UNIQUE]
-  if key and not FINAL[head[STATUS]] and holder[key] and holder[key] ~= id then return 0 end
-  head[OWNER], head[CREATED], head[JOB], head[GROUP] = old[OWNER], old[CREATED], old[JOB], old[GROUP]
-  replace(id, head, outcome[5])
-  store_bytes(id, outcome[2])
-  for _, run in ipairs(outcome[6]) do insert(run) end
-  for _, run in ipairs(outcome[7]) do
-    local n = run[2]
-    hput(outbox, run[1], cmsgpack.pack({ now, run[3] }))
-    hput(outbox_bytes, run[1], cmsgpack.pack({ ARGV[n], ARGV[n + 1], ARGV[n + 2] }))
+  if sub(old.head, old.c, old.c + #token - 1) ~= token or not holds(outcome[2], old, id) then return 0 end
+  local status = byte(fixed)
+  local _, key, lane, keep = cmsgpack.unpack_limit(fixed, 3, 8)
+  if key and status <= RUNNING and holder[key] and holder[key] ~= id then return 0 end
+  unfile(id, old)
+  keep_books(id, old, key, status > RUNNING)
+  local place = file(id, status, lane, old, keep, rest)
+  local head = MAGIC .. sub(fixed, 1, 8) .. sub(old.head, 12, 16) .. UINT .. struct.pack('>I4', old.b + #fixed - 8)
+    .. sub(old.head, A, old.b - 1) .. sub(fixed, 9) .. token .. text(outcome[5]) .. place_text(place)
+  note(hsets, heads, id, head)
+  found[id] = head
+  if byte(old.head, 11) == 195 and byte(fixed, 8) ~= 195 then note(hdels, prefix .. 'states', id) end
+  store_bytes(id, rest[4], rest[5])
+  for _, run in ipairs(rest[6]) do insert(run) end
+  for _, run in ipairs(rest[7]) do
+    note(hsets, prefix .. 'outbox', run[1], moment)
+    note(hsets, prefix .. 'outbox_runs', run[1], run[2])
   end
   return 1
 end

@@ -1,6 +1,6 @@
 -- shift_clock: move the shard's clock, for tests.
 --   KEYS  prefix, jobs, times (see lib_base); writes shift
 --   ARGV  microseconds
-redis.call('INCRBY', shift, args[1])
+call('INCRBY', prefix .. 'shift', args[1])
 tell()
 return 1
