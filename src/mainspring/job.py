@@ -34,7 +34,9 @@ MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run
 class JobOwner(Protocol):
     """The verbs a job passes on to the scheduler it belongs to."""
 
-    timezone: tzinfo
+    @property
+    def timezone(self) -> tzinfo:
+        """The zone in which times are read and shown."""
 
     def modify_job(self, job_id: str, jobstore: str | None = None, **changes: Any) -> Job:
         """Change a job."""
@@ -433,9 +435,10 @@ def make_policy(base: Policy, **changes: Any) -> Policy:
     retries = changes.get("retries", 0)
     if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
         raise TypeError(f"retries must be a whole number of at least 0, not {retries!r}")
-    for name in ("timeout", "retention"):
-        if name in changes:
-            changes[name] = check_duration(name, changes[name])
+    if "timeout" in changes:
+        changes["timeout"] = check_duration("timeout", changes["timeout"])
+    if "retention" in changes and changes["retention"] != 0:  # 0: a success is not kept
+        changes["retention"] = check_duration("retention", changes["retention"])
     priority = changes.get("priority", 0)
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise TypeError(f"priority must be a whole number from -100 to 100, not {priority!r}")

@@ -133,6 +133,8 @@ def _waiting(run: Run, **changes: Any) -> Run:
 
 def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
     run = report.run
+    if run.policy.retention == 0:  # a success need not be kept; what went wrong is
+        changes["policy"] = msgspec.structs.replace(run.policy, retention=None)
     ended = msgspec.structs.replace(
         run,
         status=status,

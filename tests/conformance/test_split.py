@@ -28,11 +28,7 @@ _names = count(1)
 
 
 class SplitConformance(StoreConformance):
-    """All of it, but for one counter."""
-
-    @pytest.mark.xfail(strict=True, raises=AssertionError, reason="settle counts a final record that is written again")
-    def test_missed_fires_are_one_record_that_is_extended_in_place(self, store: JobStore) -> None:
-        super().test_missed_fires_are_one_record_that_is_extended_in_place(store)
+    """All of it, and what is particular to two steps."""
 
     def test_a_missed_record_that_gets_longer_keeps_its_id(self, store: JobStore) -> None:
         job = add_job(store, due_in=-100, every=60, misfire_grace_time=1.0)

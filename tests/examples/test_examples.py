@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 # Each line that an example has to print, as a pattern.
 PRINTED = {
+    "django_q_style": ["a call: -2.0", r"a group: \[6, 10\]", r"a chain: \[3, 7\]", "a schedule: 31 Jan 28 Feb 31 Mar"],
     "tracker_pipeline": [
         r"40: tracker_pipeline\.py has \d+ words",
         r"13: FileNotFoundError\(2, 'No such file or directory'\)",

@@ -189,7 +189,7 @@ def _settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
             run.live = written[run.id].live
         written[run.id] = run
         stored[run.id] = (run.status, run.token, run.lease_until, None if final else run.unique)
-        if final:
+        if final and before is not None and before[0] != run.status:  # else it is written again, not reached again
             ended[run.status] += 1
         tx.stirred |= run.status == "pending"
     _update(tx, [written[run_id] for run_id in sorted(written)])

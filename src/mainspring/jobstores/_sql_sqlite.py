@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -128,6 +130,8 @@ class SQLiteDatabase(Database):
         self._watcher: Any = None
         self._closed = False
         self.slot = 0
+        _hook_fork()
+        _databases.add(self)
 
     # -- opening -----------------------------------------------------------------------------------------------
 
@@ -320,6 +324,29 @@ class SQLiteDatabase(Database):
             self._watcher = self._connect()
         [version] = self._watcher.execute("PRAGMA data_version").fetchone()
         return int(version)
+
+
+_databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
+_held: list[SQLiteDatabase] = []
+
+
+@functools.cache
+def _hook_fork() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_pause_writers, after_in_parent=_resume_writers, after_in_child=_resume_writers)
+
+
+def _pause_writers() -> None:
+    # SQLite remembers for the whole process who has the write lock. A child forked within a transaction would take it
+    # for held by a connection of its own, and wait for ever.
+    for database in list(_databases):
+        if database._turn.acquire(timeout=TIMEOUT):
+            _held.append(database)
+
+
+def _resume_writers() -> None:
+    while _held:
+        _held.pop()._turn.release()
 
 
 def _path(engine: Engine) -> str | None:

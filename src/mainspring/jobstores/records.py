@@ -165,14 +165,9 @@ class RecordStore(JobStore):
         return None
 
     def expired(self, limit: int) -> list[Run]:
-        """Return running runs whose lease is over by the store's clock."""
-        runs = []
-        for row in self._expired_rows(limit):
-            try:
-                runs.append(self._packer.run(row))
-            except FrameError as error:  # a node that can read it recovers it
-                self._tell_missing(f"run {row.id!r}", error)
-        return runs
+        """Return running runs whose lease is over by the store's clock; those that are damaged are set aside."""
+        rows = self._expired_rows(limit)
+        return self._runs(rows, self.server_time(), Condition.EXPIRED) if rows else []
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         """Return the runs of these ids, None where there is none."""
@@ -183,8 +178,8 @@ class RecordStore(JobStore):
         """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""
         return [self._packer.shown(row) for row in self._find_run_rows(query, after, limit)]
 
-    def _runs(self, rows: Iterable[RunRow], now: int) -> list[Run]:
-        """Restore claimed runs; give back those that need code of others, set the damaged aside."""
+    def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> list[Run]:
+        """Restore running runs; leave those that need code of others to them, set the damaged aside."""
         runs, refused = [], []
         for row in rows:
             try:
@@ -192,12 +187,13 @@ class RecordStore(JobStore):
             except FrameError as error:
                 if error.reason is Reason.MISSING_CODE:
                     self._tell_missing(f"run {row.id!r}", error)
-                    refused.append(self._packer.given_back_row(row, now))
+                    if condition is Condition.HELD:  # of one that is lost, only who can read it knows whether it waits
+                        refused.append(self._packer.given_back_row(row, now))
                 else:
                     log.error("run %r cannot be restored and is set aside: %s", row.id, error)
                     refused.append(self._packer.broken_row(row, f"{error.reason}: {error}", now))
         if refused:
-            self._settle_rows([SettleRow(row, Condition.HELD, []) for row in refused])
+            self._settle_rows([SettleRow(row, condition, []) for row in refused])
         return runs
 
     # -- what a back end implements ------------------------------------------------------------------------------

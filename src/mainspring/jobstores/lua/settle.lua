@@ -56,7 +56,10 @@ end
 
 -- File the run under its new status; answers its place.
 local function file(id, status, lane, old, keep, rest)
-  if status > RUNNING then return file_ended(id, status, lane, old.created, keep) end
+  if status > RUNNING then
+    if status == old.status then add(prefix .. 'counters', NAMES[status], -1) end -- written again, not reached again
+    return file_ended(id, status, lane, old.created, keep)
+  end
   count(status, lane, 1)
   if status == PENDING then return put_into_lane(id, lane, rest[1], rest[2]) end
   lease(id, old.token, rest[3], true)

@@ -1,0 +1,115 @@
+"""django-q's broker: a queue of the app's store, whose runs can be taken and settled by hand."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+from mainspring.app import Mainspring
+from mainspring.errors import RunNotFound
+from mainspring.jobstores.base import QueueInfo
+from mainspring.outcome import conclude
+from mainspring.registry import check_queue
+from mainspring.run import FINAL, Error, Report, Result, Run, Status
+from mainspring.runs import RunView
+from mainspring.tasks.current import get_app
+
+__all__ = ["Broker", "get_broker", "queue_size"]
+
+
+class Broker:
+    """One queue. What `dequeue` takes is given to another after `retry` seconds without an acknowledgement."""
+
+    def __init__(self, list_key: str | None = None, *, app: Mainspring | None = None, retry: float = 60.0) -> None:
+        self.app = get_app() if app is None else app
+        self.list_key = check_queue(list_key or "default")
+        self.retry = retry
+        self._holder = f"{platform.node()}:{os.getpid()}:{os.urandom(4).hex()}"
+
+    def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> str:
+        """Put a call into the queue, with the options of `async_task`; return its id."""
+        from mainspring.tasks.enqueueing import async_task
+
+        options = {**(kwargs.pop("q_options", None) or {}), "broker": self}
+        return async_task(func, *args, **kwargs, q_options=options)
+
+    def dequeue(self, count: int = 1) -> list[tuple[str, RunView]]:
+        """Take up to `count` runs that are due: the id to acknowledge each by, and the run. Empty if none waits."""
+        claimed = self.app.store.claim(
+            [self.list_key], node=self._holder, token=os.urandom(12).hex(), limit=count, lease=self.retry
+        )
+        return [(run.id, RunView(run, self.app.timezone)) for run in claimed.runs]
+
+    def acknowledge(self, task_id: str, result: Any = None) -> bool:
+        """Settle a run that this broker took as succeeded; False if it is no longer this broker's."""
+        return self._settle(task_id, Result.RETURNED, value=result)
+
+    def fail(self, task_id: str, reason: str = "failed by its broker") -> bool:
+        """Settle a run that this broker took as failed, for good; False if it is no longer this broker's."""
+        return self._settle(task_id, Result.RAISED, reason)
+
+    def delete(self, task_id: str) -> bool:
+        """Delete a run, cancelled first if it waits; one that is executed is told to stop, and stays (False)."""
+        try:
+            self.app.cancel(task_id)
+        except RunNotFound:
+            return False
+        return self.app.delete(task_id)
+
+    def purge_queue(self) -> int:
+        """Cancel all that waits in the queue; return how many."""
+        return self.app.purge(self.list_key)
+
+    def delete_queue(self) -> int:
+        """Cancel all that waits in the queue and stop what is executed of it; return how many."""
+        running = self.app.runs.iterate(status=Status.RUNNING.value, queue=self.list_key)
+        return self.purge_queue() + sum(self.app.cancel(run.id) for run in list(running))
+
+    def queue_size(self) -> int:
+        """Return how many runs wait in the queue, due or not yet."""
+        info = self._info()
+        return info.waiting + info.delayed
+
+    def lock_size(self) -> int:
+        """Return how many runs of the queue have been taken and not settled."""
+        return self._info().running
+
+    def ping(self) -> bool:
+        """Tell whether the store answers."""
+        return self.app.store.ping()
+
+    def info(self) -> str:
+        """Return a line that says which queue of which store this is, without its password."""
+        return f"queue {self.list_key} of {self.app!r}"
+
+    def _info(self) -> QueueInfo:
+        found = (info for info in self.app.store.queues() if info.name == self.list_key)
+        return next(found, QueueInfo(name=self.list_key))
+
+    def _settle(self, task_id: str, result: Result, reason: str = "", value: Any = None) -> bool:
+        run = self.app.store.get_runs([task_id])[0]
+        if run is None or run.status in FINAL or run.node != self._holder:
+            return False
+        now = self.app.now()
+        return self.app.store.settle([conclude(_report(run, result, reason, value, now), now, 0.0, retry=False)])[0]
+
+    def __repr__(self) -> str:
+        return f"<Broker of {self.info()}>"
+
+
+def _report(run: Run, result: Result, reason: str, value: Any, now: int) -> Report:
+    error = None
+    if result is Result.RAISED:
+        error = Error(type="Failed", message=reason, traceback="", at=now, attempt=run.attempt)
+    return Report(run, result, value=value, error=error, started_at=run.started_at or now, finished_at=now)
+
+
+def get_broker(list_key: str | None = None) -> Broker:
+    """Return the broker of a queue, by default of `default`."""
+    return Broker(list_key)
+
+
+def queue_size(broker: Broker | None = None) -> int:
+    """Return how many runs wait in a broker's queue, by default in `default`."""
+    return (broker or get_broker()).queue_size()

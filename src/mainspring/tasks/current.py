@@ -1,0 +1,84 @@
+"""Which app the verbs act on, and its twin that executes `sync=True` calls in this thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Final
+from weakref import WeakKeyDictionary
+
+from mainspring.app import Mainspring
+from mainspring.calls import COLLECT
+from mainspring.errors import ConfigurationError
+from mainspring.task import ref_to_obj
+from mainspring.tasks import intended
+
+__all__ = ["get_app", "inline_twin", "set_app", "sides"]
+
+APP_VARIABLE: Final = "MAINSPRING_APP"
+
+_lock = threading.RLock()
+_app: Mainspring | None = None
+_twins: WeakKeyDictionary[Mainspring, Mainspring] = WeakKeyDictionary()
+
+
+def set_app(app: Mainspring | None) -> None:
+    """Have the verbs of this module act on an app; None: find one anew when it is needed."""
+    global _app
+    if app is not None and not isinstance(app, Mainspring):
+        raise TypeError(f"set_app takes a Mainspring, not {app!r}")
+    if app is not None:
+        intended.register(app)
+    with _lock:
+        _app = app
+
+
+def get_app() -> Mainspring:
+    """Return the app that the verbs of this module act on, found or made now if there was none."""
+    global _app
+    found = _app
+    if found is None:
+        with _lock:
+            found = _app = _app or _find_app()
+            intended.register(found)
+    return found
+
+
+def _find_app() -> Mainspring:
+    name = os.environ.get(APP_VARIABLE)
+    if not name:
+        return Mainspring()
+    try:
+        found = ref_to_obj(name)
+    except (LookupError, ValueError) as error:
+        raise ConfigurationError(f"{APP_VARIABLE} is {name!r}, which names no app: {error}") from error
+    if not isinstance(found, Mainspring):
+        raise ConfigurationError(f"{APP_VARIABLE} is {name!r}, which is {found!r} and not a Mainspring")
+    return found
+
+
+def inline_twin(app: Mainspring) -> Mainspring:
+    """Return an app with the same tasks and middleware that executes what it is given in the calling thread."""
+    if app.inline:
+        return app
+    with _lock:
+        twin = _twins.get(app)
+        if twin is None:
+            twin = _twins[app] = Mainspring(
+                "memory://",
+                inline=True,
+                timezone=app.timezone,
+                secret_key=app._given_keys,
+                allow_pickle=app._allow_pickle,
+            )
+            twin._middleware, twin._listeners = app._middleware, app._listeners
+        for task in app.tasks:
+            if task.name != COLLECT and twin.tasks.get(task.name) is not task:
+                twin.tasks.add(task)
+    return twin
+
+
+def sides(app: Mainspring) -> list[Mainspring]:
+    """Return where runs of the app's calls may be: in its store, and in this process if some were made by `sync`."""
+    twin = _twins.get(app)
+    return [app] if twin is None else [app, twin]

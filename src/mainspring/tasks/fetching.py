@@ -1,0 +1,305 @@
+"""Results: of one run, or of a group. Every result is in the store, so the `_cached` verbs are the same verbs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from mainspring.app import Mainspring
+from mainspring.errors import RunNotFound
+from mainspring.run import FINAL, Status
+from mainspring.runs import FIRST_LOOK, LONGEST_PAUSE, PAGE, RunView
+from mainspring.tasks import intended
+from mainspring.tasks.broker import Broker
+from mainspring.tasks.current import get_app, sides
+
+__all__ = [
+    "FetchedTask",
+    "count_group",
+    "count_group_cached",
+    "delete_cached",
+    "delete_group",
+    "delete_group_cached",
+    "fetch",
+    "fetch_cached",
+    "fetch_group",
+    "fetch_group_cached",
+    "result",
+    "result_cached",
+    "result_group",
+    "result_group_cached",
+]
+
+ENDED: Final = tuple(status.value for status in FINAL)
+FAILURES: Final = tuple(status.value for status in FINAL if status is not Status.SUCCEEDED)
+UNFINISHED: Final = (Status.PENDING.value, Status.RUNNING.value)
+
+
+class FetchedTask:
+    """A run that has ended, under the names of django-q's Task; `run` is the run itself."""
+
+    __slots__ = ("_app", "run")
+
+    def __init__(self, app: Mainspring, run: RunView) -> None:
+        self._app, self.run = app, run
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+        return self.run.id
+
+    @property
+    def name(self) -> str:
+        """Its readable name."""
+        return str(self.run.name)
+
+    @property
+    def func(self) -> str:
+        """The name of what was called."""
+        return str(self.run.record.args[1]) if self._has_intended_date() else self.run.func
+
+    @property
+    def hook(self) -> str | None:
+        """The name of its hook."""
+        return self.run.record.policy.hook  # type: ignore[return-value]
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """Its positional arguments."""
+        return self.run.record.args[2:] if self._has_intended_date() else self.run.record.args
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """Its keyword arguments."""
+        return self.run.record.kwargs
+
+    @property
+    def success(self) -> bool:
+        """Whether it succeeded; if not, it failed, was cancelled, came too late or is broken."""
+        return self.run.status is Status.SUCCEEDED
+
+    @property
+    def result(self) -> Any:
+        """What it returned, or how it failed, as text."""
+        if self.success:
+            return self.run.result
+        error = self.run.error
+        if error is not None:
+            return f"{error.message} : {error.traceback}"
+        return f"{self.run.status}: {self.run.reason}" if self.run.reason else str(self.run.status)
+
+    @property
+    def group(self) -> str | None:
+        """Its group."""
+        return self.run.record.group
+
+    @property
+    def cluster(self) -> str:
+        """Its queue."""
+        return self.run.record.queue
+
+    @property
+    def started(self) -> datetime | None:
+        """When its last attempt started; None if it never did."""
+        return self.run.started_at
+
+    @property
+    def stopped(self) -> datetime | None:
+        """When it ended."""
+        return self.run.finished_at
+
+    @property
+    def attempt_count(self) -> int:
+        """How often it was started."""
+        return self.run.record.attempt
+
+    def time_taken(self) -> float:
+        """Return the seconds from its last start to its end."""
+        return self.run.duration or 0.0
+
+    def group_result(self, failures: bool = False) -> list[Any]:
+        """Return the results of its group."""
+        return _results(_of_group(self._app, self.group, failures)) if self.group else []
+
+    def group_count(self, failures: bool = False) -> int:
+        """Return how many of its group have ended, or have failed."""
+        return _count(self._app, self.group, FAILURES if failures else ENDED) if self.group else 0
+
+    def group_delete(self, tasks: bool = True) -> int:
+        """Delete those of its group that have ended."""
+        return _delete_group(self._app, self.group, tasks) if self.group else 0
+
+    def _has_intended_date(self) -> bool:
+        return self.run.func == intended.CALL
+
+    def __repr__(self) -> str:
+        return f"<FetchedTask {self.id} {self.name} {self.run.status}>"
+
+
+# -- one -----------------------------------------------------------------------------------------------------------
+
+
+def fetch(task_id: str, wait: float = 0, cached: bool = False) -> FetchedTask | None:
+    """Return a run once it has ended, waiting up to `wait` milliseconds (-1: for ever) for that, or None."""
+    return _fetch(get_app(), task_id, wait)
+
+
+def result(task_id: str, wait: float = 0, cached: bool = False) -> Any:
+    """Return what a run returned, or how it failed as text; None if it has not ended in `wait` ms (-1: for ever)."""
+    task = _fetch(get_app(), task_id, wait)
+    return None if task is None else task.result
+
+
+def _fetch(app: Mainspring, task_id: str, wait: float) -> FetchedTask | None:
+    for side in reversed(sides(app)):
+        try:
+            return FetchedTask(app, side.wait([task_id], _seconds(wait))[0])
+        except RunNotFound:
+            continue
+        except TimeoutError:
+            return None
+    return None
+
+
+# -- groups --------------------------------------------------------------------------------------------------------
+
+
+def fetch_group(
+    group_id: str, failures: bool = True, wait: float = 0, count: int | None = None, cached: bool = False
+) -> list[FetchedTask]:
+    """Return those of a group that have ended, in that order, without the failures if asked.
+
+    Wait up to `wait` milliseconds (-1: for ever) until `count` of them, or all there are, have ended.
+    """
+    return _fetch_group(get_app(), group_id, failures, wait, count)
+
+
+def result_group(
+    group_id: str, failures: bool = False, wait: float = 0, count: int | None = None, cached: bool = False
+) -> list[Any]:
+    """Return the results of a group in the order in which they came, those of failures if asked; see `fetch_group`."""
+    return _results(_fetch_group(get_app(), group_id, failures, wait, count))
+
+
+def count_group(group_id: str, failures: bool = False, cached: bool = False) -> int:
+    """Return how many of a group have ended, or how many of them are failures."""
+    return _count(get_app(), group_id, FAILURES if failures else ENDED)
+
+
+def delete_group(group_id: str, tasks: bool = True, cached: bool = False) -> int:
+    """Delete those of a group that have ended; return how many.
+
+    django-q's `tasks=False` takes the label off and keeps them; what has ended does not change here, so it is refused.
+    """
+    return _delete_group(get_app(), group_id, tasks)
+
+
+def _fetch_group(
+    app: Mainspring, group: str, failures: bool, wait: float, count: int | None = None
+) -> list[FetchedTask]:
+    def complete() -> bool:
+        return _count(app, group, UNFINISHED) == 0 if count is None else _count(app, group, ENDED) >= count
+
+    if wait:
+        _wait_until(complete, _seconds(wait))
+    return _of_group(app, group, failures)
+
+
+def _of_group(app: Mainspring, group: str, failures: bool) -> list[FetchedTask]:
+    statuses = ENDED if failures else (Status.SUCCEEDED.value,)
+    found = [FetchedTask(app, run) for side in sides(app) for run in _all(side, group, statuses)]
+    return sorted(found, key=lambda task: (task.run.record.finished_at or 0, task.run.record.created_at))
+
+
+def _all(app: Mainspring, group: str, statuses: tuple[str, ...]) -> Iterator[RunView]:
+    """Yield the runs of a group, a page at a time."""
+    last = None
+    while page := app.find(status=statuses, group=group, limit=PAGE, after=last):
+        yield from page
+        last = page[-1]
+
+
+def _results(tasks: list[FetchedTask]) -> list[Any]:
+    return [task.result for task in tasks]
+
+
+def _count(app: Mainspring, group: str, statuses: tuple[str, ...]) -> int:
+    return sum(side.count(status=statuses, group=group) for side in sides(app))
+
+
+def _delete_group(app: Mainspring, group: str, tasks: bool) -> int:
+    if not tasks:
+        raise ValueError(
+            f"the group {group!r} cannot be taken off runs that have ended: leave them to their retention, or delete "
+            "them with tasks=True"
+        )
+    deleted = 0
+    for side in sides(app):
+        deleted += side.runs.delete([run.id for run in _all(side, group, ENDED)])
+    return deleted
+
+
+def _seconds(wait: float) -> float | None:
+    return None if wait < 0 else wait / 1000
+
+
+def _wait_until(ready: Callable[[], bool], timeout: float | None) -> None:
+    deadline = None if timeout is None else time.monotonic() + timeout
+    pause = FIRST_LOOK
+    while not ready():
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            pause = min(pause, left)
+        time.sleep(pause)
+        pause = min(LONGEST_PAUSE, pause * 1.5)
+
+
+# -- under the names django-q has for its cache --------------------------------------------------------------------
+
+
+def result_cached(task_id: str, wait: float = 0, broker: Broker | None = None) -> Any:
+    """Return what `result` does."""
+    task = _fetch(_app_of(broker), task_id, wait)
+    return None if task is None else task.result
+
+
+def fetch_cached(task_id: str, wait: float = 0, broker: Broker | None = None) -> FetchedTask | None:
+    """Return what `fetch` does."""
+    return _fetch(_app_of(broker), task_id, wait)
+
+
+def result_group_cached(
+    group_id: str, failures: bool = False, wait: float = 0, count: int | None = None, broker: Broker | None = None
+) -> list[Any]:
+    """Return what `result_group` does."""
+    return _results(_fetch_group(_app_of(broker), group_id, failures, wait, count))
+
+
+def fetch_group_cached(
+    group_id: str, failures: bool = True, wait: float = 0, count: int | None = None, broker: Broker | None = None
+) -> list[FetchedTask]:
+    """Return what `fetch_group` does."""
+    return _fetch_group(_app_of(broker), group_id, failures, wait, count)
+
+
+def count_group_cached(group_id: str, failures: bool = False, broker: Broker | None = None) -> int:
+    """Return what `count_group` does."""
+    return _count(_app_of(broker), group_id, FAILURES if failures else ENDED)
+
+
+def delete_group_cached(group_id: str, broker: Broker | None = None) -> int:
+    """Delete those of a group that have ended; return how many."""
+    return _delete_group(_app_of(broker), group_id, tasks=True)
+
+
+def delete_cached(task_id: str, broker: Broker | None = None) -> bool:
+    """Delete a run that has ended; False if there is none."""
+    return any(side.delete(task_id) for side in sides(_app_of(broker)))
+
+
+def _app_of(broker: Broker | None) -> Mainspring:
+    return get_app() if broker is None else broker.app

@@ -1,0 +1,42 @@
+"""Call a scheduled function with the time it was meant for, as `intended_date_kwarg` asks."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final
+
+from mainspring.app import Mainspring
+from mainspring.clock import from_us
+from mainspring.context import current_run
+from mainspring.registry import Options, Task
+from mainspring.task import ref_to_obj
+
+__all__ = ["CALL", "call_with_intended_date", "register"]
+
+CALL: Final = "mainspring.tasks.intended:call_with_intended_date"
+
+
+def call_with_intended_date(keyword: str, reference: str, /, *args: Any, **kwargs: Any) -> Any:
+    """Call what a reference names, with the time its run was due, in ISO format, as one of its keyword arguments."""
+    found = ref_to_obj(reference)
+    return _call(found.func if isinstance(found, Task) else found, keyword, args, kwargs)
+
+
+def register(app: Mainspring) -> None:
+    """Let an app's workers do it without a key, too: then what is called has to be a task of the app."""
+
+    @wraps(call_with_intended_date)
+    def call(keyword: str, reference: str, /, *args: Any, **kwargs: Any) -> Any:
+        return _call(app.as_task(reference).func, keyword, args, kwargs)
+
+    if app.tasks.get(CALL) is None:
+        app.tasks.add(Task(app, call, CALL, Options()))
+
+
+def _call(func: Callable[..., Any], keyword: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    due = current_run().record.fire_time
+    value = func(*args, **kwargs, **{keyword: None if due is None else from_us(due).isoformat()})
+    return asyncio.run(value) if inspect.iscoroutine(value) else value

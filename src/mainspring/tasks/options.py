@@ -1,0 +1,140 @@
+"""django-q's options of a call, and which of ours each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from mainspring.app import Mainspring
+from mainspring.errors import near
+from mainspring.job import POLICY_FIELDS
+from mainspring.registry import Options, Task, TaskCall, reference_of
+from mainspring.tasks.current import get_app
+
+if TYPE_CHECKING:
+    from mainspring.tasks.broker import Broker
+
+__all__ = ["JOB_OPTIONS", "Asked", "call_of", "find_task", "read_options", "with_options"]
+
+OPTIONS: Final = (
+    "ack_failure",
+    "broker",
+    "cached",
+    "chain",
+    "cluster",
+    "group",
+    "hook",
+    "iter_cached",
+    "iter_count",
+    "save",
+    "sync",
+    "task_name",
+    "timeout",
+)
+OURS: Final = (POLICY_FIELDS | frozenset(Options.__struct_fields__)) - {"policy", "then", "collect", "inline"}
+JOB_OPTIONS: Final = frozenset({"coalesce", "max_instances", "misfire_grace_time"})
+UNACKNOWLEDGED: Final = {"retries": 1000, "backoff": (60.0,)}
+"""What `ack_failure=False` asks for, if the task has no retries of its own."""
+
+
+class Asked(NamedTuple):
+    """What is said about a call: by whom it is done, what follows it, and our options."""
+
+    app: Mainspring
+    sync: bool
+    chain: list[Any]
+    changes: dict[str, Any]
+    keywords: dict[str, Any]
+    """The function's own keyword arguments."""
+
+
+def read_options(kwargs: Mapping[str, Any], app: Mainspring | None = None, **defaults: Any) -> Asked:
+    """Tell options from the function's keyword arguments.
+
+    What `q_options` names is an option, and then a keyword of that name is the function's. Besides django-q's names
+    it may hold ours: `retries`, `priority`, `delay`, `unique`, ...
+    """
+    keywords = dict(kwargs)
+    given = keywords.pop("q_options", None)
+    if given is not None and not isinstance(given, Mapping):
+        raise TypeError(f"q_options must be a mapping of options, not {given!r}")
+    given = given or {}
+    as_keywords = {name: keywords.pop(name) for name in OPTIONS if name in keywords and name not in given}
+    options = {**defaults, **as_keywords, **given}
+    known = {*OPTIONS, *OURS, *JOB_OPTIONS}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"there is no option {name!r}{near(str(name), known)}")
+    broker: Broker | None = options.pop("broker", None)
+    if broker is not None:
+        app = broker.app
+        options.setdefault("cluster", broker.list_key)
+    app = app or get_app()
+    sync, chain = bool(options.pop("sync", False)), list(options.pop("chain", None) or ())
+    return Asked(app, sync, chain, _translated(options), keywords)
+
+
+def _translated(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options under our names; `save` and `ack_failure` stay, since they depend on the task."""
+    for name in ("iter_count", "iter_cached"):
+        options.pop(name, None)
+    for theirs, ours in (("task_name", "name"), ("cluster", "queue")):
+        value = options.pop(theirs, None)
+        if value is not None:
+            options.setdefault(ours, value)
+    cached = options.pop("cached", None)
+    # True, or a number of seconds for which a result is kept.
+    if cached is not None and not isinstance(cached, bool):
+        options.setdefault("retention", cached)
+    return options
+
+
+def call_of(app: Mainspring, func: Any, args: tuple[Any, ...], asked: Asked) -> TaskCall[Any]:
+    """Return the call of a function, with its options."""
+    return with_options(app, find_task(app, func), asked.changes).call(*args, **asked.keywords)
+
+
+def with_options(app: Mainspring, task: Task[..., Any], changes: Mapping[str, Any]) -> Task[..., Any]:
+    """Return a task with django-q's options as part of its own."""
+    ours = dict(changes)
+    save, ack_failure = ours.pop("save", None), ours.pop("ack_failure", None)
+    if ours.get("hook") is not None:
+        ours["hook"] = find_task(app, ours["hook"]).name
+    if ack_failure is not None:
+        if ack_failure:
+            ours["retries"] = 0
+        elif not task.defaults.policy.retries:
+            ours = {**UNACKNOWLEDGED, **ours}
+    made = task.options(**ours)
+    if save is not None and not save:
+        options = made.defaults
+        made = Task(task.app, task.func, task.name, replace(options, policy=replace(options.policy, retention=0.0)))
+    return made
+
+
+def find_task(app: Mainspring, func: Any) -> Task[..., Any]:
+    """Return a task by its name or function, or one made of `module:name`, `module.name` or `module.Class.name`."""
+    if isinstance(func, str) and ":" not in func:
+        known = app.tasks.get(func) or app.tasks.get(reference_of(func))
+        if known is not None:
+            return known
+        if app.may_import:
+            func = _with_colon(func)
+    return app.as_task(func)
+
+
+def _with_colon(path: str) -> str:
+    """Return a dotted path as a reference: what is before the colon is a module."""
+    parts = path.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        module = ".".join(parts[:end])
+        try:
+            found = find_spec(module) is not None
+        except (ImportError, ValueError):
+            found = False
+        if found:
+            return f"{module}:{'.'.join(parts[end:])}"
+    return path
