@@ -10,7 +10,9 @@ from mainspring import events
 from mainspring.clock import SECOND
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import RunQuery
+from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.run import Run, Status
+from mainspring.testing.clock import VirtualClock
 from mainspring.ticks.loop import IDLE, Loop
 from tests.loops.bench import Bench
 
@@ -368,3 +370,29 @@ def test_a_tick_that_did_not_ask_the_store_does_not_end_its_outage(
     assert "answers again" not in caplog.text
     bench.link.scheduler()
     assert "answers again" in caplog.text
+
+
+def test_a_scheduler_that_comes_too_late_again_and_again_lets_others_go_first(clock: VirtualClock) -> None:
+    store = MemoryJobStore(clock)
+    prompt, standby = Bench(clock, store), Bench(clock, store)
+    prompt.add(seconds=10)
+    waits = []
+    for _ in range(12):
+        prompt.link.scheduler()
+        prompt.executor.end_all()
+        prompt.link.worker()
+        waits.append(standby.link.scheduler())
+        clock.advance(10)
+    assert max(waits[:2]) <= 5.0
+    assert standby.link.scheduler._patience == 1.0
+    assert prompt.link.scheduler._patience == 0.0
+
+
+def test_a_standby_is_prompt_again_once_it_has_fired(clock: VirtualClock) -> None:
+    store = MemoryJobStore(clock)
+    bench = Bench(clock, store)
+    bench.link.scheduler._patience = 1.0
+    bench.add(seconds=10)
+    bench.link.scheduler()
+    assert len(bench.executor.given) == 1
+    assert bench.link.scheduler._patience == 0.0

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterable
 
+from tests.simulation import scale
 from tests.simulation.scenario import History, simulate
 from tests.simulation.store import Mutant
 
@@ -32,6 +33,8 @@ def catch(mutant: Mutant, most: int) -> int | None:
 
 def main() -> int:
     """Simulate, print what there was and what went wrong, return the exit code."""
+    if "--scale" in sys.argv[1:]:
+        return scale.main([argument for argument in sys.argv[1:] if argument != "--scale"])
     parser = argparse.ArgumentParser(prog="run.py simulate", description=__doc__)
     parser.add_argument("--seeds", type=int, default=20_000)
     parser.add_argument("--first", type=int, default=0)

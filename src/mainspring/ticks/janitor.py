@@ -40,7 +40,7 @@ class JanitorTick:
                     return 0.0
         if link.store.prune() >= 1000:
             return 0.0
-        return node.lease / 3 * (0.75 + 0.5 * node.clock.random())
+        return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
 
     def _recover(self, expired: list[Run]) -> None:
         link = self.link

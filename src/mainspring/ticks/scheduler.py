@@ -29,6 +29,9 @@ PAGE: Final = 500
 HOLD: Final = 2.0
 """Seconds for which a due job that one scheduler was given is hidden from the others."""
 
+MOST_PATIENCE: Final = 1.0
+"""Seconds by which a fire is late at most when the schedulers that were prompt so far are gone."""
+
 log = logging.getLogger("mainspring.scheduler")
 
 
@@ -39,6 +42,9 @@ class SchedulerTick:
         self.link = link
         self.looks_at = 0
         """Until when this tick means to sleep, by the store's clock."""
+        self._patience = 0.0
+        """Seconds this tick lets others go first: it grows while others fire what it comes for."""
+        self._awaited: int | None = None
         self._homeless: set[str] = set()
         self._unplannable: dict[str, str] = {}
 
@@ -51,10 +57,17 @@ class SchedulerTick:
         link.observe(page.now)
         soonest = page.now + int(IDLE * SECOND) if page.next_at is None else page.next_at
         if page.jobs:
+            self._patience = 0.0
             soonest = min(soonest, self._fire(page.jobs, page.now))
+        elif self._awaited is not None and self._awaited <= page.now:
+            # Somebody else was quicker. In a big fleet a few stay prompt and the others stand by.
+            self._patience = min(MOST_PATIENCE, max(0.01, self._patience * 2))
         if len(page.jobs) >= PAGE:
             return 0.0
         now = link.now()
+        self._awaited = soonest if page.next_at is not None or page.jobs else None
+        if self._patience:
+            soonest += int(self._patience * link.node.clock.random() * SECOND)
         self.looks_at = min(soonest, now + int(IDLE * SECOND))
         return max(0.0, (self.looks_at - now) / SECOND)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from mainspring.clock import SECOND
+from mainspring.codec import EncodeError
 from mainspring.errors import Retry
 from mainspring.events import (
     EVENT_JOB_ERROR,
@@ -20,7 +22,8 @@ from mainspring.events import (
     JobExecutionEvent,
     RunEvent,
 )
-from mainspring.jobstores.base import RunQuery
+from mainspring.follow import told_less
+from mainspring.jobstores.base import Claimed, RunQuery
 from mainspring.outcome import conclude
 from mainspring.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Status, describe
 from mainspring.ticks.loop import IDLE
@@ -34,6 +37,9 @@ BATCH: Final = 1000
 STALE: Final = 1.0
 """Seconds after which a claimed run that has not started is given back."""
 
+LONGEST_PAUSE: Final = 0.05
+"""Seconds between two claims that find nothing, however many hints come."""
+
 log = logging.getLogger("mainspring.worker")
 
 
@@ -46,6 +52,10 @@ class WorkerTick:
         self.uncertain: list[str] = []
         self._unsettled: list[tuple[Report, Outcome]] = []
         self._look_at: dict[str, int] = {}
+        self._looking = threading.Lock()
+        self._pause = 0.0
+        self._not_before = 0
+        """The instant before which a hint alone is no reason to claim: the last claims found nothing."""
         self.told = False
         """Whether a report has woken this tick since it last began."""
 
@@ -58,18 +68,23 @@ class WorkerTick:
         """Remember that a run of the lane becomes claimable at the instant `at`, if this node serves it."""
         if lane not in self.link.node.lanes:
             return
-        self._look_at[lane] = min(at, self._look_at.get(lane, at))
+        self._note((lane,), at)
         self.link.wake_worker()
 
+    def _note(self, lanes: Iterable[str], at: int) -> None:
+        # Several threads note; what one of them has noted must not be overwritten by something later.
+        with self._looking:
+            for lane in lanes:
+                self._look_at[lane] = min(at, self._look_at.get(lane, at))
+
     def look_everywhere(self) -> None:
-        """Look into all lanes at the next tick."""
-        for lane in self.link.node.lanes:
-            self._look_at[lane] = 0
+        """Look into all lanes at the next tick, or a moment later if others have been quicker again and again."""
+        self._note(self.link.node.lanes, self._not_before)
 
     def waits(self, lane: str | None = None) -> bool:
         """Tell whether a run is known to wait in the lane (or any) for a slot."""
         now = self.link.now()
-        return any(at <= now for known, at in self._look_at.items() if lane is None or known == lane)
+        return any(at <= now for known, at in list(self._look_at.items()) if lane is None or known == lane)
 
     def __call__(self) -> float:
         """Settle a batch, then claim for every executor with room."""
@@ -80,6 +95,8 @@ class WorkerTick:
         if self.uncertain:
             self._reclaim()
         if not link.claiming:
+            if node.draining and not node.finishing:
+                node.withdraw()  # what a claim brought that was under way when the drain began
             return IDLE
         delay = IDLE
         if node.queues is None:
@@ -101,7 +118,12 @@ class WorkerTick:
             report = self.outbox.popleft()
             self._unsettled.append((report, self._conclude(report, now)))
         batch = self._unsettled
-        answers = link.store.settle([outcome for _, outcome in batch])
+        try:
+            answers = link.store.settle([outcome for _, outcome in batch])
+        except EncodeError:
+            # Nothing was written. The others must not wait for the one that cannot be stored.
+            batch = self._unsettled = [(report, self._storable(report, outcome, now)) for report, outcome in batch]
+            answers = link.store.settle([outcome for _, outcome in batch])
         self._unsettled = []
         link.answered()
         link.end(report for report, _ in batch)
@@ -160,6 +182,24 @@ class WorkerTick:
         except Exception as error:  # a report must not be lost, whatever is wrong with its value
             return error
 
+    def _storable(self, report: Report, outcome: Outcome, now: int) -> Outcome:
+        """Return an outcome, or what is left of it if it is too large; if even that is, the run failed for it."""
+        store = self.link.store
+        problem = store.unstorable_outcome(outcome)
+        if problem is None:
+            return outcome
+        log.error("the outcome of run %r cannot be stored whole: %s", report.run.id, problem)
+        hooks_told_less = replace(outcome, then=tuple(map(told_less, outcome.then)))
+        brief = replace(outcome.run, errors=outcome.run.errors[-1:], log=())
+        for less in (hooks_told_less, replace(hooks_told_less, run=brief)):
+            if store.unstorable_outcome(less) is None:
+                return less
+        report.run = replace(report.run, errors=(), progress=None, data=None, log=())
+        report.result, report.value, report.exception = Result.RAISED, None, problem
+        report.error = describe(problem, now, report.run.attempt)
+        failed = conclude(report, now, 0.0, retry=False)
+        return replace(failed, then=tuple(map(told_less, failed.then)))
+
     def _tell(self, report: Report, outcome: Outcome) -> None:
         node, alias, run = self.link.node, self.link.alias, outcome.run
         waits = isinstance(report.exception, Retry) and not report.exception.counted
@@ -212,22 +252,35 @@ class WorkerTick:
             return IDLE  # the next report wakes us
         node = link.node
         token = node.new_token()
+        if node.watcher is not None:
+            node.watcher.claiming(node.id, token, lanes)
+        for lane in lanes:  # before the store looks, so that what others tell meanwhile is not forgotten
+            self._look_at.pop(lane, None)
         try:
             claimed = link.store.claim(lanes, node=node.id, token=token, limit=free, lease=node.lease)
         except Exception:
             self.uncertain.append(token)
+            self._note(lanes, 0)
             raise
         link.observe(claimed.now)
-        for lane in lanes:
-            if claimed.next_at is None:
-                self._look_at.pop(lane, None)
-            else:
-                self._look_at[lane] = claimed.next_at
+        if claimed.next_at is not None:
+            self._note(lanes, claimed.next_at)
+        self._pace_hints(claimed)
         if claimed.runs:
             link.begin(claimed.runs)
         if len(claimed.runs) >= free or claimed.next_at is None:
             return IDLE
         return max(0.0, (claimed.next_at - claimed.now) / SECOND)
+
+    def _pace_hints(self, claimed: Claimed) -> None:
+        """When a hint wakes a whole fleet for one run, have those who find nothing come a little later next time."""
+        if claimed.runs:
+            self._pause, self._not_before = 0.0, 0
+            return
+        if claimed.now - self._not_before > SECOND:
+            self._pause = 0.0
+        self._pause = min(LONGEST_PAUSE, max(0.005, self._pause * 2))
+        self._not_before = claimed.now + int(self._pause * SECOND)
 
     def _reclaim(self) -> None:
         """Ask for what a claim or fire whose reply was lost had leased to us."""
