@@ -316,17 +316,24 @@ def lint(options: argparse.Namespace) -> int:
 
 def bench(options: argparse.Namespace) -> int:
     """Run a benchmark."""
-    names = sorted(path.stem for path in (ROOT / "bench").glob("[!_]*.py"))
+    # `queue_.py` is the benchmark `queue`: without the underscore, it would be found in place of Python's own module.
+    names = {path.stem.rstrip("_"): path.name for path in sorted((ROOT / "bench").glob("[!_]*.py"))}
     if options.name not in names:
-        wrong = "bench needs a name" if options.name is None else unknown("benchmark", options.name, names)
+        wrong = "bench needs a name" if options.name is None else unknown("benchmark", options.name, list(names))
         raise Failed(f"{wrong}\nThere are: {', '.join(names) or 'none yet'}")
     environment = prepare(system=True)
-    hand_over(environment, f"bench/{options.name}.py", *options.arguments, *options.rest, PYTHONPATH=str(ROOT))
+    hand_over(environment, f"bench/{names[options.name]}", *options.arguments, *options.rest, PYTHONPATH=str(ROOT))
 
 
 def simulate(options: argparse.Namespace) -> int:
     """Simulate many histories of kills, freezes and lost replies, and check each."""
     hand_over(prepare(), "-m", "tests.simulation", *options.arguments, *options.rest, PYTHONPATH=str(ROOT))
+
+
+def chaos(options: argparse.Namespace) -> int:
+    """Kill, freeze and cut off real processes on a real store, and check that nothing is lost or done twice."""
+    environment = prepare(system=True)
+    hand_over(environment, "-m", "tests.chaos", *options.arguments, *options.rest, PYTHONPATH=str(ROOT))
 
 
 def servers(options: argparse.Namespace) -> int:
@@ -345,7 +352,7 @@ def setup(options: argparse.Namespace) -> int:
     return 0
 
 
-VERBS = {verb.__name__: verb for verb in (demo, test, lint, bench, simulate, servers, docs, setup)}
+VERBS = {verb.__name__: verb for verb in (demo, test, lint, bench, simulate, chaos, servers, docs, setup)}
 
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:
@@ -365,7 +372,7 @@ def make_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     for name in ("test", "setup"):
         add[name].add_argument("--python", metavar="X.Y", default="", help="use this Python, in its own .venv-X.Y")
     add["bench"].add_argument("name", nargs="?", metavar="NAME", help="which one; without it they are listed")
-    for name in ("bench", "simulate"):
+    for name in ("bench", "simulate", "chaos"):
         add[name].add_argument("arguments", nargs=argparse.REMAINDER, help="what it is told")
     return parser, add
 
@@ -378,7 +385,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     if own and not own[0].startswith("-") and own[0] not in VERBS:
         parser.error(f"{unknown('verb', own[0], list(VERBS))} There are: {', '.join(VERBS)}")
     options, surplus = parser.parse_known_args(own)
-    surplus += [] if options.verb in ("demo", "test", "bench", "simulate") else rest
+    surplus += [] if options.verb in ("demo", "test", "bench", "simulate", "chaos") else rest
     if surplus:
         verb = parsers[options.verb]
         verb.error(unknown("argument", surplus[0], re.findall(r"--\w+", verb.format_usage())))

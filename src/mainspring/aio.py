@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import weakref
-from collections.abc import Callable, Coroutine
+import os
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from mainspring.app import Mainspring
+from mainspring.handle import RunHandle
+from mainspring.runs import RunView
 
 __all__ = ["AsyncFace"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-_faces: weakref.WeakKeyDictionary[Mainspring, AsyncFace] = weakref.WeakKeyDictionary()
 
 
 def _awaitable(
@@ -36,15 +36,29 @@ class AsyncFace:
     def __init__(self, app: Mainspring) -> None:
         self._app = app
         self._threads = ThreadPoolExecutor(4, "mainspring-aio")
+        self.pid = os.getpid()
 
-    @classmethod
-    def of(cls, app: Mainspring) -> AsyncFace:
-        """Return the face of an app, the same one each time."""
-        if app not in _faces:
-            _faces[app] = cls(app)
-        return _faces[app]
+    @overload
+    async def enqueue(self, func: str, /, *args: Any, **kwargs: Any) -> RunHandle[Any]: ...
 
-    enqueue = _awaitable(Mainspring.enqueue)
+    @overload
+    async def enqueue(
+        self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RunHandle[R]: ...
+
+    @overload
+    async def enqueue(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+
+    async def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
+        """Have a task, or any importable callable, called by a worker."""
+        return await self.enqueue_call(self._app.as_task(func).call(*args, **kwargs))
+
+    async def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
+        """Wait until all these runs have ended, however they did; raise TimeoutError."""
+        runs = self._app.runs
+        ids = [each if isinstance(each, str) else each.id for each in handles]
+        return [runs.view(run) for run in await runs.wait_async(ids, timeout)]
+
     enqueue_call = _awaitable(Mainspring.enqueue_call)
     enqueue_many = _awaitable(Mainspring.enqueue_many)
     chain = _awaitable(Mainspring.chain)
@@ -55,7 +69,6 @@ class AsyncFace:
     cancel = _awaitable(Mainspring.cancel)
     retry = _awaitable(Mainspring.retry)
     delete = _awaitable(Mainspring.delete)
-    wait = _awaitable(Mainspring.wait)
     add_job = _awaitable(Mainspring.add_job)
     jobs = _awaitable(Mainspring.jobs)
     get_job = _awaitable(Mainspring.get_job)

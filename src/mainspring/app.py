@@ -8,7 +8,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, overload
 
@@ -27,8 +27,22 @@ from mainspring.keys import find_keyring
 from mainspring.listeners import Listeners
 from mainspring.middleware import SIGNALS, Middleware
 from mainspring.node import Node
-from mainspring.registry import Options, Registry, Task, TaskCall, check_queue, make_options, reference_of
+from mainspring.registry import (
+    AsyncTask,
+    Options,
+    Registers,
+    Registry,
+    Task,
+    TaskCall,
+    check_queue,
+    is_same,
+    make_options,
+    reference_of,
+)
+from mainspring.retry import Policy
+from mainspring.run import Run
 from mainspring.runs import Runs, RunView
+from mainspring.task import iscoroutinefunction_partial
 from mainspring.util import astimezone, undefined
 from mainspring.working import Workplace
 
@@ -75,7 +89,7 @@ class Mainspring:
         self.name = name
         self.inline = inline
         self.tasks = Registry()
-        self.runs = Runs(lambda: self.store, self.now, lambda: self.timezone)
+        self._runs = Runs(lambda: self.store, self.now, lambda: self.timezone, self._stop_here)
         self._given_keys, self._allow_pickle = secret_key, allow_pickle
         self._zone = astimezone(timezone)
         self._queues = {check_queue(queue): None for queue in ("default", *queues)}
@@ -92,14 +106,18 @@ class Mainspring:
         self._offset = (0, -_OFFSET_AGE)
         self._node: Node | None = None
         self._place: Workplace | None = None
+        self._face: AsyncFace | None = None
 
     # -- tasks and schedules -----------------------------------------------------------------------------------
+
+    @overload
+    def task(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
 
     @overload
     def task(self, func: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(self, *, name: str | None = None, **options: Any) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    def task(self, *, name: str | None = None, **options: Any) -> Registers: ...
 
     def task(self, func: Any = None, *, name: str | None = None, **options: Any) -> Any:
         """Register a function as a task; options are its defaults: `queue`, `retries`, `timeout`, `priority`, ..."""
@@ -110,11 +128,11 @@ class Mainspring:
                 raise TypeError(f"{func!r} is a task already; put the options into one @app.task")
             if not callable(func):
                 raise TypeError(f"a task is a function, not {func!r}; write @app.task or @app.task(queue=...)")
-            made = Task(self, func, name or reference_of(func), defaults)
+            kind = AsyncTask if iscoroutinefunction_partial(func) else Task
+            made: Task[P, R] = kind(self, func, name or reference_of(func), defaults)
             self.tasks.add(made)
             self._queues.setdefault(defaults.queue, None)
-            if self._place is not None:
-                self._place.forget()
+            self._forget_wrapped()
             return made
 
         return register if func is None else register(func)
@@ -137,15 +155,30 @@ class Mainspring:
         if isinstance(func, Task):
             return func
         known = self.tasks.get(reference_of(func))
-        return known if known is not None else self._calls.unregistered(func)
+        if known is not None and (isinstance(func, str) or is_same(known.func, func)):
+            return known
+        return self._calls.unregistered(func)
 
     def stored_func(self, task: Task[..., Any]) -> Any:
         """Return what a run of the task keeps as its callable: its name, or the object in a store of objects."""
-        return task.func if self.tasks.get(task.name) is None and self.store.keeps_objects else task.name
+        known = self.tasks.get(task.name)
+        named = known is not None and is_same(known.func, task.func)
+        return task.name if named or not self.keeps_objects else task.func
 
     # -- enqueue -----------------------------------------------------------------------------------------------
 
-    def enqueue(self, func: Callable[..., R] | str, /, *args: Any, **kwargs: Any) -> RunHandle[R]:
+    @overload
+    def enqueue(self, func: str, /, *args: Any, **kwargs: Any) -> RunHandle[Any]: ...
+
+    @overload
+    def enqueue(
+        self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RunHandle[R]: ...
+
+    @overload
+    def enqueue(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+
+    def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
         """Have a task, or any importable callable, called by a worker."""
         return self._calls.enqueue([self.as_task(func).call(*args, **kwargs)])[0]
 
@@ -165,7 +198,21 @@ class Mainspring:
         """Enqueue calls and a run that waits for all of them; its result is the list of theirs."""
         return self._calls.gather(calls)
 
+    def check_policy(self, policy: Policy) -> None:
+        """Raise if a worker could not call the hook or the back-off that a policy names."""
+        self._calls.check_policy(policy)
+
+    @property
+    def keeps_objects(self) -> bool:
+        """Whether calls are kept as they are, so that a callable without a name can be enqueued, too."""
+        return self.inline or self.store.keeps_objects
+
     # -- runs --------------------------------------------------------------------------------------------------
+
+    @property
+    def runs(self) -> Runs:
+        """The verbs about runs; in inline mode about those executed inline."""
+        return self._calls.companion().runs if self.inline else self._runs
 
     def get(self, run_id: str) -> RunView:
         """Return a run; raise RunNotFound."""
@@ -213,7 +260,7 @@ class Mainspring:
 
     def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait until all these runs have ended, however they did; raise TimeoutError."""
-        return [RunView(run, self.timezone) for run in self.runs.wait([_id(each) for each in handles], timeout)]
+        return [self.runs.view(run) for run in self.runs.wait([_id(each) for each in handles], timeout)]
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -323,7 +370,13 @@ class Mainspring:
 
     # -- events and middleware ---------------------------------------------------------------------------------
 
-    def on(self, event: str | int, callback: Callable[..., Any] | None = None) -> Any:
+    @overload
+    def on(self, event: str | int) -> Callable[[F], F]: ...
+
+    @overload
+    def on(self, event: str | int, callback: F) -> F: ...
+
+    def on(self, event: str | int, callback: Any = None) -> Any:
         """Call a function at `pre_enqueue`, `pre_execute`, `post_execute`, `post_spawn`, or at events of a mask."""
         if callback is None:
             return functools.partial(self.on, event)
@@ -353,6 +406,7 @@ class Mainspring:
     def _forget_wrapped(self) -> None:
         if self._place is not None:
             self._place.forget()
+        self._calls.forget()
 
     # -- what the parts share ----------------------------------------------------------------------------------
 
@@ -371,7 +425,8 @@ class Mainspring:
         if self._codec is None:
             with self._lock:
                 if self._codec is None:
-                    keyring = find_keyring(self._given_keys, self.url if isinstance(self.url, str) else None)
+                    url = self.url if isinstance(self.url, str) else "memory:" if self.url.volatile else None
+                    keyring = find_keyring(self._given_keys, url)
                     self._codec = Codec(keyring, allow_pickle=self._allow_pickle, types=[Finished])
         return self._codec
 
@@ -408,14 +463,34 @@ class Mainspring:
 
     def now(self) -> int:
         """Return the store's time, as far as this process knows it."""
+        if self.inline:
+            return self._calls.companion().store.server_time()
         if self._node is not None:
             return self._node.links["default"].now()
         offset, known_at = self._offset
         monotonic = self._clock.monotonic()
         if monotonic - known_at >= _OFFSET_AGE:
-            offset = self.store.server_time() - int(monotonic * SECOND)
+            told = self.store.server_time()
+            # Read after the answer, however long that took: behind the store's time nothing waits, ahead of it all do.
+            monotonic = self._clock.monotonic()
+            offset = told - int(monotonic * SECOND)
             self._offset = (offset, monotonic)
         return offset + int(monotonic * SECOND)
+
+    def _stop_here(self, run_id: str) -> None:
+        """Stop a run that is to be cancelled at once if this process executes it; other nodes learn by their beat."""
+        node = self._node
+        for link in [] if node is None else list(node.links.values()):
+            run = link.claims.get(run_id)
+            if run is not None:
+                link.stop_run(run)
+
+    def wake_worker(self, runs: Sequence[Run]) -> None:
+        """Have this process's own worker look for runs that were enqueued here; others are told by the store."""
+        node = self._node
+        if node is not None:
+            for run in {run.queue: run for run in runs}.values():
+                node.links["default"].worker.look(run.queue)
 
     def wake_for(self, at: int | None) -> None:
         """Have a job that is due at `at` seen in time by this process's own scheduler."""
@@ -428,7 +503,10 @@ class Mainspring:
         """The same verbs, awaitable."""
         from mainspring.aio import AsyncFace
 
-        return AsyncFace.of(self)
+        face = self._face
+        if face is None or face.pid != os.getpid():  # threads do not survive a fork
+            face = self._face = AsyncFace(self)
+        return face
 
     # -- life --------------------------------------------------------------------------------------------------
 
@@ -515,14 +593,12 @@ class Mainspring:
         atexit.unregister(self.stop)
         if node is None:
             return
-        # In memory nobody could take over what waits.
-        node.stop(finish=wait and self.store.volatile)
-        if place is not None:
-            place.shutdown(wait)
-        if self._opened is not None and not self._opened.volatile:
-            self._opened.shutdown()
-        for link in node.links.values():
-            link.join_listener()
+        if place is not None and place.executes_here():
+            # The caller is itself what would be waited for. No daemon: the interpreter waits for it.
+            node.drain(finish=False)
+            threading.Thread(target=_close, args=(node, place, wait), name="mainspring-close").start()
+        else:
+            _close(node, place, wait)
 
     def run(self, **options: Any) -> None:
         """Schedule and work in the foreground until SIGINT or SIGTERM, then finish what runs."""
@@ -540,12 +616,8 @@ class Mainspring:
     def close(self) -> None:
         """Stop, and close the store; a later call opens it again."""
         self.stop()
-        with self._lock:
-            store = self._opened
-            if not isinstance(self.url, JobStore) and store is not None and not store.volatile:
-                self._opened = None
-        if store is not None and not store.volatile:
-            store.shutdown()
+        if self._opened is not None:
+            self._opened.shutdown()
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
@@ -562,6 +634,19 @@ class Mainspring:
         from mainspring.jobstores.opening import without_password
 
         return f"<Mainspring {without_password(self.url) if isinstance(self.url, str) else self.url!r}>"
+
+
+def _close(node: Node, place: Workplace | None, wait: bool) -> None:
+    """Wait for what runs, and let go of threads and connections; a later call opens the store again."""
+    stores = [link.store for link in node.links.values()]
+    # In memory nobody could take over what waits.
+    node.stop(finish=wait and all(store.volatile for store in stores))
+    if place is not None:
+        place.shutdown(wait)
+    for store in stores:
+        store.shutdown()
+    for link in node.links.values():
+        link.join_listener()
 
 
 def _id(run: str | RunHandle[Any]) -> str:

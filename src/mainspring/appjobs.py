@@ -6,15 +6,18 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, tzinfo
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring import outcome
 from mainspring.clock import SECOND, Clock, from_us
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.handle import RunHandle
-from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, make_policy, new_job_id
+from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, new_job_id
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.plugins import check_options, trigger_factory
+from mainspring.registry import check_queue, make_options, reference_of
+from mainspring.retry import policy_to_data
 from mainspring.run import Call, Run, Status
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
@@ -22,20 +25,13 @@ from mainspring.util import convert_to_datetime, undefined
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["Declared", "JobsOfApp", "Reconciled"]
+__all__ = ["JobsOfApp", "Reconciled"]
 
-_PLAIN: Final = ("misfire_grace_time", "coalesce", "max_instances")
 _DEFAULTS: Final = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+_NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
+"""The options of a declared schedule that are not its trigger's."""
 
 log = logging.getLogger("mainspring.app")
-
-
-class Declared(NamedTuple):
-    """A schedule as the code declares it."""
-
-    id: str
-    digest: str
-    make: Callable[[], Job]
 
 
 class Reconciled(NamedTuple):
@@ -52,7 +48,7 @@ class JobsOfApp:
 
     def __init__(self, app: Mainspring, clock: Clock) -> None:
         self._app, self._clock = app, clock
-        self.declared: dict[str, Declared] = {}
+        self.declared: dict[str, Callable[[], Job]] = {}
 
     @property
     def timezone(self) -> tzinfo:
@@ -80,15 +76,17 @@ class JobsOfApp:
         """Make a job of a task or callable, all of it checked."""
         task = self._app.as_task(func)
         call = task.call(*(() if args is None else args), **(kwargs or {}))
-        policy = {field: rest.pop(field) for field in POLICY_FIELDS & rest.keys()}
+        options = {field: rest.pop(field) for field in POLICY_FIELDS & rest.keys()}
+        policy = make_options(task.defaults, options).policy
+        self._app.check_policy(policy)
         plain = {field: check_field(field, rest.pop(field, default)) for field, default in _DEFAULTS.items()}
         job = Job(
             new_job_id() if id is None else check_id(id),
             Call(self._app.stored_func(task), tuple(call.args), call.kwargs, name or task.__name__),
             self.trigger(trigger, rest),
             executor="queue",
-            queue=task.defaults.queue if queue is None else check_field("queue", queue),
-            policy=make_policy(task.defaults.policy, **policy) if policy else task.defaults.policy,
+            queue=task.defaults.queue if queue is None else check_queue(queue),
+            policy=policy,
             **plain,
         )
         if next_run_time is not undefined:
@@ -271,51 +269,55 @@ class JobsOfApp:
 
     def declare(self, func: Any, trigger: Any, id: str | None, given: Mapping[str, Any]) -> None:
         """Note a schedule, compared later as it is written here."""
-        task = self._app.as_task(func)
-        job_id = id or task.name
+        name = self._app.as_task(func).name
+        job_id = check_id(id or name)
         if job_id in self.declared:
             raise ConflictingIdError(job_id)
-        text = repr((task.name, _shown(trigger), sorted((name, _shown(value)) for name, value in given.items())))
-        digest = hashlib.sha256(text.encode()).hexdigest()[:32]
-        made: list[Job] = []
 
         def make() -> Job:
-            job = self.make(func, trigger, id=job_id, **dict(given))
-            job.declared = digest
+            # The task as it is declared by now: @app.task may also stand above @app.schedule.
+            task = self._app.tasks.find(name)
+            job = self.make(task, trigger, id=job_id, **dict(given))
+            policy = sorted(policy_to_data(task.defaults.policy, reference_of).items())
+            said = {option: _shown(value) for option, value in sorted(given.items())}
+            when = {option: said.pop(option) for option in list(said) if option not in _NOT_WHEN}
+            job.declared = f"{_digest(_shown(trigger), when)}.{_digest(name, said, task.defaults.queue, policy)}"
             return job
 
-        made.append(make())  # so that a mistake is seen where it is written
-        self.declared[job_id] = Declared(job_id, digest, make)
+        make()  # so that a mistake is seen where it is written
+        self.declared[job_id] = make
 
     def reconcile(self, remove: bool = False) -> Reconciled:
         """Bring the store in line with the declared schedules; what people paused or edited stays so."""
         done = Reconciled([], [], [], [])
-        for declared in self.declared.values():
-            known = self._store.lookup_job(declared.id)
+        for job_id, make in self.declared.items():
+            fresh = make()
+            known = self._store.lookup_job(job_id)
             if known is None:
                 try:
-                    self.add(declared.make(), replace=False)
-                    done.added.append(declared.id)
-                except ConflictingIdError:  # another node was quicker
-                    done.unchanged.append(declared.id)
-            elif known.declared == declared.digest:
-                done.unchanged.append(declared.id)
+                    self.add(fresh, replace=False)
+                    done.added.append(job_id)
+                except ConflictingIdError:  # another node was quicker, or it is set aside
+                    done.unchanged.append(job_id)
+            elif known.declared == fresh.declared:
+                done.unchanged.append(job_id)
             elif known.declared is None:
-                log.warning("job %r was added by hand; the schedule of that id in the code is left out", declared.id)
-                done.unchanged.append(declared.id)
+                log.warning("job %r was added by hand; the schedule of that id in the code is left out", job_id)
+                done.unchanged.append(job_id)
             else:
-                self.change(declared.id, lambda job, declared=declared: self._renewed(job, declared))  # type: ignore[misc]
-                done.updated.append(declared.id)
+                self.change(job_id, partial(self._renewed, fresh=fresh))
+                done.updated.append(job_id)
         self._report_gone(done, remove)
         return done
 
-    def _renewed(self, job: Job, declared: Declared) -> Job:
-        fresh = declared.make()
+    def _renewed(self, job: Job, fresh: Job) -> Job:
         changed = job.copy()
-        for name in ("call", "trigger", "queue", "policy", "declared", *_PLAIN):
+        for name in ("call", "queue", "policy", "declared", *_DEFAULTS):
             setattr(changed, name, getattr(fresh, name))
-        if job.at is not None and fresh.trigger.to_data() != job.trigger.to_data():
-            self._time(changed)
+        if str(fresh.declared).partition(".")[0] != str(job.declared).partition(".")[0]:
+            changed.trigger = fresh.trigger
+            if job.at is not None:  # what is paused stays so
+                self._time(changed)
         return changed
 
     def _report_gone(self, done: Reconciled, remove: bool) -> None:
@@ -334,15 +336,22 @@ class JobsOfApp:
                 )
 
 
+def _digest(*said: Any) -> str:
+    return hashlib.sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
 def _shown(value: Any) -> str:
     """Return a value as text that is the same in every process."""
     if isinstance(value, BaseTrigger):
-        return repr(sorted(value.to_data().items(), key=lambda item: item[0])) if not _moves(value) else str(value)
+        return repr(_without_start(value.to_data()))
     if callable(value):
-        return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', repr(value))}"
+        return reference_of(value)
     return repr(value)
 
 
-def _moves(trigger: BaseTrigger) -> bool:
-    """Tell whether a trigger takes the moment it is made at as its start."""
-    return hasattr(trigger, "interval") or type(trigger).__name__ == "IntervalTrigger"
+def _without_start(data: Any) -> Any:
+    """Leave out the moment at which a trigger was made, which is where an interval starts unless it is told."""
+    if isinstance(data, dict):
+        moves = "start_date" if data.get("type") in ("interval", "calendarinterval") else None
+        return {key: _without_start(item) for key, item in sorted(data.items()) if key != moves}
+    return [_without_start(item) for item in data] if isinstance(data, list | tuple) else data

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import itertools
 import logging
 import os
 import time
@@ -12,12 +14,21 @@ from msgspec.structs import replace
 
 from mainspring.clock import SECOND, to_us
 from mainspring.context import current_run
-from mainspring.errors import ConfigurationError, OutcomeUnknown, Retry, RunFailed, TaskNotFound
+from mainspring.errors import (
+    CallableReferenceError,
+    ConfigurationError,
+    OutcomeUnknown,
+    Retry,
+    RunFailed,
+    TaskNotFound,
+)
 from mainspring.follow import step_of
 from mainspring.handle import RunHandle
 from mainspring.registry import Options, Task, TaskCall, reference_of
-from mainspring.run import Call, Run, Status
-from mainspring.task import ref_to_obj
+from mainspring.retry import Backoff, Policy
+from mainspring.run import UNFINISHED, Call, Run, Status
+from mainspring.task import obj_to_ref, ref_to_obj
+from mainspring.util import localize
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -28,6 +39,8 @@ __all__ = ["Calls", "new_run_id"]
 BATCH: Final = 1000
 COLLECT: Final = "mainspring:collect"
 _LOOK_AGAIN: Final = 60.0
+_GIVEN_UP: Final = 600 * SECOND
+"""How long after a gather was enqueued all of its items have been, whatever held its enqueuer up."""
 
 log = logging.getLogger("mainspring.app")
 
@@ -49,9 +62,11 @@ class Calls:
     def unregistered(self, func: Any) -> Task[..., Any]:
         """Make a task of a callable that is not registered, if it may be called by name."""
         app, name = self._app, reference_of(func)
-        if isinstance(func, str):
-            if not app.may_import:
-                raise TaskNotFound(name, tuple(task.name for task in app.tasks), _NEEDS_KEY)
+        by_name = isinstance(func, str)
+        # A store of objects keeps the callable itself; any other needs a name, and a worker that may import it.
+        if (by_name or not app.keeps_objects) and not app.may_import:
+            raise TaskNotFound(name, tuple(task.name for task in app.tasks), _NEEDS_KEY)
+        if by_name:
             try:
                 func = ref_to_obj(name)
             except (LookupError, ValueError) as error:
@@ -60,37 +75,29 @@ class Calls:
                 return func
         if not callable(func):
             raise TypeError(f"only something callable can be enqueued, not {func!r}")
-        if not app.store.keeps_objects:
-            if not app.may_import:
-                raise TaskNotFound(name, tuple(task.name for task in app.tasks), _NEEDS_KEY)
-            found = ref_to_obj(name) if "<" not in name else None
-            if found is None:
-                raise ConfigurationError(f"{name!r} has no name that a worker could import; make it a task of a module")
+        if not (by_name or app.keeps_objects):
+            _check_importable(func)
         return Task(app, func, name, Options())
+
+    def check_policy(self, policy: Policy) -> None:
+        """Raise if a worker could not call what a policy names."""
+        if policy.hook is not None:
+            self._app.as_task(policy.hook)
+        if not isinstance(policy.backoff, (Backoff, tuple)):
+            self._app.as_task(policy.backoff)
 
     # -- making runs -------------------------------------------------------------------------------------------
 
     def enqueue(self, calls: Iterable[TaskCall[Any]]) -> list[RunHandle[Any]]:
         """Store the runs of calls, a thousand at a time."""
         handles: list[RunHandle[Any]] = []
-        batch: list[Run] = []
-        inline: list[Run] = []
-        for call in calls:
-            if not isinstance(call, TaskCall):
-                raise TypeError(f"a call is made by task.call(...), not {call!r}")
-            run = self._run(call)
-            if self._app.inline or call.options.inline:
-                inline.append(run)
-                continue
-            batch.append(run)
-            if len(batch) == BATCH:
-                handles += self._add(batch)
-                batch = []
-        if batch:
-            handles += self._add(batch)
-        if inline:
-            handles += self._execute(inline)
+        for inline, some in itertools.groupby(calls, key=self._is_inline):
+            while runs := [self._run(call) for call in itertools.islice(some, BATCH)]:
+                handles += self._execute(runs) if inline else self._add(runs)
         return handles
+
+    def _is_inline(self, call: TaskCall[Any]) -> bool:
+        return _checked(call).options.inline or self._app.inline
 
     def chain(self, calls: Sequence[TaskCall[Any]], group: str | None) -> list[RunHandle[Any]]:
         """Store the first of a chain of calls, the others inside it."""
@@ -107,10 +114,7 @@ class Calls:
     def gather(self, calls: Iterable[TaskCall[Any]]) -> RunHandle[list[Any]]:
         """Store calls as a group, and a run that collects their results."""
         group, now = new_run_id(), self._app.now()
-        runs = [
-            replace(run, id=f"{group}.{number}", group=group, policy=replace(run.policy, collect=group))
-            for number, run in enumerate(map(self._run, calls))
-        ]
+        runs = [self._item(call, group, number) for number, call in enumerate(calls)]
         collector = Run(
             id=group,
             call=Call(COLLECT, (len(runs),), {}, "collect"),
@@ -119,24 +123,33 @@ class Calls:
             created_at=now,
             run_at=now + (int(_LOOK_AGAIN * SECOND) if runs else 0),
         )
-        store = self._execute if self._app.inline else self._add
-        handle: RunHandle[list[Any]] = store([collector])[0] if not self._app.inline else RunHandle(self._runs(), group)
-        for start in range(0, len(runs), BATCH):
-            if not self._app.inline:
-                store(runs[start : start + BATCH])
         if self._app.inline:
-            store([*runs, collector])
+            return self._execute([*runs, collector])[-1]
+        handle = self._add([collector])[0]  # first, so that nobody can end the group before it is there
+        for start in range(0, len(runs), BATCH):
+            self._add(runs[start : start + BATCH])
         return handle
+
+    def _item(self, call: TaskCall[Any], group: str, number: int) -> Run:
+        for name in ("id", "unique", "group"):
+            if getattr(_checked(call).options, name) is not None:
+                raise ValueError(f"{name}= cannot be given to a call that is gathered, which has one already: {call!r}")
+        run = self._run(call)
+        # However short its own retention, a result is kept until it is collected.
+        policy = replace(run.policy, collect=group, retention=None)
+        return replace(run, id=f"{group}.{number}", group=group, policy=policy)
 
     def _collect(self, number: int) -> list[Any]:
         """Return the results of a group, when all its runs have ended."""
-        run = current_run()
-        store = self._inline.store if self._app.inline and self._inline is not None else self._app.store
+        app, run = self._app, current_run()
+        store = self.companion().store if app.inline else app.store
         results: list[Any] = []
         for start in range(0, number, BATCH):
             ids = [f"{run.id}.{n}" for n in range(start, min(number, start + BATCH))]
             for run_id, item in zip(ids, store.get_runs(ids), strict=True):
-                if item is None or item.status in (Status.PENDING, Status.RUNNING):
+                if item is None and app.now() - run.record.created_at > _GIVEN_UP:
+                    raise RunFailed(run.id, "ItemGone", f"item {run_id} was deleted before it could be collected", "")
+                if item is None or item.status in UNFINISHED:
                     raise Retry(_LOOK_AGAIN, f"waits for {run_id}", counted=False)
                 if item.status is not Status.SUCCEEDED:
                     last = item.errors[-1] if item.errors else None
@@ -146,32 +159,24 @@ class Calls:
         return results
 
     def _run(self, call: TaskCall[Any]) -> Run:
-        app, task, options = self._app, call.task, call.options
-        now = app.now() if not app.inline else 0
-        run_at = now
+        app, task, options = self._app, _checked(call).task, call.options
+        self.check_policy(options.policy)
+        run_at = now = app.now()
         if options.delay:
             run_at += int(options.delay * SECOND)
         elif options.at is not None:
-            run_at = max(now, to_us(options.at))
-        policy = options.policy
-        if policy.hook is not None:
-            app.as_task(policy.hook)  # raises if a worker could not call it
+            run_at = max(now, to_us(options.at if options.at.tzinfo else localize(options.at, app.timezone)))
         if options.queue not in app._queues and options.queue not in self._strange_queues:
             self._strange_queues.add(options.queue)
             log.warning("no task of this app uses the queue %r; a worker has to be told: -Q %s", *[options.queue] * 2)
         run = Run(
             id=options.id or new_run_id(),
-            call=Call(
-                app.stored_func(task) if not app.inline else task.name if app.tasks.get(task.name) else task.func,
-                tuple(call.args),
-                dict(call.kwargs),
-                options.name or task.__name__,
-            ),
+            call=Call(app.stored_func(task), tuple(call.args), dict(call.kwargs), options.name or task.__name__),
             queue=options.queue,
             group=options.group,
             unique=None if options.unique is None else f"{task.name}:{options.unique}",
-            policy=policy,
-            priority=policy.priority,
+            policy=options.policy,
+            priority=options.policy.priority,
             created_at=now,
             run_at=run_at,
         )
@@ -179,9 +184,12 @@ class Calls:
         return run
 
     def _step(self, call: TaskCall[Any]) -> dict[str, Any]:
-        run = self._run(call)
+        for name in ("id", "unique", "group", "at"):
+            if getattr(_checked(call).options, name) is not None:
+                raise ValueError(f"{name}= can be given to the first call of a chain only, not to {call!r}")
+        run, delay = self._run(call), call.options.delay or 0.0
         func = run.call.func
-        return step_of(run.call, func if isinstance(func, str) else reference_of(func), run.queue, run.policy)
+        return step_of(run.call, func if isinstance(func, str) else reference_of(func), run.queue, run.policy, delay)
 
     # -- storing them ------------------------------------------------------------------------------------------
 
@@ -191,23 +199,41 @@ class Calls:
             ids = store.add_runs(runs)
         except OutcomeUnknown:
             ids = store.add_runs(runs)  # with the same ids, so none is stored twice
+        self._app.wake_worker(runs)
         return [RunHandle(self._app.runs, run_id) for run_id in ids]
 
-    def _runs(self) -> Any:
-        return self._companion().runs
-
     def _execute(self, runs: Sequence[Run]) -> list[RunHandle[Any]]:
-        inline = self._companion()
+        inline = self.companion()
         return [RunHandle(inline.runs, run_id) for run_id in inline.execute(runs)]
 
-    def _companion(self) -> Inline:
+    def forget(self) -> None:
+        """Look names up anew: the app's tasks or middleware have changed."""
+        if self._inline is not None:
+            self._inline.forget()
+
+    def companion(self) -> Inline:
+        """Return the place where calls are executed inline."""
         if self._inline is None:
             from mainspring.inline import Inline
 
             self._inline = Inline(self._app)
-            if self._app.inline:
-                self._app.runs = self._inline.runs
         return self._inline
+
+
+def _checked(call: Any) -> TaskCall[Any]:
+    if not isinstance(call, TaskCall):
+        raise TypeError(f"a call is made by task.call(...), not {call!r}")
+    return call
+
+
+def _check_importable(func: Any) -> None:
+    """Raise if a worker that imports a callable by its name would not find it."""
+    try:
+        obj_to_ref(func)
+    except (CallableReferenceError, LookupError) as error:
+        raise ConfigurationError(f"no worker can import {func!r}: {error}; make it a function of a module") from error
+    if inspect.ismethod(func) and not inspect.isclass(func.__self__):
+        raise ConfigurationError(f"{func!r} is bound to an object, which no worker has; pass the object as an argument")
 
 
 _NEEDS_KEY: Final = (

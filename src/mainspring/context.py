@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import logging
+import re
+import threading
 from collections import deque
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
+import msgspec
 from msgspec.structs import replace
 
 from mainspring.errors import MainspringError
 from mainspring.run import Beat, Run
 
-__all__ = ["CURRENT", "CurrentRun", "Live", "LogKeeper", "NotInRun", "Teller", "current_run"]
+__all__ = [
+    "CURRENT",
+    "KEEPER",
+    "CurrentRun",
+    "Live",
+    "LogKeeper",
+    "NotInRun",
+    "Teller",
+    "current_run",
+    "keep_logs",
+    "release_logs",
+]
 
 LOG_LINES: Final = 1000
 LOG_SIZE: Final = 256 * 1024
 TEXT_LIMIT: Final = 4 * 1024
+DATA_LIMIT: Final = 64 * 1024
+DATA_DEPTH: Final = 32
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 class NotInRun(MainspringError, RuntimeError):
@@ -110,6 +127,9 @@ class CurrentRun:
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Say how far the run has got; it is stored within a second or with the outcome."""
+        for number in (done, total):
+            if not (number is None and number is total) and not isinstance(number, (int, float)):
+                raise TypeError(f"progress is told in numbers, not {number!r}")
         live = self._teller.live(self._run)
         live.progress = {"done": done, "total": total, "text": str(text)[:TEXT_LIMIT]}
         live.changed = True
@@ -122,8 +142,9 @@ class CurrentRun:
         return dict(live.data if live.data is not None else self._run.data or {})
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the run's document; it must stay plain data, and is kept with the run."""
+        """Change fields of the run's document: plain data such as JSON can hold, up to 64 KiB, kept with the run."""
         data = {**self.data, **changes}
+        _check_document(data, changes)
         live = self._teller.live(self._run)
         live.data = data
         live.changed = True
@@ -134,6 +155,36 @@ class CurrentRun:
         live = self._teller.live(self._run)
         live.write(str(line))
         self._teller.said(live)
+
+
+def _check_document(data: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Raise where the mistake is made; later there is nobody to tell."""
+    for name, value in changes.items():
+        problem = _not_plain(value, 0)
+        if problem:
+            raise TypeError(f"{name} must be plain data such as JSON can hold, but has {problem}")
+    size = len(msgspec.msgpack.encode(data))
+    if size > DATA_LIMIT:
+        raise ValueError(f"the run's data would have {size:,} bytes; at most {DATA_LIMIT:,} are kept")
+
+
+def _not_plain(value: Any, depth: int) -> str:
+    if value is None or isinstance(value, bool | float):
+        return ""
+    if isinstance(value, str):
+        return "" if value.isascii() or not _SURROGATES.search(value) else "half a character (a lone surrogate)"
+    if isinstance(value, int):
+        return "" if -(2**63) <= value < 2**63 else f"the integer {value}, which is beyond 64 bits"
+    if depth > DATA_DEPTH:
+        return f"more than {DATA_DEPTH} levels"
+    if isinstance(value, dict):
+        odd = next((key for key in value if not isinstance(key, str)), None)
+        if odd is not None:
+            return f"the key {odd!r}, which is no text"
+        return next(filter(None, (_not_plain(item, depth + 1) for item in value.values())), "")
+    if isinstance(value, list | tuple):
+        return next(filter(None, (_not_plain(item, depth + 1) for item in value)), "")
+    return f"a {type(value).__qualname__}"
 
 
 def current_run() -> CurrentRun:
@@ -163,3 +214,26 @@ class LogKeeper(logging.Handler):
             teller.said(live)
         except Exception:
             self.handleError(record)
+
+
+KEEPER: Final = LogKeeper()
+"""The one handler, so that several workers in one process keep each line once."""
+_keeping = 0
+_lock = threading.Lock()
+
+
+def keep_logs() -> None:
+    """Keep what tasks write with `logging` from now on, until `release_logs` was called as often."""
+    global _keeping
+    with _lock:
+        _keeping += 1
+        logging.getLogger().addHandler(KEEPER)
+
+
+def release_logs() -> None:
+    """End what one `keep_logs` began."""
+    global _keeping
+    with _lock:
+        _keeping -= 1
+        if not _keeping:
+            logging.getLogger().removeHandler(KEEPER)

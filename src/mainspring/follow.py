@@ -6,21 +6,27 @@ none is made twice.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from mainspring.clock import from_us
+import msgspec
+
+from mainspring.clock import SECOND, from_us
 from mainspring.retry import Policy, policy_from_data, policy_to_data
 from mainspring.run import Call, Run, Status
 
-__all__ = ["Finished", "follow_ups", "step_of"]
+__all__ = ["HOOK", "Finished", "follow_ups", "predecessor", "step_of", "told_less"]
+
+HOOK: Final = "/hook"
+"""Ends the id of the run that is a run's hook."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that has ended, as its hook is given it."""
+    """A run that has ended, as its hook is given it; without arguments and result if they are too large to be told."""
 
     id: str
     name: str
@@ -59,7 +65,15 @@ def follow_ups(run: Run, now: int) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def step_of(call: Call, reference: str, queue: str, policy: Policy) -> dict[str, Any]:
+def predecessor(run_id: str) -> str | None:
+    """Return the id of the run that a follow-up's id derives from; None if it is no follow-up's."""
+    stem, _, last = run_id.rpartition("/")
+    if not stem or not (last.isdecimal() or f"/{last}" == HOOK):
+        return None
+    return stem if f"/{last}" == HOOK or int(last) <= 1 else f"{stem}/{int(last) - 1}"
+
+
+def step_of(call: Call, reference: str, queue: str, policy: Policy, delay: float = 0.0) -> dict[str, Any]:
     """Return a call as plain data, to be a later step of a chain."""
     return {
         "f": reference,
@@ -68,6 +82,7 @@ def step_of(call: Call, reference: str, queue: str, policy: Policy) -> dict[str,
         "n": call.name,
         "q": queue,
         "p": policy_to_data(policy),
+        **({"d": delay} if delay else {}),
     }
 
 
@@ -76,6 +91,7 @@ def _next_step(run: Run, now: int) -> Run:
     policy = policy_from_data({**step["p"], "then": tuple(rest)})
     stem, _, number = run.id.rpartition("/")
     place = f"{stem}/{int(number) + 1}" if stem and number.isdecimal() else f"{run.id}/1"
+    delay = int(step.get("d", 0) * SECOND)
     return Run(
         id=place,
         call=Call(step["f"], tuple(step["a"]), step["k"], step["n"]),
@@ -84,7 +100,7 @@ def _next_step(run: Run, now: int) -> Run:
         policy=policy,
         priority=policy.priority,
         created_at=now,
-        run_at=now,
+        run_at=now + delay,
     )
 
 
@@ -109,8 +125,9 @@ def _hook(run: Run, now: int) -> Run:
         finished_at=None if run.finished_at is None else from_us(run.finished_at),
     )
     hook = run.policy.hook
+    assert hook is not None
     return Run(
-        id=f"{run.id}/hook",
+        id=f"{run.id}{HOOK}",
         call=Call(hook, (finished,), {}, f"hook of {run.name}"),
         queue=run.queue,
         executor=run.executor,
@@ -118,6 +135,15 @@ def _hook(run: Run, now: int) -> Run:
         created_at=now,
         run_at=now,
     )
+
+
+def told_less(run: Run) -> Run:
+    """Return a hook whose run was too large to be told whole without its arguments and result; others as they are."""
+    told = run.call.args[0] if run.call.args else None
+    if not (run.id.endswith(HOOK) and isinstance(told, Finished)):
+        return run
+    told = dataclasses.replace(told, args=(), kwargs={}, result=None)
+    return msgspec.structs.replace(run, call=msgspec.structs.replace(run.call, args=(told,)))
 
 
 def _next_fire(run: Run, now: int) -> Run:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from mainspring.run import Status
-from mainspring.runs import Runs, RunView, Waiter, result_of
-
-if TYPE_CHECKING:
-    from mainspring.jobstores.base import JobStore
+from mainspring.runs import Runs, RunView, result_of
 
 __all__ = ["RunHandle"]
 
@@ -41,8 +36,7 @@ class RunHandle(Generic[R]):
 
     def wait(self, timeout: float | None = None) -> RunView:
         """Wait until the run has ended, however it did; raise TimeoutError."""
-        self._runs.wait([self.id], timeout)
-        return self.fetch()
+        return self._runs.view(self._runs.wait([self.id], timeout)[0])
 
     def result(self, timeout: float | None = None) -> R:
         """Wait for the run and return what it returned.
@@ -61,22 +55,10 @@ class RunHandle(Generic[R]):
 
     async def result_async(self, timeout: float | None = None) -> R:
         """Wait for the result without blocking the event loop."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        waiter = Waiter([self.id])
-        while not await asyncio.to_thread(waiter.look, self._store()):
-            pause = waiter.pause()
-            if deadline is not None:
-                if time.monotonic() >= deadline:
-                    raise waiter.too_late(timeout)
-                pause = min(pause, max(0.0, deadline - time.monotonic()))
-            await asyncio.sleep(pause)
-        return result_of(waiter.ended()[0])  # type: ignore[no-any-return]
+        return result_of((await self._runs.wait_async([self.id], timeout))[0])  # type: ignore[no-any-return]
 
     def __await__(self) -> Generator[Any, None, R]:
         return self.result_async().__await__()
-
-    def _store(self) -> JobStore:
-        return self._runs._store()
 
     def __eq__(self, other: object) -> bool:
         return self.id == other.id if isinstance(other, RunHandle) else NotImplemented

@@ -22,7 +22,8 @@ log = logging.getLogger("mainspring.keys")
 def find_keyring(given: str | bytes | Sequence[str | bytes] | None, url: str | None) -> Keyring | None:
     """Return the keys to sign and verify with, newest first; None if there are none.
 
-    `given` wins over the environment (several keys separated by commas), which wins over the key file of SQLite.
+    `given` wins over the environment (several keys separated by commas), which wins over the key file of SQLite. What
+    lives in memory is signed with a key that nobody else needs.
     """
     if given is not None:
         return Keyring([given] if isinstance(given, str | bytes) else list(given))
@@ -32,6 +33,8 @@ def find_keyring(given: str | bytes | Sequence[str | bytes] | None, url: str | N
         if not keys:
             raise ConfigurationError(f"{KEY_VARIABLE} is set but empty; unset it, or put a key into it")
         return Keyring(keys)
+    if url is not None and url.startswith("memory:"):
+        return Keyring([secrets.token_bytes(32)])
     database = _sqlite_file(url)
     return None if database is None else Keyring([_key_beside(database)])
 
@@ -52,7 +55,10 @@ def _key_beside(database: Path) -> str:
     for _ in range(2):
         try:
             _check_private(path)
-            return path.read_text(encoding="ascii").strip()
+            key = path.read_text(encoding="ascii").strip()
+            if not key:
+                raise ConfigurationError(f"the key file {str(path)!r} is empty; restore it, or delete it to have one made")
+            return key
         except FileNotFoundError:
             _make(path)
     raise ConfigurationError(f"the key file {str(path)!r} cannot be made; check the permissions of its folder")

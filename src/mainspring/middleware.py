@@ -14,6 +14,7 @@ __all__ = ["SIGNALS", "Middleware", "error_reporters"]
 
 SIGNALS: Final = ("pre_enqueue", "pre_execute", "post_execute", "post_spawn")
 REPORTERS: Final = "mainspring.error_reporters"
+_INNER: Final = "__mainspring_inner__"
 
 log = logging.getLogger("mainspring.app")
 
@@ -29,7 +30,9 @@ def error_reporters() -> tuple[Reporter, ...]:
     for point in entry_points(group=REPORTERS):
         try:
             found.append(point.load())
-        except Exception:
+        except Exception as error:
+            if point.extras and isinstance(error, ModuleNotFoundError):
+                continue  # its extra is not installed
             log.exception("the error reporter %r cannot be loaded and is left out", point.name)
     return tuple(found)
 
@@ -66,9 +69,12 @@ class Middleware:
 
     def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function with everything around it, or itself if there is nothing."""
+        func = getattr(func, _INNER, func)  # in memory a run that is tried again has it around already
         if not (self._around or self._signals["pre_execute"] or self._signals["post_execute"] or error_reporters()):
             return func
-        return self._async_wrapper(func) if iscoroutinefunction_partial(func) else self._wrapper(func)
+        made = self._async_wrapper(func) if iscoroutinefunction_partial(func) else self._wrapper(func)
+        setattr(made, _INNER, func)
+        return made
 
     def _wrapper(self, func: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(func)

@@ -45,6 +45,9 @@ log = logging.getLogger("mainspring.node")
 class Watcher(Protocol):
     """Whoever supervises this process and needs to know what it has claimed."""
 
+    def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
+        """Take notice that a claim is tried: who repeats it finds what it has brought."""
+
     def claimed(self, runs: Sequence[Run]) -> None:
         """Take notice of claims, before anything of them is executed."""
 
@@ -440,6 +443,8 @@ class Link:
                 changed = self.store.wait(cursor, IDLE)
             except Exception:  # the loops report the outage
                 deaf = True
+                if self.node.draining or self.leaving:  # nothing failed: the store was closed
+                    return
                 pause.wait(0.75 + 0.5 * self.node.clock.random())
                 continue
             if changed != cursor or deaf:  # after an outage the loops need not wait for their next try
@@ -462,6 +467,9 @@ class Link:
             self._down, self._failures = False, 0
             log.warning("job store %r answers again", self.alias)
             self.node.publish(SchedulerEvent(EVENT_STORE_UP, self.alias))
+            # Each tick waits for its next try, the heartbeat too: without it leases end and nobody recovers the dead.
+            self.work.wake()
+            self.care.wake()
 
 
 def _with_function(run: Run) -> Run:

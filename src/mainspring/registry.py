@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
 from mainspring.errors import ConfigurationError, TaskNotFound, near
 from mainspring.job import POLICY_FIELDS, make_policy
+from mainspring.redact import masked
 from mainspring.retry import DEFAULT_POLICY, Policy
 from mainspring.task import check_callable_args, get_callable_name, iscoroutinefunction_partial
 
@@ -20,12 +21,25 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.handle import RunHandle
 
-__all__ = ["Options", "Registry", "Task", "TaskCall", "make_options", "reference_of"]
+__all__ = [
+    "AsyncTask",
+    "Options",
+    "Registers",
+    "Registry",
+    "Task",
+    "TaskCall",
+    "check_queue",
+    "is_same",
+    "make_options",
+    "reference_of",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
 NAME_LIMIT: Final = 255
+LONGEST_DELAY: Final = 10_000_000_000
+"""Seconds: 317 years, which every store can add to its time."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -57,6 +71,9 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
     own = {name: _checked(name, value) for name, value in changes.items() if name in _OWN}
     if own.get("delay") is not None and own.get("at") is not None:
         raise ValueError("delay= and at= both say when to start; give one of them")
+    for name, other in (("delay", "at"), ("at", "delay")):
+        if name in own:
+            own.setdefault(other, None)  # the last word counts
     if policy:
         if "hook" in policy and policy["hook"] is not None and not isinstance(policy["hook"], str):
             policy["hook"] = reference_of(policy["hook"])
@@ -68,18 +85,20 @@ def _checked(name: str, value: Any) -> Any:
     if name == "delay":
         if isinstance(value, timedelta):
             value = value.total_seconds()
-        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise TypeError(f"delay must be a number of seconds or a timedelta, not {value!r}")
+        if value is not None and not 0 <= value <= LONGEST_DELAY:
+            raise ValueError(f"delay must be between 0 and {LONGEST_DELAY:,} seconds, not {value!r}")
         return value
     if name == "at":
         if value is not None and not isinstance(value, datetime):
             raise TypeError(f"at must be a datetime, not {value!r}")
-        return value if value is None or value.tzinfo is not None else value.astimezone()
+        return value  # a naive one is read in the app's zone
     if name == "inline":
         return bool(value)
     if name == "queue":
         return check_queue(value)
-    if value is None and name != "queue":
+    if value is None:
         return None
     if not isinstance(value, str) or not value:
         raise TypeError(f"{name} must be a text that is not empty, not {value!r}")
@@ -132,6 +151,7 @@ class Task(Generic[P, R]):
         self._options = options
         self.is_async = iscoroutinefunction_partial(func)
         update_wrapper(self, func)
+        self.__name__: str = getattr(func, "__name__", None) or get_callable_name(func)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function, here and now."""
@@ -149,7 +169,7 @@ class Task(Generic[P, R]):
 
     def options(self, **changes: Any) -> Task[P, R]:
         """Return the task with some options changed: `delay`, `at`, `queue`, `priority`, `unique`, `group`, ..."""
-        return Task(self.app, self.func, self.name, make_options(self._options, changes))
+        return type(self)(self.app, self.func, self.name, make_options(self._options, changes))
 
     @property
     def defaults(self) -> Options:
@@ -169,6 +189,25 @@ class Task(Generic[P, R]):
         return f"<Task {self.name}>"
 
 
+class AsyncTask(Task[P, R]):
+    """A task that is a coroutine function: calling it gives a coroutine, its runs give what that returns."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+            """Call the function, here and now."""
+
+
+class Registers(Protocol):
+    """Makes tasks of functions."""
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
+
+
 class TaskCall(Generic[R]):
     """A call that can be enqueued: a task and its arguments, checked against its signature."""
 
@@ -183,7 +222,8 @@ class TaskCall(Generic[R]):
         self.options = task.defaults
 
     def __repr__(self) -> str:
-        parts = [*map(repr, self.args), *(f"{name}={value!r}" for name, value in self.kwargs.items())]
+        args, kwargs = masked(self.args, self.kwargs, self.task.func)
+        parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
         return f"<TaskCall {self.task.name}({', '.join(parts)})>"
 
 
@@ -196,7 +236,7 @@ class Registry:
     def add(self, task: Task[Any, Any]) -> None:
         """Add a task; the same function may be declared again, another may not take its name."""
         known = self._tasks.get(task.name)
-        if known is not None and not _same_place(known.func, task.func):
+        if known is not None and not is_same(known.func, task.func):
             raise ConfigurationError(
                 f"two functions are the task {task.name!r}: {known.func!r} and {task.func!r}; give one of them name="
             )
@@ -220,7 +260,7 @@ class Registry:
         return len(self._tasks)
 
 
-def _same_place(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Tell whether two functions are the same line of code, as after a reload."""
     if one is other:
         return True

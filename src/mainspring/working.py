@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from mainspring.context import LogKeeper
+from mainspring.context import keep_logs, release_logs
 from mainspring.errors import TaskNotFound
 from mainspring.executors.base import BaseExecutor
+from mainspring.executors.child import preload
 from mainspring.executors.threads import ThreadPoolExecutor
 from mainspring.registry import Task
+from mainspring.retry import Policy
 from mainspring.run import Run
 from mainspring.task import iscoroutinefunction_partial, ref_to_obj
 
@@ -34,7 +36,8 @@ class Found(NamedTuple):
 
     func: Callable[..., Any]
     is_async: bool
-    import_name: str
+    portable: Callable[..., Any] | str
+    """What is sent to another process: a name to import if there is one."""
 
 
 class Workplace:
@@ -50,12 +53,11 @@ class Workplace:
         self.board: Board | None = None
         self._found: dict[str, Found] = {}
         self._node: Node | None = None
-        self._keeper = LogKeeper()
 
     def start(self, node: Node) -> None:
         """Start what is there; called when the node has its store."""
         self._node = node
-        logging.getLogger().addHandler(self._keeper)
+        keep_logs()
         for alias, executor in self.executors.items():
             self._start(alias, executor)
         if any(task.is_async for task in self._app.tasks):
@@ -65,7 +67,7 @@ class Workplace:
         """Stop the executors."""
         for executor in self.executors.values():
             executor.shutdown(wait)
-        logging.getLogger().removeHandler(self._keeper)
+        release_logs()
 
     def executes_here(self) -> bool:
         """Tell whether the caller is part of a run."""
@@ -73,18 +75,31 @@ class Workplace:
 
     def prepare(self, run: Run) -> Run:
         """Find what a run calls and which executor it needs; raise TaskNotFound if it may not be called here."""
-        func, policy = run.call.func, run.policy
-        found = self._find(func) if isinstance(func, str) else Found(func, iscoroutinefunction_partial(func), "")
-        if isinstance(policy.backoff, str):
-            policy = replace(policy, backoff=self._find(policy.backoff).func)
+        found, policy = self.find(run)
         # One that crashed a worker runs alone from then on: in a process that nobody shares.
         if policy.isolation == "process" or run.crashes:
-            alias, target = PROCESSES, found.import_name or found.func
+            alias, target = PROCESSES, found.portable
         else:
             alias, target = (LOOP if found.is_async else THREADS), found.func
         if alias not in self.executors:
             self._executor(alias)
         return replace(run, call=replace(run.call, func=target), policy=policy, executor=alias)
+
+    def find(self, run: Run) -> tuple[Found, Policy]:
+        """Find what a run calls, and its policy with what that names."""
+        func, policy = run.call.func, run.policy
+        if isinstance(func, str):
+            found = self._find(func)
+        else:
+            found = Found(self._app.wrapped(func), iscoroutinefunction_partial(func), func)
+        if isinstance(policy.backoff, str):
+            policy = replace(policy, backoff=self.backoff(policy.backoff))
+        return found, policy
+
+    def backoff(self, name: str) -> Callable[..., Any]:
+        """Return the back-off function of that name; raise TaskNotFound if it may not be called here."""
+        named: Callable[..., Any] = self._named(name)
+        return named.func if isinstance(named, Task) else named
 
     def forget(self) -> None:
         """Look names up anew: the app's tasks or middleware have changed."""
@@ -97,16 +112,19 @@ class Workplace:
         return known
 
     def _look_up(self, name: str) -> Found:
-        app = self._app
-        task = app.tasks.get(name)
-        if task is None:
-            if not app.may_import:
-                raise TaskNotFound(name, tuple(each.name for each in app.tasks), _NO_KEY)
-            obj = ref_to_obj(name)
-            if not isinstance(obj, Task):
-                return Found(app.wrapped(obj), iscoroutinefunction_partial(obj), name)
-            task = obj
-        return Found(app.wrapped(task.func), task.is_async, task.import_name)
+        named = self._named(name)
+        if isinstance(named, Task):
+            return Found(self._app.wrapped(named.func), named.is_async, named.import_name)
+        return Found(self._app.wrapped(named), iscoroutinefunction_partial(named), name)
+
+    def _named(self, name: str) -> Any:
+        """Return the task of that name, or what it refers to where that may be imported."""
+        task = self._app.tasks.get(name)
+        if task is not None:
+            return task
+        if not self._app.may_import:
+            raise TaskNotFound(name, tuple(each.name for each in self._app.tasks), _NO_KEY)
+        return ref_to_obj(name)
 
     def _executor(self, alias: str) -> BaseExecutor:
         executor: BaseExecutor
@@ -117,7 +135,9 @@ class Workplace:
         else:
             from mainspring.executors.processes import ProcessPoolExecutor
 
-            executor = ProcessPoolExecutor(self._isolated)
+            # Imported before a run's time-out begins.
+            modules = {task.func.__module__ for task in self._app.tasks if isinstance(task.func, FunctionType)}
+            executor = ProcessPoolExecutor(self._isolated, {"initializer": preload, "initargs": (sorted(modules),)})
         self._start(alias, executor)
         self.executors[alias] = executor
         return executor

@@ -41,6 +41,13 @@ PRINTED = {
     ],
     "timeout_and_retry": ["flaky: worked at attempt 3", "endless: the run passed its time-out of 0.5 s"],
     "process_pool": ["first: 168", "crash: WorkerDied", "after: 25"],
+    "queue_first": ["enqueued: pending", "unique: True", "sent to ada@example.org", "sent: 1002", r"by name: -2\.0"],
+    "queue_flows": [
+        "chain: 4 9 16",
+        r"gathered: \[0, 1, 4, 9, 16\]",
+        "hook: flaky succeeded",
+        "worked at attempt 3",
+    ],
     "share_a_store": ["200 fires of 50 jobs by 4 schedulers, at most 1 run of each"],
 }
 

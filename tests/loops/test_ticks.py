@@ -314,6 +314,32 @@ def test_runs_leased_by_a_fire_whose_reply_was_lost_are_asked_for_again(
     assert len(bench.executor.given) == 1
 
 
+@pytest.mark.parametrize("chance", [0.0, 0.999])
+def test_the_janitor_looks_at_least_every_third_of_a_lease(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, chance: float
+) -> None:
+    monkeypatch.setattr(bench.node.clock, "random", lambda: chance)
+
+    assert 0 < bench.link.janitor() <= bench.node.lease / 3
+
+
+def test_when_the_store_answers_again_the_heartbeat_does_not_wait_for_its_next_try(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def down(*args: Any, **options: Any) -> Any:
+        raise StoreUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.store, "beat", down)
+        bench.link.care.step()
+        assert bench.link.heartbeat.steady_since is None
+
+    bench.link.answered()
+    bench.link.care.step()
+
+    assert bench.link.heartbeat.steady_since is not None
+
+
 def test_an_outage_is_logged_once_and_its_end_too(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     delays = [bench.link._failed(StoreUnavailable("gone")) for _ in range(12)]
     bench.link.answered()

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-BENCH = REPOSITORY / "bench" / "scheduler.py"
+SCHEDULER = "scheduler.py"
+QUEUE = "queue_.py"
 
 
-def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, str(BENCH), *arguments], capture_output=True, text=True, cwd=REPOSITORY)
+def bench(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    path = REPOSITORY / "bench" / name
+    return subprocess.run([sys.executable, str(path), *arguments], capture_output=True, text=True, cwd=REPOSITORY)
 
 
 def rows(output: str, subject: str) -> list[list[str]]:
@@ -35,7 +37,7 @@ def rows(output: str, subject: str) -> list[list[str]]:
     ],
 )
 def test_a_quick_run_of_the_scheduler_benchmark_prints_its_table(subject: str, count: int, word: str) -> None:
-    done = bench("--quick", subject)
+    done = bench(SCHEDULER, "--quick", subject)
 
     assert done.returncode == 0, done.stderr
     assert "mainspring" in done.stdout.splitlines()[0]
@@ -46,8 +48,30 @@ def test_a_quick_run_of_the_scheduler_benchmark_prints_its_table(subject: str, c
 
 
 def test_an_unknown_subject_of_the_scheduler_benchmark_is_named_with_those_there_are() -> None:
-    done = bench("ad")
+    done = bench(SCHEDULER, "ad")
 
     assert done.returncode == 2
     assert "'ad'" in done.stderr
     assert "add, fire, scale, memory, cron, import" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("subject", "count", "word"),
+    [("enqueue", 1, "mainspring"), ("execute", 2, "mainspring"), ("idle", 1, "mainspring"), ("layers", 14, "together")],
+)
+def test_a_quick_run_of_the_queue_benchmark_prints_the_table_of_our_side(subject: str, count: int, word: str) -> None:
+    done = bench(QUEUE, "--quick", "--library", "mainspring", "--store", "sqlite", subject)
+
+    assert done.returncode == 0, done.stderr
+    assert "mainspring" in done.stdout.splitlines()[0]
+    table = rows(done.stdout, subject)
+    assert len(table) == count, done.stdout
+    assert any(word in row for row in table)
+
+
+def test_an_unknown_subject_of_the_queue_benchmark_is_named_with_those_there_are() -> None:
+    done = bench(QUEUE, "idel")
+
+    assert done.returncode == 2
+    assert "'idel'" in done.stderr
+    assert "enqueue, execute, idle, layers" in done.stderr

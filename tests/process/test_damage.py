@@ -17,7 +17,7 @@ from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.run import Status
-from mainspring.testing.conformance.helpers import add_job, add_run, claim
+from mainspring.testing.conformance.helpers import LEASE, add_job, add_run, claim
 from tests.servers import MariaDB, PostgreSQL, Redis
 
 NUMBER = 100  # jobs, and as many runs
@@ -151,6 +151,28 @@ def test_two_hundred_spoiled_frames_are_set_aside_with_their_bytes_and_hurt_nobo
             if table == "runs":
                 assert broken[name].reason
                 assert back.frame("runs", name) == spoiled[table, name]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb", "redis"])
+def test_runs_spoiled_while_they_ran_are_set_aside_when_their_node_is_gone_and_the_others_are_recovered(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with opened(kind, request, tmp_path) as (store, back):
+        for name in ("spoiled", "good"):
+            add_run(store, name, due_in=-10)
+        claim(store, limit=2)
+        back.overwrite("runs", "spoiled", b"not a frame")
+
+        store.shift_clock(LEASE + 1)
+
+        recovered = {run.id for run in store.expired(1000)}
+        assert "good" in recovered
+        assert "spoiled" not in recovered
+        spoiled = store.get_runs(["spoiled"])[0]
+        assert spoiled is not None
+        assert spoiled.status is Status.BROKEN
+        assert spoiled.reason
+        assert back.frame("runs", "spoiled") == b"not a frame"
 
 
 def test_with_another_key_nothing_runs_and_with_the_right_one_all_is_back(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_benchmark_gets_its_own_arguments() -> None:
     ("arguments", "message"),
     [
         (["tset"], "unknown verb 'tset', did you mean 'test'?"),
-        (["frobnicate"], "There are: demo, test, lint, bench, servers, docs, setup"),
+        (["frobnicate"], "There are: demo, test, lint, bench, simulate, chaos, servers, docs, setup"),
         (["test", "--stict"], "unknown argument '--stict', did you mean '--strict'?"),
         (["lint", "--", "--fix"], "unknown argument '--fix'"),
         (["test", "--only"], "--only: expected one argument"),

@@ -14,6 +14,7 @@ __all__ = ["main"]
 _VERBS: Final = {
     "cron": ("mainspring.cli.cron", "cron", "Show the next fire times of a crontab expression."),
     "status": ("mainspring.cli.status", "status", "Show queues, nodes and counts of a store."),
+    "doctor": ("mainspring.cli.doctor", "doctor", "Say what is wrong with an app or a store, and what to do."),
     "worker": ("mainspring.cli.worker", "worker", "Execute the runs of an app's queues, in worker processes."),
     "demo": ("mainspring.cli.demo", "demo", "Watch jobs of every trigger run, in one process."),
     "import": ("mainspring.cli.importing", "import_", "Take over the jobs of APScheduler 3."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from typing import Any
 
 import click
@@ -93,5 +94,8 @@ def _show(found: dict[str, Any]) -> None:
         heard = f"{node['heard_seconds_ago']:.0f} s ago"
         nodes.add_row(node["host"], str(node["pid"]), node["state"], up, heard, ", ".join(node["queues"]))
     console.print(nodes)
+    missing = Counter(name for node in found["nodes"] for name in node["missing"])
+    for name, number in sorted(missing.items()):
+        console.print(f"missing code: {name!r} is asked for and not known on {number} of {len(found['nodes'])} nodes")
     counts = ", ".join(f"{number} {word}" for word, number in sorted(found["counters"].items()))
     console.print(f"ever: {counts or 'nothing yet'}; broken now: {found['broken']}")

@@ -34,13 +34,14 @@ class Cluster:
         self._process: Any = None
         self._pipe: Connection | None = None
         self._stat: ClusterStat | None = None
+        self._told_to_stop = False
 
     def start(self, timeout: float = 60.0) -> int:
         """Start the sentinel and its workers; return the sentinel's pid once all have started."""
         if self._process is not None and self._process.is_alive():
             raise MainspringError("the cluster runs already; stop() it before you start it again")
         context: Any = multiprocessing.get_context("spawn")
-        self._stat = None
+        self._stat, self._told_to_stop = None, False
         self._pipe, theirs = context.Pipe()
         # No daemon: a daemonic process may not have children. The workers end with it, and it with stop().
         self._process = context.Process(target=_serve, args=(self._settings, theirs), name="mainspring-sentinel")
@@ -58,11 +59,15 @@ class Cluster:
         return int(self._process.pid)
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop: finish what runs, give back the rest; True if it has ended within `timeout` seconds."""
+        """Stop: finish what runs, give back the rest; True if it has ended within `timeout` seconds.
+
+        Calling it again waits again.
+        """
         if self._process is None:
             return True
         atexit.unregister(self.stop)
-        if self._process.is_alive():
+        if self._process.is_alive() and not self._told_to_stop:  # a second signal would end it at once
+            self._told_to_stop = True
             os.kill(self._process.pid, signal.SIGTERM)
         self._process.join(timeout)
         self._hear(0)

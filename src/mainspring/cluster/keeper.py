@@ -11,12 +11,17 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, Final
 
-from mainspring.cluster.wire import CLAIMED, DRAINING, ENDED, READY, STOP, STOP_RUNS, STUCK, Wire, read
+from msgspec.structs import replace
+
+from mainspring.cluster.wire import CLAIMED, CLAIMING, DRAINING, ENDED, READY, STOP, STOP_RUNS, STUCK, Wire, read
+from mainspring.context import CurrentRun, Live
 from mainspring.errors import RunTimeout, WorkerDied
-from mainspring.executors.board import Board
+from mainspring.executors.board import Board, Posted
 from mainspring.jobstores.base import Hold
+from mainspring.middleware import error_reporters
 from mainspring.outcome import conclude
 from mainspring.run import Beat, Outcome, Report, Result, Run, Status, describe
+from mainspring.working import Workplace
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -38,15 +43,27 @@ class Left:
         self.started_at, self.since = time.monotonic(), time.time()
         self.claims: dict[str, str] = {}
         """What it has claimed: run id -> token."""
+        self.claiming: tuple[str, str, list[str]] | None = None
+        """A claim that it has tried, and not told what it brought: node, token, lanes."""
         self.timed_out: set[str] = set()
         self.stuck_since: float | None = None
         self.draining: str | None = None
+        self.empty_since: float | None = None
+        """While draining: since when it has had nothing left to end."""
         self.ready = False
         self.killed = False
         self.runs = 0
+        self._told_to_stop: set[tuple[str, str]] = set()
         self._wire = Wire(pipe)
         self._path = path
         self._deaf = False
+        self._pidfd = _open_pidfd(self.pid)
+
+    @property
+    def end(self) -> int:
+        """What becomes readable when the process ends. Its children may keep the sentinel open, but not a pidfd."""
+        sentinel: int = self.process.sentinel
+        return sentinel if self._pidfd is None else self._pidfd
 
     def hear(self) -> None:
         """Take in all that the worker has said."""
@@ -56,13 +73,22 @@ class Left:
         except (EOFError, OSError):
             self._deaf = True
 
+    @property
+    def deaf(self) -> bool:
+        """Whether nothing more will be heard from it."""
+        return self._deaf
+
     def _take(self, word: str, what: Any) -> None:
-        if word == CLAIMED:
+        if word == CLAIMING:
+            self.claiming = tuple(what)
+        elif word == CLAIMED:
             token, ids = what
+            self.claiming = None
             self.claims.update(dict.fromkeys(ids, token))
         elif word == ENDED:
-            self.runs += len(what)
-            for run_id in what:
+            ids, executed = what
+            self.runs += executed
+            for run_id in ids:
                 self.claims.pop(run_id, None)
         elif word == STUCK:
             self.timed_out.add(what)
@@ -71,16 +97,19 @@ class Left:
         elif word == READY:
             self.ready = True
 
-    def ask_to_stop(self) -> None:
+    def ask_to_stop(self, why: str) -> None:
         """Tell it to finish what runs, and end."""
-        self._wire.send(STOP)
+        self._wire.send(STOP, why)
 
-    def stop_runs(self, run_ids: list[str]) -> None:
-        """Tell it to stop runs that it lost, or that are to be cancelled."""
-        self._wire.send(STOP_RUNS, run_ids)
+    def stop_runs(self, claims: list[tuple[str, str]]) -> None:
+        """Tell it, once, to stop runs that it lost, or that are to be cancelled."""
+        fresh = [claim for claim in claims if claim not in self._told_to_stop]
+        if fresh:
+            self._told_to_stop.update(fresh)
+            self._wire.send(STOP_RUNS, fresh)
 
     def has_ended(self) -> bool:
-        """Tell whether the process is over."""
+        """Tell whether the process is over; for the main thread only, since who asks first reaps it."""
         return not self.process.is_alive()
 
     def kill(self) -> None:
@@ -93,12 +122,14 @@ class Left:
         """Wait for the process's end, hear its last words, and return its exit code."""
         self.process.join()
         self.hear()
-        return int(self.process.exitcode or 0)
+        return int(self.process.exitcode)
 
     def close(self) -> None:
         """Let go of the pipe and the board."""
         self.pipe.close()
         self.board.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
         with suppress(OSError):
             os.unlink(self._path)
 
@@ -109,6 +140,9 @@ class Keeper:
     def __init__(self, app: Mainspring, workers: Callable[[], list[Left]]) -> None:
         self._app, self._workers = app, workers
         self._lease = app.lease
+        self._place = Workplace(app)
+        self.busy = threading.Lock()
+        """Held while the store is used on the thread: a fork must not copy the store's locks while they are held."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mainspring-renew", daemon=True)
 
@@ -126,7 +160,8 @@ class Keeper:
         down = False
         while not self._done.wait(self._lease / 3):
             try:
-                self.renew()
+                with self.busy:
+                    self.renew()
                 down = False
             except Exception as error:
                 if not down:
@@ -137,25 +172,23 @@ class Keeper:
         """Renew the claims of the workers that live; pass on which are lost or to be cancelled."""
         for left in self._workers():
             claims = list(left.claims.items())
-            if not claims or left.killed or left.has_ended():
+            if not claims or left.killed:
                 continue
-            stop: list[str] = []
+            stop: list[tuple[str, str]] = []
             for start in range(0, len(claims), PAGE):
                 page = claims[start : start + PAGE]
                 answers = self._app.store.extend([Beat(run_id, token) for run_id, token in page], self._lease)
-                stop += [run_id for (run_id, _), hold in zip(page, answers, strict=True) if hold is not Hold.HELD]
-            stop = [run_id for run_id in stop if run_id in left.claims]
-            if stop:
-                left.stop_runs(stop)
+                stop += [claim for claim, hold in zip(page, answers, strict=True) if hold is not Hold.HELD]
+            left.stop_runs([(run_id, token) for run_id, token in stop if left.claims.get(run_id) == token])
 
     def settle(self, left: Left, code: int) -> None:
         """Settle what a worker left: what it executed is charged with its death, the rest is given back."""
-        if not left.claims:
+        if not (left.claims or left.claiming):
             return
-        started = {posted.run_id for posted in left.board.read()}
+        board = {posted.run_id: posted for posted in left.board.read()}
         for attempt in range(TRIES):
             try:
-                self._settle(left, started, code)
+                self._settle(left, board, code)
                 return
             except Exception as error:
                 log.warning("what process %s left cannot be settled: %s", left.pid, error)
@@ -163,30 +196,80 @@ class Keeper:
                     continue
         log.error("%s runs of process %s are left to their leases", len(left.claims), left.pid)
 
-    def _settle(self, left: Left, started: set[str], code: int) -> None:
+    def _settle(self, left: Left, board: dict[str, Posted], code: int) -> None:
         store, now = self._app.store, self._app.now()
+        if left.claiming is not None:
+            node, token, lanes = left.claiming
+            brought = store.claim(lanes, node=node, token=token, limit=1, lease=self._lease)
+            left.claims.update((run.id, token) for run in brought.runs)
+            left.claiming = None
         ids = list(left.claims)
         for start in range(0, len(ids), PAGE):
             page = ids[start : start + PAGE]
-            held = [run for run in store.get_runs(page) if _is_held(run, left.claims)]
-            store.settle([_outcome(run, left, run.id in started, code, now) for run in held if run is not None])
+            found = [run for run in store.get_runs(page) if run is not None and _is_held(run, left.claims)]
+            reports = [_report(run, left, board.get(run.id), code, now) for run in found]
+            answers = store.settle([self._conclude(report, now) for report in reports])
+            for report, accepted in zip(reports, answers, strict=True):
+                if accepted and report.exception is not None:
+                    _tell(report.run, report.exception)
+
+    def _conclude(self, report: Report, now: int) -> Outcome:
+        policy = report.run.policy
+        try:
+            if isinstance(policy.backoff, str):
+                policy = replace(policy, backoff=self._place.backoff(policy.backoff))
+                report.run = replace(report.run, policy=policy)
+            return conclude(report, now, 0.5)
+        except Exception as error:  # a back-off function of the user's
+            log.error("the back-off of run %r failed; the run is not retried", report.run.id, exc_info=error)
+            return conclude(report, now, 0.5, retry=False)
 
 
-def _is_held(run: Run | None, claims: dict[str, str]) -> bool:
-    return run is not None and run.status is Status.RUNNING and run.token == claims.get(run.id)
+class _Mute:
+    """Takes the words of a run that says nothing any more."""
+
+    def live(self, run: Run) -> Live:
+        """Return nothing said so far."""
+        return Live(run)
+
+    def said(self, live: Live) -> None:
+        """Take no notice."""
 
 
-def _outcome(run: Run, left: Left, started: bool, code: int, now: int) -> Outcome:
+def _is_held(run: Run, claims: dict[str, str]) -> bool:
+    return run.status is Status.RUNNING and run.token == claims.get(run.id)
+
+
+def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int) -> Report:
+    """Say how it went with a run that a process left behind."""
+    if run.cancelling:
+        return Report(run, Result.CANCELLED, finished_at=now)
     if run.id in left.timed_out:
-        return conclude(_failed(run, RunTimeout(run.policy.timeout), now), now, 0.5)
-    if not started:
-        return conclude(Report(run, Result.UNSTARTED), now, 0.0)
-    if left.killed or code == 0:
-        # We ended it, or it left in good order: not the fault of what it executed.
-        return conclude(Report(run, Result.INTERRUPTED), now, 0.0)
-    return conclude(_failed(run, WorkerDied(left.pid, code), now), now, 0.5)
+        return _failed(run, RunTimeout(run.policy.timeout), now)
+    if posted is None:
+        return Report(run, Result.UNSTARTED)
+    if left.killed or posted.ended or posted.apart:
+        # We killed the process, or it died of something else: not the fault of this run.
+        return Report(run, Result.INTERRUPTED)
+    return _failed(run, WorkerDied(left.pid, code), now)
 
 
 def _failed(run: Run, error: BaseException, now: int) -> Report:
     began = run.started_at or now
     return Report(run, Result.RAISED, None, error, describe(error, now, run.attempt), began, now)
+
+
+def _tell(run: Run, error: BaseException) -> None:
+    log.error('run %s of "%s": %s', run.id, run.name, error)
+    for report in error_reporters():
+        try:
+            report(error, CurrentRun(run, _Mute()))
+        except Exception:
+            log.exception("an error reporter failed")
+
+
+def _open_pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None

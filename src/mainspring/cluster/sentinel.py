@@ -10,13 +10,14 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any, Final
 
 from mainspring.cluster.keeper import Keeper, Left
+from mainspring.cluster.orphans import Orphans
 from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat, find_app
+from mainspring.cluster.wire import NOTHING_LEFT
 from mainspring.cluster.worker import main as work
 from mainspring.errors import ConfigurationError
 from mainspring.executors.board import Board
@@ -25,10 +26,14 @@ __all__ = ["Sentinel"]
 
 TICK: Final = 1.0
 QUICK_DEATH: Final = 10.0
-"""A worker that died within so many seconds is replaced ever more slowly."""
+"""A worker that died within so many seconds, before it had executed anything, is replaced ever more slowly."""
 LONGEST_PAUSE: Final = 30.0
 DRAIN_STUCK: Final = 10.0
-"""Seconds that the neighbours of a stuck run are given to end."""
+"""Seconds that the neighbours of a stuck run are given to end, and a worker with nothing left to do to leave."""
+ANSWER: Final = 1.0
+"""Seconds in which a worker says that it drains, unless a task holds its interpreter."""
+LOOK: Final = 0.2
+"""Seconds between two looks at what is past its time-out."""
 
 log = logging.getLogger("mainspring.cluster")
 
@@ -50,11 +55,12 @@ class Sentinel:
         _ = self.app.store  # a wrong URL or a missing driver is said here, once, and not by every worker
         self.state = "starting"
         self._tell = tell or (lambda stat: None)
-        self._parent = parent
+        self._parent, self._parent_pid = parent, os.getppid()
         self._context: Any = multiprocessing.get_context(settings.start_method)
         self._slots = [Slot(number) for number in range(settings.size)]
         self._signals = 0
         self._deadline = float("inf")
+        self._looked_at = 0.0
         self._started_at = time.time()
         self._told: ClusterStat | None = None
         self._bell, self._ringer = socket.socketpair()
@@ -68,12 +74,16 @@ class Sentinel:
         handlers = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
         wakeup = signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
         self._keeper = Keeper(self.app, lambda: [slot.left for slot in self._slots if slot.left is not None])
+        self._orphans = Orphans()
         try:
-            with tempfile.TemporaryDirectory(prefix="mainspring-") as folder:
-                self._folder = Path(folder)
-                return self._supervise()
+            return self._supervise()
         finally:
             self._kill_all()
+            for slot in self._slots:
+                if slot.left is not None:
+                    slot.left.reap()
+                    slot.left.close()
+            self._orphans.end(set())
             self._keeper.close()
             signal.set_wakeup_fd(wakeup)
             for number, handler in handlers.items():
@@ -125,7 +135,8 @@ class Sentinel:
         self._deadline = time.monotonic() + self.settings.grace
         log.info("stopping: what runs may end, what has not started is given back")
         for slot in self._slots:
-            slot.ask_to_stop()
+            if slot.left is not None:
+                slot.left.ask_to_stop("the cluster stops")
 
     # -- workers -----------------------------------------------------------------------------------------------
 
@@ -134,25 +145,37 @@ class Sentinel:
             return
         for slot in self._slots:
             if slot.left is None and not slot.finished and time.monotonic() >= slot.start_at:
-                self._start(slot)
+                try:
+                    self._start(slot)
+                except OSError as error:  # no memory, no process, no room for a file: it may pass
+                    log.error("worker %s cannot be started: %s", slot.number, error)
+                    slot.wait_longer()
         if self.state == "starting" and all(slot.ready for slot in self._slots):
             self.state = "running"
 
     def _start(self, slot: Slot) -> None:
+        with ExitStack() as undo:
+            fd, path = tempfile.mkstemp(prefix="mainspring-board-")
+            undo.callback(os.unlink, path)
+            os.close(fd)
+            board = Board(path, create=True)
+            undo.callback(board.close)
+            ours, theirs = self._context.Pipe()
+            undo.callback(ours.close)
+            strangers = [each.left.pipe for each in self._slots if each.left is not None] + [ours]
+            forks = self.settings.start_method == "fork"
+            process = self._context.Process(
+                target=work,
+                args=(self.settings, theirs, path, slot.number, strangers if forks else ()),
+                name=f"mainspring-worker-{slot.number}",
+            )
+            try:
+                with self._keeper.busy:
+                    process.start()
+            finally:
+                theirs.close()
+            undo.pop_all()
         slot.starts += 1
-        path = str(self._folder / f"board-{slot.number}-{slot.starts}")
-        board = Board(path, self.settings.threads + min(self.settings.coroutines, 256))
-        ours, theirs = self._context.Pipe()
-        strangers = [each.left.pipe for each in self._slots if each.left is not None] + [ours]
-        process = self._context.Process(
-            target=work,
-            args=(self.settings, theirs, path, slot.number, strangers if self.settings.start_method == "fork" else ()),
-            name=f"mainspring-worker-{slot.number}",
-        )
-        try:
-            process.start()
-        finally:
-            theirs.close()
         slot.left = Left(process, ours, board, path)
         log.info("worker %s started as process %s", slot.number, process.pid)
 
@@ -161,14 +184,16 @@ class Sentinel:
         ends: dict[Any, Slot] = {}
         for slot in self._slots:
             if slot.left is not None:
-                ends[slot.left.pipe] = slot
-                ends[slot.left.process.sentinel] = slot
+                ends[slot.left.end] = slot
+                if not slot.left.deaf:
+                    ends[slot.left.pipe] = slot
         parent = [] if self._parent is None else [self._parent]
         ready = wait([*ends, *parent, self._bell], self._patience())
         if self._bell in ready:
             with suppress(OSError):
                 self._bell.recv(4096)
-        if self._parent in ready:  # it never says anything: it is gone
+        # It never says anything, so it is gone. A fork of it may keep its end of the pipe open.
+        if self._parent is not None and (self._parent in ready or os.getppid() != self._parent_pid):
             log.warning("the process that started the cluster is gone")
             self._parent = None
             self._signals += 1
@@ -190,45 +215,58 @@ class Sentinel:
         code = left.reap()
         slot.left = None
         lived = time.monotonic() - left.started_at
-        if left.draining is not None and code == 0:
+        in_order = left.draining is not None and code == 0
+        if in_order:
             log.info("worker %s (process %s) has ended: %s", slot.number, left.pid, left.draining)
         else:
             how = f"by signal {-code}" if code < 0 else f"with code {code}"
             log.error("worker %s (process %s) ended %s after %.1f s", slot.number, left.pid, how, lived)
+        orphans = self._orphans.end({each.left.pid for each in self._slots if each.left is not None})
+        if orphans:
+            log.warning("%s processes that worker %s left behind were killed", orphans, slot.number)
         self._keeper.settle(left, code)
         left.close()
-        if self.settings.burst and code == 0:
-            slot.finished = True
-        if left.killed or code == 0:
+        slot.finished = self.settings.burst and in_order and left.draining == NOTHING_LEFT
+        if in_order or left.killed:
             slot.quick_deaths = 0
             return
-        slot.quick_deaths = slot.quick_deaths + 1 if lived < QUICK_DEATH else 0
-        pause = min(LONGEST_PAUSE, 0.5 * 2.0 ** (slot.quick_deaths - 1)) if slot.quick_deaths else 0.0
-        slot.start_at = time.monotonic() + pause
-        if pause >= 1:
+        if lived >= QUICK_DEATH or left.runs:
+            slot.quick_deaths = 0
+        elif (pause := slot.wait_longer()) >= 1:
             log.error("worker %s dies at once; the next try is in %.0f s", slot.number, pause)
 
     def _look_at_deadlines(self) -> None:
-        """Kill workers whose run is past its time-out and cannot be stopped from inside."""
+        """Kill workers whose run is past its time-out and cannot be stopped from inside, or that do not leave."""
         now = time.monotonic()
+        if now < self._looked_at + LOOK:
+            return
+        self._looked_at = now
         for slot in self._slots:
             left = slot.left
-            if left is None or left.killed or not left.claims:
-                continue
-            late = [run.run_id for run in left.board.read() if now > run.deadline + self.settings.timeout_grace]
-            if late:
-                left.timed_out.update(late)
-            if not left.timed_out:
-                continue
-            if left.stuck_since is None:
-                left.stuck_since = now
-                slot.ask_to_stop()
-            alone = left.claims.keys() <= left.timed_out
-            # A process that holds the interpreter lock cannot even say that it drains.
-            deaf = left.draining is None and now - left.stuck_since > 1.0
-            if alone or deaf or now - left.stuck_since > DRAIN_STUCK:
-                log.error("process %s is killed: run %s is past its time-out", left.pid, ", ".join(left.timed_out))
-                left.kill()
+            if left is not None and not left.killed:
+                self._look_at(left, now)
+
+    def _look_at(self, left: Left, now: float) -> None:
+        grace = self.settings.timeout_grace
+        left.timed_out.update(run.run_id for run in left.board.read() if now > run.deadline + grace)
+        if left.draining is None or left.claims:
+            left.empty_since = None
+        elif left.empty_since is None:
+            left.empty_since = now
+        elif now - left.empty_since > DRAIN_STUCK:
+            log.error("process %s is killed: it has nothing left to do and does not end", left.pid)
+            left.kill()
+        if not left.timed_out:
+            return
+        if left.stuck_since is None:
+            left.stuck_since = now
+            left.ask_to_stop("a run did not end at its time-out")
+        waited = now - left.stuck_since
+        only_stuck = left.claims.keys() <= left.timed_out
+        # A process that holds the interpreter lock cannot even say that it drains.
+        if waited > DRAIN_STUCK or (waited > ANSWER and (only_stuck or left.draining is None)):
+            log.error("process %s is killed: run %s is past its time-out", left.pid, ", ".join(left.timed_out))
+            left.kill()
 
     def _kill_all(self) -> None:
         for slot in self._slots:
@@ -267,10 +305,12 @@ class Slot:
         """Whether its worker has started."""
         return self.left is not None and self.left.ready
 
-    def ask_to_stop(self) -> None:
-        """Tell the worker to end."""
-        if self.left is not None:
-            self.left.ask_to_stop()
+    def wait_longer(self) -> float:
+        """Put off the next start, for longer each time; return the seconds."""
+        pause = min(LONGEST_PAUSE, 0.5 * 2.0 ** min(self.quick_deaths, 16))
+        self.quick_deaths += 1
+        self.start_at = time.monotonic() + pause
+        return pause
 
     def stat(self) -> WorkerStat | None:
         """What there is to see of the worker."""

@@ -72,9 +72,9 @@ class ClusterStat(msgspec.Struct, frozen=True, kw_only=True):
 def path_of(app: Mainspring) -> str:
     """Return where another process can import an app from: the module variable that holds it."""
     for name, module in list(sys.modules.items()):
-        if module is None or name == "__mp_main__":
+        if name == "__mp_main__":
             continue
-        for attribute, value in list(vars(module).items()):
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
             if value is app:
                 return f"{name}:{attribute}"
     raise ConfigurationError(
@@ -90,6 +90,7 @@ def find_app(path: str) -> Mainspring:
     from mainspring.app import Mainspring
 
     module_name, _, attribute = path.partition(":")
+    file: Path | None = None
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     if module_name.endswith(".py") or os.sep in module_name:
@@ -107,6 +108,8 @@ def find_app(path: str) -> Mainspring:
         raise ConfigurationError(
             f"no module {module_name!r} can be imported from here{near(module_name, here)}"
         ) from None
+    if file is not None and Path(getattr(module, "__file__", None) or "").resolve() != file:
+        raise ConfigurationError(f"the name of {str(file)!r} is taken by another module, {module!r}; rename the file")
     if attribute:
         found: Any = getattr(module, attribute, None)
         if found is None:

@@ -9,17 +9,34 @@ from typing import Any, Final
 
 import msgspec
 
+from mainspring.executors.board import Board
 from mainspring.run import Run
 
-__all__ = ["CLAIMED", "DRAINING", "ENDED", "READY", "STOP", "STOP_RUNS", "STUCK", "Wire", "read"]
+__all__ = [
+    "CLAIMED",
+    "CLAIMING",
+    "DRAINING",
+    "ENDED",
+    "NOTHING_LEFT",
+    "READY",
+    "STOP",
+    "STOP_RUNS",
+    "STUCK",
+    "Told",
+    "Wire",
+    "read",
+]
 
 READY: Final = "ready"  # the worker has started
+CLAIMING: Final = "claiming"  # [node, token, lanes]: before the store is asked
 CLAIMED: Final = "claimed"  # [token, ids]: before anything of them is executed
-ENDED: Final = "ended"  # ids: settled, or given back
+ENDED: Final = "ended"  # ids, and how many of them were executed: settled, or given back
 STUCK: Final = "stuck"  # id: it did not end at its time-out
 DRAINING: Final = "draining"  # why: the worker will end by itself
-STOP: Final = "stop"  # to the worker: finish what runs, give back the rest, end
-STOP_RUNS: Final = "stop runs"  # to the worker, ids: they are lost or to be cancelled
+STOP: Final = "stop"  # to the worker, why: finish what runs, give back the rest, end
+STOP_RUNS: Final = "stop runs"  # to the worker, [id, token] of each: they are lost or to be cancelled
+
+NOTHING_LEFT: Final = "nothing is left to do"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -32,11 +49,10 @@ def read(pipe: Connection) -> tuple[str, Any]:
 
 
 class Wire:
-    """One end of the pipe, for any thread; it is also the node's watcher."""
+    """One end of the pipe, for any thread."""
 
     def __init__(self, pipe: Connection) -> None:
         self.pipe = pipe
-        self.ended_runs = 0
         self._lock = threading.Lock()
 
     def send(self, word: str, what: Any = None) -> None:
@@ -47,6 +63,19 @@ class Wire:
         except OSError:
             pass  # the end of the pipe is noticed where it is read
 
+
+class Told(Wire):
+    """The worker's end: the watcher of its node, which tells the sentinel of every claim and of its end."""
+
+    def __init__(self, pipe: Connection, board: Board) -> None:
+        super().__init__(pipe)
+        self.executed = 0
+        self._board = board
+
+    def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
+        """Tell of a claim before it is tried: should we die before we can tell what it brought, it is repeated."""
+        self.send(CLAIMING, [node, token, lanes])
+
     def claimed(self, runs: Sequence[Run]) -> None:
         """Tell of claims, before anything of them is executed."""
         by_token: dict[str, list[str]] = {}
@@ -56,6 +85,7 @@ class Wire:
             self.send(CLAIMED, [token, ids])
 
     def ended(self, run_ids: Sequence[str]) -> None:
-        """Tell of claims that are over."""
-        self.ended_runs += len(run_ids)
-        self.send(ENDED, run_ids)
+        """Tell of claims that are over; the store knows their outcome."""
+        executed = sum(map(self._board.forget, run_ids))
+        self.executed += executed
+        self.send(ENDED, [run_ids, executed])

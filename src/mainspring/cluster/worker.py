@@ -4,25 +4,33 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from mainspring.app import Mainspring
 from mainspring.cluster.settings import Settings, find_app
-from mainspring.cluster.wire import DRAINING, READY, STOP, STOP_RUNS, STUCK, Wire, read
+from mainspring.cluster.wire import DRAINING, NOTHING_LEFT, READY, STOP, STOP_RUNS, STUCK, Told, read
 from mainspring.events import EVENT_RUN_STUCK, RunEvent
 from mainspring.executors.board import Board
 from mainspring.executors.child import die_with_parent
+from mainspring.node import Node
 from mainspring.working import Workplace
 
 __all__ = ["main", "set_up_logging"]
 
 LOOK: Final = 1.0
 """Seconds between two looks at memory and counts."""
+LOOK_FOR_WORK: Final = 0.05
+IDLE: Final = 0.2
+"""Seconds without work after which a burst is over."""
 
 log = logging.getLogger("mainspring.cluster")
 
@@ -31,10 +39,18 @@ def main(settings: Settings, pipe: Connection, board: str, number: int, stranger
     """Work until told to stop; `strangers` are pipe ends that a fork copied and that are not ours."""
     for end in strangers:
         end.close()
+    _let_fork_server_end()
     die_with_parent()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group; the sentinel says what it means
+    signal.set_wakeup_fd(-1)  # a fork copied the sentinel's
+    # Ctrl-C goes to the whole group; the sentinel says what it means. Not ignored: programs that a task starts would
+    # inherit that.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
     set_up_logging(settings.log_level)
-    Worker(settings, pipe, Board(board), number).run()
+    mine = Board(board)
+    if sys.platform != "win32":
+        with suppress(OSError):
+            os.unlink(board)  # the memory is shared by now; so no kill leaves the file behind
+    Worker(settings, pipe, mine, number).run()
 
 
 def set_up_logging(level: str | None) -> None:
@@ -44,38 +60,81 @@ def set_up_logging(level: str | None) -> None:
         logging.basicConfig(level=level.upper(), format=form, force=True)
 
 
+def _let_fork_server_end() -> None:
+    """Close our copy of what keeps a fork server alive: it is our parent, and has to end with the sentinel."""
+    server: Any = forkserver._forkserver
+    fd = getattr(server, "_forkserver_alive_fd", None)
+    if fd is not None and getattr(server, "_forkserver_pid", None) is None:
+        server._forkserver_alive_fd = None
+        with suppress(OSError):
+            os.close(fd)
+
+
 class Worker:
     """What happens in a worker process."""
 
     def __init__(self, settings: Settings, pipe: Connection, board: Board, number: int) -> None:
         self._settings = settings
-        self._wire = Wire(pipe)
+        self._wire = Told(pipe, board)
         self._board = board
         self._name = f"worker-{number}"
-        self._stopping = threading.Event()
-        self._app: Mainspring = find_app(settings.app)
+        # Why to stop. A signal handler may put into this queue; almost anything else could deadlock with what it
+        # interrupts.
+        self._reasons: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._node: Node | None = None
 
     def run(self) -> None:
         """Take part until told to stop, or until it is time to be replaced."""
-        app, settings = self._app, self._settings
-        signal.signal(signal.SIGTERM, lambda *_: self._drain("SIGTERM"))
+        signal.signal(signal.SIGTERM, lambda *_: self._reasons.put("SIGTERM"))
+        threading.Thread(target=self._read, name="mainspring-sentinel", daemon=True).start()
+        settings = self._settings
+        app = find_app(settings.app)
         place = Workplace(app, threads=settings.threads, coroutines=settings.coroutines)
         place.board = self._board
         app.on(EVENT_RUN_STUCK, self._stuck)
         app.start(work=True, schedule=settings.schedule, queues=settings.queues, place=place, watcher=self._wire)
+        self._node = app.node
         app.emit("post_spawn", self._name)
         self._wire.send(READY)
-        reader = threading.Thread(target=self._read, name="mainspring-sentinel", daemon=True)
-        reader.start()
-        idle_since: float | None = None
-        while not self._stopping.wait(LOOK if not settings.burst else 0.05):
-            self._look_at_limits()
-            if settings.burst:
-                idle_since = (idle_since or time.monotonic()) if self._is_idle() else None
-                if idle_since is not None and time.monotonic() - idle_since > 0.2:
-                    self._drain("nothing is left")
+        self._wire.send(DRAINING, self._wait_for_reason(app))
+        app.drain()
         app.stop()
         app.close()
+
+    def _wait_for_reason(self, app: Mainspring) -> str:
+        idle_since: float | None = None
+        while True:
+            try:
+                return self._reasons.get(timeout=LOOK_FOR_WORK if self._settings.burst else LOOK)
+            except queue.Empty:
+                reason = self._limit_reached()
+            if reason is None and self._settings.burst:
+                idle_since = (idle_since or time.monotonic()) if self._is_idle(app) else None
+                if idle_since is not None and time.monotonic() - idle_since > IDLE:
+                    reason = NOTHING_LEFT
+            if reason is not None:
+                return reason
+
+    def _limit_reached(self) -> str | None:
+        limit, memory = self._settings.max_runs, self._settings.max_rss
+        if limit is not None and self._wire.executed >= limit:
+            return f"it has executed {self._wire.executed} runs"
+        if memory is not None and (used := _resident()) > memory:
+            return f"it uses {used // 2**20} MiB of memory"
+        return None
+
+    def _is_idle(self, app: Mainspring) -> bool:
+        node = app.node
+        if node is None or any(link.claims for link in node.links.values()):
+            return False
+        mine = set(node.lanes)
+        try:
+            queues = app.store.queues()
+        except Exception:  # the loops report the outage
+            return False
+        return not any(queue.waiting for queue in queues if queue.name in mine and not queue.paused)
+
+    # -- the sentinel ------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         """Hear what the sentinel says; without one there is nobody to work for."""
@@ -83,44 +142,23 @@ class Worker:
             while True:
                 word, what = read(self._wire.pipe)
                 if word == STOP:
-                    self._drain("the cluster stops")
+                    self._reasons.put(what)
                 elif word == STOP_RUNS:
                     self._stop_runs(what)
         except (EOFError, OSError):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def _stop_runs(self, run_ids: list[str]) -> None:
-        node = self._app.node
-        for link in [] if node is None else list(node.links.values()):
-            for run_id in run_ids:
+    def _stop_runs(self, claims: list[tuple[str, str]]) -> None:
+        for link in [] if self._node is None else list(self._node.links.values()):
+            for run_id, token in claims:
                 run = link.claims.get(run_id)
-                if run is not None:
+                if run is not None and run.token == token:
                     link.stop_run(run)
-
-    def _drain(self, why: str) -> None:
-        if not self._stopping.is_set():
-            self._wire.send(DRAINING, why)
-            self._app.drain()
-            self._stopping.set()
 
     def _stuck(self, event: Any) -> None:
         assert isinstance(event, RunEvent)
         self._wire.send(STUCK, event.run_id)
-        self._drain(f"run {event.run_id} did not end at its time-out")
-
-    def _look_at_limits(self) -> None:
-        limit, memory = self._settings.max_runs, self._settings.max_rss
-        if limit is not None and self._wire.ended_runs >= limit:
-            self._drain(f"{self._wire.ended_runs} runs are enough")
-        elif memory is not None and (used := _resident()) > memory:
-            self._drain(f"it uses {used // 2**20} MiB of memory")
-
-    def _is_idle(self) -> bool:
-        node = self._app.node
-        if node is None or any(link.claims for link in node.links.values()):
-            return False
-        mine = set(node.lanes)
-        return not any(queue.waiting for queue in self._app.store.queues() if queue.name in mine and not queue.paused)
+        self._reasons.put(f"run {event.run_id} did not end at its time-out")
 
 
 def _resident() -> int:

@@ -9,16 +9,18 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib import import_module
 from multiprocessing import parent_process
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from mainspring.context import CURRENT, LogKeeper
+from mainspring.context import CURRENT, KEEPER
 from mainspring.executors.crossing import PipeTeller, dump_failure, dump_value, load_call
 from mainspring.executors.execution import trim
 from mainspring.task import ref_to_obj
 
-__all__ = ["READY", "die_with_parent", "serve"]
+__all__ = ["READY", "die_with_parent", "preload", "serve"]
 
 READY = b"ready"
 _PR_SET_PDEATHSIG = 1
@@ -40,7 +42,7 @@ def serve(
         pipe.send_bytes(dump_failure(error, 0))
         return
     pipe.send_bytes(READY)
-    logging.getLogger().addHandler(LogKeeper())
+    logging.getLogger().addHandler(KEEPER)  # a fork may have it already
     while True:
         try:
             data = pipe.recv_bytes()
@@ -73,6 +75,13 @@ def _answer(data: bytes, send: Callable[[bytes], None]) -> bytes:
     except BaseException as error:
         trim(error)
         return dump_failure(error, attempt)
+
+
+def preload(modules: Iterable[str]) -> None:
+    """Import what calls will need; what cannot be imported is the error of the run that needs it."""
+    for name in modules:
+        with suppress(Exception):
+            import_module(name)
 
 
 def _live_apart() -> None:

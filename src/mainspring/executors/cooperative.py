@@ -45,11 +45,10 @@ class Timer(Protocol):
 class Started:
     """A run that has started on the loop."""
 
-    __slots__ = ("at", "item", "past", "place", "report", "stop", "stuck", "task", "timer")
+    __slots__ = ("at", "item", "past", "report", "stop", "stuck", "task", "timer")
 
     def __init__(self, item: Item, at: int) -> None:
         self.item, self.at = item, at
-        self.place: int | None = None
         self.task: Any = None
         self.timer: Timer | None = None
         self.stop: Stop | None = None
@@ -171,7 +170,7 @@ class Cooperative(ABC):
             if run.policy.timeout is not None:
                 entry.timer = self._later(run.policy.timeout, self._expire, entry)
             if self._board is not None:
-                entry.place = self._board.enter(run.id, run.policy.timeout)
+                self._board.enter(run.id, run.policy.timeout)
             CURRENT.set((run, item[1]))  # what is started takes a copy of this context
             entry.task = self._start(entry)
 
@@ -181,9 +180,9 @@ class Cooperative(ABC):
             entry.timer.cancel()
         self._started.discard(entry)
         self.stuck -= entry.stuck
-        if entry.place is not None and self._board is not None:
-            self._board.leave(entry.place)
         run, report, _ = entry.item
+        if self._board is not None:
+            self._board.end(run.id)
         if entry.report.claim():
             finished = self._now()
             if entry.stop is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mainspring.context import CURRENT
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import Reporter, give_back
 from mainspring.executors.slots import Slots
@@ -43,6 +44,7 @@ class DebugExecutor(BaseExecutor):
         if self._slots is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
         slot = self._slots.open()
+        before = CURRENT.get()
         try:
             for run in runs:
                 item = (run, report, 0)
@@ -51,6 +53,7 @@ class DebugExecutor(BaseExecutor):
                 else:
                     self._slots.execute(slot, item)
         finally:
+            CURRENT.set(before)  # the thread is the caller's, who may be part of a run itself
             self._slots.drop(slot)
 
     def executes_here(self) -> bool:

@@ -86,7 +86,7 @@ class _Keeper(Member):
 class _Keepers(Crew[_Keeper]):
     def __init__(self, executor: ProcessPoolExecutor, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(executor.slots, name, executor._logger)
-        self._now = executor.now
+        self._now, self._board = executor.now, executor.board
         self._options = options
         self._context = _context(options.get("mp_context"))
         limit = options.get("max_tasks_per_child")
@@ -190,6 +190,8 @@ class _Keepers(Crew[_Keeper]):
         assert child is not None
         with keeper.lock:
             keeper.item, keeper.stop = item, None
+        if self._board is not None:
+            self._board.enter(run.id, run.policy.timeout, apart=True)
         try:
             child.send(data)
             answer = self._answer(child, item)
@@ -199,7 +201,10 @@ class _Keepers(Crew[_Keeper]):
         with keeper.lock:
             keeper.item = None
             stop = stop or keeper.stop
-        tell(report, self._message(keeper, child, run, answer, stop, started), self._logger)
+        message = self._message(keeper, child, run, answer, stop, started)
+        if self._board is not None:
+            self._board.end(run.id)
+        tell(report, message, self._logger)
         child.runs += 1
         if child.runs == self._runs_per_child:
             self._let_go(keeper)

@@ -146,7 +146,8 @@ class Slots:
             return tell(report, late(run, started), self._logger)
         value = error = message = None
         board = self._board
-        place = None if board is None else board.enter(run.id, timeout)
+        if board is not None:
+            board.enter(run.id, timeout)
         # The outer `try` is for an exception that arrives when the run has just ended.
         try:
             try:
@@ -170,8 +171,8 @@ class Slots:
             interrupt = None if slot.interrupt is None else self._settle(slot, slot.interrupt)
         if timeout is not None:
             slot.deadline = None
-        if place is not None and board is not None:
-            board.leave(place)
+        if board is not None:
+            board.end(run.id)
         if interrupt is not None:
             message = self._after_interrupt(slot, interrupt, error, started)
         elif error is not None:

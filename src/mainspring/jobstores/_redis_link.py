@@ -1,13 +1,12 @@
-"""One Redis server: connections, Lua scripts, what its errors mean, and waiting for its word."""
+"""Redis servers at work: Lua scripts, what errors mean, replicas that confirm, and waiting for a word."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import islice
@@ -15,66 +14,27 @@ from typing import Any, Final
 
 import msgspec
 import redis
-from redis.backoff import NoBackoff
 from redis.client import PubSub
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import NoScriptError, RedisError, ResponseError
+from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.retry import Retry
 
-from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores.opening import without_password
+from mainspring.errors import OutcomeUnknown, StoreUnavailable
+from mainspring.jobstores._redis_errors import CONNECTION, PASSING, REFUSALS, refusal
+from mainspring.jobstores._redis_servers import Servers
 
-__all__ = ["Link", "make_client"]
+__all__ = ["Link"]
 
-TIMEOUT: Final = 4.0
-"""Seconds for which a call waits: less than a third of a lease."""
 SUBSCRIBED: Final = 2.0
 """Seconds for which a subscription's confirmation is waited for."""
+REPLICATED: Final = 2.0
+"""Seconds for which replicas are waited for."""
+PAUSE: Final = 0.1
+"""Seconds after which a call that found no server to take it tries again."""
 _encode = msgspec.msgpack.Encoder().encode
-_CONNECTION: Final = (RedisConnectionError, RedisTimeoutError, OSError)
-# The first word of an error by which the server says that it did nothing, and what that means.
-_REFUSALS: Final = {
-    "READONLY": "is a read-only replica; connect to the primary",
-    "LOADING": "is still loading its data",
-    "BUSY": "is busy with a script of somebody else's",
-    "OOM": "is out of memory; raise maxmemory or delete data",
-    "MASTERDOWN": "is a replica that has lost its primary",
-    "MISCONF": "refuses writes because it could not save to disk",
-    "NOREPLICAS": "refuses writes because too few replicas are connected",
-    "CLUSTERDOWN": "belongs to a Redis Cluster that is down",
-    "TRYAGAIN": "is moving these keys to another server",
-    "NOPERM": "does not permit this user to do that",
-    "NOAUTH": "wants a password",
-    "WRONGPASS": "refuses the user name and password",
-}
-
-
-def make_client(url: str | None, db: int, options: dict[str, Any]) -> redis.Redis:
-    """Make a client that connects when it is first used, answers in bytes and repeats nothing but connecting."""
-    settings: dict[str, Any] = {
-        "socket_timeout": TIMEOUT,
-        "socket_connect_timeout": TIMEOUT,
-        "socket_keepalive": True,
-        "retry": Retry(NoBackoff(), 0),  # a repeated write would hide that the first may have happened
-        "protocol": 2,
-        **options,
-        "decode_responses": False,
-    }
-    if url is None:
-        return redis.Redis(db=db, **settings)
-    try:
-        return redis.Redis.from_url(url, db=db, **settings)
-    except ValueError as error:
-        # Its text may quote a part of the password that was taken for the port.
-        if not re.match(r"(redis|rediss|unix)://", url):
-            raise ConfigurationError(
-                f"{without_password(url)!r} is not a Redis URL; write redis://, rediss:// or unix://"
-            ) from error
-        raise ConfigurationError(
-            "the Redis URL cannot be read; write it as redis://user:password@host:6379/0, with the signs / @ : # ? of "
-            "a password percent-encoded"
-        ) from None
+# What need not survive a fail-over: hints, what is said of nodes, and what is done again if it is lost.
+_UNCONFIRMED: Final = frozenset(
+    ["beat", "clear_outbox", "due", "expired", "leave", "nodes", "peek", "queues", "shift_clock", "take_outbox"]
+)
 
 
 @cache
@@ -91,11 +51,17 @@ def _script(name: str) -> tuple[str, bytes]:
 
 
 class Link:
-    """Runs scripts on one server and turns what goes wrong into the store's errors."""
+    """Runs scripts where their keys are and turns what goes wrong into the store's errors."""
 
-    def __init__(self, client: redis.Redis) -> None:
-        self.client = client
-        self._pool: Any = client.connection_pool
+    def __init__(self, servers: Servers, homes: Sequence[str], replicas: int = 0, preface: Sequence[Any] = ()) -> None:
+        """Use servers for keys that have the hash tags of `homes`.
+
+        `preface` has the arguments of `open`, by which a server that is new to us or has lost all learns what it is.
+        """
+        self.servers = servers
+        self._homes = homes if servers.spread else homes[:1]
+        self._preface = preface
+        self._replicas = replicas
         self._sleepers: list[PubSub] = []
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -103,15 +69,8 @@ class Link:
 
     @property
     def place(self) -> str:
-        """Where the server is, without any secret."""
-        known = self._pool.connection_kwargs
-        if known.get("path"):
-            where = str(known["path"])
-        elif "host" in known:
-            where = f"{known['host']}:{known.get('port', 6379)}"
-        else:
-            where = str(known.get("service_name", "server"))
-        return f"{where}/{known.get('db', 0)}"
+        """Where the servers are, without any secret."""
+        return self.servers.place
 
     def close(self) -> None:
         """Close all connections and let go who waits; the next call opens new ones."""
@@ -120,7 +79,7 @@ class Link:
             sleepers, self._sleepers = self._sleepers, []
         for sleeper in sleepers:
             _drop(sleeper)
-        self._pool.disconnect()
+        self.servers.close()
 
     # -- scripts -----------------------------------------------------------------------------------------------
 
@@ -129,15 +88,43 @@ class Link:
 
         `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
         """
-        digest, source = _script(name)
-        rest = (len(keys), *keys, _encode(args))
-        try:
+        packed = _encode(args)
+        for last in self._tries():
             try:
-                return self._send(("EVALSHA", digest, *rest), reads)
-            except NoScriptError:  # the server was restarted, or its scripts were flushed
-                return self._send(("EVAL", source, *rest), reads)
-        except ResponseError as error:
-            raise self._meaning(error) from error
+                return self._run(self._pool(keys[0]), name, keys, packed, reads)
+            except ResponseError as error:
+                word = refusal(error)
+                if not word:
+                    raise
+                self.servers.doubt(error)
+                if last or word not in PASSING:
+                    raise self._refused(error) from error
+            except StoreUnavailable as error:
+                self.servers.doubt(error)
+                if last or isinstance(error, OutcomeUnknown):
+                    raise
+        raise AssertionError("unreachable")
+
+    def _tries(self) -> Iterator[bool]:
+        """Let a call that nobody has taken be tried again, by telling whether it was the last time."""
+        closes, deadline = self._closes, time.monotonic() + self.servers.patience
+        if self.servers.patience:
+            yield False  # who is not the one may have said who is, so the next time is at once
+        while time.monotonic() < deadline and self._closes == closes:
+            yield False
+            time.sleep(PAUSE)
+        yield True
+
+    def _run(self, pool: Any, name: str, keys: Sequence[str], packed: bytes, reads: bool) -> Any:
+        digest, source = _script(name)
+        confirm = self._replicas > 0 and not reads and name not in _UNCONFIRMED
+        rest = (len(keys), *keys, packed)
+        try:
+            return self._send(pool, ("EVALSHA", digest, *rest), reads, confirm)
+        except NoScriptError:  # the server was restarted, its scripts were flushed, or it is another one by now
+            if self._preface:
+                self._send(pool, ("EVAL", _script("open")[1], len(keys), *keys, _encode(self._preface)), reads=True)
+            return self._send(pool, ("EVAL", source, *rest), reads, confirm)
 
     def stream(self, name: str, keys: Sequence[str], batches: Iterable[Sequence[Any]]) -> list[Any]:
         """Run a script that writes for each batch, in turn; the next batch is made while the server has the one before.
@@ -147,12 +134,16 @@ class Link:
         waiting = iter(batches)
         # The first goes alone: it finds a connection that lives, and loads the script.
         replies = [self.call(name, keys, args, reads=False) for args in islice(waiting, 1)]
-        connection, asked = None, None
+        connection, asked, pool = None, None, None
         try:
             for args in waiting:
+                if self._replicas:  # each is confirmed where it was written
+                    replies.append(self.call(name, keys, args, reads=False))
+                    continue
                 command = ("EVALSHA", _script(name)[0], len(keys), *keys, _encode(args))
                 if connection is None or asked is None:
-                    connection = self._sent(command)
+                    pool = self._pool(keys[0])
+                    connection = self._sent(pool, command)
                 else:
                     self._send_on(connection, command)
                     replies.append(self._streamed(connection, name, keys, asked))
@@ -163,72 +154,113 @@ class Link:
         except StoreUnavailable as error:
             raise OutcomeUnknown(f"a part was written and the rest was not: {error}") from error
         finally:
-            if connection is not None:
+            if connection is not None and pool is not None:
                 if asked is not None:  # a reply may be left over
                     connection.disconnect()
-                self._pool.release(connection)
+                pool.release(connection)
         return replies
 
     def _streamed(self, connection: Any, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
         try:
             return self._reply(connection, reads=False)
-        except NoScriptError:
-            return self.call(name, keys, args, reads=False)
         except ResponseError as error:
-            raise self._meaning(error) from error
+            if isinstance(error, NoScriptError) or refusal(error):
+                return self.call(name, keys, args, reads=False)  # nothing was done
+            raise
 
-    def _meaning(self, error: ResponseError) -> Exception:
-        """Return the store's error for one by which the server says that it did nothing, any other as it is."""
-        word = str(error).partition(" ")[0]
-        if word in _REFUSALS or type(error).__name__ in ("ReadOnlyError", "OutOfMemoryError", "NoPermissionError"):
-            # A client of Redis Sentinel asks where the primary is when it connects.
-            self._pool.disconnect(inuse_connections=False)
-            return self._refused(error)
-        return error
+    def clients(self) -> dict[str, redis.Redis]:
+        """Return a client for each server that is written to, by its place."""
+        found = {}
+        for key in self._homes:
+            pool = self._pool(key)
+            known = pool.connection_kwargs
+            place = f"{known['host']}:{known['port']}" if self.servers.spread else self.place
+            found[place] = redis.Redis(connection_pool=pool)
+        return found
 
     def ping(self) -> bool:
-        """Tell whether the server answers."""
-        try:
-            return bool(self._send(("PING",), reads=True) in (b"PONG", "PONG", True))
-        except ResponseError as error:
-            raise self._refused(error) from error
+        """Tell whether all servers answer."""
+        return all(self._ask(key, "PING") in (b"PONG", "PONG", True) for key in self._homes)
 
-    def exists(self, *keys: str) -> int:
+    def exists(self, keys: Sequence[str]) -> int:
         """Count the keys that are there; none if this user may not look at them."""
         try:
-            return int(self._send(("EXISTS", *keys), reads=True))
+            return sum(int(self._send(self._pool(key), ("EXISTS", key), reads=True)) for key in keys)
         except ResponseError:
             return 0
 
-    def info(self) -> dict[str, str]:
-        """Return what the server says of itself; nothing if this user may not ask."""
-        try:
-            said = self._send(("INFO",), reads=True)
-        except ResponseError:
-            return {}
-        lines = said.decode("utf-8", "replace").splitlines()
-        return {name: value for name, _, value in (line.partition(":") for line in lines)}
+    def info(self) -> dict[str, dict[str, str]]:
+        """Return what each server says of itself, by its place; nothing if this user may not ask."""
+        told = {}
+        for place, client in self.clients().items():
+            try:
+                said = self._send(client.connection_pool, ("INFO",), reads=True)
+            except ResponseError:
+                said = b""
+            lines = said.decode("utf-8", "replace").splitlines()
+            told[place] = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        return told
 
-    def _send(self, command: tuple[Any, ...], reads: bool) -> Any:
-        """Send a command and return the reply."""
-        connection = self._sent(command)
+    def _pool(self, key: str) -> Any:
         try:
-            return self._reply(connection, reads)
+            return self.servers.pool(key)
+        except StoreUnavailable:
+            raise
+        except (*CONNECTION, RedisError) as error:
+            raise self._refused(error) from error
+
+    def _ask(self, key: str, *command: Any) -> Any:
+        """Send a command that reads to the server of a key; raise StoreUnavailable if it does not do it."""
+        try:
+            return self._send(self._pool(key), command, reads=True)
+        except ResponseError as error:
+            self.servers.doubt(error)
+            raise self._refused(error) from error
+        except StoreUnavailable as error:
+            self.servers.doubt(error)
+            raise
+
+    def _send(self, pool: Any, command: tuple[Any, ...], reads: bool, confirm: bool = False) -> Any:
+        """Send a command and return the reply, once enough replicas have what it wrote."""
+        connection = self._sent(pool, command)
+        try:
+            reply = self._reply(connection, reads)
+            if confirm:
+                self._confirm(connection)
+            return reply
         finally:
-            self._pool.release(connection)
+            pool.release(connection)
 
-    def _sent(self, command: tuple[Any, ...]) -> Any:
+    def _confirm(self, connection: Any) -> None:
+        """Wait until enough replicas have all that the server had written by its last reply on this connection."""
+        # Only after another command on the same connection: by itself, WAIT asks for nothing and answers at once.
+        try:
+            self._send_on(connection, ("WAIT", self._replicas, int(REPLICATED * 1000)))
+            number = int(self._reply(connection, reads=False))
+        except (StoreUnavailable, ResponseError) as error:  # also if it has just been made a replica
+            connection.disconnect()
+            raise OutcomeUnknown(
+                f"Redis at {self.place} took the request and failed before {self._replicas} replicas were known to "
+                f"have it ({error}); repeating it is safe"
+            ) from error
+        if number < self._replicas:
+            raise OutcomeUnknown(
+                f"Redis at {self.place} took the request, but after {REPLICATED:.0f} s only {number} of "
+                f"replicas={self._replicas} have it, so that a fail-over may lose it; repeating it is safe"
+            )
+
+    def _sent(self, pool: Any, command: tuple[Any, ...]) -> Any:
         """Send a command on a pooled connection, on a fresh one if that is dead; return the one that has the reply."""
         for last in (False, True):
             try:
-                connection = self._pool.get_connection()
-            except (*_CONNECTION, RedisError) as error:
+                connection = pool.get_connection()
+            except (*CONNECTION, RedisError) as error:
                 raise self._refused(error) from error
             try:
                 self._send_on(connection, command)
                 return connection
             except BaseException as error:
-                self._pool.release(connection)
+                pool.release(connection)
                 if last or not isinstance(error, StoreUnavailable):
                     raise
         raise AssertionError("unreachable")
@@ -239,7 +271,7 @@ class Link:
         except BaseException as error:
             # A command that was not sent whole is not executed: nothing was done.
             connection.disconnect()
-            if isinstance(error, _CONNECTION):
+            if isinstance(error, CONNECTION):
                 raise self._refused(error) from error
             raise
 
@@ -248,9 +280,9 @@ class Link:
             return connection.read_response()
         except ResponseError:
             raise
-        except _CONNECTION as error:
+        except CONNECTION as error:
             connection.disconnect()
-            if reads:
+            if reads or isinstance(error, BusyLoadingError):
                 raise self._refused(error) from error
             raise OutcomeUnknown(
                 f"Redis at {self.place} took the request and its reply was lost ({error}); repeating it is safe"
@@ -260,13 +292,10 @@ class Link:
             raise
 
     def _refused(self, error: BaseException) -> StoreUnavailable:
-        said = str(error)
-        word, kind = said.partition(" ")[0], type(error).__name__
-        # redis-py takes the first word off some of the errors that it knows.
-        named = {"ReadOnlyError": "READONLY", "OutOfMemoryError": "OOM", "BusyLoadingError": "LOADING"}.get(kind, word)
-        if named in _REFUSALS:
-            return StoreUnavailable(f"Redis at {self.place} {_REFUSALS[named]} ({said})")
-        return StoreUnavailable(f"Redis at {self.place} does not answer: {said}")
+        word = refusal(error)
+        if word:
+            return StoreUnavailable(f"Redis at {self.place} {REFUSALS[word]} ({error})")
+        return StoreUnavailable(f"Redis at {self.place} does not answer: {error}")
 
     # -- waiting -----------------------------------------------------------------------------------------------
 
@@ -282,7 +311,7 @@ class Link:
                 return self._sleep(sleeper, channels, cursor, deadline)
             except StoreUnavailable:
                 raise
-            except (*_CONNECTION, RedisError) as error:
+            except (*CONNECTION, RedisError) as error:
                 if self._closes != closes:
                     return cursor
                 if fresh:
@@ -310,7 +339,9 @@ class Link:
         return count
 
     def _count(self, channels: Sequence[str]) -> int:
-        return sum(int(value or 0) for value in self._send(("MGET", *channels), reads=True))
+        if self.servers.spread:
+            return sum(int(self._ask(channel, "GET", channel) or 0) for channel in channels)
+        return sum(int(value or 0) for value in self._ask(channels[0], "MGET", *channels))
 
     def _sleeper(self, channels: Sequence[str]) -> tuple[PubSub, bool]:
         """Return a subscription, kept from an earlier wait or new, and whether it is new."""
@@ -322,14 +353,17 @@ class Link:
         return self._subscribe(channels), True
 
     def _subscribe(self, channels: Sequence[str]) -> PubSub:
-        sleeper: PubSub = self.client.pubsub()  # type: ignore[no-untyped-call]
+        # Any server of a Redis Cluster hears what is published on the others.
+        client = redis.Redis(connection_pool=self._pool(channels[0]))
+        sleeper: PubSub = client.pubsub()  # type: ignore[no-untyped-call]
         try:
             sleeper.subscribe(*channels)
             for _ in channels:
                 if sleeper.get_message(timeout=SUBSCRIBED) is None:
                     raise RedisTimeoutError("the subscription was not confirmed")
-        except (*_CONNECTION, RedisError) as error:
+        except (*CONNECTION, RedisError) as error:
             _drop(sleeper)
+            self.servers.doubt(error)
             raise self._refused(error) from error
         return sleeper
 
@@ -339,5 +373,5 @@ def _drop(sleeper: PubSub) -> None:
         if sleeper.connection is not None:
             sleeper.connection.disconnect()
         sleeper.close()
-    except (*_CONNECTION, RedisError):
+    except (*CONNECTION, RedisError):
         pass

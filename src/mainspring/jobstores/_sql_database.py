@@ -289,7 +289,13 @@ class Database(ABC):
         if url.password is not None:
             said = said.replace(str(url.password), "***")
         where = url.render_as_string(hide_password=True)
-        return kind(f"{where}: {type(error).__name__}: {' '.join(said.split()) or 'no reason was given'}")
+        said = f"{type(error).__name__}: {' '.join(said.split()) or 'no reason was given'}"
+        meaning = self._explain(error)
+        return kind(f"{where}: {meaning} ({said})" if meaning else f"{where}: {said}")
+
+    def _explain(self, error: BaseException) -> str:
+        """Say what an error means and what to do, empty if its own words have to do."""
+        return ""
 
 
 def _take_block(tx: Tx, size: int) -> int:

@@ -22,6 +22,7 @@ from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Database, Row
 from mainspring.jobstores._sql_migrations import first_rows, newest
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_sockets import SocketWaker
+from mainspring.jobstores._sql_sqlite_errors import UNDONE, explain
 
 __all__ = ["SQLiteDatabase"]
 
@@ -277,7 +278,7 @@ class SQLiteDatabase(Database):
             connection.execute("COMMIT")
         except BaseException as error:
             self._roll_back(connection)
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF not in UNDONE:
                 raise self.unavailable(error, OutcomeUnknown) from error
             raise
         if stirred:
@@ -315,6 +316,10 @@ class SQLiteDatabase(Database):
         translated = self.unavailable(error)
         translated.__cause__ = error
         return translated
+
+    def _explain(self, error: BaseException) -> str:
+        cause = error.__cause__ if isinstance(error, SQLAlchemyError) else error
+        return "" if self.path is None or cause is None else explain(cause, self.path, TIMEOUT)
 
     # -- waking ------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from msgspec.structs import replace as _with
 from mainspring.clock import SECOND, from_us, to_us
 from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
 from mainspring.job import Job
+from mainspring.jobstores.health import Health
 from mainspring.plan import Due, Firing
 from mainspring.run import Beat, Condition, Outcome, Run, Status
 
@@ -34,6 +35,7 @@ __all__ = [
     "Claimed",
     "ConflictingIdError",
     "DuePage",
+    "Health",
     "Hold",
     "JobLookupError",
     "JobStore",
@@ -247,6 +249,10 @@ class JobStore(BaseJobStore):
     def broken(self) -> list[BrokenJob]:
         """Return the jobs that were set aside."""
 
+    def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
+        """Return the jobs that can be restored here, and by id why others cannot; set none aside."""
+        return self.get_all_jobs(), {}
+
     @abstractmethod
     def restore(self, job_id: str) -> bool:
         """Put a job that was set aside back as it was; False if it is not there."""
@@ -408,6 +414,12 @@ class JobStore(BaseJobStore):
     @abstractmethod
     def ping(self) -> bool:
         """Tell whether the store answers."""
+
+    def health(self) -> Health:
+        """Say what survives of what was acknowledged, by asking the server how it is set; change nothing."""
+        if self.volatile:
+            return Health(durable=False, reasons=("it is kept in the memory of this process and ends with it",))
+        return Health(reasons=(f"{type(self).__name__} does not say what survives",))
 
     def shift_clock(self, seconds: float) -> None:
         """Move the store's clock for a test."""

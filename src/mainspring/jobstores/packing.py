@@ -70,7 +70,7 @@ class Packer:
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
         self._jobs: dict[tuple[str, bytes], tuple[Job, bool]] = {}
-        self._calls: dict[tuple[str, bytes], tuple[Call, Policy]] = {}
+        self._calls: dict[tuple[str, bytes], tuple[Call, Policy, str | None]] = {}
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -132,7 +132,10 @@ class Packer:
         """Pack a run; a fired one carries its job's frame as it is."""
         frame, policy = run.call.frame, run.policy
         if frame is None:
-            frame = self.codec.dumps(_call_data(run.call, policy, run.id), _origin(run.id, run.job_id))
+            data = _call_data(run.call, policy, run.id)
+            if run.job_id is not None:
+                data["l"] = run.queue
+            frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue))
         return RunRow(
             id=run.id,
             call=frame,
@@ -185,7 +188,12 @@ class Packer:
         """Restore a run; raise FrameError if its bytes are not what they should be."""
         try:
             state = _decode(row.state) if row.state else _NO_STATE
-            call, policy = self._restored_call(row.call, _origin(row.id, row.job_id))
+            call, policy, lane = self._restored_call(row.call, _origin(row.id, row.job_id, row.queue))
+            if self.codec.signed:
+                if lane != row.queue and row.job_id is not None:
+                    raise FrameError(Reason.BAD_SIGNATURE, f"signed for the queue {lane!r}, but found in {row.queue!r}")
+                if state.result is not None:
+                    raise FrameError(Reason.UNSIGNED, "its result is not signed")
             result: Any = state.result
             errors: tuple[Error, ...] = ()
             if state.frame is not None:
@@ -242,12 +250,13 @@ class Packer:
         except msgspec.MsgspecError:
             return None
 
-    def _restored_call(self, frame: bytes, origin: str) -> tuple[Call, Policy]:
+    def _restored_call(self, frame: bytes, origin: str) -> tuple[Call, Policy, str | None]:
         # An unsigned frame says nothing of its origin, so that equal calls have equal frames.
         key = origin if self.codec.signed else "", frame
         known = self._calls.get(key)
         if known is None:
-            known = _call(self.codec.loads(frame, origin), frame)
+            data = self.codec.loads(frame, origin)
+            known = *_call(data, frame), _lane(data)
             # A signed frame of a direct call does not come again, nor does a long one.
             again = origin.startswith("job:") or (not self.codec.signed and len(frame) <= _SHORT)
             if again and _is_unchangeable(known[0]):
@@ -290,9 +299,16 @@ class Packer:
         return None
 
 
-def _origin(run_id: str, job_id: str | None) -> str:
-    """Return the context for which the frame of a run's call is signed."""
-    return f"run:{run_id}" if job_id is None else f"job:{job_id}"
+def _origin(run_id: str, job_id: str | None, queue: str) -> str:
+    """Return the context for which the frame of a run's call is signed: for its queue, too, or as part of its job."""
+    return f"run:{queue}:{run_id}" if job_id is None else f"job:{job_id}"
+
+
+def _lane(data: dict[str, Any]) -> str | None:
+    """Return the lane for which the call of a job is signed."""
+    if "l" in data:
+        return str(data["l"])
+    return None if "x" not in data else str(data["q"]) if data["x"] == "queue" else f".{data['x']}"
 
 
 def _is_unchangeable(call: Call) -> bool:

@@ -57,6 +57,16 @@ class RecordStore(JobStore):
         """Return all jobs by next run time, paused ones last; those that cannot be restored are set aside."""
         return self._jobs(self._all_job_rows())
 
+    def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
+        """Return the jobs that can be restored here, and by id why others cannot; set none aside."""
+        jobs, reasons = [], {}
+        for row in self._all_job_rows():
+            try:
+                jobs.append(self._packer.job(row))
+            except FrameError as error:
+                reasons[row.id] = f"{error.reason}: {error}"
+        return jobs, reasons
+
     def due(self, limit: int, hold: float) -> DuePage:
         """Hand out up to `limit` due jobs; those that cannot be restored are set aside."""
         now, rows, next_at = self._due_rows(limit, hold)

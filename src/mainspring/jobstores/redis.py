@@ -14,11 +14,14 @@ import redis
 from mainspring.clock import SECOND
 from mainspring.codec import Codec
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, StoreUnavailable, VersionConflict
-from mainspring.jobstores._redis_link import Link, make_client
+from mainspring.jobstores import _redis_health
+from mainspring.jobstores._redis_link import Link
 from mainspring.jobstores._redis_runs import RedisRuns
+from mainspring.jobstores._redis_servers import Fixed
 from mainspring.jobstores._redis_shards import Shard, Shards, pin
+from mainspring.jobstores._redis_urls import make_servers, take_options
 from mainspring.jobstores._redis_wire import checksum, job_rows, new_run, raw, times_text, version_text
-from mainspring.jobstores.base import BrokenJob
+from mainspring.jobstores.base import BrokenJob, Health
 from mainspring.jobstores.rows import FireRow, JobRow
 
 __all__ = ["RedisJobStore", "pin"]
@@ -37,10 +40,12 @@ log = logging.getLogger("mainspring.jobstores.redis")
 class RedisJobStore(RedisRuns):
     """Keeps jobs and runs in a Redis or Valkey server, for any number of nodes.
 
-    `url` (redis://, rediss://, unix://), or a `client` of your own that answers in bytes, or redis-py's own arguments
-    say where it is; no connection is made before the store is used. All keys begin with `{name:k}`, k being the shard.
-    `shards` is written down when the store is first used and cannot be changed then. `pickle_protocol` is accepted for
-    the sake of APScheduler's signature and not used: nothing is pickled.
+    `url` (redis://, rediss://, unix://, redis+sentinel://h1:p1,h2:p2/service/db, redis+cluster://h1:p1,h2:p2), or a
+    `client` of your own that answers in bytes, or redis-py's own arguments say where it is; no connection is made
+    before the store is used. All keys begin with `{name:k}`, k being the shard. `shards` is written down when the store
+    is first used and cannot be changed then. With `replicas=n` nothing is acknowledged, handed out or executed before n
+    replicas have it. Name, shards, replicas and keep_runs can be given in the URL (`?replicas=1`). `pickle_protocol` is
+    accepted for the sake of APScheduler's signature and not used: nothing is pickled.
     """
 
     _told: ClassVar[set[str]] = set()
@@ -56,23 +61,33 @@ class RedisJobStore(RedisRuns):
         client: redis.Redis | None = None,
         name: str = "mainspring",
         shards: int = 1,
+        replicas: int = 0,
         codec: Codec | None = None,
         keep_runs: int = 10_000,
         **connect_args: Any,
     ) -> None:
         super().__init__(codec)
-        _check(name, shards, keep_runs, jobs_key, run_times_key, client, url, connect_args)
-        self.name = name
-        self._keep_runs = keep_runs
-        self._shards = Shards(name, shards, jobs_key, run_times_key)
-        self._link = Link(client if client is not None else make_client(url, db, connect_args))
+        given = {"name": name, "shards": shards, "replicas": replicas, "keep_runs": keep_runs}
+        url, options = take_options(url, given)
+        _check(options, jobs_key, run_times_key, client, url, connect_args)
+        servers = Fixed(client) if client is not None else make_servers(url, db, connect_args)
+        if servers.spread and (jobs_key or run_times_key):
+            raise ConfigurationError(
+                "jobs_key and run_times_key cannot be chosen in a Redis Cluster, where all keys of a shard share a "
+                "hash tag: leave them out and choose `name` instead"
+            )
+        self.name: str = options["name"]
+        self._keep_runs = options["keep_runs"]
+        self._replicas: int = options["replicas"]
+        self._shards = Shards(self.name, options["shards"], jobs_key, run_times_key)
+        self._link = Link(servers, self._shards.channels, self._replicas, (SCHEMA, options["shards"]))
         self._opened = False
         self._opening = threading.Lock()
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Open the store; say so if the server may lose data, or APScheduler's own is in the same database."""
         self._check_server()
-        if self._link.exists(*_APSCHEDULER):
+        if self._link.exists(_APSCHEDULER):
             log.warning(
                 "Redis at %s holds jobs of APScheduler (%s); they are left alone: `mainspring import` takes them over",
                 self._link.place,
@@ -82,29 +97,29 @@ class RedisJobStore(RedisRuns):
 
     def _check_server(self) -> None:
         """Refuse a server that is too old; say once what its settings put at stake."""
-        said, place = self._link.info(), self._link.place
-        version = said.get("redis_version", "")
-        if re.match(r"\d+\.\d+", version) and tuple(map(int, version.split(".")[:2])) < OLDEST:
-            raise ConfigurationError(
-                f"Redis at {place} is version {version}; mainspring needs {OLDEST[0]}.{OLDEST[1]} or newer, or Valkey"
-            )
-        if place in RedisJobStore._told:
-            return
-        RedisJobStore._told.add(place)
-        policy = said.get("maxmemory_policy", "")
-        if policy.startswith("allkeys-"):
-            log.warning(
-                "Redis at %s has maxmemory-policy %s: when its memory is full it throws jobs and runs away; "
-                "set noeviction",
-                place,
-                policy,
-            )
-        if said.get("aof_enabled") == "0":
-            log.warning(
-                "Redis at %s writes no append-only file: a restart loses all that was acknowledged since its last "
-                "snapshot, or ever, if it takes none; set appendonly yes",
-                place,
-            )
+        for place, said in self._link.info().items():
+            version = said.get("redis_version", "")
+            if re.match(r"\d+\.\d+", version) and tuple(map(int, version.split(".")[:2])) < OLDEST:
+                raise ConfigurationError(
+                    f"Redis at {place} is version {version}; mainspring needs {OLDEST[0]}.{OLDEST[1]} or newer, or "
+                    "Valkey"
+                )
+            if place not in RedisJobStore._told:
+                RedisJobStore._told.add(place)
+                _warn(place, said)
+            connected = said.get("connected_slaves", "")
+            if connected.isdecimal() and int(connected) < self._replicas:
+                log.warning(
+                    "Redis at %s has %s connected replicas and replicas=%d: nothing is acknowledged, claimed or fired "
+                    "before it has as many",
+                    place,
+                    connected,
+                    self._replicas,
+                )
+
+    def health(self) -> Health:
+        """Ask the servers whether what they acknowledge survives."""
+        return _redis_health.health(self._link, SCHEMA, self._replicas)
 
     def shutdown(self) -> None:
         """Close all connections; a later call opens new ones."""
@@ -263,20 +278,38 @@ class RedisJobStore(RedisRuns):
         return f"<RedisJobStore ({self._link.place}, {self.name})>"
 
 
+def _warn(place: str, said: dict[str, str]) -> None:
+    policy = said.get("maxmemory_policy", "")
+    if policy.startswith("allkeys-"):
+        log.warning(
+            "Redis at %s has maxmemory-policy %s: when its memory is full it throws jobs and runs away; set noeviction",
+            place,
+            policy,
+        )
+    if said.get("aof_enabled") == "0":
+        log.warning(
+            "Redis at %s writes no append-only file: a restart loses all that was acknowledged since its last "
+            "snapshot, or ever, if it takes none; set appendonly yes",
+            place,
+        )
+
+
 def _check(
-    name: str,
-    shards: int,
-    keep_runs: int,
+    options: dict[str, Any],
     jobs_key: str | None,
     run_times_key: str | None,
     client: redis.Redis | None,
     url: str | None,
     connect_args: dict[str, Any],
 ) -> None:
-    if not name:
+    shards, replicas, keep_runs = options["shards"], options["replicas"], options["keep_runs"]
+    if not options["name"]:
         raise ConfigurationError("name is empty; it is what all keys of the store begin with")
-    if shards < 1 or keep_runs < 0:
-        raise ConfigurationError(f"shards={shards}, keep_runs={keep_runs}: at least 1 shard and 0 kept runs are needed")
+    if shards < 1 or keep_runs < 0 or replicas < 0:
+        raise ConfigurationError(
+            f"shards={shards}, keep_runs={keep_runs}, replicas={replicas}: at least 1 shard, 0 kept runs and 0 "
+            "replicas are needed"
+        )
     if shards > 1 and (jobs_key or run_times_key):
         raise ConfigurationError(
             f"jobs_key and run_times_key name one key each, and shards={shards} shards need a key each, with its hash "
@@ -291,7 +324,10 @@ def _check(
         raise ConfigurationError(f"a client was given, so {given!r} would not be used; give one or the other")
     pool = getattr(client, "connection_pool", None)
     if pool is None:
-        raise ConfigurationError(f"a {type(client).__name__} cannot be used as a client; give a redis.Redis")
+        raise ConfigurationError(
+            f"a {type(client).__name__} cannot be used as a client; give a redis.Redis, or for a Redis Cluster its "
+            "URL: redis+cluster://host1:6379,host2:6379"
+        )
     if pool.connection_kwargs.get("decode_responses"):
         raise ConfigurationError("the client decodes what it reads; make one with decode_responses=False")
 

@@ -19,10 +19,10 @@ from sqlalchemy.exc import ArgumentError
 from mainspring.clock import SECOND
 from mainspring.codec import Codec
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
-from mainspring.jobstores import _sql_claims, _sql_jobs, _sql_runs, _sql_service
+from mainspring.jobstores import _sql_claims, _sql_health, _sql_jobs, _sql_runs, _sql_service
 from mainspring.jobstores._sql_database import TIMEOUT, Database, Tx
 from mainspring.jobstores._sql_migrations import SchemaTooNew
-from mainspring.jobstores.base import BrokenJob, Hold, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.base import BrokenJob, Health, Hold, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.records import RecordStore
 from mainspring.jobstores.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 from mainspring.run import Run
@@ -311,6 +311,9 @@ class SQLAlchemyJobStore(RecordStore):
             return self._read(lambda tx: tx.one("SELECT 1")) is not None
         except StoreUnavailable:
             return False
+
+    def health(self) -> Health:
+        return _sql_health.health(self._open())
 
     def shift_clock(self, seconds: float) -> None:
         database = self._open()

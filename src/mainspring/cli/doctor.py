@@ -1,0 +1,71 @@
+"""`mainspring doctor`: what survives, what is wrong, and what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from mainspring.errors import MainspringError
+
+if TYPE_CHECKING:
+    from mainspring.doctor import Diagnosis, Finding
+
+__all__ = ["doctor"]
+
+_COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+@click.command()
+@click.argument("where", metavar="MODULE:APP|URL")
+@click.option("--name", default="mainspring", show_default=True, help="The app's name, if WHERE is a URL.")
+@click.option("--require", default=None, help="A level below which it is a problem: durable, replicated(2).")
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def doctor(where: str, name: str, require: str | None, as_json: bool) -> None:
+    """Say what is wrong with an app, or with the store at a URL, and what to do; change nothing.
+
+    Ends with 1 if there is a problem.
+    """
+    import msgspec
+
+    from mainspring.app import Mainspring
+    from mainspring.cluster.settings import find_app
+    from mainspring.doctor import diagnose
+    from mainspring.jobstores.health import check_requirement
+
+    try:
+        if require is not None:
+            check_requirement(require)
+        url = "://" in where
+        with Mainspring(where, name=name) if url else find_app(where) as app:
+            found = diagnose(app, code=not url, require=require)
+    except (MainspringError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({**msgspec.to_builtins(found), "ok": found.ok}, indent=2))
+    else:
+        _show(found)
+    sys.exit(0 if found.ok else 1)
+
+
+def _show(found: Diagnosis) -> None:
+    for finding in found.findings:
+        click.echo(f"{click.style(f'{finding.mark:<7}', fg=_COLOURS[finding.mark])}  {_paragraph(finding)}")
+    counts = {mark: found.count(mark) for mark in ("problem", "warning")}
+    words = [f"{number} {mark}{'s' * (number != 1)}" for mark, number in counts.items()]
+    click.echo(f"{found.level}; {', '.join(words)}")
+
+
+def _paragraph(finding: Finding) -> str:
+    """Lay out a finding beside its mark, its advice below."""
+    width = max(40, min(120, shutil.get_terminal_size().columns) - 21)
+    lines = textwrap.wrap(finding.text, width, break_long_words=False, break_on_hyphens=False)
+    if finding.advice:
+        lines += textwrap.wrap(
+            f"-> {finding.advice}", width, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False
+        )
+    return f"{finding.subject:<10}  " + ("\n" + " " * 21).join(lines)

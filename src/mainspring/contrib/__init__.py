@@ -1,0 +1,1 @@
+"""Small bridges to other people's software; each needs the extra of its name."""

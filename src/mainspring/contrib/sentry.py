@@ -1,0 +1,29 @@
+"""Errors of tasks to Sentry: installed with the extra `sentry`, found by its entry point.
+
+It reports to the client that your app has set up with `sentry_sdk.init(...)`; without one nothing is sent.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from mainspring.context import CurrentRun
+from mainspring.errors import Cancel, Retry
+
+__all__ = ["report"]
+
+sentry_sdk: Any = import_module("sentry_sdk")  # typed or not, installed or not: it is the user's
+
+
+def report(error: BaseException, run: CurrentRun | None) -> None:
+    """Send a task's exception to Sentry, with the run it comes from."""
+    if isinstance(error, Retry | Cancel):
+        return  # what a task asks for is no error
+    with sentry_sdk.new_scope() as scope:
+        if run is not None:
+            record = run.record
+            scope.set_transaction_name(record.name, source="task")
+            scope.set_tag("mainspring.queue", record.queue)
+            scope.set_context("mainspring", {"run": record.id, "attempt": record.attempt, "job": record.job_id})
+        sentry_sdk.capture_exception(error)

@@ -1,0 +1,68 @@
+"""What the errors of a Redis server mean."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from redis.exceptions import (
+    AskError,
+    BusyLoadingError,
+    ClusterDownError,
+    MasterDownError,
+    MovedError,
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    TryAgainError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+__all__ = ["CONNECTION", "PASSING", "REFUSALS", "refusal"]
+
+CONNECTION: Final = (RedisConnectionError, RedisTimeoutError, OSError)
+# The first word of an error by which the server says that it did nothing, and what that means.
+REFUSALS: Final = {
+    "READONLY": "is a read-only replica; connect to the primary",
+    "LOADING": "is still loading its data",
+    "BUSY": "is busy with a script of somebody else's",
+    "OOM": "is out of memory; raise maxmemory or delete data",
+    "MASTERDOWN": "is a replica that has lost its primary",
+    "MISCONF": "refuses writes because it could not save to disk",
+    "NOREPLICAS": "refuses writes because too few replicas are connected",
+    "CLUSTERDOWN": "belongs to a Redis Cluster that is down",
+    "TRYAGAIN": "is moving these keys to another server",
+    "NOPERM": "does not permit this user to do that",
+    "NOAUTH": "wants a password",
+    "WRONGPASS": "refuses the user name and password",
+    "MOVED": "has given these keys to another server",
+    "ASK": "is moving these keys to another server",
+}
+# redis-py says nothing else about these before version 8.
+_KINDS: Final[dict[type[BaseException], str]] = {
+    AskError: "ASK",
+    BusyLoadingError: "LOADING",
+    ClusterDownError: "CLUSTERDOWN",
+    MasterDownError: "MASTERDOWN",
+    MovedError: "MOVED",
+    NoPermissionError: "NOPERM",
+    OutOfMemoryError: "OOM",
+    ReadOnlyError: "READONLY",
+    TryAgainError: "TRYAGAIN",
+}
+_INSIDE: Final = re.compile(r"Error running script .*-(READONLY|OOM|MISCONF|MASTERDOWN|NOREPLICAS) ")
+PASSING: Final = frozenset(
+    ["READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"]
+)
+"""The refusals that end by themselves, as soon as another server takes over."""
+
+
+def refusal(error: BaseException) -> str:
+    """Return the word in REFUSALS by which a server says that it did nothing; '' if it does not say so."""
+    said = str(error)
+    # redis-py takes the first word off the errors that it knows; before version 7, a server puts it inside a text
+    # about the script.
+    inside = _INSIDE.search(said)
+    words = (said.partition(" ")[0], inside and inside[1], _KINDS.get(type(error)))
+    return next((word for word in words if word in REFUSALS), "") or ""

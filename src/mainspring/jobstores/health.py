@@ -1,0 +1,68 @@
+"""How safe what a store has acknowledged is: the level that its settings really give, and why."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from mainspring.errors import ConfigurationError, near
+
+if TYPE_CHECKING:
+    from mainspring.jobstores.base import JobStore
+
+__all__ = ["Health", "check_requirement", "enforce", "lacks"]
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store says of itself when it is asked; each reason and warning also says what would be right."""
+
+    durable: bool | None = None
+    """Whether what was acknowledged survives a power failure of the server; None if nobody can tell."""
+    replicas: int = 0
+    """On how many further servers it is before it is acknowledged."""
+    reasons: tuple[str, ...] = ()
+    version: str = ""
+    schema: int | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def level(self) -> str:
+        """`replicated(n)`, `durable`, `volatile`, or `unknown`."""
+        if self.replicas:
+            return f"replicated({self.replicas})"
+        return {True: "durable", False: "volatile", None: "unknown"}[self.durable]
+
+
+def check_requirement(require: str) -> str:
+    """Return a level that can be required: `durable`, `replicated` or `replicated(n)`."""
+    if require == "durable" or _replicas(require):
+        return require
+    raise ConfigurationError(
+        f"require={require!r} is no level; it can be 'durable', 'replicated' or 'replicated(2)'"
+        f"{near(require, ['durable', 'replicated']) if isinstance(require, str) else ''}"
+    )
+
+
+def lacks(health: Health, require: str) -> bool:
+    """Tell whether a store gives less than is required.
+
+    Being durable and being replicated are two things: `durable` asks for the disk, `replicated(n)` for other servers.
+    """
+    wanted = _replicas(require)
+    return health.replicas < wanted if wanted else not health.durable
+
+
+def enforce(store: JobStore, require: str) -> None:
+    """Raise ConfigurationError, with the reason and the setting, if a store gives less than is required."""
+    health = store.health()
+    if lacks(health, require):
+        why = "; ".join(health.reasons) or "the store gives no reason"
+        raise ConfigurationError(f"the app has require={require!r}, and {store!r} is {health.level}: {why}")
+
+
+def _replicas(require: str) -> int:
+    """Return the number in `replicated(n)`, 1 if it is left out, 0 if it is something else."""
+    found = re.fullmatch(r"replicated(?:\(([1-9]\d?)\))?", require) if isinstance(require, str) else None
+    return 0 if found is None else int(found[1] or 1)

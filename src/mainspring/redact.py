@@ -1,0 +1,94 @@
+"""What must not be shown: values marked `Secret`, and those whose name says so. For logs and reprs, not for stores."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from mainspring.jobstores.opening import without_password
+
+__all__ = ["HIDDEN", "Secret", "masked"]
+
+T = TypeVar("T")
+
+HIDDEN: Final = "***"
+_NAMES: Final = re.compile(
+    r"passw(or)?d|passphrase|secret|token|api_?key|access_?key|private_?key|authorization|credential|cookie|\bpwd\b",
+    re.IGNORECASE,
+)
+_DEEPEST: Final = 8
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Secret(Generic[T]):
+    """A value that is stored and passed on as it is, but shown as `***`; `value` gives it."""
+
+    value: T
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return HIDDEN
+
+
+class _Shown:
+    """Something to look at only."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+_hidden: Final = _Shown(HIDDEN)
+
+
+def masked(
+    args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return arguments as they may be shown: what is called password, token, secret and the like is hidden.
+
+    With `func`, positional arguments are known by the names of its parameters.
+    """
+    names = _positional_names(func) if func is not None else ()
+    shown = [
+        _hidden if number < len(names) and _is_secret(names[number]) else _masked(value, 0)
+        for number, value in enumerate(args)
+    ]
+    return tuple(shown), _masked(dict(kwargs), 0)
+
+
+def _masked(value: Any, depth: int) -> Any:
+    if depth > _DEEPEST:
+        return _hidden
+    kind = type(value)
+    if kind is dict:
+        return {name: _hidden if _is_secret(name) else _masked(item, depth + 1) for name, item in value.items()}
+    if kind in (list, tuple, set, frozenset):
+        return kind(_masked(item, depth + 1) for item in value)
+    if isinstance(value, str):
+        return without_password(value) if "://" in value else value
+    names = [each.name for each in fields(kind)] if is_dataclass(kind) else getattr(kind, "_fields", ())
+    if names and kind is not Secret:
+        parts = _masked({name: getattr(value, name, None) for name in names}, depth)
+        return _Shown(f"{kind.__qualname__}({', '.join(f'{name}={part!r}' for name, part in parts.items())})")
+    return value
+
+
+def _is_secret(name: object) -> bool:
+    return isinstance(name, str) and _NAMES.search(name) is not None
+
+
+def _positional_names(func: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        parameters = inspect.signature(func).parameters.values()
+    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
+        return ()
+    return tuple(each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))

@@ -1,0 +1,325 @@
+"""What follows from a run: chains, gathering, hooks; and what becomes of them when a worker dies in between."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from mainspring import Mainspring
+from mainspring.errors import RunCancelled, RunFailed, RunNotFound, TaskNotFound
+from mainspring.follow import Finished
+from mainspring.run import Condition, Outcome, Status
+from mainspring.ticks.worker import WorkerTick
+from tests.app.kit import EVERYWHERE, KEY, LASTING, LIMIT, LOCAL, MakeApp
+
+SEEN: list[Finished] = []
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+def remember(run: Finished) -> str:
+    SEEN.append(run)
+    return f"saw {run.id}"
+
+
+@pytest.fixture(autouse=True)
+def _forget() -> Iterable[None]:
+    SEEN.clear()
+    yield
+    SEEN.clear()
+
+
+# -- chains ------------------------------------------------------------------------------------------------------
+
+
+@EVERYWHERE
+def test_a_chain_runs_one_call_after_another(app: Mainspring) -> None:
+    order: list[int] = []
+
+    @app.task
+    def note(number: int) -> int:
+        order.append(number)
+        return number
+
+    handles = app.chain([note.call(number) for number in range(5)])
+    app.start(work=True)
+    assert handles[-1].result(timeout=LIMIT) == 4
+    assert order == [0, 1, 2, 3, 4]
+    assert [handle.result(timeout=0) for handle in handles] == order
+
+
+@EVERYWHERE
+def test_a_chain_ends_with_the_first_call_that_fails_and_waiting_for_a_later_one_says_so(app: Mainspring) -> None:
+    task, bad = app.task(same), app.task(fail)
+    handles = app.chain([task.call(1), bad.call("torn"), task.call(2), task.call(3)])
+    app.start(work=True)
+    with pytest.raises(RunFailed, match="torn") as caught:
+        handles[-1].result(timeout=LIMIT)
+    assert caught.value.run_id == handles[1].id
+    assert handles[0].result(timeout=0) == 1
+    assert app.count() == 2
+
+
+@EVERYWHERE
+def test_a_chain_goes_on_when_its_failed_call_is_sent_back(app: Mainspring) -> None:
+    broken = [True]
+
+    @app.task
+    def mend() -> None:
+        if broken:
+            raise ValueError
+
+    task = app.task(same)
+    handles = app.chain([task.call(1), mend.call(), task.call(3)])
+    app.start(work=True)
+    with pytest.raises(RunFailed):
+        handles[2].result(timeout=LIMIT)
+    broken.clear()
+    handles[1].retry()
+    assert handles[2].result(timeout=LIMIT) == 3
+
+
+@LOCAL
+def test_a_cancelled_chain_is_told_to_whoever_waits_for_a_later_call(app: Mainspring) -> None:
+    task = app.task(same)
+    handles = app.chain([task.call(number) for number in range(3)])
+    with pytest.raises(TimeoutError):
+        handles[2].result(timeout=0)
+    handles[0].cancel()
+    with pytest.raises(RunCancelled):
+        handles[2].result(timeout=LIMIT)
+
+
+@LOCAL
+def test_each_call_of_a_chain_keeps_its_own_options(app: Mainspring) -> None:
+    task = app.task(same)
+    calls = [task.call(1), task.options(queue="mail", retries=3, priority=5, name="second", delay=0.01).call(2)]
+    first, second = app.chain(calls, group="both")
+    app.start(work=True, queues=["default", "mail"])
+    second.result(timeout=LIMIT)
+    view = second.fetch()
+    assert (view.queue, view.policy.retries, view.priority, view.name) == ("mail", 3, 5, "second")
+    assert (view.run_at - view.created_at).total_seconds() == 0.01
+    assert (first.fetch().group, view.group) == ("both", "both")
+
+
+@pytest.mark.parametrize("option", [{"unique": "x"}, {"id": "x"}, {"group": "x"}])
+def test_an_option_that_a_later_call_cannot_have_is_refused(make_app: MakeApp, option: dict[str, Any]) -> None:
+    app = make_app()
+    task = app.task(same)
+    with pytest.raises(ValueError, match="first call of a chain"):
+        app.chain([task.call(1), task.options(**option).call(2)])
+    with pytest.raises(ValueError, match="gathered"):
+        app.gather([task.options(**option).call(2)])
+    with pytest.raises(ValueError, match="at least one"):
+        app.chain([])
+
+
+def test_a_later_call_whose_chain_is_gone_is_not_found(make_app: MakeApp) -> None:
+    app = make_app()
+    handles = app.chain([app.task(same).call(number) for number in range(3)])
+    handles[0].cancel()
+    app.delete(handles[0])
+    with pytest.raises(RunNotFound):
+        handles[2].result(timeout=LIMIT)
+
+
+# -- gathering ---------------------------------------------------------------------------------------------------
+
+
+@EVERYWHERE
+def test_gathering_gives_the_results_in_the_order_of_the_calls(app: Mainspring) -> None:
+    task = app.task(same)
+    app.start(work=True)
+    assert app.gather(task.call(number) for number in range(20)).result(timeout=LIMIT) == list(range(20))
+
+
+@LOCAL
+def test_more_than_a_batch_can_be_gathered_and_so_can_nothing(app: Mainspring) -> None:
+    task = app.task(same)
+    app.start(work=True)
+    assert app.gather(task.call(number) for number in range(1100)).result(timeout=LIMIT) == list(range(1100))
+    assert app.gather([]).result(timeout=LIMIT) == []
+
+
+@EVERYWHERE
+def test_gathering_fails_with_the_item_that_failed(app: Mainspring) -> None:
+    task, bad = app.task(same), app.task(fail)
+    app.start(work=True)
+    with pytest.raises(RunFailed, match="torn"):
+        app.gather([task.call(1), bad.call("torn"), task.call(3)]).result(timeout=LIMIT)
+
+
+@LOCAL
+def test_gathering_waits_for_items_that_are_tried_again(app: Mainspring) -> None:
+    attempts: list[int] = []
+
+    @app.task(retries=2, backoff=[0])
+    def flaky() -> str:
+        attempts.append(1)
+        if len(attempts) < 3:
+            raise ValueError
+        return "at last"
+
+    app.start(work=True)
+    assert app.gather([flaky.call(), app.task(same).call(1)]).result(timeout=LIMIT) == ["at last", 1]
+
+
+@EVERYWHERE
+def test_the_results_of_items_are_kept_until_they_are_collected(app: Mainspring) -> None:
+    task = app.task(retention=0.001)(same)
+    handle = app.gather([task.call(1), task.call(2)])
+    app.start(work=True, queues=["nobody"])
+    app.stop()
+    app.store.shift_clock(50)
+    app.start(work=True)
+    assert handle.result(timeout=LIMIT) == [1, 2]
+
+
+@EVERYWHERE
+def test_a_worker_that_dies_between_the_last_item_and_waking_the_collector_loses_nothing(
+    app: Mainspring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = app.task(same)
+    handle = app.gather(task.call(number) for number in range(3))
+    with monkeypatch.context() as dying:
+        dying.setattr(WorkerTick, "_wake_collectors", lambda self, run_ids: None)
+        app.start(work=True)
+        app.wait([f"{handle.id}.{number}" for number in range(3)], LIMIT)
+        app.stop()
+    assert handle.status() is Status.PENDING
+    app.store.shift_clock(61)
+    app.start(work=True)
+    assert handle.result(timeout=LIMIT) == [0, 1, 2]
+
+
+@LASTING
+def test_a_collector_that_looks_too_early_looks_again_and_spends_nothing(app: Mainspring) -> None:
+    task = app.task(same)
+    handle = app.gather([task.call(1), task.options(queue="slow").call(2)])
+    record = app.get(handle.id).record
+    app.store.settle([Outcome(replace(record, run_at=record.created_at), Condition.WAITING)])
+    app.start(work=True, queues=["default"])
+    deadline = time.monotonic() + LIMIT
+    while (view := handle.fetch()).attempt == 0 or view.status is not Status.PENDING:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    app.stop()
+    assert (view.attempt, view.failures, view.errors) == (1, 0, ())
+    app.start(work=True, queues=["slow", "default"])
+    assert handle.result(timeout=LIMIT) == [1, 2]
+
+
+@LOCAL
+def test_a_collector_whose_item_was_deleted_fails_in_the_end_and_says_so(app: Mainspring) -> None:
+    task = app.task(queue="slow")(same)
+    handle = app.gather([task.call(1)])
+    item = app.handle(f"{handle.id}.0")
+    item.cancel()
+    app.delete(item)
+    app.store.shift_clock(700)
+    app.start(work=True)
+    with pytest.raises(RunFailed, match="deleted before it could be collected"):
+        handle.result(timeout=LIMIT)
+
+
+# -- hooks -------------------------------------------------------------------------------------------------------
+
+
+@EVERYWHERE
+def test_a_hook_is_called_with_the_run_when_it_has_ended(app: Mainspring) -> None:
+    app.start(work=True)
+    good = app.task(hook=remember)(same).options(group="g").enqueue([1, 2])
+    assert app.handle(f"{good.id}/hook").result(timeout=LIMIT) == f"saw {good.id}"
+    (run,) = SEEN
+    assert (run.id, run.success, run.result, run.args, run.group) == (good.id, True, [1, 2], ([1, 2],), "g")
+    assert run.started_at is not None
+    assert run.finished_at is not None
+
+
+@EVERYWHERE
+def test_a_hook_is_told_of_failure_once_and_after_the_last_attempt(app: Mainspring) -> None:
+    app.start(work=True)
+    bad = app.task(hook=remember, retries=2, backoff=[0])(fail).enqueue("torn")
+    app.handle(f"{bad.id}/hook").result(timeout=LIMIT)
+    (run,) = SEEN
+    assert (run.success, run.status, run.error, run.attempt) == (False, "failed", "ValueError: torn", 3)
+    assert run.traceback is not None
+    assert "raise ValueError" in run.traceback
+
+
+@LOCAL
+def test_a_hook_is_told_of_a_cancelled_run_too(app: Mainspring) -> None:
+    handle = app.task(hook=remember)(same).enqueue(1)
+    handle.cancel()
+    app.start(work=True)
+    app.handle(f"{handle.id}/hook").result(timeout=LIMIT)
+    assert SEEN[0].status == "cancelled"
+
+
+@LOCAL
+def test_a_hook_may_be_a_task_and_belong_to_a_job(app: Mainspring) -> None:
+    hook = app.task(name="remember")(remember)
+    app.add_job(same, "interval", hours=1, args=[7], id="one", hook=hook)
+    app.start(work=True)
+    handle = app.run_now("one")
+    app.handle(f"{handle.id}/hook").result(timeout=LIMIT)
+    assert (SEEN[0].job_id, SEEN[0].result) == ("one", 7)
+
+
+@LOCAL
+def test_a_hook_that_fails_harms_nobody(app: Mainspring) -> None:
+    app.start(work=True)
+    handle = app.task(hook=fail)(same).enqueue(1)
+    assert handle.result(timeout=LIMIT) == 1
+    with pytest.raises(RunFailed):
+        app.handle(f"{handle.id}/hook").result(timeout=LIMIT)
+
+
+def test_a_hook_that_no_worker_could_call_is_refused_when_it_is_enqueued(make_app: MakeApp) -> None:
+    app = make_app("redis://localhost:1/0")
+    with pytest.raises(TaskNotFound, match="remember"):
+        app.task(hook=remember)(same).enqueue(1)
+    with pytest.raises(TaskNotFound, match="remember"):
+        app.add_job(app.as_task(f"{__name__}:same"), "interval", hours=1, args=[1], hook=remember)
+
+
+def test_a_hook_that_would_be_too_large_to_store_does_not_keep_its_run_from_ending(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    app = make_app(f"sqlite:///{tmp_path}/jobs.db", secret_key=KEY)
+    large = random.Random(1).randbytes(700_000)
+    app.start(work=True)
+    handle = app.task(hook=remember)(same).enqueue(large)
+    other = app.task(name="other")(same).enqueue(1)
+    view = handle.wait(timeout=LIMIT)
+    assert (view.status, len(view.result)) == (Status.SUCCEEDED, 700_000)
+    assert other.result(timeout=LIMIT) == 1
+
+
+def test_errors_too_long_to_be_kept_together_do_not_keep_a_run_from_being_tried_again(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    app = make_app(f"sqlite:///{tmp_path}/jobs.db", secret_key=KEY)
+    chance = random.Random(1)
+
+    @app.task(retries=19, backoff=[0])
+    def verbose() -> None:
+        raise ValueError("".join(chr(chance.randrange(0x4E00, 0x9FFF)) for _ in range(80_000)))
+
+    app.start(work=True)
+    view = verbose.enqueue().wait(timeout=LIMIT)
+    assert (view.status, view.attempt, view.failures) == (Status.FAILED, 20, 20)
+    assert view.errors

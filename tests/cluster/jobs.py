@@ -1,0 +1,221 @@
+"""The app that the clusters of these tests execute: copied into a folder of its own and imported from there."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from mainspring import Mainspring
+from mainspring.context import current_run
+
+FOLDER = Path(os.environ["JOBS_FOLDER"])
+app = Mainspring(
+    name=os.environ["JOBS_NAME"], lease=float(os.environ.get("JOBS_LEASE", "15")), queues=["side", "other"]
+)
+log = logging.getLogger("jobs")
+_ledger = os.open(FOLDER / "ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+
+def note(word: str) -> None:
+    """Write a line that survives any death of this process."""
+    run = current_run()
+    os.write(_ledger, f"{word} {run.id} {run.attempt} {os.getpid()}\n".encode())
+
+
+def pass_gate(gate: str) -> None:
+    while not (FOLDER / gate).exists():
+        time.sleep(0.01)
+
+
+@app.on("post_spawn")
+def spawned(name: str) -> None:
+    os.write(_ledger, f"spawned {name} 0 {os.getpid()}\n".encode())
+
+
+@app.task(retries=3, backoff=(0.05,))
+def ok(value: int = 0) -> int:
+    note("ok")
+    return value
+
+
+@app.task
+def at_gate(gate: str) -> str:
+    """Wait for a file."""
+    note("began")
+    pass_gate(gate)
+    note("ended")
+    return gate
+
+
+@app.task(isolation="process")
+def at_gate_apart(gate: str) -> str:
+    note("began")
+    pass_gate(gate)
+    note("ended")
+    return gate
+
+
+@app.task(delivery="at_most_once")
+def at_gate_once(gate: str) -> str:
+    note("began")
+    pass_gate(gate)
+    note("ended")
+    return gate
+
+
+@app.task
+async def at_gate_async(gate: str) -> str:
+    note("began")
+    while not (FOLDER / gate).exists():
+        await asyncio.sleep(0.01)
+    note("ended")
+    return gate
+
+
+@app.task
+def fail() -> None:
+    note("failed")
+    raise ValueError("as asked")
+
+
+@app.task(retries=5, backoff=(0.02,))
+def flaky(failures: int) -> int:
+    """Fail so many times, then succeed."""
+    note("tried")
+    before = current_run().record.failures
+    if before < failures:
+        raise ValueError(f"failure {before + 1}")
+    return before
+
+
+@app.task
+def quick(seconds: float) -> None:
+    note("began")
+    time.sleep(seconds)
+    note("ended")
+
+
+@app.task
+async def nap(seconds: float) -> None:
+    note("began")
+    await asyncio.sleep(seconds)
+    note("ended")
+
+
+@app.task
+def leave(code: int = 1) -> None:
+    """End the interpreter, without a word."""
+    note("leaves")
+    os._exit(code)
+
+
+@app.task
+def leave_once(code: int) -> str:
+    note("leaves")
+    if current_run().attempt == 1:
+        os._exit(code)
+    return "stayed"
+
+
+@app.task
+def crash() -> None:
+    """Violate memory."""
+    note("crashes")
+    ctypes.string_at(0)
+
+
+@app.task
+def loop_for_ever() -> None:
+    note("hangs")
+    while True:
+        time.sleep(0.001)
+
+
+@app.task(isolation="process")
+def loop_for_ever_apart() -> None:
+    note("hangs")
+    while True:
+        time.sleep(0.001)
+
+
+@app.task
+def hold_interpreter(seconds: int) -> str:
+    """Sit in C code without letting go of the interpreter lock."""
+    note("holds")
+    ctypes.PyDLL(None).sleep(seconds)
+    note("held")
+    return "held"
+
+
+@app.task(retries=1, backoff=(0.05,), timeout=1)
+def hold_interpreter_once() -> str:
+    note("holds")
+    if current_run().attempt == 1:
+        ctypes.PyDLL(None).sleep(600)
+    return "quick this time"
+
+
+@app.task
+async def swallow_cancellation() -> None:
+    note("hangs")
+    while True:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            note("swallows")
+
+
+@app.task(retries=1, backoff=(0.05,), timeout=0.5)
+def slow_once() -> str:
+    note("tried")
+    if current_run().attempt == 1:
+        time.sleep(600)
+    return "quick this time"
+
+
+@app.task
+def have_more(count: int) -> int:
+    """Enqueue others, under names of their own: a second attempt adds none."""
+    note("parent")
+    name = current_run().id
+    app.enqueue_many([ok.options(id=f"{name}-{number}").call(number) for number in range(count)])
+    return count
+
+
+@app.task
+def report(gate: str) -> None:
+    run = current_run()
+    run.progress(3, 10, "a third")
+    run.update(seen="data")
+    log.warning("a line of the task's own log")
+    note("began")
+    pass_gate(gate)
+
+
+@app.task
+def grow(megabytes: int, hoard: list[bytes] = []) -> None:  # noqa: B006
+    """Use memory and keep it."""
+    hoard.append(b"x" * megabytes * 1_000_000)
+    note("grew")
+
+
+@app.task
+def start_program(gate: str) -> None:
+    """Leave a program running, and wait."""
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    note(f"program:{program.pid}")
+    pass_gate(gate)
+
+
+@app.task(queue="side")
+def count_inside() -> None:
+    """Note when it is inside, so that overlaps can be counted."""
+    note("in")
+    time.sleep(0.03)
+    note("out")

@@ -1,0 +1,69 @@
+"""What a worker notes on its board is what another process reads from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from mainspring.executors.board import ENTRIES, Board
+
+Boards = tuple[Board, Board]
+
+
+@pytest.fixture
+def boards(tmp_path: Path) -> Iterator[Boards]:
+    path = tmp_path / "board"
+    path.touch()
+    with closing(Board(str(path), create=True)) as ours, closing(Board(str(path))) as theirs:
+        yield ours, theirs
+
+
+def test_what_starts_and_ends_is_seen_from_outside(boards: Boards) -> None:
+    ours, theirs = boards
+    ours.enter("plain", None)
+    ours.enter("apart", 60, apart=True)
+    ours.enter("ended", 60)
+    ours.end("ended")
+    seen = {posted.run_id: posted for posted in theirs.read()}
+    assert [(posted.ended, posted.apart) for posted in seen.values()] == [(False, False), (False, True), (True, False)]
+    assert seen["plain"].deadline == seen["ended"].deadline == math.inf
+    assert seen["apart"].deadline < math.inf
+
+
+def test_what_the_store_knows_is_taken_off_and_its_place_used_again(boards: Boards) -> None:
+    ours, theirs = boards
+    for _ in range(3 * ENTRIES):
+        ours.enter("a run", 1)
+        ours.end("a run")
+        assert ours.forget("a run")
+    assert theirs.read() == []
+    assert not ours.forget("a run")
+
+
+def test_the_late_end_of_a_run_that_was_given_up_marks_no_other(boards: Boards) -> None:
+    ours, theirs = boards
+    ours.enter("given up", 1)
+    ours.forget("given up")
+    ours.enter("next", 1)
+    ours.end("given up")
+    assert [(posted.run_id, posted.ended) for posted in theirs.read()] == [("next", False)]
+
+
+@pytest.mark.parametrize("length", [1, 255, 256, 257, 1500])
+def test_ids_of_every_length_are_whole(boards: Boards, length: int) -> None:
+    ours, theirs = boards
+    ours.enter("ü" * (length // 2) + "x" * (length % 2), None)
+    assert [posted.run_id for posted in theirs.read()] == ["ü" * (length // 2) + "x" * (length % 2)]
+
+
+def test_a_full_board_harms_nobody(boards: Boards) -> None:
+    ours, theirs = boards
+    for number in range(ENTRIES + 1):
+        ours.enter(str(number), None)
+    ours.end(str(ENTRIES))
+    assert not ours.forget(str(ENTRIES))
+    assert len(theirs.read()) == ENTRIES

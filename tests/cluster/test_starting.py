@@ -1,0 +1,166 @@
+"""How a cluster is started, from which app, and what it shows of itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from mainspring.run import Status
+from tests.cluster.kit import Yard, stop, wait_until
+from tests.servers import PostgreSQL, Redis
+
+
+@pytest.mark.parametrize("method", ["forkserver", "fork"])
+@pytest.mark.parametrize("kind", ["postgresql", "redis"])
+def test_processes_that_share_the_sentinels_memory_work_on_a_server(
+    make_yard: Callable[..., Yard], postgresql_server: PostgreSQL, redis_server: Redis, method: str, kind: str
+) -> None:
+    yard = make_yard(url=(postgresql_server if kind == "postgresql" else redis_server).url, lease=2)
+    runs = [yard.jobs.ok.enqueue(1), yard.jobs.nap.enqueue(0.01), yard.jobs.at_gate_apart.enqueue("gate")]
+    cluster = yard.start("-p", "2", "--start-method", method)
+    yard.await_line("began", runs[2])
+    killed = yard.spawned(2)[0]
+    os.kill(killed, signal.SIGKILL)
+    yard.spawned(3)
+    yard.open("gate")
+    assert {run.status for run in yard.end(runs)} == {Status.SUCCEEDED}
+    assert yard.end([yard.jobs.ok.enqueue(2)])[0].result == 2
+    assert stop(cluster) == 0
+
+
+@pytest.mark.parametrize("path", ["app:app", "app.py", "./app.py:app"])
+def test_an_app_in_a_file_of_the_current_folder_is_found(make_yard: Callable[..., Yard], path: str) -> None:
+    yard = make_yard(file="app.py")
+    run = yard.jobs.ok.enqueue(7)
+    assert run.fetch().func == "app:ok"
+    assert yard.start("-p", "1", "--burst", app=path).wait(60) == 0
+    assert run.fetch().result == 7
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("job:app", ["no module 'job'", "jobs"]),
+        ("jobs:ap", ["has no 'ap'", "app"]),
+        ("jobs:ok", ["not a Mainspring app"]),
+        ("nowhere.py", ["no file"]),
+    ],
+)
+def test_a_wrong_name_of_the_app_is_a_clear_error(yard: Yard, path: str, words: list[str]) -> None:
+    done = yard.run("-m", "mainspring", "worker", path)
+    assert done.returncode == 1
+    assert [word for word in words if word not in done.stderr] == []
+    assert "Traceback" not in done.stderr
+
+
+def test_a_run_of_an_unknown_task_is_kept_and_executed_where_it_is_known(make_yard: Callable[..., Yard]) -> None:
+    yard = make_yard(lease=2)
+    path = yard.folder / "jobs.py"
+    whole = path.read_text()
+    path.write_text(whole.replace("def ok(", "def not_ok("))
+    run = yard.jobs.ok.enqueue(3)
+    cluster = yard.start("-p", "1")
+    nodes = wait_until(lambda: [node for node in yard.app.nodes() if node.missing])
+    assert [node.missing for node in nodes] == [("jobs:ok",)]
+    assert [node["missing"] for node in yard.status()["nodes"]] == [["jobs:ok"]]
+    assert "missing code: 'jobs:ok'" in yard.run("-m", "mainspring", "status", "jobs:app").stdout
+    kept = yard.await_status(run, "pending")
+    assert (kept.attempt, kept.failures, kept.errors) == (0, 0, ())
+    assert stop(cluster) == 0
+    path.write_text(whole)
+    yard.start("-p", "1")
+    (ended,) = yard.end([run])
+    assert (ended.status, ended.result, ended.attempt) == (Status.SUCCEEDED, 3, 1)
+
+
+def test_status_shows_queues_and_nodes(yard: Yard) -> None:
+    runs = [yard.jobs.at_gate.enqueue("gate") for _ in range(3)]
+    side = yard.jobs.count_inside.enqueue()
+    cluster = yard.start("-p", "1", "-t", "2", "-Q", "default")
+    yard.await_line("began", count=2)
+    found = yard.status()
+    queues = {queue["name"]: queue for queue in found["queues"]}
+    assert queues["side"]["waiting"] == 1
+    assert found["unserved"] == ["side"]
+    assert queues["default"]["running"] >= 2
+    assert [node["queues"] for node in found["nodes"]] == [["default"]]
+    assert [node["pid"] for node in found["nodes"]] == yard.spawned()
+    yard.open("gate")
+    yard.end(runs)
+    assert yard.status()["counters"]["succeeded"] == 3
+    assert stop(cluster) == 0
+    assert yard.status()["nodes"] == []
+    assert side.cancel()
+
+
+IN_CODE = """
+import os, sys, time
+import jobs
+from mainspring.cluster import Cluster
+
+if __name__ == "__main__":
+    cluster = Cluster(jobs.app, processes=2, threads=2, grace=20, start_method="spawn")
+    assert (cluster.stat, cluster.pid, cluster.is_running, cluster.has_stopped) == (None, None, False, False)
+    pid = cluster.start()
+    assert cluster.is_running and not cluster.is_starting and pid == cluster.pid == cluster.stat.pid
+    assert [worker.state for worker in cluster.stat.workers] == ["running", "running"]
+    run = jobs.at_gate.enqueue("gate")
+    print(pid, run.id, flush=True)
+    while not (jobs.FOLDER / "stop").exists():
+        time.sleep(0.01)
+    assert sum(worker.claims for worker in cluster.stat.workers) == 1
+    assert cluster.stop(timeout=0.1) is False
+    while not cluster.is_stopping:
+        time.sleep(0.01)
+    (jobs.FOLDER / "gate").touch()
+    assert cluster.stop() and cluster.has_stopped and cluster.stat.state == "stopped"
+    assert run.fetch().status == "succeeded", run.fetch()
+    assert cluster.start() != pid and cluster.is_running
+    with_more = jobs.ok.enqueue(5)
+    assert with_more.result(timeout=30) == 5
+    cluster.stop()
+    print("done", flush=True)
+"""
+
+
+@contextmanager
+def started_in_code(yard: Yard) -> Iterator[tuple[subprocess.Popen[str], int, Any]]:
+    (yard.folder / "main.py").write_text(IN_CODE)
+    main = subprocess.Popen(
+        [sys.executable, "main.py"], cwd=yard.folder, env=yard.env, stdout=subprocess.PIPE, text=True
+    )
+    with main:
+        try:
+            assert main.stdout is not None
+            pid, run_id = main.stdout.readline().split()
+            run = yard.app.handle(run_id)
+            yard.await_line("began", run)
+            yield main, int(pid), run
+        finally:
+            main.kill()
+
+
+def test_a_cluster_in_code_starts_shows_itself_stops_and_starts_again(yard: Yard) -> None:
+    with started_in_code(yard) as (main, _, _):
+        assert main.stdout is not None
+        yard.open("stop")
+        assert main.stdout.read().strip() == "done"
+        assert main.wait(30) == 0
+    yard.assert_nothing_stays()
+
+
+def test_a_cluster_in_code_ends_in_good_order_when_its_parent_is_killed(yard: Yard) -> None:
+    with started_in_code(yard) as (main, pid, run):
+        main.kill()
+        main.wait()
+    assert pid in yard.processes()
+    yard.open("gate")
+    yard.assert_nothing_stays()
+    assert run.fetch().status is Status.SUCCEEDED

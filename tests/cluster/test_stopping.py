@@ -1,0 +1,78 @@
+"""A cluster is told to stop, once or twice, or its time is up: nothing is lost, and nobody is charged for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from mainspring.run import Status
+from tests.cluster.kit import Yard, stop
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_at_a_first_signal_what_runs_ends_and_what_has_not_started_is_given_back(yard: Yard, number: int) -> None:
+    running = [yard.jobs.at_gate.enqueue("gate"), yard.jobs.at_gate_async.enqueue("gate")]
+    running.append(yard.jobs.at_gate_apart.enqueue("gate"))
+    cluster = yard.start("-p", "1", "-t", "1")
+    for run in running:
+        yard.await_line("began", run)
+    waiting = [yard.jobs.at_gate.enqueue("gate") for _ in range(20)]
+    cluster.send_signal(number)
+    yard.await_log("stopping")
+    assert cluster.poll() is None
+    yard.open("gate")
+    assert cluster.wait(60) == 0
+    assert [run.fetch().status for run in running] == [Status.SUCCEEDED] * 3
+    left = [run.fetch() for run in waiting]
+    assert {run.status for run in left} == {Status.PENDING}
+    assert {(run.attempt, run.failures, run.crashes, run.interruptions) for run in left} == {(0, 0, 0, 0)}
+    assert not [line for run in waiting for line in yard.ledger(run=run)]
+
+
+def test_at_a_second_signal_what_runs_is_given_back_at_once(yard: Yard) -> None:
+    runs = [yard.jobs.at_gate.enqueue("gate"), yard.jobs.at_gate_apart.enqueue("gate")]
+    cluster = yard.start("-p", "1")
+    for run in runs:
+        yard.await_line("began", run)
+    cluster.send_signal(signal.SIGTERM)
+    yard.await_log("stopping")
+    assert stop(cluster) == 1
+    yard.assert_nothing_stays()
+    for run in runs:
+        found = run.fetch()
+        assert (found.status, found.attempt, found.interruptions) == (Status.PENDING, 1, 1)
+        assert (found.failures, found.crashes, found.errors) == (0, 0, ())
+    yard.open("gate")
+    yard.start("-p", "1", "--burst")
+    assert {run.attempt for run in yard.end(runs)} == {2}
+
+
+def test_what_still_runs_at_the_deadline_is_interrupted_and_not_failed(yard: Yard) -> None:
+    run, once = yard.jobs.at_gate.enqueue("gate"), yard.jobs.at_gate_once.enqueue("gate")
+    cluster = yard.start("-p", "1", "--grace", "0.3")
+    yard.await_line("began", run)
+    yard.await_line("began", once)
+    assert stop(cluster) == 0
+    found = run.fetch()
+    assert (found.status, found.interruptions, found.failures, found.errors) == (Status.PENDING, 1, 0, ())
+    lost = once.fetch()
+    assert (lost.status, lost.reason) == (Status.FAILED, "lost")
+
+
+def test_a_worker_that_is_told_to_end_by_itself_drains_and_is_replaced(yard: Yard) -> None:
+    run = yard.jobs.at_gate.enqueue("gate")
+    yard.start("-p", "1")
+    (line,) = yard.await_line("began", run)
+    os.kill(line.pid, signal.SIGTERM)
+    yard.open("gate")
+    (ended,) = yard.end([run])
+    assert (ended.status, ended.attempt) == (Status.SUCCEEDED, 1)
+    assert len(set(yard.spawned(2))) == 2
+
+
+def test_a_cluster_that_is_stopped_before_its_workers_have_started_ends(yard: Yard) -> None:
+    cluster = yard.start("-p", "2")
+    yard.await_log("worker 1 started")
+    assert stop(cluster) == 0

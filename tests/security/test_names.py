@@ -1,0 +1,167 @@
+"""Names and bytes from outside: bombs, parsers, keys and statements. S6 to S9 of the checklist."""
+
+from __future__ import annotations
+
+import ast
+import re
+import resource
+import zlib
+from pathlib import Path
+
+import pytest
+import redis
+
+from mainspring import Mainspring
+from mainspring.codec import Codec, FrameError, Reason
+from mainspring.codec.frame import COMPRESSED, seal
+from mainspring.run import Status
+from tests.app.kit import KEY, LASTING, LIMIT, MakeApp
+from tests.servers import Redis
+
+SOURCE = Path(__file__).parents[2] / "src" / "mainspring"
+
+HOSTILE = [
+    "a:b",
+    "a{b}c",
+    "*",
+    "a\nb",
+    "a\0b",
+    "../../etc/passwd",
+    "'; DROP TABLE mainspring_jobs; --",
+    '"; DELETE FROM mainspring_runs; --',
+    "%s %(id)s ? :id $1 {jobs}",
+    "[a-z]+(.*)*$",
+    "return redis.call('FLUSHALL')",
+    "]] return 1 --",
+    "naïve ☃ 名前",
+    "\\",
+    " ",
+]
+
+
+def same(value: str) -> str:
+    return value
+
+
+# -- S6 ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("max_ratio", [100, 10**9])
+def test_a_bomb_costs_no_memory_and_is_refused(max_ratio: int) -> None:
+    bomb = zlib.compressobj(9)
+    packed = b"".join(bomb.compress(bytes(1 << 20)) for _ in range(1000)) + bomb.flush()
+    frame = seal(packed, COMPRESSED, "run:x", None)
+    assert len(frame) < 1 << 20
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(FrameError) as caught:
+        Codec(max_ratio=max_ratio).loads(frame, "run:x")
+    assert caught.value.reason is Reason.TOO_LARGE
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+# -- S7: tests/unit/codec/test_hostile.py puts 20,000 forged documents to the parser; this is what becomes of such a run
+
+
+def test_a_damaged_run_is_set_aside_and_the_others_go_on(make_app: MakeApp, redis_server: Redis) -> None:
+    app = make_app(redis_server.url, name="damaged")
+    task = app.task(same)
+    bad, good = task.enqueue("bad"), task.enqueue("good")
+    record = bad.fetch().record
+    assert record.call.frame is not None
+    with redis.Redis.from_url(redis_server.url) as client:
+        for key in client.keys("*damaged*"):  # type: ignore[union-attr]
+            if client.type(key) != b"hash":
+                continue
+            for field, value in client.hgetall(key).items():  # type: ignore[union-attr]
+                if record.call.frame in value and (bad.id.encode() in key or bad.id.encode() in field):
+                    cut = record.call.frame[:-1] + bytes([record.call.frame[-1] ^ 1])
+                    client.hset(key, field, value.replace(record.call.frame, cut))
+    app.start(work=True)
+    assert good.result(timeout=LIMIT) == "good"
+    (view,) = app.wait([bad.id], LIMIT)
+    assert (view.status, "bad_data" in str(view.reason)) == (Status.BROKEN, True)
+
+
+# -- S8 ----------------------------------------------------------------------------------------------------------
+
+
+@LASTING
+def test_hostile_names_touch_nothing_but_their_own_records(app: Mainspring) -> None:
+    task = app.task(same)
+    witness = task.options(id="witness", group="witness").enqueue("witness")
+    app.add_job(task, "interval", hours=1, args=["x"], id="witness")
+    stored = []
+    for number, name in enumerate(HOSTILE):
+        if "\0" not in name:
+            stored.append(task.options(id=f"{name}{number}", group=name, unique=name, name=name).enqueue(name))
+            app.add_job(task, "interval", hours=1, args=[name], id=f"{name}{number}", name=name)
+            assert app.count(group=name) == 1
+            assert app.get_job(f"{name}{number}").name == name
+    assert app.count() == len(stored) + 1
+    app.start(work=True)
+    assert [handle.result(timeout=LIMIT) for handle in stored] == [name for name in HOSTILE if "\0" not in name]
+    for number, name in enumerate(HOSTILE):
+        if "\0" not in name:
+            app.remove_job(f"{name}{number}")
+    assert [job.id for job in app.jobs()] == ["witness"]
+    assert witness.result(timeout=LIMIT) == "witness"
+
+
+@LASTING
+@pytest.mark.parametrize(
+    "name", [name for name in HOSTILE if not set(name[1:]) & set(",:{}*\n\0") and name[0] not in ".*"]
+)
+def test_a_queue_may_have_any_name_that_is_allowed(app: Mainspring, name: str) -> None:
+    task = app.task(queue=name)(same)
+    app.pause_queue(name)
+    handle = task.enqueue("x")
+    assert {queue.name: queue.waiting for queue in app.queues()} == {"default": 0, name: 1}
+    app.resume_queue(name)
+    app.start(work=True)
+    assert handle.result(timeout=LIMIT) == "x"
+
+
+@pytest.mark.parametrize("name", ["a:b", "a{b}", "*", "a,b", "a\nb", "a\0b", ".threads", "x" * 256, ""])
+def test_a_queue_whose_name_could_mean_something_else_is_refused(make_app: MakeApp, name: str) -> None:
+    app = make_app()
+    for verb in (app.pause_queue, app.resume_queue, app.purge, lambda name: app.task(queue=name)):
+        with pytest.raises((TypeError, ValueError), match="queue"):
+            verb(name)
+
+
+def test_apps_whose_names_begin_alike_do_not_see_each_other_in_redis(make_app: MakeApp, redis_server: Redis) -> None:
+    apps = [make_app(redis_server.url, name=name, secret_key=KEY) for name in ("shop", "shop2", "shop-a")]
+    for app in apps:
+        app.task(same).enqueue(app.name)
+    assert [app.count() for app in apps] == [1, 1, 1]
+    assert apps[0].purge("default") == 1
+    assert [app.count(status="pending") for app in apps] == [0, 1, 1]
+
+
+# -- S9 ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_statement_is_made_of_values() -> None:
+    """SQL is written down whole; only names of tables and columns, placeholders and dialect words are filled in."""
+    suspicious = []
+    for path in sorted((SOURCE / "jobstores").glob("_sql_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.JoinedStr):
+                continue
+            text = "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+            if not re.search(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM)\b", text):
+                continue
+            for part in node.values:
+                said = ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ""
+                if re.search(r"\.(id|queue|group|unique|token|node|status|job_id)\b", said):
+                    suspicious.append(f"{path.name}:{node.lineno}: {said}")
+    assert suspicious == []
+
+
+def test_no_script_is_made_of_values() -> None:
+    """Lua lives in files; keys and values are passed, and no script loads code."""
+    for path in sorted((SOURCE / "jobstores" / "lua").glob("*.lua")):
+        text = re.sub(r"--[^\n]*", "", path.read_text())
+        assert not re.search(r"\b(loadstring|load|dofile|setfenv)\s*\(", text), path.name
+    for path in sorted((SOURCE / "jobstores").glob("*redis*.py")):
+        assert not re.search(r"\.eval\(\s*f[\"']", path.read_text()), path.name

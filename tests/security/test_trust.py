@@ -1,0 +1,326 @@
+"""What a worker executes was put there by someone who holds the key: S1 to S5 and S24 of the checklist."""
+
+from __future__ import annotations
+
+import pickle
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ormsgpack
+import pytest
+import redis
+from msgspec.structs import replace
+
+from mainspring import Mainspring
+from mainspring.codec import Codec, Keyring
+from mainspring.codec.frame import PICKLED, seal
+from mainspring.errors import ConfigurationError, RunFailed, TaskNotFound
+from mainspring.run import Call, Run, Status
+from tests.app.kit import KEY, LASTING, LIMIT, LOCAL, MakeApp
+from tests.servers import Redis
+
+OLD = "the key of the year before this"
+
+
+class Touch:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def shout(value: str) -> str:
+    return value.upper()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def sql(database: Path) -> Callable[..., list[Any]]:
+    """Do to the database what somebody who can write to it may do."""
+
+    def execute(statement: str, *params: Any) -> list[Any]:
+        connection = sqlite3.connect(database, timeout=LIMIT)
+        with connection:
+            rows = connection.execute(statement, params).fetchall()
+        connection.close()
+        return rows
+
+    return execute
+
+
+# -- S1 ----------------------------------------------------------------------------------------------------------
+
+
+def test_pickle_needs_both_permission_and_a_key(make_app: MakeApp, tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    with pytest.raises(TypeError):
+        make_app(f"sqlite:///{tmp_path}/jobs.db").task(same).enqueue(Touch(trap))
+    for url in ("redis://localhost:1/0", "postgresql://localhost:1/x"):
+        app = make_app(url, allow_pickle=True)
+        with pytest.raises(ConfigurationError, match="needs a key"):
+            app.start(work=True)
+        with pytest.raises(ConfigurationError, match="needs a key"):
+            app.task(same).enqueue(1)
+    assert not trap.exists()
+
+
+def test_a_pickle_written_into_the_store_is_never_opened(
+    make_app: MakeApp, tmp_path: Path, database: Path, sql: Any
+) -> None:
+    trap = tmp_path / "trap"
+    app = make_app(f"sqlite:///{database}", secret_key=KEY)
+    handles = [app.task(same).enqueue(number) for number in range(3)]
+    body = pickle.dumps(Touch(trap))
+    forged = [body, seal(body, PICKLED, "x", None), seal(body, PICKLED, "x", Keyring([OLD]))]
+    for handle, frame in zip(handles, forged, strict=True):
+        sql("UPDATE mainspring_runs SET payload = ? WHERE id = ?", frame, handle.id)
+    app.start(work=True)
+    assert {view.status for view in app.wait(handles, LIMIT)} == {Status.BROKEN}
+    assert not trap.exists()
+
+
+def test_where_pickle_is_allowed_it_travels_under_a_signature(make_app: MakeApp, database: Path) -> None:
+    app = make_app(f"sqlite:///{database}", secret_key=KEY, allow_pickle=True)
+    app.start(work=True)
+    assert app.task(same).enqueue(complex(1, 2)).result(timeout=LIMIT) == complex(1, 2)
+
+
+# -- S2 ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_flipped_byte_of_a_stored_call_reaches_the_parser(
+    make_app: MakeApp, database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app(f"sqlite:///{database}", secret_key=KEY)
+    record = app.task(same).enqueue("x" * 50).fetch().record
+    frame, packer = record.call.frame, app.store._packer  # type: ignore[attr-defined]
+    assert frame is not None
+    row = packer.run_row(record)
+    parsed: list[bytes] = []
+    monkeypatch.setattr("mainspring.codec.Unpacker", lambda *args, **kwargs: parsed.append(b"parsed"))
+    for place in range(len(frame)):
+        bad = frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]
+        shown = packer.shown(replace(row, call=bad))
+        assert (shown.call.func, bool(shown.reason)) == ("", True)
+    assert parsed == []
+
+
+# -- S3 ----------------------------------------------------------------------------------------------------------
+
+
+def broken(app: Mainspring, *run_ids: str) -> None:
+    """See that runs are set aside for their signature."""
+    for view in app.wait(run_ids, LIMIT):
+        assert (view.status, "bad_signature" in str(view.reason)) == (Status.BROKEN, True)
+
+
+def test_the_calls_of_two_runs_cannot_be_swapped(make_app: MakeApp, database: Path, sql: Any) -> None:
+    app = make_app(f"sqlite:///{database}", secret_key=KEY)
+    one, other = app.task(same).enqueue("one"), app.task(shout).enqueue("other")
+    frames = dict(sql("SELECT id, payload FROM mainspring_runs"))
+    sql("UPDATE mainspring_runs SET payload = ? WHERE id = ?", frames[other.id], one.id)
+    app.start(work=True)
+    broken(app, one.id)
+    assert other.result(timeout=LIMIT) == "OTHER"
+
+
+def test_a_run_cannot_be_moved_to_the_worker_of_another_queue(make_app: MakeApp, database: Path, sql: Any) -> None:
+    app = make_app(f"sqlite:///{database}", secret_key=KEY)
+    task = app.task(queue="public")(same)
+    app.add_job(task, "interval", hours=1, args=[1], id="job")
+    direct, fired = task.enqueue(1), app.run_now("job")
+    untouched = task.options(queue="admin").enqueue(2)
+    sql("UPDATE mainspring_runs SET queue = 'admin'")
+    app.start(work=True, queues=["admin"])
+    broken(app, direct.id, fired.id)
+    assert untouched.result(timeout=LIMIT) == 2
+
+
+def test_a_run_cannot_be_moved_to_another_queue_in_redis(make_app: MakeApp, redis_server: Redis) -> None:
+    app = make_app(redis_server.url, name="moved", secret_key=KEY)
+    handle = app.task(queue="public")(same).enqueue(1)
+    record = handle.fetch().record
+    with redis.Redis.from_url(redis_server.url) as client:
+        client.flushdb()
+    app.close()
+    # With its frame, as somebody who can write to the store would put it there.
+    moved = make_app(redis_server.url, name="moved", secret_key=KEY)
+    moved.task(queue="public")(same)
+    moved.store.add_runs([replace(record, queue="admin")])
+    moved.start(work=True, queues=["admin"])
+    broken(moved, handle.id)
+
+
+def test_the_job_of_one_id_cannot_become_that_of_another(make_app: MakeApp, database: Path, sql: Any) -> None:
+    app = make_app(f"sqlite:///{database}", secret_key=KEY)
+    app.add_job(same, "interval", hours=1, args=["harmless"], id="one")
+    app.add_job(same, "interval", hours=1, args=["dangerous"], id="other")
+    frames = dict(sql("SELECT id, frame FROM mainspring_jobs"))
+    sql("UPDATE mainspring_jobs SET frame = ? WHERE id = 'one'", frames["other"])
+    assert [job.id for job in app.jobs()] == ["other"]
+    assert ["bad_signature" in each.reason for each in app.broken()] == [True]
+
+
+def test_a_result_cannot_be_forged_nor_moved(make_app: MakeApp, database: Path, sql: Any) -> None:
+    app = make_app(f"sqlite:///{database}", secret_key=KEY)
+    app.start(work=True)
+    one, other = app.task(same).enqueue("one"), app.task(shout).enqueue("other")
+    app.wait([one, other], LIMIT)
+    app.stop()
+    states = dict(sql("SELECT id, state FROM mainspring_runs"))
+    sql("UPDATE mainspring_runs SET state = ? WHERE id = ?", states[other.id], one.id)
+    assert "signature" in str(one.fetch().reason)
+    unsigned = ormsgpack.packb([None, None, None, None, 0, 0, 0, None, 1, None, [], "forged", None, None])
+    sql("UPDATE mainspring_runs SET state = ? WHERE id = ?", unsigned, one.id)
+    view = one.fetch()
+    assert (view.result, "not signed" in str(view.reason)) == (None, True)
+
+
+# -- S4 ----------------------------------------------------------------------------------------------------------
+
+
+@LASTING
+def test_keys_are_rotated_under_load_and_nothing_is_lost(url: str, make_app: MakeApp) -> None:
+    name = f"rotate{abs(hash(url)) % 10_000}"
+    steps: list[list[str]] = [[OLD], [OLD, KEY], [KEY, OLD], [KEY]]
+    ids: list[str] = []
+    for keys in steps:
+        app = make_app(url, name=name, secret_key=keys)
+        task = app.task(same)
+        app.start(work=True)
+        handles = app.enqueue_many(task.call(number) for number in range(50))
+        ids += [handle.id for handle in handles]
+        app.wait(handles, LIMIT)
+        frame = handles[0].fetch().record.call.frame
+        assert frame is not None
+        assert Keyring.key_id(keys[0]) in frame
+        app.close()
+    last = make_app(url, name=name, secret_key=[KEY, OLD])
+    assert {view.status for view in last.wait(ids, LIMIT)} == {Status.SUCCEEDED}
+    assert last.broken() == []
+
+
+# -- S5 ----------------------------------------------------------------------------------------------------------
+# With a key, what a signed run names may be imported: whoever holds the key is trusted. Without one only registered
+# tasks are executed, whatever the store says.
+
+
+def test_without_a_key_a_worker_imports_nothing_that_the_store_names(
+    make_app: MakeApp, redis_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted.py").write_text(f"open({str(tmp_path / 'trap')!r}, 'w')\ndef call(): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    app = make_app(redis_server.url, name="keyless")
+    now = app.now()
+    names = [
+        "os:system",
+        "subprocess:Popen",
+        "planted:call",
+        "builtins:eval",
+        "tests.security.test_trust:same.__globals__",
+    ]
+    runs = [Run(id=name, call=Call(name, ("true",)), created_at=now, run_at=now) for name in names]
+    app.store.add_runs(runs)
+    good = app.task(same).enqueue(1)
+    app.start(work=True)
+    assert good.result(timeout=LIMIT) == 1
+    deadline = time.monotonic() + LIMIT
+    assert app.node is not None
+    while len(app.node.missing) < len(names):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert {view.status for view in app.find(queue="default") if view.id != good.id} == {Status.PENDING}
+    assert not (tmp_path / "trap").exists()
+    assert "planted" not in sys.modules
+    for name in names:
+        with pytest.raises(TaskNotFound):
+            app.enqueue(name)
+
+
+def test_with_a_key_an_unsigned_run_is_set_aside_unread(make_app: MakeApp, redis_server: Redis) -> None:
+    enemy = make_app(redis_server.url, name="signed")
+    now = enemy.now()
+    enemy.store.add_runs([Run(id="enemy", call=Call("os:system", ("true",)), created_at=now, run_at=now)])
+    app = make_app(redis_server.url, name="signed", secret_key=KEY)
+    app.start(work=True)
+    (view,) = app.wait(["enemy"], LIMIT)
+    assert (view.status, view.attempt, "unsigned" in str(view.reason)) == (Status.BROKEN, 1, True)
+
+
+def test_exception_types_are_compared_by_name_and_never_imported(
+    make_app: MakeApp, redis_server: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "planted_error.py").write_text("raise SystemExit\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    app = make_app(redis_server.url, name="errors")
+
+    @app.task(retries=3, backoff=[0], retry_on=["planted_error:Error"])
+    def fail() -> None:
+        raise ValueError
+
+    app.start(work=True)
+    with pytest.raises(RunFailed):
+        fail.enqueue().result(timeout=LIMIT)
+    assert "planted_error" not in sys.modules
+
+
+# -- S24 ---------------------------------------------------------------------------------------------------------
+# Whoever can write rows as they like can also delete what is remembered; what holds is that no verb of a store runs an
+# id twice, while its run is kept and for an hour after it is gone.
+
+
+@LASTING
+def test_a_captured_run_does_not_run_again(app: Mainspring) -> None:
+    calls: list[int] = []
+    lock = threading.Lock()
+
+    @app.task
+    def pay(amount: int) -> None:
+        with lock:
+            calls.append(amount)
+
+    captured = pay.enqueue(100).fetch().record
+    app.start(work=True)
+    app.wait([captured.id], LIMIT)
+    app.store.add_runs([captured])
+    assert app.get(captured.id).status is Status.SUCCEEDED
+    assert app.delete(captured.id)
+    app.store.add_runs([captured])
+    assert app.count() == 0
+    app.store.shift_clock(3000)
+    app.store.add_runs([captured])
+    pay.enqueue(1).result(timeout=LIMIT)
+    assert calls == [100, 1]
+
+
+@LOCAL
+def test_a_finished_run_is_not_claimed_whatever_its_lease_says(app: Mainspring) -> None:
+    handle = app.task(same).enqueue(1)
+    app.start(work=True)
+    handle.result(timeout=LIMIT)
+    app.stop()
+    app.store.shift_clock(100_000)
+    assert app.store.expired(10) == []
+    assert app.store.claim(["default"], node="n", token="t", limit=10, lease=1.0).runs == []
+
+
+def test_the_codec_of_a_worker_without_a_key_opens_no_signed_frame() -> None:
+    frame = Codec(Keyring([KEY])).dumps([1], "run:default:x")
+    with pytest.raises(ValueError, match="no key is set here"):
+        Codec().loads(frame, "run:default:x")
