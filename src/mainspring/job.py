@@ -377,6 +377,16 @@ def check_id(value: Any) -> str:
     return value
 
 
+def pin(shard: str, id: str) -> str:
+    """Return an id whose jobs and runs, in a store of several shards, live where all others pinned to `shard` do.
+
+    It is the id behind a tag in braces, `{tenant-7}report`, from which the shard can be read again.
+    """
+    if not isinstance(shard, str) or not shard or not {"{", "}"}.isdisjoint(shard):
+        raise ValueError(f"{shard!r} cannot be pinned to; name a shard by some text without braces")
+    return f"{{{shard}}}{id}"
+
+
 def check_duration(name: str, value: Any) -> float | None:
     """Check a positive number of seconds (or a timedelta), or None."""
     if isinstance(value, timedelta):

@@ -1,8 +1,9 @@
 """A node: stores, executors and the four ticks. START READING HERE.
 
-Each store is a `Link` with two loops: one fires, settles and claims (`scheduler`, `worker`), the other keeps what was
-claimed alive and cleans up after the dead (`heartbeat`, `janitor`). A listener thread turns the store's hints into
-wake-ups. All nodes are equal; what two of them may both try is decided by the store.
+Each store is a `Link` with three loops: one claims and fires (`worker`, `scheduler`), one settles what has ended (for a
+store in memory the first does both), one keeps what was claimed alive and cleans up after the dead (`heartbeat`,
+`janitor`). A listener thread turns the store's hints into wake-ups. All nodes are equal; what two may both try is
+decided by the store.
 """
 
 from __future__ import annotations
@@ -269,16 +270,27 @@ class Link:
         self._failures = 0
         self._offset: int | None = None
         self.report = _Outbox(self)
-        work, care = (self.scheduler, self.worker), (self.heartbeat, self.janitor)
-        self.work = Loop(f"mainspring-work-{alias}", work, node.clock, self._failed, self._drained)
-        self.care = Loop(f"mainspring-care-{alias}", care, node.clock, self._failed, self._ended)
-        self._worked_out = False
+        self._books = threading.Lock()
+        clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
+        # Where a settle has to wait for a server, it must not keep the next claim waiting.
+        self._alone = store.volatile
+        work = (settles, claims, self.scheduler) if self._alone else (claims, self.scheduler)
+        self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained)
+        self.monitor = (
+            self.work
+            if self._alone
+            else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out)
+        )
+        self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, self._failed, self._ended)
+        self._claimed_out = self._worked_out = False
         self._listener: threading.Thread | None = None
 
     def start(self) -> None:
         """Start the loops and the listener."""
         self.worker.look_everywhere()
         self.work.start()
+        if not self._alone:
+            self.monitor.start()
         self.care.start()
         self._listener = threading.Thread(target=self._listen, name=f"mainspring-listen-{self.alias}", daemon=True)
         self._listener.start()
@@ -287,6 +299,11 @@ class Link:
         """Wait until what has started is settled, and leave the store."""
         self.work.wake()
         self.work.join()
+        self._claimed_out = True
+        if not self._alone:
+            self.node.withdraw()  # what a claim brought that was under way when the drain began
+            self.monitor.wake()
+            self.monitor.join()
         self._worked_out = True
         self.care.wake()
         self.care.join()
@@ -312,12 +329,19 @@ class Link:
         return self.node.finishing and self.store.volatile and not self.leaving
 
     def _drained(self) -> bool:
+        """Whether nothing more is to be claimed, and, if the same loop settles, nothing more to be settled."""
         if not (self.node.draining or self.leaving):
             return False
+        return not self._alone or (self._empty() and not (self._finishing and self.worker.waits()))
+
+    def _settled_out(self) -> bool:
+        return self._claimed_out and self._empty()
+
+    def _empty(self) -> bool:
         if self.claims or self.worker.outbox:
             # A store that is down cannot be told what has ended: others recover it when the leases are over.
             return self._down and self.worker.unsettled == len(self.claims)
-        return not (self._finishing and self.worker.waits())
+        return True
 
     def _ended(self) -> bool:
         return self._worked_out
@@ -370,17 +394,21 @@ class Link:
             if batch is None:
                 batch = batches[alias] = []
             batch.append(run)
-            if queues is not None:
-                self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + 1
+        with self._books:
+            for alias, batch in batches.items():
+                self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
+                if queues is not None:
+                    for run in batch:
+                        self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + 1
         for alias, batch in batches.items():
-            self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
             self.node.executors[alias].submit(batch, self.report)
 
     def _count(self, run: Run, number: int) -> None:
         alias = run.executor or run.queue[1:]
-        self.in_flight[alias] = self.in_flight.get(alias, 0) + number
-        if self.node.queues is not None:
-            self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + number
+        with self._books:  # claims and settles are counted by different threads
+            self.in_flight[alias] = self.in_flight.get(alias, 0) + number
+            if self.node.queues is not None:
+                self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + number
 
     def _prepared(self, run: Run) -> Run | None:
         """Find what a run calls; None if this node cannot, which is told once."""
@@ -400,16 +428,20 @@ class Link:
         """Forget claims that have been settled, and learn how long such runs take."""
         took: dict[str, list[int]] = {}
         ended = []
-        for report in reports:
-            run = report.run
-            alias = run.executor or run.queue[1:]
-            held = self.claims.get(run.id)
-            if held is not None and held.token == run.token:
-                del self.claims[run.id]
-            self._count(run, -1)
-            ended.append(run.id)
-            if report.result is Result.RETURNED or report.result is Result.RAISED:
-                took.setdefault(alias, []).append(report.finished_at - report.started_at)
+        queues = self.node.queues
+        with self._books:
+            for report in reports:
+                run = report.run
+                alias = run.executor or run.queue[1:]
+                held = self.claims.get(run.id)
+                if held is not None and held.token == run.token:
+                    del self.claims[run.id]
+                self.in_flight[alias] -= 1
+                if queues is not None:
+                    self.in_queue[run.queue] -= 1
+                ended.append(run.id)
+                if report.result is Result.RETURNED or report.result is Result.RAISED:
+                    took.setdefault(alias, []).append(report.finished_at - report.started_at)
         for alias, times in took.items():
             seconds = sum(times) / len(times) / SECOND
             pace = self.node.pace.get(alias, seconds)
@@ -431,8 +463,12 @@ class Link:
         self.work.wake()
 
     def wake_worker(self) -> None:
-        """Have the worker tick called soon."""
-        self.work.wake(self.worker)
+        """Have the lanes looked at soon."""
+        self.work.wake(self.worker.claims)
+
+    def wake_monitor(self) -> None:
+        """Have what has ended settled soon."""
+        self.monitor.wake(self.worker.settles)
 
     def _listen(self) -> None:
         cursor = 0
@@ -468,8 +504,8 @@ class Link:
             log.warning("job store %r answers again", self.alias)
             self.node.publish(SchedulerEvent(EVENT_STORE_UP, self.alias))
             # Each tick waits for its next try, the heartbeat too: without it leases end and nobody recovers the dead.
-            self.work.wake()
-            self.care.wake()
+            for loop in (self.work, self.monitor, self.care):
+                loop.wake()
 
 
 def _with_function(run: Run) -> Run:
@@ -487,7 +523,7 @@ class _Outbox:
         self._link = link
         self._worker = link.worker
         self._append = link.worker.outbox.append
-        self._wake = link.wake_worker
+        self._wake = link.wake_monitor
 
     def __call__(self, report: Report) -> None:
         self._append(report)

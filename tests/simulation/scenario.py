@@ -148,6 +148,7 @@ class Scenario:
         self._nodes.append(process)
         link.worker.look_everywhere()
         process.spawn(link.work.run)
+        process.spawn(link.monitor.run)
         process.spawn(link.care.run)
         process.spawn(self._hint, process, link)
 

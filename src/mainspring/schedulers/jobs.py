@@ -14,7 +14,7 @@ from mainspring.clock import SECOND, Clock
 from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict
 from mainspring.events import JobEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
-from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, make_call, make_policy, new_job_id
+from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, make_call, make_policy, new_job_id, pin
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.listeners import Listeners
 from mainspring.node import Node
@@ -88,9 +88,10 @@ class JobVerbs:
         replace_existing: bool = False,
         *,
         queue: Any = undefined,
+        shard: str | None = None,
         **trigger_args: Any,
     ) -> Job:
-        """Add a job; without a trigger it runs once, now.
+        """Add a job; without a trigger it runs once, now. `shard` pins it: its id becomes `{shard}id`.
 
         Besides the trigger's own arguments, `trigger_args` takes the run policy: `timeout`, `retries`, `backoff`,
         `retry_on`, `give_up_on`, `retention`, `priority`, `delivery`.
@@ -100,8 +101,9 @@ class JobVerbs:
             own = {field: trigger_args.pop(field) for field in POLICY_FIELDS & trigger_args.keys()}
             policy = make_policy(policy, **own)
         defaults = self._defaults
+        job_id = new_job_id() if id is None else check_id(id)
         job = Job(
-            new_job_id() if id is None else check_id(id),
+            job_id if shard is None else check_id(pin(shard, job_id)),
             make_call(func, args, kwargs, name),
             self._create_trigger(trigger, trigger_args),
             executor=defaults["executor"] if executor is undefined else check_field("executor", executor),

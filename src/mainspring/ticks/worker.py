@@ -87,11 +87,20 @@ class WorkerTick:
         return any(at <= now for known, at in list(self._look_at.items()) if lane is None or known == lane)
 
     def __call__(self) -> float:
-        """Settle a batch, then claim for every executor with room."""
-        node, link = self.link.node, self.link
+        """Settle what has ended, then claim what waits; a link with a server does the two on two threads."""
+        self.settles()
+        return self.claims()
+
+    def settles(self) -> float:
+        """Settle all that has ended."""
         self.told = False
         while self.outbox or self._unsettled:
             self._settle()
+        return IDLE
+
+    def claims(self) -> float:
+        """Claim for every executor with room; give back what waits behind longer runs."""
+        node, link = self.link.node, self.link
         if self.uncertain:
             self._reclaim()
         if not link.claiming:
@@ -105,7 +114,7 @@ class WorkerTick:
         else:
             delay = self._claim_queues(node.queues)
         if link.claims:
-            self._give_back()
+            node.withdraw(older_than=link.now() - int(STALE * SECOND))
             delay = min(delay, STALE)
         return delay
 
@@ -127,6 +136,8 @@ class WorkerTick:
         self._unsettled = []
         link.answered()
         link.end(report for report, _ in batch)
+        if self._look_at:  # there is room again for what waits
+            link.wake_worker()
         listening = link.node.listening
         collectors: set[str] = set()
         for (report, outcome), accepted in zip(batch, answers, strict=True):
@@ -290,9 +301,3 @@ class WorkerTick:
             held = link.store.claim(lanes, node=node.id, token=self.uncertain[0], limit=1, lease=node.lease)
             link.begin([run for run in held.runs if run.id not in link.claims])
             del self.uncertain[0]
-
-    def _give_back(self) -> None:
-        """Give back what was claimed but has been waiting behind longer runs."""
-        self.link.node.withdraw(older_than=self.link.now() - int(STALE * SECOND))
-        while self.outbox:
-            self._settle()
