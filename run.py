@@ -354,6 +354,9 @@ def setup(options: argparse.Namespace) -> int:
 
 VERBS = {verb.__name__: verb for verb in (demo, test, lint, bench, simulate, chaos, servers, docs, setup)}
 
+PASSING = ("simulate", "chaos")
+"""The verbs that read all of their arguments themselves."""
+
 
 def unknown(kind: str, name: str, known: Sequence[str]) -> str:
     """Say that a name is unknown, with the nearest known one."""
@@ -372,7 +375,7 @@ def make_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     for name in ("test", "setup"):
         add[name].add_argument("--python", metavar="X.Y", default="", help="use this Python, in its own .venv-X.Y")
     add["bench"].add_argument("name", nargs="?", metavar="NAME", help="which one; without it they are listed")
-    for name in ("bench", "simulate", "chaos"):
+    for name in ("bench", *PASSING):
         add[name].add_argument("arguments", nargs=argparse.REMAINDER, help="what it is told")
     return parser, add
 
@@ -380,12 +383,14 @@ def make_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Read the command line; a slip ends the program, with what was probably meant."""
     cut = arguments.index("--") if "--" in arguments else len(arguments)
-    own, rest = arguments[:cut], list(arguments[cut + 1 :])
+    own, rest = list(arguments[:cut]), list(arguments[cut + 1 :])
     parser, parsers = make_parsers()
     if own and not own[0].startswith("-") and own[0] not in VERBS:
         parser.error(f"{unknown('verb', own[0], list(VERBS))} There are: {', '.join(VERBS)}")
+    if own and own[0] in PASSING:  # argparse would take the first of their own options for one of ours
+        return argparse.Namespace(verb=own[0], arguments=own[1:], rest=rest)
     options, surplus = parser.parse_known_args(own)
-    surplus += [] if options.verb in ("demo", "test", "bench", "simulate", "chaos") else rest
+    surplus += [] if options.verb in ("demo", "test", "bench") else rest
     if surplus:
         verb = parsers[options.verb]
         verb.error(unknown("argument", surplus[0], re.findall(r"--\w+", verb.format_usage())))

@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -53,6 +54,10 @@ class Put(NamedTuple):
     bulk: float
     bulk_cpu: float
 
+    def best(self, other: Put) -> Put:
+        """Return the better of both, singly and in bulk."""
+        return Put(*max(self[:2], other[:2]), *max(self[2:], other[2:]))
+
 
 class Executed(NamedTuple):
     """Runs executed and acknowledged per second, CPU us per run, and the bytes resident at the end."""
@@ -64,6 +69,10 @@ class Executed(NamedTuple):
     cpu: float
     server: float
     rss: int
+
+    def best(self, other: Executed) -> Executed:
+        """Return the quicker one."""
+        return max(self, other, key=attrgetter("acknowledged"))
 
 
 class Idled(NamedTuple):

@@ -72,7 +72,10 @@ class ClusterServer(FleetRedis):
     def _command(self) -> list[str | Path]:
         self.bus = self.bus or free_port()
         settings = {"enabled": "yes", "port": str(self.bus), "node-timeout": "1500", "replica-validity-factor": "0"}
-        return [*super()._command(), *(word for name, value in settings.items() for word in (f"--cluster-{name}", value))]
+        return [
+            *super()._command(),
+            *(word for name, value in settings.items() for word in (f"--cluster-{name}", value)),
+        ]
 
 
 class _Fleet:
@@ -116,7 +119,7 @@ class SentinelFleet(_Fleet):
 
     def _acquainted(self) -> bool:
         for sentinel in self.sentinels:
-            known = sentinel.client().sentinel_master(self.service)
+            known: Any = sentinel.client().sentinel_master(self.service)
             if known["num-other-sentinels"] != 2 or known["num-slaves"] != 2:
                 return False
         return True
@@ -126,6 +129,23 @@ class SentinelFleet(_Fleet):
         """The URL for a store."""
         hosts = ",".join(f"{HOST}:{sentinel.port}" for sentinel in self.sentinels)
         return f"redis+sentinel://{hosts}/{self.service}/0"
+
+    def complete(self) -> None:
+        """Start again what was killed, and wait until there are two replicas that have everything."""
+        primary = self.primary()
+        for server in self.servers:
+            if not server.running:
+                server.restart()
+            if server is not primary:
+                server.ask("REPLICAOF", HOST, primary.port)  # the Sentinels would take ten seconds to say so
+        until(self._whole, "the primary has two replicas")
+
+    def _whole(self) -> bool:
+        primary = self.primary()
+        if primary.client().info("replication")["connected_slaves"] != 2 or not self._acquainted():
+            return False
+        others = [server for server in self.servers if server is not primary]
+        return all(server.client().info("replication").get("master_link_status") == "up" for server in others)
 
     def primary(self) -> FleetRedis:
         """Return the server that the Sentinels name."""
@@ -137,8 +157,9 @@ class ClusterFleet(_Fleet):
     """Three primaries with a replica each, among which the slots are spread."""
 
     def _build(self) -> None:
-        self.servers = [self._start(ClusterServer()) for _ in range(6)]
-        first = self.servers[0]
+        servers = [ClusterServer() for _ in range(6)]
+        self.servers = [self._start(server) for server in servers]
+        first = servers[0]
         for number, server in enumerate(self.servers):
             server.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)
             if server is not first:
@@ -223,7 +244,7 @@ def until(true: Callable[[], bool], what: str = "") -> float:
         try:
             if true():
                 return time.monotonic() - start
-        except (redis.RedisError, OSError):
+        except (redis.RedisError, OSError, ServerFailed):
             pass
         if time.monotonic() > start + SECONDS:
             raise ServerFailed(f"not within {SECONDS:.0f} s: {what}")

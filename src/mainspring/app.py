@@ -16,13 +16,14 @@ from mainspring.appjobs import JobsOfApp, Reconciled
 from mainspring.calls import Calls
 from mainspring.clock import SECOND, Clock, SystemClock
 from mainspring.codec import Codec
-from mainspring.errors import ConfigurationError, SchedulerAlreadyRunningError, near
+from mainspring.errors import ConfigurationError, MainspringError, SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
 from mainspring.follow import Finished
 from mainspring.forking import check_threads, forget_in_children
 from mainspring.handle import RunHandle
 from mainspring.job import Job
 from mainspring.jobstores.base import BrokenJob, JobStore, NodeInfo, QueueInfo
+from mainspring.jobstores.health import check_requirement, enforce
 from mainspring.keys import find_keyring
 from mainspring.listeners import Listeners
 from mainspring.middleware import SIGNALS, Middleware
@@ -68,7 +69,8 @@ class Mainspring:
     """An app: tasks and schedules over one store.
 
     Making one opens nothing and starts nothing. Without a URL, `MAINSPRING_URL` says where the store is, else it is
-    `mainspring.db` in the current folder. Several apps share a store under different names.
+    `mainspring.db` in the current folder. Several apps share a store under different names. With `require`, `"durable"`
+    or `"replicated(n)"`, it does not start on a store that gives less.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Mainspring:
         inline: bool = False,
         queues: Iterable[str] = (),
         lease: float = 15.0,
+        require: str | None = None,
         clock: Clock | None = None,
         store_options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -94,6 +97,7 @@ class Mainspring:
         self._zone = astimezone(timezone)
         self._queues = {check_queue(queue): None for queue in ("default", *queues)}
         self._lease = lease
+        self.require = None if require is None else check_requirement(require)
         self._clock = clock or SystemClock()
         self._store_options = dict(store_options or {})
         self._listeners = Listeners()
@@ -548,6 +552,7 @@ class Mainspring:
                 raise SchedulerAlreadyRunningError
             check_threads("the app")
             store = self.store
+            self.check_durability()
             wanted = self._wanted(queues) if work else {}
             self._place = (place or Workplace(self, threads=threads)) if work else None
             node = Node(
@@ -572,6 +577,15 @@ class Mainspring:
             atexit.register(self.stop)
             node.start()
         log.info("%s takes part as %s", self, node.id)
+
+    def check_durability(self) -> None:
+        """Raise ConfigurationError if the store gives less than `require`; starting does so by itself."""
+        if self.require is not None:
+            try:
+                enforce(self.store, self.require)
+            except MainspringError:
+                self.store.shutdown()
+                raise
 
     def _wanted(self, queues: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
         if queues is None:

@@ -81,7 +81,7 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None) 
         store = app.store
         health = store.health()
         level = health.level
-        findings += _health(where, health, require or getattr(app, "require", None))
+        findings += _health(where, health, require or app.require)
         findings += _clock(store)
         findings += _key(app)
         nodes = store.nodes()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -31,12 +31,12 @@ class Finished:
     id: str
     name: str
     func: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
+    args: tuple[Any, ...] = field(repr=False)  # whoever logs the run does not log its secrets
+    kwargs: Mapping[str, Any] = field(repr=False)
     status: str
-    result: Any = None
+    result: Any = field(default=None, repr=False)
     error: str | None = None
-    traceback: str | None = None
+    traceback: str | None = field(default=None, repr=False)
     group: str | None = None
     job_id: str | None = None
     queue: str = "default"

@@ -57,7 +57,9 @@ def _key_beside(database: Path) -> str:
             _check_private(path)
             key = path.read_text(encoding="ascii").strip()
             if not key:
-                raise ConfigurationError(f"the key file {str(path)!r} is empty; restore it, or delete it to have one made")
+                raise ConfigurationError(
+                    f"the key file {str(path)!r} is empty; restore it, or delete it to have one made"
+                )
             return key
         except FileNotFoundError:
             _make(path)

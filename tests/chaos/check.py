@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from mainspring.jobstores.base import QueueInfo
 from mainspring.run import FINAL, Run, Status
-from tests.chaos import ledger as l
+from tests.chaos import ledger
 from tests.chaos.ledger import Record
 
 SECOND: Final = 1_000_000_000
@@ -59,15 +59,15 @@ class History:
 
     def _take(self, record: Record) -> None:
         kind = record.kind
-        if kind == l.FAULT:
+        if kind == ledger.FAULT:
             self._take_fault(record)
             return
-        if kind == l.BEGIN:
+        if kind == ledger.BEGIN:
             if record.id != "producer":
                 self.began[record.pid] = record.at
-        elif kind == l.CLAIMED:
+        elif kind == ledger.CLAIMED:
             self.claims[record.id].setdefault(record.token, record)
-        elif kind in (l.ACCEPTED, l.BACK, l.RECOVERED):
+        elif kind in (ledger.ACCEPTED, ledger.BACK, ledger.RECOVERED):
             self.released.setdefault((record.id, record.token), record)
         self.by_kind[kind][record.id].append(record)
 
@@ -133,7 +133,7 @@ class Checker:
     def lost(self) -> Finding:
         """I1: what was acknowledged is there, and has ended."""
         wrong = []
-        names = self.history.ids(l.ENQUEUED)
+        names = self.history.ids(ledger.ENQUEUED)
         for name in names:
             run = self.runs.get(name)
             if run is None:
@@ -144,18 +144,20 @@ class Checker:
 
     def unknown(self) -> Finding:
         """I2: what was not acknowledged is there or not, and only what is there was executed."""
-        doubtful = self.history.ids(l.PROPOSE) - self.history.ids(l.ENQUEUED)
+        doubtful = self.history.ids(ledger.PROPOSE) - self.history.ids(ledger.ENQUEUED)
         there = [self.runs[name] for name in doubtful if name in self.runs]
         wrong = [f"{run.id} is still {run.status}" for run in there if run.status not in FINAL]
-        wrong += [f"{name} was executed and is not in the store" for name in self.history.ids(l.START) - set(self.runs)]
-        lost_replies = len(self.history.ids(l.UNKNOWN))
+        wrong += [
+            f"{name} was executed and is not in the store" for name in self.history.ids(ledger.START) - set(self.runs)
+        ]
+        lost_replies = len(self.history.ids(ledger.UNKNOWN))
         note = f"{len(doubtful)} never acknowledged, {len(there)} of them stored; {lost_replies} replies lost"
-        return Finding("I2  executed without being stored", len(self.history.ids(l.START)), wrong, note)
+        return Finding("I2  executed without being stored", len(self.history.ids(ledger.START)), wrong, note)
 
     def accepted_twice(self) -> Finding:
         """I3: at most one outcome of a run was accepted, and the store has that one."""
         wrong = []
-        accepted = self.history.by_kind[l.ACCEPTED]
+        accepted = self.history.by_kind[ledger.ACCEPTED]
         for name, records in accepted.items():
             run = self.runs.get(name)
             if len(records) > 1:
@@ -167,20 +169,20 @@ class Checker:
     def stale_word(self) -> Finding:
         """I4, I5: the accepted outcome is that of the last claim, and what has ended is not claimed again."""
         wrong = []
-        for name, records in self.history.by_kind[l.ACCEPTED].items():
+        for name, records in self.history.by_kind[ledger.ACCEPTED].items():
             run = self.runs.get(name)
             if run is not None and run.token != records[0].token:
                 wrong.append(f"{name} was ended by {records[0].token}, but {run.token} held it")
             if any(claim.attempt > records[0].attempt for claim in self.history.claims[name].values()):
                 wrong.append(f"{name} was claimed again after its end")
-        refused = sum(map(len, self.history.by_kind[l.LOST].values()))
+        refused = sum(map(len, self.history.by_kind[ledger.LOST].values()))
         return Finding("I4  ended by a stale word, or revived", len(self.runs), wrong, f"{refused} late words refused")
 
     def effects(self) -> Finding:
         """I6: no effect without a start, no success without an effect, one effect if it was claimed once."""
         wrong = []
         for name, run in self.runs.items():
-            starts, effects = self.history.of(l.START, name), self.history.of(l.EFFECT, name)
+            starts, effects = self.history.of(ledger.START, name), self.history.of(ledger.EFFECT, name)
             if len(effects) > len(starts):
                 wrong.append(f"{name} has {len(effects)} effects of {len(starts)} starts")
             if run.status is Status.SUCCEEDED and not effects:
@@ -192,11 +194,11 @@ class Checker:
     def repeats(self) -> Finding:
         """I6: an effect happens again only if the store had lost its first holder, or that had been harmed."""
         wrong, repeated = [], 0
-        for name, effects in self.history.by_kind[l.EFFECT].items():
+        for name, effects in self.history.by_kind[ledger.EFFECT].items():
             if len(effects) < 2:
                 continue
             repeated += 1
-            accepted = {record.token for record in self.history.of(l.ACCEPTED, name)} or {effects[-1].token}
+            accepted = {record.token for record in self.history.of(ledger.ACCEPTED, name)} or {effects[-1].token}
             for effect in effects:
                 claim = self.history.claims[name].get(effect.token)
                 if effect.token in accepted or claim is None:  # killed between the store's answer and its record
@@ -211,13 +213,13 @@ class Checker:
     def _given_up(self, claim: Record, end: int) -> bool:
         """Tell whether the claim was given up before: a crash in a child, a deploy; for a busy machine, its lease."""
         back = self.history.released.get((claim.id, claim.token))
-        kinds = (l.BACK, l.RECOVERED) if self.busy else (l.BACK,)
+        kinds = (ledger.BACK, ledger.RECOVERED) if self.busy else (ledger.BACK,)
         return back is not None and back.kind in kinds and back.at <= end
 
     def starts(self) -> Finding:
         """I7: every start was charged as an attempt, and only failures, crashes and lost nodes lead to another."""
         wrong = []
-        for name, starts in self.history.by_kind[l.START].items():
+        for name, starts in self.history.by_kind[ledger.START].items():
             run = self.runs.get(name)
             if run is None:
                 continue
@@ -225,12 +227,14 @@ class Checker:
                 wrong.append(f"{name} was started {len(starts)} times and charged {run.attempt}")
             if run.failures > run.policy.retries + 1:
                 wrong.append(f"{name} failed {run.failures} times with {run.policy.retries} retries")
-        return Finding("I7  starts that were not charged", len(self.history.by_kind[l.START]), wrong)
+        return Finding("I7  starts that were not charged", len(self.history.by_kind[ledger.START]), wrong)
 
     def started_once(self) -> Finding:
         """I7: a run that may start once has started once."""
         names = [name for name, run in self.runs.items() if run.policy.delivery == "at_most_once"]
-        wrong = [f"{name} was started {n} times" for name in names if (n := len(self.history.of(l.START, name))) > 1]
+        wrong = [
+            f"{name} was started {n} times" for name in names if (n := len(self.history.of(ledger.START, name))) > 1
+        ]
         lost = sum(self.runs[name].reason == "lost" for name in names)
         return Finding("I7  at_most_once started twice", len(names), wrong, f"{lost} lost with their worker")
 
@@ -246,9 +250,9 @@ class Checker:
                     # Whoever gave it up may have been killed before it could write that down.
                     if not harmed and not self._killed_between(first.at, second.at + SECOND):
                         wrong.append(f"{name}: {second.token} has it while {first.token} holds it")
-                elif back.kind == l.RECOVERED and not harmed and not self.busy:
+                elif back.kind == ledger.RECOVERED and not harmed and not self.busy:
                     wrong.append(f"{name} was taken from process {first.pid}, which was well")
-                elif back.kind == l.RECOVERED and not self.history.harm.get(first.pid):
+                elif back.kind == ledger.RECOVERED and not self.history.harm.get(first.pid):
                     cut_off += 1
         note = f"{cut_off} taken from living nodes that were cut off" if cut_off else ""
         return Finding("I8  claims while another one held", again, wrong, note)
@@ -258,7 +262,9 @@ class Checker:
 
     def early(self) -> Finding:
         """I10: nothing started before its instant."""
-        due = [record for records in self.history.by_kind[l.START].values() for record in records if int(record.extra)]
+        due = [
+            record for records in self.history.by_kind[ledger.START].values() for record in records if int(record.extra)
+        ]
         wrong = [
             f"{record.id} started {int(record.extra) - record.at // 1000} us early"
             for record in due
@@ -356,7 +362,7 @@ def tampered(
         run = runs.get(name)
         if run is None or run.status is not Status.BROKEN or not run.reason:
             wrong.append(f"{name} is {run.status if run else 'gone'}")
-        if history.of(l.START, name):
+        if history.of(ledger.START, name):
             wrong.append(f"{name} was executed")
         if kept[name] != frame:
             wrong.append(f"the bytes of {name} were not kept")

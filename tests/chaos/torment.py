@@ -14,11 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mainspring.codec import Codec, Keyring
+from mainspring.jobstores.base import RunQuery
 from mainspring.run import UNFINISHED, Run
 from tests.chaos.backs import Back
 from tests.chaos.ledger import EFFECT, FAULT, Ledger, Reader
@@ -80,12 +83,12 @@ class Actor:
         self.start_at = 0.0
         self.done = False
 
-    def look(self, stopping: bool = False) -> None:
+    def look(self) -> None:
         """Start it if it is not there and should be."""
         if self.process is not None and self.process.poll() is not None:
             self.done = self.process.returncode == 0
             self.process = None
-        if self.process is None and not self.done and not stopping and time.monotonic() >= self.start_at:
+        if self.process is None and not self.done and time.monotonic() >= self.start_at:
             with (self._folder / f"{self.name}.log").open("ab") as file:
                 self.process = subprocess.Popen(
                     [*DIE_WITH_US, sys.executable, *self._words], cwd=ROOT, env=self._env, stdin=subprocess.DEVNULL,
@@ -190,8 +193,6 @@ class Torment:
         return self.producer.done and time.monotonic() - self._moved_at > 2 * self.plan.lease
 
     def _add_jobs(self) -> None:
-        from datetime import UTC, datetime, timedelta
-
         begin = datetime.now(UTC) + timedelta(seconds=2)
         for number, (seconds, coalesce) in enumerate(JOBS):
             self.app.add_job(
@@ -304,8 +305,6 @@ class Torment:
                 actor.process.wait(40)
 
     def _dump(self) -> dict[str, Run]:
-        from mainspring.jobstores.base import RunQuery
-
         found: dict[str, Run] = {}
         page: list[Run] = []
         while page := self.app.store.find_runs(RunQuery(), after=page[-1] if page else None, limit=1000):
@@ -347,8 +346,6 @@ def _load(env: dict[str, str]) -> Any:
     os.environ.update(env)
     try:
         sys.modules.pop("tests.chaos.jobs", None)
-        from importlib import import_module
-
         jobs = import_module("tests.chaos.jobs")
         _ = jobs.app.codec  # reads the key
     finally:

@@ -68,8 +68,8 @@ def test_errors_crashes_and_time_outs_reach_sentry(yard: Yard) -> None:
     yard.start("-p", "1", "-Q", "default", "--burst")
     yard.start("-p", "1", "-Q", "side", "--burst")
     yard.end([*wanted, fine])
-    found = wait_until(lambda: lines if len(lines := sent(yard)) >= len(wanted) else None)
-    assert found is not None
+    wait_until(lambda: len({line["run"] for line in sent(yard)}) >= len(wanted), lambda: f"reports\n{yard.log()}")
+    found = sent(yard)
     by_run = {line["run"]: (line["transaction"].rpartition(":")[2], line["type"]) for line in found}
     assert by_run == {run.id: words for run, words in wanted.items()}
     assert {line["mainspring.queue"] for line in found} == {"default", "side"}

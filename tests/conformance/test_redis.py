@@ -9,6 +9,7 @@ import redis
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.testing.conformance import StoreConformance
+from tests.redis_fleet import ClusterFleet
 from tests.servers import Redis, Valkey
 
 _names = count(1)
@@ -20,6 +21,12 @@ def _empty_store(server: Redis, shards: int = 1) -> Iterator[JobStore]:
     store.shutdown()
     with redis.Redis.from_url(server.url) as client:
         client.flushdb()
+
+
+@pytest.fixture(scope="module")
+def redis_cluster(redis_server: Redis) -> Iterator[ClusterFleet]:
+    with ClusterFleet() as fleet:
+        yield fleet
 
 
 class TestRedisJobStore(StoreConformance):
@@ -38,3 +45,11 @@ class TestShardedRedisJobStore(StoreConformance):
     @pytest.fixture
     def store(self, redis_server: Redis) -> Iterator[JobStore]:
         yield from _empty_store(redis_server, shards=3)
+
+
+class TestRedisClusterJobStore(StoreConformance):
+    @pytest.fixture
+    def store(self, redis_cluster: ClusterFleet) -> Iterator[JobStore]:
+        store = RedisJobStore(url=redis_cluster.url, name=f"conformance-{next(_names)}", shards=3, replicas=1)
+        yield store
+        store.shutdown()

@@ -48,8 +48,8 @@ def same(value: str) -> str:
 
 @pytest.mark.parametrize("max_ratio", [100, 10**9])
 def test_a_bomb_costs_no_memory_and_is_refused(max_ratio: int) -> None:
-    bomb = zlib.compressobj(9)
-    packed = b"".join(bomb.compress(bytes(1 << 20)) for _ in range(1000)) + bomb.flush()
+    bomb = zlib.compressobj(1)
+    packed = b"".join(bomb.compress(bytes(1 << 20)) for _ in range(200)) + bomb.flush()
     frame = seal(packed, COMPRESSED, "run:x", None)
     assert len(frame) < 1 << 20
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -69,10 +69,10 @@ def test_a_damaged_run_is_set_aside_and_the_others_go_on(make_app: MakeApp, redi
     record = bad.fetch().record
     assert record.call.frame is not None
     with redis.Redis.from_url(redis_server.url) as client:
-        for key in client.keys("*damaged*"):  # type: ignore[union-attr]
+        for key in client.keys("*damaged*"):
             if client.type(key) != b"hash":
                 continue
-            for field, value in client.hgetall(key).items():  # type: ignore[union-attr]
+            for field, value in client.hgetall(key).items():
                 if record.call.frame in value and (bad.id.encode() in key or bad.id.encode() in field):
                     cut = record.call.frame[:-1] + bytes([record.call.frame[-1] ^ 1])
                     client.hset(key, field, value.replace(record.call.frame, cut))
@@ -148,7 +148,7 @@ def test_no_statement_is_made_of_values() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if not isinstance(node, ast.JoinedStr):
                 continue
-            text = "".join(part.value for part in node.values if isinstance(part, ast.Constant))
+            text = "".join(str(part.value) for part in node.values if isinstance(part, ast.Constant))
             if not re.search(r"\b(SELECT|INSERT INTO|UPDATE|DELETE FROM)\b", text):
                 continue
             for part in node.values:

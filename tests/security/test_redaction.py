@@ -9,12 +9,15 @@ from typing import Any, NamedTuple
 import pytest
 
 from mainspring import Mainspring
+from mainspring.follow import Finished
 from mainspring.jobstores.opening import without_password
 from mainspring.redact import Secret, masked
 from mainspring.registry import TaskCall
 from tests.app.kit import LASTING, LIMIT, LOCAL, MakeApp
 
 CANARY = "hunter2-canary"
+SECRET_NAMES = ["password", "db_password", "Passwd", "token", "access_token", "client_secret", "api_key", "APIKEY"]
+SECRET_NAMES += ["authorization", "Authorization", "private_key", "cookie", "credentials", "aws_secret_access_key"]
 
 
 @dataclass
@@ -36,11 +39,7 @@ def shown(*args: Any, **kwargs: Any) -> str:
     return repr(masked(args, kwargs))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["password", "db_password", "Passwd", "token", "access_token", "client_secret", "api_key", "apikey", "APIKEY"]
-    + ["authorization", "Authorization", "private_key", "cookie", "credentials", "aws_secret_access_key"],
-)
+@pytest.mark.parametrize("name", SECRET_NAMES)
 def test_what_has_the_name_of_a_secret_is_hidden_at_any_depth(name: str) -> None:
     said = shown({"deep": [{name: CANARY, "port": 5432}]}, **{name: CANARY, "plain": "visible"})
     assert CANARY not in said
@@ -106,6 +105,15 @@ def test_no_log_line_repr_or_traceback_shows_a_canary(app: Mainspring, caplog: p
     said += [repr(app.get_job("job")), str(app.get_job("job"))]
     assert len(view.errors) == 2
     assert [text for text in said if CANARY in text] == []
+
+
+def test_a_finished_run_shows_its_hook_nothing_that_would_be_logged_by_mistake(make_app: MakeApp) -> None:
+    app = make_app(inline=True)
+    seen: list[Finished] = []
+    app.task(name="note")(seen.append)
+    app.task(hook="note")(log_in).enqueue("ada", CANARY)
+    assert CANARY not in repr(seen[0])
+    assert seen[0].args == ("ada", CANARY)
 
 
 @pytest.mark.parametrize(

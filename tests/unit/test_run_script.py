@@ -32,6 +32,13 @@ def test_a_benchmark_gets_its_own_arguments() -> None:
     assert (options.name, options.arguments) == ("triggers", ["--count", "5"])
 
 
+@pytest.mark.parametrize("verb", ["simulate", "chaos"])
+def test_a_verb_that_reads_its_own_arguments_gets_them_all(verb: str) -> None:
+    options = run.parse([verb, "--seed", "5", "--", "--more"])
+
+    assert (options.verb, options.arguments, options.rest) == (verb, ["--seed", "5"], ["--more"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -53,6 +53,7 @@ class Sentinel:
         self.settings = settings
         self.app = find_app(settings.app)
         _ = self.app.store  # a wrong URL or a missing driver is said here, once, and not by every worker
+        self.app.check_durability()
         self.state = "starting"
         self._tell = tell or (lambda stat: None)
         self._parent, self._parent_pid = parent, os.getppid()

@@ -37,6 +37,7 @@ __all__ = ["Cancelled", "Slot", "Slots"]
 
 _RETURNED: Final = Result.RETURNED
 _NEVER: Final = math.inf
+_MOMENT: Final = 0.01
 
 
 class Cancelled(BaseException):
@@ -50,7 +51,7 @@ _STRAYS: Final = (RunTimeout, Cancelled)
 class Interrupt:
     """Somebody's wish to stop the run in a slot."""
 
-    __slots__ = ("grace_given", "hit", "item", "report", "settled", "started", "stop")
+    __slots__ = ("again", "hit", "item", "report", "settled", "started", "stop")
 
     def __init__(self, item: Item, stop: Stop) -> None:
         self.item, self.stop = item, stop
@@ -58,7 +59,8 @@ class Interrupt:
         """Whether whoever interrupts has done all it will do."""
         self.hit = False
         """Whether the run was still there, and is being stopped."""
-        self.grace_given = False
+        self.again: float | None = None
+        """When to look whether the run has ended; never, once it is given up."""
         self.started = 0
         self.report = Once()
         """The right to report the run: the slot's thread and whoever gives it up both may want to."""
@@ -148,12 +150,13 @@ class Slots:
         board = self._board
         if board is not None:
             board.enter(run.id, timeout)
+        if timeout is not None:
+            # Before the run can be interrupted: an exception inside here would leave the watchdog's lock held.
+            self._arm(slot, item, timeout, started)
         # The outer `try` is for an exception that arrives when the run has just ended.
         try:
             try:
                 slot.item = item
-                if timeout is not None:
-                    self._arm(slot, item, timeout, started)
                 func = call.func
                 CURRENT.set((run, report))
                 context = copy_context()
@@ -290,25 +293,24 @@ class Slots:
 
     def _look_at(self, slot: Slot) -> float:
         """Do what is due for a slot; return when to look again."""
-        if slot.deadline is None:
+        armed, now = slot.deadline, time.monotonic()
+        if armed is None:
             return _NEVER
-        deadline, item, started = slot.deadline
-        if slot.item is not item:
-            return _NEVER
-        if deadline > time.monotonic():
+        deadline, item, started = armed
+        if slot.item is not item:  # it is about to start, or has just ended
+            return max(deadline, now + _MOMENT)
+        if deadline > now:
             return deadline
         self._interrupt(slot, item, Stop.TIMEOUT)
         interrupt = slot.interrupt
         if interrupt is None or interrupt.item is not item:
             return _NEVER
-        if interrupt.grace_given:
-            slot.deadline = None
+        if interrupt.again is None:
+            interrupt.started, interrupt.again = started, time.monotonic() + self._grace
+        elif interrupt.again <= now:
+            interrupt.again = _NEVER
             self._lose(slot, interrupt)
-            return _NEVER
-        interrupt.grace_given, interrupt.started = True, started
-        again = time.monotonic() + self._grace
-        slot.deadline = (again, item, started)
-        return again
+        return interrupt.again
 
     def _lose(self, slot: Slot, interrupt: Interrupt) -> None:
         """Count a slot whose run does not end, say so, and report the run if nothing will start it again."""

@@ -6,11 +6,11 @@ import hashlib
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from importlib.resources import files
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import redis
@@ -30,6 +30,7 @@ REPLICATED: Final = 2.0
 """Seconds for which replicas are waited for."""
 PAUSE: Final = 0.1
 """Seconds after which a call that found no server to take it tries again."""
+T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 # What need not survive a fail-over: hints, what is said of nodes, and what is done again if it is lost.
 _UNCONFIRMED: Final = frozenset(
@@ -89,9 +90,13 @@ class Link:
         `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
         """
         packed = _encode(args)
+        return self._patiently(lambda: self._run(self._pool(keys[0]), name, keys, packed, reads))
+
+    def _patiently(self, act: Callable[[], T]) -> T:
+        """Act, again and again for a while if nobody has taken it; raise StoreUnavailable if nobody does."""
         for last in self._tries():
             try:
-                return self._run(self._pool(keys[0]), name, keys, packed, reads)
+                return act()
             except ResponseError as error:
                 word = refusal(error)
                 if not word:
@@ -172,7 +177,7 @@ class Link:
         """Return a client for each server that is written to, by its place."""
         found = {}
         for key in self._homes:
-            pool = self._pool(key)
+            pool = self._patiently(lambda key=key: self._pool(key))  # type: ignore[misc]
             known = pool.connection_kwargs
             place = f"{known['host']}:{known['port']}" if self.servers.spread else self.place
             found[place] = redis.Redis(connection_pool=pool)
@@ -185,7 +190,7 @@ class Link:
     def exists(self, keys: Sequence[str]) -> int:
         """Count the keys that are there; none if this user may not look at them."""
         try:
-            return sum(int(self._send(self._pool(key), ("EXISTS", key), reads=True)) for key in keys)
+            return sum(int(self._ask(key, "EXISTS", key)) for key in keys)
         except ResponseError:
             return 0
 
@@ -210,15 +215,8 @@ class Link:
             raise self._refused(error) from error
 
     def _ask(self, key: str, *command: Any) -> Any:
-        """Send a command that reads to the server of a key; raise StoreUnavailable if it does not do it."""
-        try:
-            return self._send(self._pool(key), command, reads=True)
-        except ResponseError as error:
-            self.servers.doubt(error)
-            raise self._refused(error) from error
-        except StoreUnavailable as error:
-            self.servers.doubt(error)
-            raise
+        """Send a command that reads to the server of a key."""
+        return self._patiently(lambda: self._send(self._pool(key), command, reads=True))
 
     def _send(self, pool: Any, command: tuple[Any, ...], reads: bool, confirm: bool = False) -> Any:
         """Send a command and return the reply, once enough replicas have what it wrote."""

@@ -105,21 +105,22 @@ class RedisRuns(RecordStore):
     ) -> tuple[int, list[RunRow], int | None]:
         """Look into every shard, then claim from those that have the most urgent runs, unless the claim is repeated."""
         now, times = 0, {}
-        held: list[RunRow] = []
+        runs: list[RunRow] = []
+        holders: list[Shard] = []
         due: list[tuple[bytes, int, Shard]] = []  # the number keeps shards from being compared
         for shard in self._shards.turn():
-            at, times[shard], urgencies, reply = self._call(shard, "peek", [lanes, token, limit])
+            at, times[shard], urgencies, held = self._call(shard, "peek", [lanes, token, limit])
             now = max(now, at)
-            held += self._seen(shard, reply)
+            if held[0]:
+                holders.append(shard)
             due += [(urgency, len(due) + index, shard) for index, urgency in enumerate(urgencies)]
-        if held:
-            return now, _by_urgency(held), _earliest(times.values())
-        shares = Counter(shard for _, _, shard in nsmallest(limit, due))
+        # What is held already is claimed again, too: replicas may not have it yet.
+        shares = dict.fromkeys(holders, limit) or Counter(shard for _, _, shard in nsmallest(limit, due))
         for shard, share in shares.items():
             at, rows, times[shard] = self._claim_from(shard, lanes, node, token, share, lease)
             now = max(now, at)
-            held += rows
-        return now, _by_urgency(held), _earliest(times.values())
+            runs += rows
+        return now, _by_urgency(runs), _earliest(times.values())
 
     def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]], until: int | None = None) -> list[RunRow]:
         rows = run_rows(reply, until)

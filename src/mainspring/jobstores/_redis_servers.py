@@ -23,7 +23,7 @@ PATIENCE: Final = 3.0
 """Seconds for which a call that has done nothing yet waits for a fail-over or a moving slot."""
 FINDING: Final = 1.0
 """Seconds for which a connection to one of several servers, or its answer where the primary is, is waited for."""
-RECHECK: Final = 1.0
+RECHECK: Final = 0.5
 """Seconds after which the Sentinels are asked again, though the known primary answers: it may be cut off."""
 
 
@@ -124,7 +124,7 @@ class _Several(Servers):
 
 
 class Sentinels(_Several):
-    """The primary that Redis Sentinels name; they are asked again every second and whenever it fails."""
+    """The primary that Redis Sentinels name; they are asked again twice a second and whenever it fails."""
 
     def __init__(
         self, hosts: Sequence[Address], service: str, settings: dict[str, Any], own: dict[str, Any] | None = None
@@ -141,9 +141,9 @@ class Sentinels(_Several):
 
     @property
     def place(self) -> str:
-        """The service, its Sentinels, and the primary if it is known."""
+        """The Sentinels, their service, and its primary if it is known."""
         primary = f", primary {self._primary}" if self._primary else ""
-        return f"service {self._service!r} of Sentinels {self._told()}{primary}"
+        return f"{self._told()}/{self._service} (Sentinel{primary})"
 
     def pool(self, key: str) -> Any:
         """Return the connections to the primary."""
@@ -242,7 +242,7 @@ class Cluster(_Several):
     @property
     def place(self) -> str:
         """The hosts that were named."""
-        return f"Redis Cluster {self._told()}"
+        return f"{self._told()} (Cluster)"
 
     def pool(self, key: str) -> Any:
         """Return the connections to the primary of the key's slot."""
@@ -272,7 +272,7 @@ class Cluster(_Several):
                     self._owners[slot] = owner
                     return owner
             self._ranges = []
-        raise StoreUnavailable(f"no server of the {self.place} has the slot {slot}")
+        raise StoreUnavailable(f"no server of the Redis Cluster {self._told()} has the slot {slot}")
 
     def _asked_ranges(self) -> list[tuple[int, int, Address]]:
         """Return first slot, last slot and primary of each range, by the first server that answers."""

@@ -84,8 +84,9 @@ def _several(rest: str, scheme: str, kind: str, db: int, settings: dict[str, Any
         )
     user, hosts, path, query = parts.groups(default="")
     name, _, password = user.partition(":")
-    settings = {**_connect_args(query), **settings}
+    settings |= _connect_args(query)
     settings |= {key: unquote(value) for key, value in (("username", name), ("password", password)) if value}
+    settings["decode_responses"] = False
     if scheme == "rediss":
         settings["ssl"] = True
     own = settings.pop("sentinel_kwargs", None) or {}

@@ -13,6 +13,7 @@ import psycopg
 from psycopg import sql as compose
 from sqlalchemy import MetaData, event
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.jobstores._sql_database import ANSWER, MIGRATING, STEP, TIMEOUT, Tx, log
 from mainspring.jobstores._sql_fused import PostgreSQLTx
@@ -37,6 +38,19 @@ CONNECT_ARGS: Final = {
 
 _RETRIED: Final = frozenset({"40001", "40P01", "23505"})  # serialization, deadlock, a unique key taken meanwhile
 
+_POOLER: Final = (
+    "a pooler in transaction mode is in between, which needs the settings that docs/stores-sql.md tells: "
+    "prepare_threshold=None here, ignore_startup_parameters = options there"
+)
+_MEANINGS: Final = {
+    "25006": "the server takes no writes, as a standby does not; connect to the primary",
+    "26000": _POOLER,  # a prepared statement that another connection has
+    "42P05": _POOLER,  # or that this one has from somebody else
+    "53100": "the server's disk is full; make room there, then it goes on by itself",
+    "53300": "the server has no connection left; raise its limit, or give the store fewer by "
+    "engine_options={'pool_size': 3, 'max_overflow': 0}",
+}
+_WORDS: Final = {"unsupported startup parameter": "26000", "too many connections": "53300", "too many clients": "53300"}
 
 _TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).parameters  # since psycopg 3.3
 
@@ -136,6 +150,12 @@ class PostgreSQLDatabase(ServerDatabase):
 
     def _collided(self, error: BaseException) -> bool:
         return getattr(error, "sqlstate", None) in _RETRIED
+
+    def _explain(self, error: BaseException) -> str:
+        cause = error.__cause__ if isinstance(error, SQLAlchemyError) else error
+        meaning = _MEANINGS.get(getattr(cause, "sqlstate", None) or "", "")
+        # What is said while connecting comes without a code.
+        return meaning or next((_MEANINGS[code] for words, code in _WORDS.items() if words in str(cause)), "")
 
 
 def _connect(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> Any:

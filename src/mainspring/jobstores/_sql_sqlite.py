@@ -22,7 +22,7 @@ from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Database, Row
 from mainspring.jobstores._sql_migrations import first_rows, newest
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_sockets import SocketWaker
-from mainspring.jobstores._sql_sqlite_errors import UNDONE, explain
+from mainspring.jobstores._sql_sqlite_errors import explain, is_busy, is_undone
 
 __all__ = ["SQLiteDatabase"]
 
@@ -30,6 +30,9 @@ T = TypeVar("T")
 
 GROUP: Final = 64
 """At most this many callers share a commit."""
+
+LOOK: Final = 10
+"""Milliseconds for which SQLite itself waits for the writer's turn."""
 
 
 class HostClock:
@@ -151,26 +154,31 @@ class SQLiteDatabase(Database):
             connection.isolation_level = None
             connection.execute(f"PRAGMA busy_timeout = {int(TIMEOUT * 1000)}")
             if writer:
-                self._use_wal(connection)
+                if self._use_wal(connection):
+                    # SQLite's own waiting looks less and less often, and between processes that write all the time its
+                    # turn may never come. So it waits briefly, and is told to again.
+                    connection.execute(f"PRAGMA busy_timeout = {LOOK}")
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA cache_size = -16000")
         except (sqlite3.Error, SQLAlchemyError, OSError) as error:
             raise self.unavailable(error) from error
         return connection
 
-    def _use_wal(self, connection: sqlite3.Connection) -> None:
+    def _use_wal(self, connection: sqlite3.Connection) -> bool:
+        """Have readers and the writer not wait for each other; tell whether that could be had."""
         # Changing the mode does not wait for a lock as other statements do: two processes may start at once.
         deadline = time.monotonic() + TIMEOUT
         while True:
             try:
                 [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 break
-            except sqlite3.OperationalError:
-                if time.monotonic() > deadline:
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
                     raise
                 time.sleep(0.01)
         if mode != "wal" and self.path is not None:
             log.warning("%s cannot use a write-ahead log (its journal mode is %s): readers will wait", self.path, mode)
+        return bool(mode == "wal")
 
     def _locked(self, work: Callable[[Tx], T]) -> T:
         deadline = time.monotonic() + MIGRATING
@@ -178,8 +186,7 @@ class SQLiteDatabase(Database):
             try:
                 return self.write(work)
             except StoreUnavailable as error:
-                code = getattr(error.__cause__, "sqlite_errorcode", None)
-                if code != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                if not is_busy(error.__cause__) or time.monotonic() > deadline:
                     raise
 
     def _create(self, tx: Tx, tables: Tables) -> None:
@@ -264,7 +271,7 @@ class SQLiteDatabase(Database):
         connection = self._writer
         stirred = False
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            self._begin(connection)
             cursor = connection.cursor()
             for item in group:
                 stirred |= self._do(item, cursor, alone=len(group) == 1)
@@ -278,11 +285,22 @@ class SQLiteDatabase(Database):
             connection.execute("COMMIT")
         except BaseException as error:
             self._roll_back(connection)
-            if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF not in UNDONE:
+            if isinstance(error, sqlite3.Error) and not is_undone(error):
                 raise self.unavailable(error, OutcomeUnknown) from error
             raise
         if stirred:
             self.waker.stir()
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the turn of the writer among the processes."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
 
     def _do(self, item: _Item, cursor: sqlite3.Cursor, *, alone: bool) -> bool:
         """Do one caller's work; tell whether sleepers may want to know of it."""

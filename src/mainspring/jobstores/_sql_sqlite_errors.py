@@ -7,35 +7,47 @@ import shutil
 import sqlite3
 from typing import Final
 
-__all__ = ["UNDONE", "explain"]
+__all__ = ["explain", "is_busy", "is_undone"]
 
-UNDONE: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY})
-"""With these a COMMIT has certainly not happened."""
+_EFFECTIVE: Final = os.access in os.supports_effective_ids
 _PAGE: Final = 65536
 """Bytes: with fewer free, a disk is full for SQLite."""
 
 
+def _code(error: BaseException | None) -> int | None:
+    """Return the kind of an error of SQLite's: the low byte, the others say more."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def is_busy(error: BaseException | None) -> bool:
+    """Tell whether somebody else has the lock, so that it may work soon."""
+    return _code(error) == sqlite3.SQLITE_BUSY
+
+
+def is_undone(error: BaseException) -> bool:
+    """Tell whether a COMMIT that fails like this has certainly not happened."""
+    return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
+
+
 def explain(error: BaseException, path: str, patience: float) -> str:
     """Say what an error means for the file at `path`, empty if its own words have to do."""
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is None:
-        return ""
-    primary = code & 0xFF
-    if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and _is_full(path)):
+    kind = _code(error)
+    if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and _is_full(path)):
         return f"the disk of {path} is full, and nothing was changed; make room there, then it goes on by itself"
-    if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+    if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return (
-            f"another process has kept {path} locked for {patience:g} s; it goes on when that ends, and `fuser {path}` "
+            f"other processes have kept {path} locked for {patience:g} s; it goes on when that ends; `fuser {path}` "
             "names who has it open"
         )
-    if primary in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH):
+    if kind in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_AUTH):
         return _no_access(path)
-    if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if kind in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
         return (
             f"{path} is damaged or is no database of SQLite's; stop what uses it, keep a copy, and restore a backup or "
             f"what `sqlite3 {path} .recover` saves"
         )
-    if primary == sqlite3.SQLITE_IOERR:
+    if kind == sqlite3.SQLITE_IOERR:
         return f"the disk of {path} failed to read or write; look at the system's log"
     return ""
 
@@ -54,9 +66,11 @@ def _no_access(path: str) -> str:
     if os.path.isdir(path):
         return f"{path} is a folder; name a file in the URL"
     for place in (path, folder, f"{path}-wal", f"{path}-shm"):
-        if os.path.exists(place) and not os.access(place, os.W_OK):
-            also = " (the folder, too, has to be writable: the log is beside the file)" if place == folder else ""
-            return f"{place} cannot be written by this user, or its disk is mounted read-only; permit it{also}"
+        if os.path.exists(place) and not os.access(place, os.W_OK, effective_ids=_EFFECTIVE):
+            return (
+                f"{place} cannot be written by this user, or its disk is mounted read-only; permit writing the file, "
+                "its folder, and the -wal and -shm beside it"
+            )
     if not os.path.exists(path):
         return f"there is no file {path} any more, or it cannot be made; look at its folder"
     return f"{path} or its folder cannot be written by this user; permit both"

@@ -1,0 +1,294 @@
+"""SQLite's file among processes that die, on disks that are full, locked or read-only: clear errors, nothing damaged.
+
+Run as a script, this file is one of those processes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from mainspring.errors import OutcomeUnknown, StoreUnavailable
+from mainspring.jobstores import _sql_sqlite
+from mainspring.jobstores.base import RunQuery
+from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.run import Condition, Outcome, Run, Status
+from mainspring.testing.conformance.helpers import LEASE, add_run, claim, current, make_run, succeed
+
+ROOT = Path(__file__).parents[2]
+Spawn = Callable[..., "subprocess.Popen[str]"]
+LOCK = """
+import os, sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("DELETE FROM mainspring_runs")
+os.write(1, b"inside\\n")
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def spawn() -> Iterator[Spawn]:
+    """Start another Python."""
+    children: list[subprocess.Popen[str]] = []
+
+    def begin(*words: str | Path) -> subprocess.Popen[str]:
+        env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}"}
+        child = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True, env=env)
+        children.append(child)
+        return child
+
+    yield begin
+    for child in children:
+        if child.returncode is None:
+            child.kill()
+            child.communicate()
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[SQLAlchemyJobStore]:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    try:
+        yield store
+    finally:
+        store.shutdown()
+
+
+def line(child: subprocess.Popen[str]) -> str:
+    assert child.stdout is not None
+    return child.stdout.readline().strip()
+
+
+def check_integrity(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def failure(act: Callable[[], object]) -> StoreUnavailable:
+    with pytest.raises(StoreUnavailable) as caught:
+        act()
+    return caught.value
+
+
+# -- processes that die ------------------------------------------------------------------------------------------------
+
+
+def test_processes_killed_while_they_write_leave_a_sound_file_and_all_that_was_acknowledged(
+    path: Path, spawn: Spawn
+) -> None:
+    with opened(path) as store:
+        store.ping()
+        acknowledged: list[str] = []
+        writers = [spawn(__file__, path) for _ in range(3)]
+        for writer in writers:  # one dies after another, and the others go on
+            for _ in range(10):
+                acknowledged.append(line(writer))
+                add_run(store, queue="own")
+            writer.send_signal(signal.SIGKILL)
+            acknowledged += writer.communicate()[0].splitlines()
+            check_integrity(path)
+        found = store.get_runs(acknowledged)
+        assert len(acknowledged) == len(set(acknowledged)) >= 30
+        assert {None if run is None else run.status for run in found} == {Status.SUCCEEDED}
+        assert len(claim(store, "own")) == 30
+        # What the dead held goes on with others when its leases end.
+        store.shift_clock(2 * LEASE)
+        held = [run for run in store.expired(1000) if run.queue == "default"]
+        back = [_waiting(run) for run in held]
+        assert all(store.settle([Outcome(run, Condition.EXPIRED) for run in back]))
+        again = claim(store)
+        assert {run.id for run in again} >= {run.id for run in held}
+        assert all(store.settle([succeed(store, run) for run in again]))
+    check_integrity(path)
+
+
+def _waiting(run: Run) -> Run:
+    from msgspec.structs import replace
+
+    return replace(run, status=Status.PENDING, node=None, lease_until=None)
+
+
+def test_a_log_that_was_deleted_costs_what_was_in_it_and_nothing_else(path: Path, spawn: Spawn) -> None:
+    with opened(path) as store:
+        kept = add_run(store, queue="own")  # closing moves it from the log into the file
+    child = spawn(__file__, path)
+    lost = line(child)
+    child.send_signal(signal.SIGKILL)
+    child.communicate()
+    path.with_name("jobs.db-wal").unlink()
+    with opened(path) as store:
+        assert store.get_runs([lost]) == [None]
+        after = add_run(store, queue="own")
+        assert {run.id for run in claim(store, "own")} == {kept.id, after.id}
+    check_integrity(path)
+
+
+# -- a disk that is full -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    if not _mount("-t", "tmpfs", "-o", "size=2m", "small", place):
+        pytest.skip("NOT TESTED, a full disk: this user may not mount a file system")
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+def _mount(*words: str | Path) -> bool:
+    return shutil.which("mount") is not None and subprocess.run(["mount", *words], capture_output=True).returncode == 0
+
+
+def test_a_full_disk_is_told_with_what_to_do_and_with_room_it_goes_on(small_disk: Path) -> None:
+    path = small_disk / "jobs.db"
+    with opened(path) as store:
+        acknowledged: list[str] = []
+        while True:
+            runs = [make_run(store) for _ in range(50)]
+            try:
+                store.add_runs(runs)
+            except StoreUnavailable as caught:
+                error = caught
+                break
+            acknowledged += [run.id for run in runs]
+        assert not isinstance(error, OutcomeUnknown)
+        said = str(error)
+        assert f"the disk of {path} is full, and nothing was changed; make room there" in said
+        assert "sqlite:///" in said
+        assert len(acknowledged) >= 50
+
+        # All of it or nothing was written, and it can be read.
+        assert store.count_runs(RunQuery()) == len(acknowledged)
+        assert store.get_runs([run.id for run in runs]) == [None] * len(runs)
+        assert "is full" in str(failure(lambda: store.add_runs(runs)))
+
+        assert _mount("-o", "remount,size=16m", small_disk)
+        assert store.add_runs(runs) == [run.id for run in runs]
+        claimed = claim(store, limit=10_000)
+        assert {run.id for run in claimed} == {*acknowledged, *(run.id for run in runs)}
+        assert all(store.settle([succeed(store, run) for run in claimed]))
+        health = store.health()
+        assert health.level == "volatile"
+        assert "is on a tmpfs, which is memory" in health.reasons[0]
+    check_integrity(path)
+
+
+# -- a file that is locked ---------------------------------------------------------------------------------------------
+
+
+def test_a_file_locked_for_long_is_told_and_read_meanwhile_and_goes_on_when_its_holder_is_killed(
+    path: Path, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_sql_sqlite, "TIMEOUT", 0.2)
+    with opened(path) as store:
+        held = add_run(store)
+        [held] = claim(store)
+        child = spawn("-c", LOCK, path)
+        assert line(child) == "inside"
+        run = make_run(store)
+        for act in (lambda: store.add_runs([run]), lambda: store.settle([succeed(store, held)])):
+            said = str(failure(act))
+            assert f"other processes have kept {path} locked for 0.2 s; it goes on when that ends" in said
+            assert "database is locked" in said
+        assert current(store, held).status is Status.RUNNING
+        child.send_signal(signal.SIGKILL)
+        child.communicate()
+        assert store.settle([succeed(store, held)]) == [True]
+        assert store.add_runs([run]) == [run.id]
+    check_integrity(path)
+
+
+# -- a file that cannot be written -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that any user may enter."""
+    folder = Path(tempfile.mkdtemp(prefix="mainspring-public-"))
+    folder.chmod(0o777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """Be somebody whom permissions concern, which root is not."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+@pytest.mark.parametrize("mode", ["file", "folder"])
+def test_what_cannot_be_written_is_named_at_once_and_works_when_it_is_permitted(public: Path, mode: str) -> None:
+    path = public / "jobs.db"
+    place = path if mode == "file" else public
+    with without_rights(), opened(path) as store:
+        run = add_run(store)
+    place.chmod(0o444 if mode == "file" else 0o555)
+    with without_rights(), opened(path) as store:
+        said = str(failure(lambda: store.add_runs([make_run(store)])))
+    assert f"{place} cannot be written by this user, or its disk is mounted read-only; permit writing" in said
+    public.chmod(0o777)
+    for each in (each for each in public.iterdir() if each.is_file()):
+        each.chmod(0o666)  # what SQLite has made beside the file has the file's rights
+    with without_rights(), opened(path) as store:
+        assert [each.id for each in claim(store)] == [run.id]
+    check_integrity(path)
+
+
+def test_a_folder_that_is_not_there_and_a_file_that_is_one_are_named(tmp_path: Path) -> None:
+    for path, words in (
+        (tmp_path / "no" / "such" / "jobs.db", f"there is no folder {tmp_path}/no/such; make it, or correct the URL"),
+        (tmp_path, f"{tmp_path} is a folder; name a file in the URL"),
+    ):
+        with opened(path) as store:
+            assert words in str(failure(store.server_time))
+
+
+def test_a_file_that_is_no_database_is_named_and_left_alone(path: Path) -> None:
+    path.write_bytes(b"not a database, but somebody's letter\n" * 100)
+    before = path.read_bytes()
+    with opened(path) as store:
+        assert f"{path} is damaged or is no database of SQLite's" in str(failure(store.server_time))
+    assert path.read_bytes() == before
+
+
+# -- the other processes -----------------------------------------------------------------------------------------------
+
+
+def _write(path: str) -> None:
+    """Add, claim and settle runs, and name each when its end is acknowledged."""
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    number = 0
+    while True:
+        number += 1
+        add_run(store, f"{os.getpid()}-{number}")
+        for run in claim(store, limit=1, node=str(os.getpid()), token=f"{os.getpid()}-{number}"):
+            assert store.settle([succeed(store, run)]) == [True]
+            os.write(1, f"{run.id}\n".encode())
+
+
+if __name__ == "__main__":
+    _write(sys.argv[1])
