@@ -59,7 +59,7 @@ class SentinelServer(FleetRedis):
         conf = self.directory / "sentinel.conf"
         conf.write_text(
             f"port {self.port}\nbind {HOST}\ndir {self.directory}\n{watch}\n"
-            f"sentinel down-after-milliseconds {service} 1000\nsentinel failover-timeout {service} 4000\n"
+            f"sentinel down-after-milliseconds {service} 1000\nsentinel failover-timeout {service} 2000\n"
         )
         return [self.binary, conf, "--sentinel"]
 
@@ -118,11 +118,8 @@ class SentinelFleet(_Fleet):
         until(self._acquainted, "the Sentinels know each other and the replicas")
 
     def _acquainted(self) -> bool:
-        for sentinel in self.sentinels:
-            known: Any = sentinel.client().sentinel_master(self.service)
-            if known["num-other-sentinels"] != 2 or known["num-slaves"] != 2:
-                return False
-        return True
+        known = [_seen_by(sentinel, self.service) for sentinel in self.sentinels]
+        return {(said["num-other-sentinels"], said["num-slaves"]) for said in known} == {(2, 2)}
 
     @property
     def url(self) -> str:
@@ -140,6 +137,11 @@ class SentinelFleet(_Fleet):
                 server.ask("REPLICAOF", HOST, primary.port)  # the Sentinels would take ten seconds to say so
         until(self._whole, "the primary has two replicas")
 
+    def epoch(self) -> int:
+        """Return the number of the last fail-over."""
+        found: int = max(_seen_by(sentinel, self.service)["config-epoch"] for sentinel in self.sentinels)
+        return found
+
     def _whole(self) -> bool:
         primary = self.primary()
         if primary.client().info("replication")["connected_slaves"] != 2 or not self._acquainted():
@@ -151,6 +153,11 @@ class SentinelFleet(_Fleet):
         """Return the server that the Sentinels name."""
         _, port = self.sentinels[0].ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
         return next(server for server in self.servers if server.port == int(port))
+
+
+def _seen_by(sentinel: FleetRedis, service: str) -> Any:
+    with sentinel.client() as client:
+        return client.sentinel_master(service)
 
 
 class ClusterFleet(_Fleet):

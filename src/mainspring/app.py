@@ -16,7 +16,7 @@ from mainspring.appjobs import JobsOfApp, Reconciled
 from mainspring.calls import Calls
 from mainspring.clock import SECOND, Clock, SystemClock
 from mainspring.codec import Codec
-from mainspring.errors import ConfigurationError, MainspringError, SchedulerAlreadyRunningError, near
+from mainspring.errors import ConfigurationError, SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
 from mainspring.follow import Finished
 from mainspring.forking import check_threads, forget_in_children
@@ -552,7 +552,7 @@ class Mainspring:
                 raise SchedulerAlreadyRunningError
             check_threads("the app")
             store = self.store
-            self.check_durability()
+            enforce(store, self.require)
             wanted = self._wanted(queues) if work else {}
             self._place = (place or Workplace(self, threads=threads)) if work else None
             node = Node(
@@ -577,15 +577,6 @@ class Mainspring:
             atexit.register(self.stop)
             node.start()
         log.info("%s takes part as %s", self, node.id)
-
-    def check_durability(self) -> None:
-        """Raise ConfigurationError if the store gives less than `require`; starting does so by itself."""
-        if self.require is not None:
-            try:
-                enforce(self.store, self.require)
-            except MainspringError:
-                self.store.shutdown()
-                raise
 
     def _wanted(self, queues: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
         if queues is None:

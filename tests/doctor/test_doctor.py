@@ -15,11 +15,10 @@ from click.testing import CliRunner
 
 from mainspring import Mainspring
 from mainspring.cli import main
-from mainspring.cluster.sentinel import Sentinel
-from mainspring.cluster.settings import Settings
 from mainspring.doctor import Diagnosis, Finding, Mark, diagnose
 from mainspring.jobstores import _sql_health
 from mainspring.jobstores.base import NodeInfo, RunQuery
+from mainspring.jobstores.health import enforce
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 
 KEY, OTHER = "a key of 32 bytes for the tests", "another key of 32 bytes for them"
@@ -256,14 +255,8 @@ def test_a_process_that_only_enqueues_may_ask_by_itself(make_app: MakeApp) -> No
     app = make_app(require="replicated(2)")
     app.enqueue("mainspring:collect", 0)
     with pytest.raises(ValueError, match=r"require='replicated\(2\)', and .* is durable"):
-        app.check_durability()
-    make_app().check_durability()
-
-
-def test_the_sentinel_of_a_cluster_refuses_before_it_starts_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
-    with pytest.raises(ValueError, match=r"require='durable', and <MemoryJobStore .*> is volatile"):
-        Sentinel(Settings(app="demanding:app"))
+        enforce(app.store, app.require)
+    enforce(app.store, make_app().require)
 
 
 # -- the command line --------------------------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ def test_a_full_disk_is_told_with_what_to_do_and_with_room_it_goes_on(small_disk
             acknowledged += [run.id for run in runs]
         assert not isinstance(error, OutcomeUnknown)
         said = str(error)
-        assert f"the disk of {path} is full, and nothing was changed; make room there" in said
+        assert f"the disk of {path} is full; make room there, then it goes on by itself" in said
         assert "sqlite:///" in said
         assert len(acknowledged) >= 50
 

@@ -25,6 +25,8 @@ from mainspring.executors.board import Board
 __all__ = ["Sentinel"]
 
 TICK: Final = 1.0
+REST: Final = 0.02
+"""Seconds between two looks at what workers say."""
 QUICK_DEATH: Final = 10.0
 """A worker that died within so many seconds, before it had executed anything, is replaced ever more slowly."""
 LONGEST_PAUSE: Final = 30.0
@@ -53,13 +55,13 @@ class Sentinel:
         self.settings = settings
         self.app = find_app(settings.app)
         _ = self.app.store  # a wrong URL or a missing driver is said here, once, and not by every worker
-        self.app.check_durability()
         self.state = "starting"
         self._tell = tell or (lambda stat: None)
         self._parent, self._parent_pid = parent, os.getppid()
         self._context: Any = multiprocessing.get_context(settings.start_method)
         self._slots = [Slot(number) for number in range(settings.size)]
         self._signals = 0
+        self._heard = False
         self._deadline = float("inf")
         self._looked_at = 0.0
         self._started_at = time.time()
@@ -188,8 +190,13 @@ class Sentinel:
                 ends[slot.left.end] = slot
                 if not slot.left.deaf:
                     ends[slot.left.pipe] = slot
-        parent = [] if self._parent is None else [self._parent]
-        ready = wait([*ends, *parent, self._bell], self._patience())
+        urgent: list[Any] = [self._bell] if self._parent is None else [self._bell, self._parent]
+        urgent += [slot.left.end for slot in self._slots if slot.left is not None]
+        if self._heard:
+            # Workers speak at every batch; being woken by each word would cost as much as the work.
+            wait(urgent, REST)
+        ready = wait({*ends, *urgent}, self._patience())
+        self._heard = any(end in ends and end not in urgent for end in ready)
         if self._bell in ready:
             with suppress(OSError):
                 self._bell.recv(4096)

@@ -165,7 +165,7 @@ def _connect(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> A
 class NotifyWaker(Waker):
     """Tells the other nodes by NOTIFY, seldom, since it puts commits in line; listens on a connection of its own."""
 
-    pause = 0.05
+    pause = 0.01
 
     def __init__(self, database: PostgreSQLDatabase, tablename: str) -> None:
         super().__init__()

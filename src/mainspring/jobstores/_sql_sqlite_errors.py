@@ -34,7 +34,7 @@ def explain(error: BaseException, path: str, patience: float) -> str:
     """Say what an error means for the file at `path`, empty if its own words have to do."""
     kind = _code(error)
     if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and _is_full(path)):
-        return f"the disk of {path} is full, and nothing was changed; make room there, then it goes on by itself"
+        return f"the disk of {path} is full; make room there, then it goes on by itself"
     if kind in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return (
             f"other processes have kept {path} locked for {patience:g} s; it goes on when that ends; `fuser {path}` "

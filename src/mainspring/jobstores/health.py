@@ -54,10 +54,13 @@ def lacks(health: Health, require: str) -> bool:
     return health.replicas < wanted if wanted else not health.durable
 
 
-def enforce(store: JobStore, require: str) -> None:
+def enforce(store: JobStore, require: str | None) -> None:
     """Raise ConfigurationError, with the reason and the setting, if a store gives less than is required."""
+    if require is None:
+        return
     health = store.health()
     if lacks(health, require):
+        store.shutdown()
         why = "; ".join(health.reasons) or "the store gives no reason"
         raise ConfigurationError(f"the app has require={require!r}, and {store!r} is {health.level}: {why}")
 
