@@ -31,7 +31,12 @@ CONSTRAINTS = ROOT / "constraints.txt"
 OLDEST = (3, 11)
 CORE = "core"  # not an extra: mainspring as a user gets it
 
-SERVICES = {"redis-server": "redis-server", "postgresql": "postgresql", "mariadb-server": "mariadb"}
+SERVICES = {
+    "redis-server": "redis-server",
+    "postgresql": "postgresql",
+    "mariadb-server": "mariadb",
+    "pgbouncer": "pgbouncer",
+}
 QT_PACKAGES = ["libegl1", "libgl1", "libxkbcommon0", "libdbus-1-3", "libfontconfig1", "libglib2.0-0"]
 
 # Variables by which another active environment, or a user's habits with pip, would leak in.
@@ -285,7 +290,9 @@ def test(options: argparse.Namespace) -> int:
     strict = options.strict or os.environ.get("CI") == "true"
     environment = prepare(python=options.python, system=True, strict=strict)
     variables = {"QT_QPA_PLATFORM": "offscreen"} | ({"MAINSPRING_STRICT": "1"} if strict else {})
-    hand_over(environment, "-m", "pytest", *selection(options.only), *options.rest, **variables)
+    # All of them in two processes, each with servers of its own; a selection in one, which is easier to debug.
+    parallel = ["-n", "2", "--dist", "loadfile"] if options.only is None and (os.cpu_count() or 1) > 1 else []
+    hand_over(environment, "-m", "pytest", *parallel, *selection(options.only), *options.rest, **variables)
 
 
 def selection(only: str | None, root: Path = ROOT) -> list[str]:

@@ -106,25 +106,37 @@ def start_server(request: pytest.FixtureRequest) -> Iterator[Callable[[type[Serv
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Count each test for the servers it used, or for SQLite or memory if it is named after them."""
+    """Note on each test which servers it used, or SQLite or memory if it is named after them."""
     report: pytest.TestReport = yield  # type: ignore[assignment]
-    if report.when == "call" or report.outcome != "passed":
-        fixtures = set(getattr(item, "fixturenames", ()))
-        used = {kind.name for kind in SERVERS if f"{kind.name.lower()}_server" in fixtures}
-        started: set[str] = item.stash.get(_started_for_one, set[str]())
-        used |= started
-        # Tests that choose their server by a parameter name it in their id.
-        chosen = item.nodeid.lower()
-        named = (*(kind.name for kind in SERVERS if f"[{kind.name.lower()}" in chosen), "SQLite", "memory")
-        used |= {name for name in named if name.lower() in chosen}
-        outcome = "failed as expected" if hasattr(report, "wasxfail") else report.outcome
-        for name in used:
-            _counts.setdefault(name, Counter())[outcome] += 1
+    fixtures = set(getattr(item, "fixturenames", ()))
+    used = {kind.name for kind in SERVERS if f"{kind.name.lower()}_server" in fixtures}
+    started: set[str] = item.stash.get(_started_for_one, set[str]())
+    used |= started
+    # Tests that choose their server by a parameter name it in their id.
+    chosen = item.nodeid.lower()
+    named = (*(kind.name for kind in SERVERS if f"[{kind.name.lower()}" in chosen), "SQLite", "memory")
+    used |= {name for name in named if name.lower() in chosen}
+    report.user_properties += [("server", [name, _versions.get(name, "")]) for name in sorted(used)]
     return report  # type: ignore[return-value]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Count, also what a process of a parallel run reports."""
+    if report.when != "call" and report.outcome == "passed":
+        return
+    outcome = "failed as expected" if hasattr(report, "wasxfail") else report.outcome
+    for key, value in report.user_properties:
+        if key == "server":
+            name, version = value  # type: ignore[misc]
+            _counts.setdefault(str(name), Counter())[outcome] += 1
+            if version:
+                _versions[str(name)] = str(version)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests ran on which version of which server, and what is missing."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        return
     terminalreporter.section("servers")
     for name in (*(kind.name for kind in SERVERS), "SQLite", "memory"):
         counted = _counts.get(name)

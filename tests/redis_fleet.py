@@ -137,6 +137,20 @@ class SentinelFleet(_Fleet):
                 server.ask("REPLICAOF", HOST, primary.port)  # the Sentinels would take ten seconds to say so
         until(self._whole, "the primary has two replicas")
 
+    def kill_primary(self) -> None:
+        """Cut the primary off from its replicas, kill it once it has taken writes that they do not have."""
+        primary = self.primary()
+        others = [server for server in self.servers if server is not primary and server.running]
+        for server in others:
+            server.ask("CONFIG", "SET", "masterauth", "none was wanted")  # with which they are refused
+        primary.ask("CLIENT", "KILL", "TYPE", "replica")
+        until(lambda: primary.client().info("replication")["connected_slaves"] == 0, "the replicas are cut off")
+        cut = _offset(primary)
+        until(lambda: _offset(primary) > cut + 1000, "the primary has more than its replicas")
+        primary.kill()
+        for server in others:
+            server.ask("CONFIG", "SET", "masterauth", "")
+
     def epoch(self) -> int:
         """Return the number of the last fail-over."""
         found: int = max(_seen_by(sentinel, self.service)["config-epoch"] for sentinel in self.sentinels)
@@ -153,6 +167,11 @@ class SentinelFleet(_Fleet):
         """Return the server that the Sentinels name."""
         _, port = self.sentinels[0].ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
         return next(server for server in self.servers if server.port == int(port))
+
+
+def _offset(server: FleetRedis) -> int:
+    with server.client() as client:
+        return int(client.info("replication")["master_repl_offset"])
 
 
 def _seen_by(sentinel: FleetRedis, service: str) -> Any:

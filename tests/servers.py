@@ -360,7 +360,7 @@ SERVERS: Sequence[type[Server]] = (Redis, Valkey, PostgreSQL, MariaDB)
 
 def missing_packages() -> list[str]:
     """Return the Debian packages of the servers that this machine lacks."""
-    packages = []
+    packages = [] if shutil.which("pgbouncer", path=_search_path()) else ["pgbouncer"]
     for server in SERVERS:
         if server.package is not None:
             try:

@@ -5,6 +5,7 @@ Skipped where PgBouncer is not installed, also where every server has to be ther
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,8 @@ def pooler(postgresql_server: PostgreSQL) -> Iterator[PgBouncer]:
         with PgBouncer(postgresql_server) as pooler:
             yield pooler
     except MissingServer as missing:
+        if os.environ.get("MAINSPRING_STRICT") == "1":
+            pytest.fail(str(missing), pytrace=False)
         pytest.skip(f"NOT TESTED, a pooler in transaction mode: {missing}")
 
 

@@ -144,7 +144,7 @@ def fail_over(fleet: SentinelFleet, app: Mainspring, fault: str, executed: Path)
         until(lambda: any("@" in line for line in lines(executed)), "jobs fire")
         primary = fleet.primary()
         if fault == "killed":
-            primary.kill()
+            fleet.kill_primary()
         else:
             fleet.sentinels[0].ask("SENTINEL", "FAILOVER", fleet.service)
         start, before, seen = time.monotonic(), len(enqueuer.acknowledged), set(lines(executed))

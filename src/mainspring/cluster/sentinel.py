@@ -21,6 +21,7 @@ from mainspring.cluster.wire import NOTHING_LEFT
 from mainspring.cluster.worker import main as work
 from mainspring.errors import ConfigurationError
 from mainspring.executors.board import Board
+from mainspring.jobstores.health import enforce
 
 __all__ = ["Sentinel"]
 
@@ -54,7 +55,8 @@ class Sentinel:
             raise ConfigurationError(f"start_method is {settings.start_method!r}; here there are {methods}")
         self.settings = settings
         self.app = find_app(settings.app)
-        _ = self.app.store  # a wrong URL or a missing driver is said here, once, and not by every worker
+        # A wrong URL, a missing driver, too little durability: said here, once, and not by every worker.
+        enforce(self.app.store, self.app.require)
         self.state = "starting"
         self._tell = tell or (lambda stat: None)
         self._parent, self._parent_pid = parent, os.getppid()
