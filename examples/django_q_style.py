@@ -31,6 +31,7 @@ print("a chain:", chain.result(wait=5000))
 print("an iteration:", result(async_iter(price, ["tea", ("bread", 3)]), wait=5000))
 
 task = fetch(async_task("math.sqrt", -1, sync=True))
+assert task is not None
 print("a failure:", task.success, task.result.partition(" : ")[0])
 
 job = schedule(price, "tea", name="monthly", schedule_type=Schedule.MONTHLY, next_run=datetime(2027, 1, 31, 9))

@@ -126,11 +126,11 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         return
     outcome = "failed as expected" if hasattr(report, "wasxfail") else report.outcome
     for key, value in report.user_properties:
-        if key == "server":
-            name, version = value  # type: ignore[misc]
-            _counts.setdefault(str(name), Counter())[outcome] += 1
+        if key == "server" and isinstance(value, list):
+            name, version = map(str, value)
+            _counts.setdefault(name, Counter())[outcome] += 1
             if version:
-                _versions[str(name)] = str(version)
+                _versions[name] = version
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

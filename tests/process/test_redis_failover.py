@@ -19,7 +19,7 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.context import current_run
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.plan import Place, firing, plan
@@ -162,6 +162,12 @@ def fail_over(fleet: SentinelFleet, app: Mainspring, fault: str, executed: Path)
         until(lambda: app.store.queues() == [], "there is nothing left to execute")
     print(f"promoted after {promoted:.1f} s, resumed after {resumed:.1f} s, {len(ids)} acknowledged")
     return ids
+
+
+def test_a_service_that_no_sentinel_knows_is_compared_with_those_they_know(sentinel_fleet: SentinelFleet) -> None:
+    url = sentinel_fleet.url.replace(f"/{sentinel_fleet.service}/", "/mian/")
+    with pytest.raises(ConfigurationError, match=r"know no service 'mian'; did you mean 'main'\?"):
+        RedisJobStore(url=url).ping()
 
 
 def test_who_waits_hears_of_what_happens_at_the_new_primary(sentinel_fleet: SentinelFleet) -> None:

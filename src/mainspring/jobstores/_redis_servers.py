@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -103,7 +104,14 @@ class _Several(Servers):
         self._hosts = hosts
         self._settings = {**settings, "socket_connect_timeout": settings.get("socket_connect_timeout", FINDING)}
         self._pools: dict[Address, Any] = {}
-        self._lock = threading.RLock()
+        self._own_lock = threading.RLock()
+        self._pid = os.getpid()
+
+    @property
+    def _lock(self) -> threading.RLock:
+        if self._pid != os.getpid():  # a thread that is not in this fork may have held it
+            self._own_lock, self._pid = threading.RLock(), os.getpid()
+        return self._own_lock
 
     def close(self) -> None:
         """Close all connections."""
