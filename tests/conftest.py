@@ -116,6 +116,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     chosen = item.nodeid.lower()
     named = (*(kind.name for kind in SERVERS if f"[{kind.name.lower()}" in chosen), "SQLite", "memory")
     used |= {name for name in named if name.lower() in chosen}
+    # Between processes only text that can be encoded travels, and some tests log what cannot.
+    report.sections = [(title, told.encode(errors="replace").decode()) for title, told in report.sections]
     report.user_properties += [("server", [name, _versions.get(name, "")]) for name in sorted(used)]
     return report  # type: ignore[return-value]
 

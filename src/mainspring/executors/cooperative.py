@@ -19,6 +19,7 @@ from mainspring.executors.execution import (
     announce_stuck,
     failed,
     give_back,
+    lapsed,
     late,
     may_end_now,
     stopped,
@@ -164,6 +165,9 @@ class Cooperative(ABC):
             now, run = self._now(), item[0]
             if run.start_by is not None and now > run.start_by:
                 tell(item[1], late(run, now), self._logger)
+                continue
+            if lapsed(run, now):
+                tell(item[1], Report(run, Result.UNSTARTED), self._logger)
                 continue
             entry = Started(item, now)
             self._started.add(entry)

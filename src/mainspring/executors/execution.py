@@ -23,6 +23,7 @@ __all__ = [
     "announce_stuck",
     "failed",
     "give_back",
+    "lapsed",
     "late",
     "may_end_now",
     "record",
@@ -87,6 +88,14 @@ def stopped(run: Run, stop: Stop, error: BaseException | None, started: int, fin
 def late(run: Run, now: int) -> Report:
     """Make the report of a run that would have started after its `start_by`."""
     return Report(run, Result.LATE, finished_at=now)
+
+
+def lapsed(run: Run, now: int) -> bool:
+    """Tell whether the claim was over before the run could start here, as after this process stood still.
+
+    What waits for a slot is given back within a second, so an old lease was not renewed but lost.
+    """
+    return run.lease_until is not None and now > run.lease_until
 
 
 def give_back(items: Iterable[Item], logger: logging.Logger) -> None:

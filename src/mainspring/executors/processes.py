@@ -20,7 +20,7 @@ from mainspring.executors.child import READY
 from mainspring.executors.children import STARTING, Child, ChildGone
 from mainspring.executors.crew import Crew, Member, take_back, take_one, take_run
 from mainspring.executors.crossing import TOLD, dump_call, load_reply, take_told
-from mainspring.executors.execution import Item, Reporter, Stop, failed, late, stopped, tell
+from mainspring.executors.execution import Item, Reporter, Stop, failed, lapsed, late, stopped, tell
 from mainspring.executors.threads import at_least_one, check_options
 from mainspring.run import Report, Result, Run
 
@@ -183,6 +183,8 @@ class _Keepers(Crew[_Keeper]):
         child, started = keeper.child, self._now()
         if run.start_by is not None and started > run.start_by:
             return tell(report, late(run, started), self._logger)
+        if lapsed(run, started):
+            return tell(report, Report(run, Result.UNSTARTED), self._logger)
         try:
             data = dump_call(run)
         except BaseException as error:

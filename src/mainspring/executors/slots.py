@@ -146,6 +146,8 @@ class Slots:
         started = self.now()
         if run.start_by is not None and started > run.start_by:
             return tell(report, late(run, started), self._logger)
+        if run.lease_until is not None and started > run.lease_until:  # see `lapsed`
+            return tell(report, Report(run, Result.UNSTARTED), self._logger)
         value = error = message = None
         board = self._board
         if board is not None:
