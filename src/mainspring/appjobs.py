@@ -13,7 +13,7 @@ from mainspring import outcome
 from mainspring.clock import SECOND, Clock, from_us
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.handle import RunHandle
-from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, new_job_id
+from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, new_job_id, pin
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.plugins import check_options, trigger_factory
 from mainspring.registry import check_queue, make_options, reference_of
@@ -80,8 +80,9 @@ class JobsOfApp:
         policy = make_options(task.defaults, options).policy
         self._app.check_policy(policy)
         plain = {field: check_field(field, rest.pop(field, default)) for field, default in _DEFAULTS.items()}
+        job_id, shard = new_job_id() if id is None else check_id(id), rest.pop("shard", None)
         job = Job(
-            new_job_id() if id is None else check_id(id),
+            job_id if shard is None else check_id(pin(shard, job_id)),
             Call(self._app.stored_func(task), tuple(call.args), call.kwargs, name or task.__name__),
             self.trigger(trigger, rest),
             executor="queue",

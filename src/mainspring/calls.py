@@ -24,6 +24,7 @@ from mainspring.errors import (
 )
 from mainspring.follow import step_of
 from mainspring.handle import RunHandle
+from mainspring.job import pin
 from mainspring.registry import Options, Task, TaskCall, reference_of
 from mainspring.retry import Backoff, Policy
 from mainspring.run import UNFINISHED, Call, Run, Status
@@ -170,11 +171,11 @@ class Calls:
             self._strange_queues.add(options.queue)
             log.warning("no task of this app uses the queue %r; a worker has to be told: -Q %s", *[options.queue] * 2)
         run = Run(
-            id=options.id or new_run_id(),
+            id=_id(options),
             call=Call(app.stored_func(task), tuple(call.args), dict(call.kwargs), options.name or task.__name__),
             queue=options.queue,
             group=options.group,
-            unique=None if options.unique is None else f"{task.name}:{options.unique}",
+            unique=_unique(task.name, options),
             policy=options.policy,
             priority=options.policy.priority,
             created_at=now,
@@ -240,3 +241,16 @@ _NEEDS_KEY: Final = (
     "; only registered tasks can be called without a signing key: register it with @app.task, or give the app a "
     "secret_key (or set MAINSPRING_SECRET_KEY)"
 )
+
+
+def _id(options: Options) -> str:
+    run_id = options.id or new_run_id()
+    return run_id if options.shard is None else pin(options.shard, run_id)
+
+
+def _unique(task: str, options: Options) -> str | None:
+    """Return the unique key, scoped by task; a run with a key lives in its key's shard."""
+    if options.unique is None:
+        return None
+    key = f"{task}:{options.unique}"
+    return key if options.shard is None else pin(options.shard, key)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from mainspring.clock import from_us, to_us
-from mainspring.errors import CallableReferenceError, near
+from mainspring.errors import CallableReferenceError, ConfigurationError, near
 from mainspring.retry import DEFAULT_POLICY, Backoff, Policy, kind_name
 from mainspring.run import Call
 from mainspring.task import check_callable_args, get_callable_name, obj_to_ref, portable_call, ref_to_obj
@@ -383,7 +383,7 @@ def pin(shard: str, id: str) -> str:
     It is the id behind a tag in braces, `{tenant-7}report`, from which the shard can be read again.
     """
     if not isinstance(shard, str) or not shard or not {"{", "}"}.isdisjoint(shard):
-        raise ValueError(f"{shard!r} cannot be pinned to; name a shard by some text without braces")
+        raise ConfigurationError(f"{shard!r} cannot be pinned to; name a shard by some text without braces")
     return f"{{{shard}}}{id}"
 
 

@@ -53,6 +53,7 @@ class Options(msgspec.Struct, frozen=True):
     delay: float | None = None
     at: datetime | None = None
     id: str | None = None
+    shard: str | None = None
     inline: bool = False
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
-from mainspring.errors import ConfigurationError
+from mainspring.job import pin
 
 __all__ = ["Shard", "Shards", "pin"]
 
@@ -19,16 +19,6 @@ _FOLLOW_UP: Final = re.compile(r"(?:/(?:\d+|hook))+\Z")
 _TAG: Final = re.compile(r"[^{]*\{([^}]+)\}", re.DOTALL)
 HOMES: Final = 100_000
 """Runs whose shard cannot be told by their id that are kept in mind."""
-
-
-def pin(shard: str, id: str) -> str:
-    """Return an id whose jobs and runs, in a store of several shards, live where all others pinned to `shard` do.
-
-    It is the id behind a tag in braces, `{tenant-7}report`, from which the shard can be read again.
-    """
-    if not shard or not {"{", "}"}.isdisjoint(shard):
-        raise ConfigurationError(f"{shard!r} cannot be pinned to; name a shard by some text without braces")
-    return f"{{{shard}}}{id}"
 
 
 class Shard(NamedTuple):
