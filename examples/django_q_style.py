@@ -17,7 +17,6 @@ app.start(work=True)
 
 task_id = async_task("math.copysign", 2, -2, task_name="sign")
 print("a call:", result(task_id, wait=5000))
-
 for item in ("tea", "bread"):
     async_task(price, item, pieces=2, group="prices")
 print("a group:", sorted(result_group("prices", wait=5000, count=2)))

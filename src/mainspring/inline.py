@@ -98,7 +98,8 @@ class Inline:
             node.queues = dict.fromkeys(due)
             link.worker.look_everywhere()
             link.worker()  # claims and executes
-            link.worker()  # settles
+            while link.worker.outbox:
+                link.worker()  # settles, and goes on with what follows
             return True
         later = [run.run_at for run in self.runs.iterate(status="pending")]
         if later:
