@@ -115,7 +115,8 @@ if __name__ == "__main__":
     print(pid, run.id, flush=True)
     while not (jobs.FOLDER / "stop").exists():
         time.sleep(0.01)
-    assert sum(worker.claims for worker in cluster.stat.workers) == 1
+    while sum(worker.claims for worker in cluster.stat.workers) != 1:
+        time.sleep(0.01)
     assert cluster.stop(timeout=0.1) is False
     while not cluster.is_stopping:
         time.sleep(0.01)
