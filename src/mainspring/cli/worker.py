@@ -70,13 +70,13 @@ def worker(
     gives back the rest; the second ends at once. Nothing is lost either way.
     """
     from mainspring.cluster.sentinel import Sentinel
-    from mainspring.cluster.settings import Settings, find_app, path_of
+    from mainspring.cluster.settings import Settings
     from mainspring.cluster.worker import set_up_logging
 
     set_up_logging(log_level)
     try:
         settings = Settings(
-            app=path_of(find_app(app)),
+            app=app,  # as given: another module that holds the same app may lack the tasks of this one
             queues=parse_queues(queues),
             processes=processes or 0,
             threads=threads,
