@@ -220,13 +220,17 @@ class SQLiteDatabase(Database):
         if self.path is None:  # in memory: there is one connection
             return self.write(work)
         try:
-            fairy = self.engine.raw_connection()
-            try:
-                return work(SQLiteTx(self, fairy.driver_connection.cursor()))  # type: ignore[union-attr]
-            finally:
-                fairy.close()
+            with _inside:
+                return self._read(work)
         except (sqlite3.Error, SQLAlchemyError) as error:
             raise self.unavailable(error) from error
+
+    def _read(self, work: Callable[[Tx], T]) -> T:
+        fairy = self.engine.raw_connection()
+        try:
+            return work(SQLiteTx(self, fairy.driver_connection.cursor()))  # type: ignore[union-attr]
+        finally:
+            fairy.close()
 
     def write(self, work: Callable[[Tx], T]) -> T:
         """Do work in a transaction that callers who wait at the same time share, each behind a savepoint."""
@@ -343,12 +347,46 @@ class SQLiteDatabase(Database):
 
     def _data_version(self) -> int:
         """Return a number that changes when anybody writes to the file."""
-        if self._watcher is None:
-            self._watcher = self._connect()
-        [version] = self._watcher.execute("PRAGMA data_version").fetchone()
+        with _inside:
+            if self._watcher is None:
+                self._watcher = self._connect()
+            [version] = self._watcher.execute("PRAGMA data_version").fetchone()
         return int(version)
 
 
+class _Inside:
+    """Threads that read: a fork waits until none of them is inside SQLite, whose own locks its child would inherit."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._threads = 0
+        self._forking: int | None = None
+
+    def __enter__(self) -> None:
+        with self._changed:
+            me = threading.get_ident()
+            self._changed.wait_for(lambda: self._forking in (None, me), TIMEOUT)
+            self._threads += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._changed:
+            self._threads -= 1
+            self._changed.notify_all()
+
+    def keep_out(self) -> None:
+        """Let nobody else in, and wait until all are out."""
+        with self._changed:
+            self._forking = threading.get_ident()
+            self._changed.wait_for(lambda: self._threads == 0, TIMEOUT)
+
+    def let_in(self) -> None:
+        """Let everybody in again, in the process that forked."""
+        with self._changed:
+            self._forking = None
+            self._changed.notify_all()
+
+
+_inside = _Inside()
 _databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
 _held: list[SQLiteDatabase] = []
 
@@ -356,10 +394,11 @@ _held: list[SQLiteDatabase] = []
 @functools.cache
 def _hook_fork() -> None:
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_pause_writers, after_in_parent=_resume_writers, after_in_child=_resume_writers)
+        os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_begin_anew)
 
 
-def _pause_writers() -> None:
+def _pause() -> None:
+    _inside.keep_out()
     # SQLite remembers for the whole process who has the write lock. A child forked within a transaction would take it
     # for held by a connection of its own, and wait for ever.
     for database in list(_databases):
@@ -367,9 +406,16 @@ def _pause_writers() -> None:
             _held.append(database)
 
 
-def _resume_writers() -> None:
+def _resume() -> None:
     while _held:
         _held.pop()._turn.release()
+    _inside.let_in()
+
+
+def _begin_anew() -> None:
+    global _inside
+    _inside = _Inside()  # a thread that stayed with the parent may have held its lock
+    _resume()
 
 
 def _path(engine: Engine) -> str | None:
