@@ -147,10 +147,16 @@ class Server(ABC):
             self.directory = Path()
 
     def kill(self) -> None:
-        """SIGKILL it; the data stays for `restart`."""
+        """SIGKILL it and the processes it has made, which would answer for a while; the data stays for `restart`."""
         if self._process is not None:
+            made = _children(self._process.pid)
             self._process.kill()
             self._process.wait()
+            for pid in made:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            while any(map(_is_there, made)):
+                time.sleep(0.005)
 
     def restart(self) -> None:
         """Start again on the same port and data, killing it first if it runs."""
@@ -402,6 +408,22 @@ def _as_user(user: str | None, death: signal.Signals | None = None) -> list[str]
         return []
     who = [f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
     return [setpriv, *who, *([f"--pdeathsig={death.name.removeprefix('SIG')}"] if death else [])]
+
+
+def _children(pid: int) -> list[int]:
+    """Return the processes that a process has made, none where that cannot be told."""
+    try:
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _is_there(pid: int) -> bool:
+    """Tell whether a process is alive; one that nobody has reaped is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def _free_port() -> int:

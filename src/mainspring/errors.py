@@ -20,6 +20,7 @@ MainspringError
 ├── NotInRun                      (in context, RuntimeError)
 ├── StoreUnavailable              (ConnectionError)
 │   ├── OutcomeUnknown            the reply was lost: repeat with the same id
+│   ├── StoreLocked               another process holds the lock of an embedded store
 │   └── SchemaTooNew              (in jobstores.sqlalchemy) a newer mainspring owns the database
 ├── FrameError, EncodeError       (in codec, ValueError, TypeError) bytes or values that cannot be restored or stored
 ├── JobExecutionError             (in tracker) and its JobLockedError, JobIsNotReadyToStartError, ...
@@ -51,6 +52,7 @@ __all__ = [
     "RunTimeout",
     "SchedulerAlreadyRunningError",
     "SchedulerNotRunningError",
+    "StoreLocked",
     "StoreUnavailable",
     "TaskNotFound",
     "TransientJobError",
@@ -232,6 +234,10 @@ class StoreUnavailable(MainspringError, ConnectionError):
 
 class OutcomeUnknown(StoreUnavailable):
     """The store's reply was lost after it may have acted; repeating with the same ids is safe."""
+
+
+class StoreLocked(StoreUnavailable):
+    """Another process has kept the store's lock for too long; nothing was changed."""
 
 
 class RunTimeout(MainspringError, TimeoutError):

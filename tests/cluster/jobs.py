@@ -6,10 +6,13 @@ import asyncio
 import ctypes
 import logging
 import os
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from typing import Any
 
 from mainspring import Mainspring
 from mainspring.context import current_run
@@ -31,6 +34,12 @@ def note(word: str) -> None:
 def pass_gate(gate: str) -> None:
     while not (FOLDER / gate).exists():
         time.sleep(0.01)
+
+
+def no_transaction() -> AbstractContextManager[Any]:
+    """Keep the other threads out of SQLite's transactions, in which holding the interpreter locks everybody out."""
+    turn: AbstractContextManager[Any] = getattr(getattr(app.store, "_opened", None), "_turn", nullcontext())
+    return turn
 
 
 @app.on("post_spawn")
@@ -147,8 +156,9 @@ def loop_for_ever_apart() -> None:
 @app.task
 def hold_interpreter(seconds: int) -> str:
     """Sit in C code without letting go of the interpreter lock."""
-    note("holds")
-    ctypes.PyDLL(None).sleep(seconds)
+    with no_transaction():
+        note("holds")
+        ctypes.PyDLL(None).sleep(seconds)
     note("held")
     return "held"
 
@@ -157,6 +167,19 @@ def hold_interpreter(seconds: int) -> str:
 def hold_interpreter_once() -> str:
     note("holds")
     if current_run().attempt == 1:
+        with no_transaction():
+            ctypes.PyDLL(None).sleep(600)
+    return "quick this time"
+
+
+@app.task
+def hold_interpreter_and_database() -> str:
+    """Do what happens when a thread of the worker is inside a transaction of SQLite's just then."""
+    note("holds")
+    if not (FOLDER / "held").exists():
+        (FOLDER / "held").touch()
+        other = sqlite3.connect(FOLDER / "jobs.db")
+        other.execute("BEGIN IMMEDIATE")
         ctypes.PyDLL(None).sleep(600)
     return "quick this time"
 

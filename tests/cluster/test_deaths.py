@@ -166,14 +166,24 @@ def test_what_a_worker_had_claimed_when_it_died_before_it_could_tell_is_given_ba
 
 
 def test_a_run_that_was_to_be_cancelled_when_its_worker_died_is_cancelled(yard: Yard) -> None:
-    run = yard.jobs.hold_interpreter.enqueue(600)
+    run = yard.jobs.swallow_cancellation.enqueue()
     yard.start("-p", "1")
-    (line,) = yard.await_line("holds", run)
+    (line,) = yard.await_line("hangs", run)
     assert run.cancel()
     os.kill(line.pid, signal.SIGKILL)
     (ended,) = yard.end([run])
     assert (ended.status, ended.crashes) == (Status.CANCELLED, 0)
-    assert len(yard.ledger("holds", run)) == 1
+    assert len(yard.ledger("hangs", run)) == 1
+
+
+def test_a_worker_that_holds_its_interpreter_and_the_lock_of_the_database_is_killed(yard: Yard) -> None:
+    held = yard.jobs.hold_interpreter_and_database.enqueue()
+    cluster = yard.start("-p", "1")
+    yard.await_line("holds", held)
+    (ended,) = yard.end([held])
+    assert "it does not answer, and the store is locked" in yard.log()
+    assert (ended.status, ended.interruptions, ended.crashes, ended.errors) == (Status.SUCCEEDED, 1, 0, ())
+    assert cluster.poll() is None
 
 
 DIE_AFTER_CLAIM = """

@@ -11,18 +11,8 @@ import time
 from collections.abc import Iterable
 
 from tests.simulation import scale
-from tests.simulation.scenario import History, simulate
+from tests.simulation.scenario import History, simulate, simulate_in_pool
 from tests.simulation.store import Mutant
-
-EVERY = 100
-"""One seed in so many is run twice, to see that it gives the same history."""
-
-
-def one(seed: int) -> tuple[int, History, bool]:
-    """Simulate a seed; tell also whether it is the same again."""
-    logging.disable(logging.CRITICAL)
-    history = simulate(seed)
-    return seed, history, seed % EVERY != 0 or simulate(seed).digest == history.digest
 
 
 def catch(mutant: Mutant, most: int) -> int | None:
@@ -43,7 +33,7 @@ def main() -> int:
     started = time.monotonic()
     with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
         seeds = range(options.first, options.first + options.seeds)
-        failed = report(pool.imap_unordered(one, seeds, chunksize=20), options.seeds)
+        failed = report(pool.imap_unordered(simulate_in_pool, seeds, chunksize=20), options.seeds)
         for mutant in Mutant:
             seed = catch(mutant, 2000)
             print(f"mutant {mutant.value!r}: {'NOT CAUGHT' if seed is None else f'caught by seed {seed}'}")

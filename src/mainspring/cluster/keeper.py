@@ -13,9 +13,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from mainspring.cluster.wire import CLAIMED, CLAIMING, DRAINING, ENDED, READY, STOP, STOP_RUNS, STUCK, Wire, read
+from mainspring.cluster.wire import (
+    CLAIMED,
+    CLAIMING,
+    DRAINING,
+    ENDED,
+    PING,
+    PONG,
+    READY,
+    STOP,
+    STOP_RUNS,
+    STUCK,
+    Wire,
+    read,
+)
 from mainspring.context import CurrentRun, Live
-from mainspring.errors import RunTimeout, WorkerDied
+from mainspring.errors import RunTimeout, StoreLocked, WorkerDied
 from mainspring.executors.board import Board, Posted
 from mainspring.jobstores.base import Hold
 from mainspring.middleware import error_reporters
@@ -50,6 +63,8 @@ class Left:
         self.draining: str | None = None
         self.empty_since: float | None = None
         """While draining: since when it has had nothing left to end."""
+        self.asked_at: float | None = None
+        """Since when it owes an answer to `ping`."""
         self.ready = False
         self.killed = False
         self.runs = 0
@@ -96,10 +111,18 @@ class Left:
             self.draining = what
         elif word == READY:
             self.ready = True
+        elif word == PONG:
+            self.asked_at = None
 
     def ask_to_stop(self, why: str) -> None:
         """Tell it to finish what runs, and end."""
         self._wire.send(STOP, why)
+
+    def ping(self) -> None:
+        """Ask whether it can answer, unless it has been asked."""
+        if self.asked_at is None:
+            self.asked_at = time.monotonic()
+            self._wire.send(PING)
 
     def stop_runs(self, claims: list[tuple[str, str]]) -> None:
         """Tell it, once, to stop runs that it lost, or that are to be cancelled."""
@@ -143,6 +166,8 @@ class Keeper:
         self._place = Workplace(app)
         self.busy = threading.Lock()
         """Held while the store is used on the thread: a fork must not copy the store's locks while they are held."""
+        self.locked_out = False
+        """Whether somebody, perhaps a worker, keeps the store's lock."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mainspring-renew", daemon=True)
 
@@ -157,13 +182,16 @@ class Keeper:
             self._thread.join()
 
     def _run(self) -> None:
+        with self.busy:
+            self._app.store.ping()  # opened now: while somebody keeps its lock, that would take long
         down = False
         while not self._done.wait(self._lease / 3):
             try:
                 with self.busy:
                     self.renew()
-                down = False
+                down = self.locked_out = False
             except Exception as error:
+                self.locked_out = isinstance(error, StoreLocked)
                 if not down:
                     log.error("the leases of the workers cannot be renewed; it is tried again", exc_info=error)
                 down = True

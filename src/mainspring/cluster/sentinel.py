@@ -35,6 +35,8 @@ DRAIN_STUCK: Final = 10.0
 """Seconds that the neighbours of a stuck run are given to end, and a worker with nothing left to do to leave."""
 ANSWER: Final = 1.0
 """Seconds in which a worker says that it drains, unless a task holds its interpreter."""
+SILENT: Final = 5.0
+"""Seconds in which a worker answers, if it does not keep the store's lock and its interpreter at the same time."""
 LOOK: Final = 0.2
 """Seconds between two looks at what is past its time-out."""
 
@@ -266,6 +268,12 @@ class Sentinel:
         elif now - left.empty_since > DRAIN_STUCK:
             log.error("process %s is killed: it has nothing left to do and does not end", left.pid)
             left.kill()
+        if self._keeper.locked_out and left.ready:
+            left.ping()
+            if left.asked_at is not None and now - left.asked_at > SILENT:
+                # Code that holds the interpreter lock may have stopped another thread inside a transaction.
+                log.error("process %s is killed: it does not answer, and the store is locked", left.pid)
+                left.kill()
         if not left.timed_out:
             return
         if left.stuck_since is None:

@@ -18,6 +18,8 @@ __all__ = [
     "DRAINING",
     "ENDED",
     "NOTHING_LEFT",
+    "PING",
+    "PONG",
     "READY",
     "STOP",
     "STOP_RUNS",
@@ -33,6 +35,8 @@ CLAIMED: Final = "claimed"  # [token, ids]: before anything of them is executed
 ENDED: Final = "ended"  # ids, and how many of them were executed: settled, or given back
 STUCK: Final = "stuck"  # id: it did not end at its time-out
 DRAINING: Final = "draining"  # why: the worker will end by itself
+PONG: Final = "pong"  # the worker's interpreter is free enough to answer
+PING: Final = "ping"  # to the worker: answer
 STOP: Final = "stop"  # to the worker, why: finish what runs, give back the rest, end
 STOP_RUNS: Final = "stop runs"  # to the worker, [id, token] of each: they are lost or to be cancelled
 

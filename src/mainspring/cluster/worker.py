@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mainspring.app import Mainspring
 from mainspring.cluster.settings import Settings, find_app
-from mainspring.cluster.wire import DRAINING, NOTHING_LEFT, READY, STOP, STOP_RUNS, STUCK, Told, read
+from mainspring.cluster.wire import DRAINING, NOTHING_LEFT, PING, PONG, READY, STOP, STOP_RUNS, STUCK, Told, read
 from mainspring.events import EVENT_RUN_STUCK, RunEvent
 from mainspring.executors.board import Board
 from mainspring.executors.child import die_with_parent
@@ -145,6 +145,8 @@ class Worker:
                     self._reasons.put(what)
                 elif word == STOP_RUNS:
                     self._stop_runs(what)
+                elif word == PING:
+                    self._wire.send(PONG)
         except (EOFError, OSError):
             os.kill(os.getpid(), signal.SIGKILL)
 

@@ -17,7 +17,7 @@ from sqlalchemy import MetaData
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.errors import MainspringError, OutcomeUnknown, StoreUnavailable
+from mainspring.errors import MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Database, Row, Set, Tx, log
 from mainspring.jobstores._sql_migrations import first_rows, newest
 from mainspring.jobstores._sql_schema import Tables, ddl
@@ -338,6 +338,11 @@ class SQLiteDatabase(Database):
         translated = self.unavailable(error)
         translated.__cause__ = error
         return translated
+
+    def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
+        """Make the error to raise for a driver's; who waits for the lock is told apart."""
+        locked = kind is StoreUnavailable and is_busy(error.__cause__ if isinstance(error, SQLAlchemyError) else error)
+        return super().unavailable(error, StoreLocked if locked else kind)
 
     def _explain(self, error: BaseException) -> str:
         cause = error.__cause__ if isinstance(error, SQLAlchemyError) else error
