@@ -9,7 +9,7 @@ import msgspec
 from mainspring.clock import SECOND
 from mainspring.errors import Cancel, Retry, WorkerDied
 from mainspring.follow import follow_ups
-from mainspring.retry import delay_after
+from mainspring.retry import Policy, delay_after
 from mainspring.run import (
     ABSENT_LONGEST,
     ERRORS_KEPT,
@@ -24,7 +24,7 @@ from mainspring.run import (
     Status,
 )
 
-__all__ = ["cancel", "conclude", "recover", "retry"]
+__all__ = ["cancel", "conclude", "recover", "retry", "stop"]
 
 
 def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
@@ -88,7 +88,9 @@ def _crashed(report: Report, now: int) -> Outcome:
 
 
 def recover(run: Run, now: int) -> Outcome:
-    """Return what becomes of a run whose node is gone: claimable again, unless it may start only once."""
+    """Return what becomes of a run whose node is gone: it waits again if it may and is not to be stopped."""
+    if run.cancelling:
+        return _cancelled(run, now, Condition.EXPIRED)
     return _lost(run, now, Condition.EXPIRED, interruptions=run.interruptions + 1)
 
 
@@ -110,8 +112,19 @@ def _lost(run: Run, now: int, condition: Condition, **changes: Any) -> Outcome:
 
 def cancel(run: Run, now: int) -> Outcome:
     """Return the outcome that cancels a pending run."""
-    ended = msgspec.structs.replace(run, status=Status.CANCELLED, finished_at=now, unique=None)
-    return Outcome(ended, Condition.WAITING, follow_ups(ended, now))
+    return _cancelled(run, now, Condition.WAITING)
+
+
+def stop(refused: Outcome, now: int) -> Outcome:
+    """Return what to try instead of a refused outcome that would have a run wait again: it may be to be stopped."""
+    return _cancelled(refused.run, now, refused.condition)
+
+
+def _cancelled(run: Run, now: int, condition: Condition) -> Outcome:
+    ended = msgspec.structs.replace(
+        run, status=Status.CANCELLED, policy=_kept(run.policy), finished_at=now, lease_until=None, unique=None
+    )
+    return Outcome(ended, condition, follow_ups(ended, now))
 
 
 def retry(run: Run, now: int) -> Outcome:
@@ -133,11 +146,10 @@ def _waiting(run: Run, **changes: Any) -> Run:
 
 def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
     run = report.run
-    if run.policy.retention == 0:  # a success need not be kept; what went wrong is
-        changes["policy"] = msgspec.structs.replace(run.policy, retention=None)
     ended = msgspec.structs.replace(
         run,
         status=status,
+        policy=_kept(run.policy),
         started_at=report.started_at or None,
         finished_at=report.finished_at or now,
         lease_until=None,
@@ -145,3 +157,8 @@ def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
         **changes,
     )
     return Outcome(ended, Condition.HELD, follow_ups(ended, now))
+
+
+def _kept(policy: Policy) -> Policy:
+    """Return the policy of a run that did not succeed: a success need not be kept, what went wrong is."""
+    return policy if policy.retention != 0 else msgspec.structs.replace(policy, retention=None)

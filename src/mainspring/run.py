@@ -56,8 +56,8 @@ UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
 class Condition(StrEnum):
     """What must still hold in the store for an outcome to be written; the token is compared in every case."""
 
-    HELD = "held"  # running, under this token
-    EXPIRED = "expired"  # running, under this token, the lease over by the store's clock
+    HELD = "held"  # running, under this token; to wait again, also not to be stopped
+    EXPIRED = "expired"  # the same, and the lease over by the store's clock
     WAITING = "waiting"  # pending, and not claimed since it was read
     FINISHED = "finished"  # in a final status, and not retried since it was read
 
@@ -88,6 +88,7 @@ TRANSITIONS: Final = (
     Transition("set aside", _S.RUNNING, _S.BROKEN, _C.HELD, "its record cannot be read, or it crashes its process"),
     Transition("crash", _S.RUNNING, _S.PENDING, _C.HELD, "its process is gone: it runs alone next time"),
     Transition("recover", _S.RUNNING, _S.PENDING, _C.EXPIRED, "its node is gone"),
+    Transition("stop", _S.RUNNING, _S.CANCELLED, _C.EXPIRED, "its node is gone, and it was to be stopped"),
     Transition("lose", _S.RUNNING, _S.FAILED, _C.EXPIRED, "its node is gone and delivery is at_most_once"),
     Transition("retry", _S.FAILED, _S.PENDING, _C.FINISHED, "a person sent it back"),
     Transition("retry", _S.CANCELLED, _S.PENDING, _C.FINISHED, "a person sent it back"),

@@ -44,7 +44,9 @@ def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None) -> b
         head = _HEAD.pack(_MAGIC, _VERSION, flags, len(payload))
         return b"".join((head, _checksum(head, payload), payload))
     head = _HEAD.pack(_MAGIC, _VERSION, flags | SIGNED, len(payload)) + keyring.signing_id
-    return b"".join((head, _signature(keyring.signing_key, context, head, payload), payload))
+    signature = keyring.sign(keyring.signing_id, _signed(context, head, payload))
+    assert signature is not None
+    return b"".join((head, signature, payload))
 
 
 def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int, bytes]:
@@ -61,14 +63,14 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int
     if not flags & SIGNED:
         raise FrameError(Reason.UNSIGNED, "not signed, but with a key set only signed frames are read")
     head = frame[:_MAC_AT]
-    key = keyring.find(head[_HEAD.size :])
-    if key is None:
+    signature = keyring.sign(head[_HEAD.size :], _signed(context, head, payload))
+    if signature is None:
         known = ", ".join(key_id.hex() for key_id in keyring.ids)
         raise FrameError(
             Reason.UNKNOWN_KEY,
             f"signed with key {head[_HEAD.size :].hex()}, which is not among the keys here ({known}); add that key",
         )
-    if not hmac.compare_digest(_signature(key, context, head, payload), frame[_MAC_AT:body]):
+    if not hmac.compare_digest(signature, frame[_MAC_AT:body]):
         raise FrameError(
             Reason.BAD_SIGNATURE, f"the signature does not fit: altered, or not made for {_shown(context)}"
         )
@@ -98,10 +100,11 @@ def _read_head(frame: bytes) -> tuple[int, int]:
     return flags, body
 
 
-def _signature(key: bytes, context: str, head: bytes, payload: bytes) -> bytes:
+def _signed(context: str, head: bytes, payload: bytes) -> bytes:
+    """Return what a signature covers."""
     # Ids are the user's: a lone surrogate in one must not make it unsignable.
     where = context.encode("utf-8", "surrogatepass")
-    return hmac.digest(key, b"".join((_DOMAIN, len(where).to_bytes(4), where, head, payload)), "sha256")
+    return b"".join((_DOMAIN, len(where).to_bytes(4), where, head, payload))
 
 
 def _checksum(head: bytes, payload: bytes) -> bytes:

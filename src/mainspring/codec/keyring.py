@@ -19,11 +19,11 @@ _MAKE_ONE: Final = 'python -c "import secrets; print(secrets.token_urlsafe(32))"
 class Keyring:
     """Secret keys, newest first: the newest signs, all of them verify. Immutable."""
 
-    __slots__ = ("_by_id", "signing_id", "signing_key")
+    __slots__ = ("_by_id", "_macs", "signing_id")
 
     signing_id: bytes
-    signing_key: bytes
     _by_id: dict[bytes, bytes]
+    _macs: dict[bytes, hmac.HMAC]
 
     def __init__(self, keys: Sequence[str | bytes]) -> None:
         if isinstance(keys, str | bytes):
@@ -41,7 +41,7 @@ class Keyring:
                 raise ConfigurationError(f"keys[{position}] has the same key id as another key; make it anew")
         fill = super().__setattr__
         fill("_by_id", by_id)
-        fill("signing_key", secrets[0])
+        fill("_macs", {key_id: hmac.new(secret, digestmod="sha256") for key_id, secret in by_id.items()})
         fill("signing_id", self.key_id(secrets[0]))
 
     @staticmethod
@@ -55,9 +55,15 @@ class Keyring:
         """The ids of all keys, newest first."""
         return tuple(self._by_id)
 
-    def find(self, key_id: bytes) -> bytes | None:
-        """Return the key of that id, or None."""
-        return self._by_id.get(key_id)
+    def sign(self, key_id: bytes, message: bytes) -> bytes | None:
+        """Return the HMAC-SHA-256 of a message by the key of that id, None if there is no such key."""
+        begun = self._macs.get(key_id)
+        if begun is None:
+            return None
+        # Not hmac.digest: it lets go of the interpreter lock each time, and is in for a long wait to get it back.
+        mac = begun.copy()
+        mac.update(message)
+        return mac.digest()
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError("a keyring is immutable; make another one")

@@ -120,6 +120,8 @@ class RunTable:
         record = self._records.get(run.id)
         if record is None or not _holds(outcome.condition, record.run, run.token, now):
             return False
+        if run.status is _PENDING and record.run.status is _RUNNING and record.run.cancelling:
+            return False
         if run.unique is not None and run.status not in FINAL and self._unique.get(run.unique, run.id) != run.id:
             return False
         if outcome.condition is _HELD:

@@ -28,6 +28,8 @@ SUBSCRIBED: Final = 2.0
 """Seconds for which a subscription's confirmation is waited for."""
 REPLICATED: Final = 2.0
 """Seconds for which replicas are waited for."""
+GLANCE: Final = 0.25
+"""Seconds after which, meanwhile, the server is looked at: one that was replaced has no replicas any more."""
 PAUSE: Final = 0.1
 """Seconds after which a call that found no server to take it tries again."""
 T = TypeVar("T")
@@ -224,16 +226,19 @@ class Link:
         try:
             reply = self._reply(connection, reads)
             if confirm:
-                self._confirm(connection)
+                self._confirm(pool, connection)
             return reply
         finally:
             pool.release(connection)
 
-    def _confirm(self, connection: Any) -> None:
+    def _confirm(self, pool: Any, connection: Any) -> None:
         """Wait until enough replicas have all that the server had written by its last reply on this connection."""
         # Only after another command on the same connection: by itself, WAIT asks for nothing and answers at once.
         try:
             self._send_on(connection, ("WAIT", self._replicas, int(REPLICATED * 1000)))
+            while not self._can_read(connection):
+                if self.servers.replaced(pool):
+                    raise StoreUnavailable("another server is the primary by now")
             number = int(self._reply(connection, reads=False))
         except (StoreUnavailable, ResponseError) as error:  # also if it has just been made a replica
             connection.disconnect()
@@ -246,6 +251,13 @@ class Link:
                 f"Redis at {self.place} took the request, but after {REPLICATED:.0f} s only {number} of "
                 f"replicas={self._replicas} have it, so that a fail-over may lose it; repeating it is safe"
             )
+
+    def _can_read(self, connection: Any) -> bool:
+        """Wait a moment for a reply; tell whether reading would find it, or the end of the connection."""
+        try:
+            return bool(connection.can_read(timeout=GLANCE))
+        except CONNECTION:
+            return True
 
     def _sent(self, pool: Any, command: tuple[Any, ...]) -> Any:
         """Send a command on a pooled connection, on a fresh one if that is dead; return the one that has the reply."""

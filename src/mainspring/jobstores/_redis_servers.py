@@ -59,6 +59,10 @@ class Servers(ABC):
     def doubt(self, error: Exception) -> None:
         """Look again before the next call, since a server failed or said that it is not the one."""
 
+    def replaced(self, pool: Any) -> bool:
+        """Tell whether connections are to a server that is known to be the primary no more."""
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """Close all connections."""
@@ -166,6 +170,13 @@ class Sentinels(_Several):
             if self._primary is not None:
                 self._pools[self._primary].disconnect(inuse_connections=False)
             self._primary = None
+
+    def replaced(self, pool: Any) -> bool:
+        """Ask the Sentinels, at most twice a second, whether they name another server by now."""
+        try:
+            return self.pool("") is not pool
+        except (StoreUnavailable, ConfigurationError):  # they do not know it either
+            return False
 
     def close(self) -> None:
         """Close all connections."""

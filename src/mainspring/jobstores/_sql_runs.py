@@ -168,7 +168,9 @@ def _settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
     stored: dict[str, Row] = {
         row[0]: row[1:]
         for row in tx.all(
-            "SELECT id, status, token, lease_until, unique_key FROM {runs} WHERE id {in} ORDER BY id {lock}", ids
+            "SELECT id, status, token, lease_until, cancelling, unique_key FROM {runs}"
+            " WHERE id {in} ORDER BY id {lock}",
+            ids,
         )
     }
     holders = _holders(tx, outcomes, stored)
@@ -178,7 +180,7 @@ def _settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
     for outcome in outcomes:
         run = outcome.run
         before = stored.get(run.id)
-        accepted = before is not None and _holds(outcome.condition, before, run.token, now)
+        accepted = before is not None and _holds(outcome, before, now)
         final = run.status in FINAL_VALUES
         if accepted and run.unique is not None and not final:
             accepted = holders.setdefault(run.unique, run.id) == run.id
@@ -188,7 +190,7 @@ def _settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
         if run.live is None and run.id in written:
             run.live = written[run.id].live
         written[run.id] = run
-        stored[run.id] = (run.status, run.token, run.lease_until, None if final else run.unique)
+        stored[run.id] = (run.status, run.token, run.lease_until, run.cancelling, None if final else run.unique)
         if final and before is not None and before[0] != run.status:  # else it is written again, not reached again
             ended[run.status] += 1
         tx.stirred |= run.status == "pending"
@@ -197,9 +199,10 @@ def _settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
     return answers
 
 
-def _holds(condition: Condition, stored: Row, token: str | None, now: int) -> bool:
-    status, present, lease_until, _ = stored
-    if present != token:
+def _holds(outcome: SettleRow, stored: Row, now: int) -> bool:
+    condition, run = outcome.condition, outcome.run
+    status, present, lease_until, cancelling, _ = stored
+    if present != run.token or (cancelling and status == "running" and run.status == "pending"):
         return False
     if condition is Condition.HELD:
         return bool(status == "running")
@@ -217,7 +220,7 @@ def _holders(tx: Tx, outcomes: Sequence[SettleRow], stored: dict[str, Row]) -> d
         for each in outcomes
         if each.run.unique is not None
         and each.run.status not in FINAL_VALUES
-        and stored.get(each.run.id, (None,) * 4)[3] != each.run.unique
+        and stored.get(each.run.id, (None,) * 5)[4] != each.run.unique
     }
     if not wanted:
         return {}

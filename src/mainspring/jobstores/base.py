@@ -332,7 +332,10 @@ class JobStore(BaseJobStore):
 
     @abstractmethod
     def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Write each outcome whose condition holds for the stored run, with its `then`; answer which were written."""
+        """Write each outcome whose condition holds for the stored run, with its `then`; answer which were written.
+
+        A running run that is marked to be stopped is not written as pending: whoever marked it was told that it ends.
+        """
 
     def unstorable(self, value: Any) -> Exception | None:
         """Say why a result could not be kept, or None."""
@@ -360,7 +363,7 @@ class JobStore(BaseJobStore):
 
     @abstractmethod
     def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
-        """Mark running runs to be stopped; their holder learns it by `extend`."""
+        """Mark running runs to be stopped; their holder learns it by `extend`, or when it would give them back."""
 
     @abstractmethod
     def delete_runs(self, run_ids: Sequence[str]) -> int:

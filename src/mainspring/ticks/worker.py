@@ -24,7 +24,7 @@ from mainspring.events import (
 )
 from mainspring.follow import told_less
 from mainspring.jobstores.base import Claimed, RunQuery
-from mainspring.outcome import conclude
+from mainspring.outcome import conclude, stop
 from mainspring.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Status, describe
 from mainspring.ticks.loop import IDLE
 
@@ -135,6 +135,8 @@ class WorkerTick:
             answers = link.store.settle([outcome for _, outcome in batch])
         self._unsettled = []
         link.answered()
+        if not all(answers):
+            batch, answers = self._set_apart_stopped(batch, answers, now)
         link.end(report for report, _ in batch)
         if self._look_at:  # there is room again for what waits
             link.wake_worker()
@@ -154,6 +156,20 @@ class WorkerTick:
                 self._tell(report, outcome)
         if collectors:
             self._wake_collectors(collectors)
+
+    def _set_apart_stopped(
+        self, batch: list[tuple[Report, Outcome]], answers: list[bool], now: int
+    ) -> tuple[list[tuple[Report, Outcome]], list[bool]]:
+        """Have what may not wait again, because it is lost or to be stopped, settled as cancelled; return the rest."""
+        others: list[tuple[Report, Outcome]] = []
+        theirs = []
+        for (report, outcome), accepted in zip(batch, answers, strict=True):
+            if accepted or outcome.run.status is not Status.PENDING:
+                others.append((report, outcome))
+                theirs.append(accepted)
+            else:
+                self._unsettled.append((report, stop(outcome, now)))
+        return others, theirs
 
     def _wake_collectors(self, run_ids: Iterable[str]) -> None:
         """Have the runs that wait for a group look whether it is complete; should we die before, they look later."""

@@ -71,6 +71,7 @@ local function settle(outcome)
   if not old then return 2 end
   if sub(old.head, old.c, old.c + #token - 1) ~= token or not holds(outcome[2], old, id) then return 0 end
   local status = byte(fixed)
+  if status == PENDING and old.status == RUNNING and byte(old.head, 10) == 195 then return 0 end -- it is to be stopped
   local _, key, lane, keep = cmsgpack.unpack_limit(fixed, 3, 8)
   if key and status <= RUNNING and holder[key] and holder[key] ~= id then return 0 end
   unfile(id, old)

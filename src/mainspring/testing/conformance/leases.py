@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import pytest
 from msgspec.structs import replace
 
 from mainspring.clock import SECOND
-from mainspring.jobstores.base import Hold, JobStore
-from mainspring.outcome import recover
+from mainspring.jobstores.base import Hold, JobStore, RunQuery
+from mainspring.outcome import recover, retry
+from mainspring.outcome import stop as stop_instead
 from mainspring.retry import Policy
-from mainspring.run import Beat, Status
+from mainspring.run import Beat, Outcome, Run, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
+    add_job,
     add_run,
     beat,
     claim,
     current,
+    due_one,
     fail,
+    fire,
     give_back,
     make_run,
     new_token,
@@ -202,3 +209,64 @@ class LeaseConformance:
         store.request_cancel([run.id])
         assert settle(store, succeed(store, run, "done"))
         assert (current(store, run).status, current(store, run).result) == (Status.SUCCEEDED, "done")
+
+    @pytest.mark.parametrize("back", [fail, give_back])
+    def test_a_run_that_is_to_be_stopped_does_not_wait_again(
+        self, store: JobStore, back: Callable[[JobStore, Run], Outcome]
+    ) -> None:
+        run = start(store, "job@1@10", job_id="job", later=(20,), unique="key", policy=Policy(retries=5))
+        store.extend([beat(run, progress=0.5)], LEASE)
+        assert store.request_cancel([run.id]) == [True]
+        refused = back(store, run)
+        assert refused.run.status is Status.PENDING
+        assert settle(store, refused) is False
+        assert (current(store, run).status, current(store, run).token) == (Status.RUNNING, run.token)
+        instead = stop_instead(refused, store.server_time())
+        assert settle(store, instead)
+        ended = current(store, run)
+        assert (ended.status, ended.failures, ended.progress) == (Status.CANCELLED, refused.run.failures, 0.5)
+        assert [(each.id, each.attempt) for each in claim(store)] == [("job@1@20", 1)]  # its next fire
+        assert store.counters()["cancelled"] == 1
+        assert add_run(store, unique="key").id != run.id  # the key is free
+
+    def test_only_who_holds_the_run_can_end_it_instead(self, store: JobStore) -> None:
+        run = start(store)
+        back = give_back(store, run)
+        assert store.settle([back, back, stop_instead(back, store.server_time())]) == [True, False, False]
+        [again] = claim(store)
+        assert settle(store, stop_instead(back, store.server_time())) is False
+        assert current(store, again).status is Status.RUNNING
+
+    def test_of_several_given_back_at_once_only_those_marked_are_kept(self, store: JobStore) -> None:
+        store.add_runs([make_run(store) for _ in range(4)])
+        runs = claim(store)
+        store.request_cancel([runs[1].id, runs[3].id])
+        outcomes = [give_back(store, run) for run in runs[:3]] + [succeed(store, runs[3])]
+        assert store.settle(outcomes) == [True, False, True, True]
+        assert {run.id for run in claim(store)} == {runs[0].id, runs[2].id}
+
+    @pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+    def test_a_run_to_be_stopped_ends_as_cancelled_when_its_node_is_gone(self, store: JobStore, delivery: str) -> None:
+        job = add_job(store, due_in=-10, every=60)
+        assert fire(store, due_one(store)) is not None
+        [fired] = claim(store)
+        run = start(store, policy=Policy(delivery=delivery))
+        store.shift_clock(LEASE + 1)
+        read = next(late for late in store.expired(10) if late.id == fired.id)
+        assert store.request_cancel([run.id, fired.id]) == [True, True]
+        assert settle(store, recover(read, store.server_time())) is False  # it was read before it was marked
+        outcomes = [recover(late, store.server_time()) for late in store.expired(10)]
+        assert store.settle(outcomes) == [True, True]
+        assert [current(store, each).status for each in (run, fired)] == [Status.CANCELLED, Status.CANCELLED]
+        assert store.count_unfinished([(job.id, job.incarnation)]) == [0]
+        assert store.count_runs(RunQuery(status=(Status.CANCELLED,))) == store.counters()["cancelled"] == 2
+
+    def test_a_run_that_was_stopped_and_sent_back_is_no_longer_marked(self, store: JobStore) -> None:
+        run = start(store)
+        store.request_cancel([run.id])
+        store.shift_clock(LEASE + 1)
+        assert settle(store, recover(store.expired(10)[0], store.server_time()))
+        assert settle(store, retry(current(store, run), store.server_time()))
+        [again] = claim(store)
+        assert store.extend([beat(again)], LEASE) == [Hold.HELD]
+        assert settle(store, give_back(store, again))
