@@ -14,7 +14,8 @@ from mainspring.clock import SECOND, Clock, from_us
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.handle import RunHandle
 from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, new_job_id, pin
-from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.jobstores.base import JobStore
+from mainspring.plan import Firing
 from mainspring.plugins import check_options, trigger_factory
 from mainspring.registry import check_queue, make_options, reference_of
 from mainspring.retry import policy_to_data
@@ -238,23 +239,26 @@ class JobsOfApp:
         """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
         from mainspring.errors import MaxInstancesReachedError
 
-        job, now = self.get(job_id), self._app.now()
-        unfinished = RunQuery(status=(Status.PENDING, Status.RUNNING), job_id=job.id)
-        if self._store.count_runs(unfinished) >= job.max_instances:
-            raise MaxInstancesReachedError(job)
-        run = Run(
-            id=f"{job.id}@{job.incarnation}@{now}",
-            call=job.call,
-            queue=job.queue,
-            executor=job.executor,
-            job_id=job.id,
-            policy=job.policy,
-            priority=job.policy.priority,
-            created_at=now,
-            fire_time=now,
-            run_at=now,
-        )
-        return RunHandle(self._app.runs, self._store.add_runs([run])[0])
+        while True:
+            job, now = self.get(job_id), self._app.now()
+            if self._store.count_unfinished([(job.id, job.incarnation)])[0] >= job.max_instances:
+                raise MaxInstancesReachedError(job)
+            run = Run(
+                id=f"{job.id}@{job.incarnation}@{now}",
+                call=job.call,
+                queue=job.queue,
+                executor=job.executor,
+                job_id=job.id,
+                policy=job.policy,
+                priority=job.policy.priority,
+                created_at=now,
+                fire_time=now,
+                run_at=now,
+            )
+            step = Firing(job.id, job.version, job.at, job.nominal, (run,))
+            # Whatever fired the job since it was read has made a new version, and is counted next time.
+            if self._store.fire_besides(step, self._app.lease):
+                return RunHandle(self._app.runs, run.id)
 
     def remove_job(self, job_id: str, jobstore: str | None = None, *, cancel_runs: bool = False) -> None:
         """Remove a job; with `cancel_runs` also cancel the runs of it that have not ended."""

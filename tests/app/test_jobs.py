@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,9 @@ import pytest
 from mainspring import Mainspring
 from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError
 from mainspring.events import EVENT_JOB_EXECUTED
+from mainspring.plan import Place, firing, plan
 from mainspring.run import Status
+from mainspring.testing.conformance.helpers import together
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate
 
 
@@ -99,6 +102,51 @@ def test_running_a_job_now_keeps_to_its_schedule_and_its_most_instances(app: Mai
     assert app.get_job("one").next_run_time == job.next_run_time
     first.cancel()
     assert app.run_now("one") != first
+
+
+@EVERYWHERE
+def test_of_several_who_run_a_job_now_at_once_no_more_do_than_its_most_instances(app: Mainspring) -> None:
+    app.add_job(double, "interval", hours=1, args=[1], id="one", max_instances=2)
+
+    def run_now(_: int) -> bool:
+        try:
+            app.run_now("one")
+        except MaxInstancesReachedError:
+            return False
+        return True
+
+    for _ in range(5):
+        assert together(6, run_now).count(True) == 2
+        for run in app.find(job="one", status=["pending"]):
+            assert app.cancel(run.id)
+
+
+@EVERYWHERE
+def test_a_fire_between_the_count_and_the_run_now_is_counted_too(
+    app: Mainspring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.add_job(double, "interval", hours=1, args=[1], id="one", next_run_time=datetime(2020, 1, 1, tzinfo=UTC))
+    store, count = app.store, app.store.count_unfinished
+
+    def count_then_fire(jobs: Sequence[tuple[str, int]]) -> list[int]:
+        counts = count(jobs)
+        now = store.server_time()
+        store.fire([firing(due, plan(due, now), Place("default"), now) for due in store.due(1, 0).jobs], 15.0)
+        return counts
+
+    monkeypatch.setattr(store, "count_unfinished", count_then_fire)
+    with pytest.raises(MaxInstancesReachedError):
+        app.run_now("one")
+    assert app.count(job="one") == 1
+
+
+@EVERYWHERE
+def test_a_paused_job_can_be_run_now_and_stays_paused(app: Mainspring) -> None:
+    app.add_job(double, "interval", hours=1, args=[2], id="one")
+    app.pause_job("one")
+    app.start(work=True)
+    assert app.run_now("one").result(timeout=LIMIT) == 4
+    assert app.get_job("one").next_run_time is None
 
 
 @EVERYWHERE

@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.context import current_run
-from mainspring.errors import ConfigurationError, StoreUnavailable
+from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.plan import Place, firing, plan
@@ -205,6 +206,31 @@ def test_who_waits_hears_of_what_happens_at_the_new_primary(sentinel_fleet: Sent
         done.set()
         listener.join(SECONDS)
     assert not listener.is_alive()
+    store.shutdown()
+
+
+def test_who_waits_for_replicas_of_a_primary_that_was_replaced_is_let_go(
+    sentinel_fleet: SentinelFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.jobstores._redis_link.REPLICATED", 3600.0)
+    sentinel_fleet.complete()
+    store = RedisJobStore(url=sentinel_fleet.url, name="let-go", replicas=3)  # of which there are two
+    patient(store.ping)
+    run = make_run(store)
+    primary = sentinel_fleet.primary()
+
+    def replace() -> None:
+        until(lambda: int(primary.client().info("clients")["blocked_clients"]) > 0, "somebody waits for replicas")
+        until(
+            lambda: bool(sentinel_fleet.sentinels[0].ask("SENTINEL", "FAILOVER", sentinel_fleet.service)),
+            "the Sentinels do it",  # who may still have to learn about the replicas
+        )
+
+    with ThreadPoolExecutor(1) as threads:
+        replaced = threads.submit(replace)
+        with pytest.raises(OutcomeUnknown, match="another server is the primary by now"):
+            store.add_runs([run])
+        replaced.result()
     store.shutdown()
 
 

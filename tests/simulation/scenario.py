@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import UTC
+from functools import partial
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,6 +18,7 @@ from mainspring.job import Job
 from mainspring.node import Link, Node
 from mainspring.retry import Backoff, Policy
 from mainspring.run import FINAL, Call, Report, Result, Run, Status, describe
+from mainspring.runs import Runs
 from mainspring.triggers.interval import IntervalTrigger
 from tests.simulation.store import Faults, Mutant, SimStore, Wire
 from tests.simulation.world import SECOND, START, Process, SimClock, World
@@ -38,6 +41,7 @@ class History(NamedTuple):
     kills: int
     freezes: int
     attempts: int
+    cancels: int
 
 
 def work() -> None: ...
@@ -85,8 +89,11 @@ class SimExecutor(BaseExecutor):
         return [item[0] for item in taken]
 
     def cancel(self, run_id: str) -> bool:
-        # As with a thread that does not listen: it goes on, and its word comes late.
-        return run_id in self._running
+        if run_id not in self._running:
+            return False
+        # Half of them as a thread that does not listen: it goes on, and its word comes late.
+        self._running[run_id] |= self._process.world.chance.random() < 0.5
+        return True
 
 
 class Scenario:
@@ -111,13 +118,19 @@ class Scenario:
             world.call_at(chance.randrange(TROUBLE), self._outside, self._kill_one)
         for _ in range(chance.randrange(1, 5)):
             world.call_at(chance.randrange(TROUBLE), self._outside, self._freeze_one)
+        for number in range(chance.randrange(5, 15)):
+            person = Process(world, f"person{number}", 0)
+            world.call_at(chance.randrange(TROUBLE), person, partial(person.spawn, self._cancel_one, person))
         world.run(START + TROUBLE)
         self._make_peace()
         world.run(START + TROUBLE + PEACE, self._is_quiet)
         self._reckon()
         attempts = sum(run.attempt for run in self.store.runs.values())
         faults = self.store.oracle.faults
-        return History(faults, world.history.hexdigest(), len(self.store.runs), self.kills, self.freezes, attempts)
+        cancels = sum(run.status is Status.CANCELLED for run in self.store.runs.values())
+        return History(
+            faults, world.history.hexdigest(), len(self.store.runs), self.kills, self.freezes, attempts, cancels
+        )
 
     # -- the actors --------------------------------------------------------------------------------------------
 
@@ -181,6 +194,14 @@ class Scenario:
                 except StoreUnavailable:  # also when the outcome is unknown: repeating is safe
                     world.sleep(self._outside, SECOND)
             self.acknowledged.append(run.id)
+
+    def _cancel_one(self, person: Process) -> None:
+        world, wire = self.world, Wire(self.store, person, self.faults)
+        runs = Runs(lambda: wire, lambda: world.now, lambda: UTC)  # type: ignore[arg-type, return-value]
+        unfinished = [run.id for run in self.store.runs.values() if run.status not in FINAL]
+        if unfinished:
+            with suppress(StoreUnavailable):
+                runs.cancel(world.chance.choice(unfinished))
 
     def _kill_one(self) -> None:
         living = [process for process in self._nodes if process.alive]

@@ -28,6 +28,7 @@ class Mutant(StrEnum):
     POP_THEN_RECORD = "pop, then record"
     WORKER_CLOCKS = "leases on worker clocks"
     FIRE_TWICE = "non-unique fire"
+    FORGET_CANCEL = "a retry forgets the cancel"
 
 
 class Entry:
@@ -147,7 +148,7 @@ class SimStore:
                 continue
             self.runs[run.id] = replace(run, lease_until=self._lease(lease))
             self.oracle.renewed(run, lease)
-            answers.append(Hold.HELD)
+            answers.append(Hold.CANCEL if run.cancelling else Hold.HELD)
         return answers
 
     def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
@@ -178,6 +179,8 @@ class SimStore:
             return True
         if stored.token != outcome.run.token:
             return False
+        if stored.cancelling and stored.status is Status.RUNNING and outcome.run.status is Status.PENDING:
+            return mutant is Mutant.FORGET_CANCEL
         if condition is Condition.HELD:
             return stored.status is Status.RUNNING
         if condition is Condition.EXPIRED:
@@ -191,6 +194,16 @@ class SimStore:
         now = self._judge()
         running = (run for run in self.runs.values() if run.status is Status.RUNNING)
         return [run for run in running if (run.lease_until or 0) <= now][:limit]
+
+    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+        answers = []
+        for run_id in run_ids:
+            run = self.runs.get(run_id)
+            answers.append(run is not None and run.status is Status.RUNNING)
+            if run is not None and answers[-1]:
+                self.runs[run_id] = replace(run, cancelling=True)
+                self.oracle.to_be_stopped.add(run_id)
+        return answers
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         return [self.runs.get(run_id) for run_id in run_ids]
@@ -220,6 +233,7 @@ class Oracle:
         self.ended: Counter[str] = Counter()
         self.fires: Counter[tuple[str, int]] = Counter()
         self.counts: Counter[str] = Counter()
+        self.to_be_stopped: set[str] = set()
 
     def fault(self, text: str) -> None:
         """Note that a promise was broken."""
@@ -240,6 +254,8 @@ class Oracle:
         token, until = self.leases.get(run.id, ("", 0))
         if until > self.world.now and token != run.token:
             self.fault(f"{run.id} was claimed while another lease was valid")
+        if run.id in self.to_be_stopped:
+            self.fault(f"{run.id} was claimed again after its cancel was accepted")
         self.leases[run.id] = str(run.token), self.world.now + int(lease * SECOND)
 
     def renewed(self, run: Run, lease: float) -> None:

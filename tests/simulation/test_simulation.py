@@ -29,6 +29,7 @@ def test_no_promise_is_broken_through_kills_freezes_and_lost_replies(first: int)
     # The trouble was real: otherwise this would prove nothing.
     assert sum(history.kills for history in histories.values()) >= 20
     assert sum(history.freezes for history in histories.values()) >= 20
+    assert sum(history.cancels for history in histories.values()) >= 20
     assert sum(history.attempts for history in histories.values()) > sum(h.runs for h in histories.values())
 
 

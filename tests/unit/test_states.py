@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from mainspring.errors import Cancel, Retry, WorkerDied
-from mainspring.outcome import cancel, conclude, recover, retry
+from mainspring.outcome import cancel, conclude, recover, retry, stop
 from mainspring.retry import Policy
 from mainspring.run import FINAL, TRANSITIONS, Call, Condition, Outcome, Report, Result, Run, Status, describe
 
@@ -91,6 +91,27 @@ def test_a_lost_run_that_may_start_only_once_fails() -> None:
     outcome = recover(run, NOW)
     assert permitted(run, outcome)
     assert outcome.run.errors[-1].type == "NodeLost"
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
+def test_a_lost_run_that_was_to_be_stopped_is_cancelled(delivery: str) -> None:
+    run = held(policy=Policy(delivery=delivery), cancelling=True, later=(20,), unique="key")
+    outcome = recover(run, NOW)
+    assert permitted(run, outcome)
+    assert (outcome.run.status, outcome.run.unique, len(outcome.then)) == (Status.CANCELLED, None, 1)
+
+
+@pytest.mark.parametrize("report", [report for report, status in REPORTS if status is Status.PENDING])
+def test_what_may_not_wait_again_is_cancelled_with_all_that_was_known_of_it(report: Report) -> None:
+    refused = conclude(report, NOW, 0.5)
+    instead = stop(refused, NOW)
+    assert permitted(report.run, instead)
+    assert (instead.run.status, instead.run.errors) == (Status.CANCELLED, refused.run.errors)
+
+
+def test_a_cancelled_run_is_kept_though_a_success_would_not_be() -> None:
+    run = held(status=Status.PENDING, policy=Policy(retention=0))
+    assert cancel(run, NOW).run.policy.retention is None
 
 
 def test_a_pending_run_can_be_cancelled() -> None:

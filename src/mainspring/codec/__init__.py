@@ -12,10 +12,10 @@ from typing import Any, Final, TypeVar
 from mainspring.codec.errors import EncodeError, FrameError, Reason
 from mainspring.codec.frame import COMPRESSED, PICKLED, compress, decompress, open_frame, seal
 from mainspring.codec.keyring import Keyring
-from mainspring.codec.pack import Packer
+from mainspring.codec.pack import Packer, pack_plain
 from mainspring.codec.scan import check_bounds
 from mainspring.codec.types import TypeBook, full_name
-from mainspring.codec.unpack import Unpacker
+from mainspring.codec.unpack import NOT_PLAIN, Unpacker, unpack_plain
 from mainspring.codec.values import MAX_VALUES
 from mainspring.errors import ConfigurationError, RunTimeout
 
@@ -74,11 +74,14 @@ class Codec:
     def dumps(self, value: Any, context: str) -> bytes:
         """Return a value as a frame that is valid for `context`, such as `job:<id>` or `run:<id>`."""
         _check_context(context)
-        packer = Packer(self._book, pickles=self.allow_pickle)
-        payload = packer.pack(value)
+        flags, payload = 0, pack_plain(value)
+        if payload is None:
+            packer = Packer(self._book, pickles=self.allow_pickle)
+            payload = packer.pack(value)
+            flags = PICKLED if packer.pickled else 0
         size = len(payload)
-        flags = PICKLED if packer.pickled else 0
-        self._check_size(value, payload)
+        if size > self.max_unpacked or size > MAX_VALUES:  # fewer bytes cannot hold more values
+            self._check_size(value, payload)
         if size > self.compress_above:
             packed = compress(payload, self.max_ratio)
             if len(packed) < size:
@@ -96,11 +99,10 @@ class Codec:
         if len(payload) > self.max_unpacked:
             problem = f"takes {len(payload):,} bytes before compression, more than max_unpacked={self.max_unpacked:,}"
             raise EncodeError("", full_name(type(value)), problem)
-        if len(payload) > MAX_VALUES:  # fewer bytes cannot hold more values
-            try:
-                check_bounds(payload)
-            except FrameError as problem:
-                raise EncodeError("", full_name(type(value)), str(problem)) from None
+        try:
+            check_bounds(payload)
+        except FrameError as problem:
+            raise EncodeError("", full_name(type(value)), str(problem)) from None
 
     def loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
         """Return the value in a frame of `context`; everything that can be wrong with the frame is a FrameError."""
@@ -134,6 +136,9 @@ class Codec:
         if self._keyring is None:
             # What a key holder signed was bounded when it was packed.
             check_bounds(payload)
+        value = unpack_plain(payload)
+        if value is not NOT_PLAIN:
+            return value
         return Unpacker(self._book, unpickles=self.allow_pickle and bool(flags & PICKLED)).unpack(payload)
 
 

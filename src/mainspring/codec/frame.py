@@ -25,6 +25,7 @@ __all__ = ["COMPRESSED", "PICKLED", "SIGNED", "compress", "decompress", "open_fr
 COMPRESSED: Final = 1
 SIGNED: Final = 2
 PICKLED: Final = 4
+_FLAGS: Final = COMPRESSED | SIGNED | PICKLED
 
 _MAGIC: Final = b"\xa7M"
 _VERSION: Final = 1
@@ -51,7 +52,12 @@ def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None) -> b
 
 def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int, bytes]:
     """Return flags and payload of a frame, once its signature or checksum has been found right."""
-    flags, body = _read_head(frame)
+    if len(frame) < _HEAD.size:
+        raise _wrong_head(frame)
+    magic, version, flags, size = _HEAD.unpack_from(frame)
+    body = _SIGNED_BODY if flags & SIGNED else _UNSIGNED_BODY
+    if magic != _MAGIC or version != _VERSION or flags & ~_FLAGS or len(frame) != body + size:
+        raise _wrong_head(frame)
     payload = frame[body:]
     if keyring is None:
         if flags & SIGNED:
@@ -77,27 +83,23 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int
     return flags, payload
 
 
-def _read_head(frame: bytes) -> tuple[int, int]:
-    """Return the flags and where the payload begins."""
-    if len(frame) < _HEAD.size:
-        if _MAGIC.startswith(frame[:2]):
-            raise FrameError(Reason.TRUNCATED, f"cut short: {len(frame)} bytes are less than a header")
-        raise FrameError(Reason.BAD_DATA, "not a frame of mainspring")
-    magic, version, flags, size = _HEAD.unpack_from(frame)
-    if magic != _MAGIC:
-        raise FrameError(Reason.BAD_DATA, "not a frame of mainspring")
-    if version != _VERSION or flags & ~(COMPRESSED | SIGNED | PICKLED):
-        raise FrameError(
+def _wrong_head(frame: bytes) -> FrameError:
+    """Say what is wrong with how a frame begins or ends."""
+    if len(frame) < _HEAD.size and _MAGIC.startswith(frame[:2]):
+        return FrameError(Reason.TRUNCATED, f"cut short: {len(frame)} bytes are less than a header")
+    if frame[:2] != _MAGIC or len(frame) < _HEAD.size:
+        return FrameError(Reason.BAD_DATA, "not a frame of mainspring")
+    _, version, flags, size = _HEAD.unpack_from(frame)
+    if version != _VERSION or flags & ~_FLAGS:
+        return FrameError(
             Reason.UNKNOWN_VERSION,
             f"of version {version} with flags {flags:#04x}, and only version {_VERSION} can be read here;"
             " it may come from a newer mainspring",
         )
-    body = _SIGNED_BODY if flags & SIGNED else _UNSIGNED_BODY
-    if len(frame) < body + size:
-        raise FrameError(Reason.TRUNCATED, f"cut short: {len(frame):,} bytes are left of {body + size:,}")
-    if len(frame) > body + size:
-        raise FrameError(Reason.BAD_DATA, f"{len(frame) - body - size:,} bytes too long")
-    return flags, body
+    whole = size + (_SIGNED_BODY if flags & SIGNED else _UNSIGNED_BODY)
+    if len(frame) < whole:
+        return FrameError(Reason.TRUNCATED, f"cut short: {len(frame):,} bytes are left of {whole:,}")
+    return FrameError(Reason.BAD_DATA, f"{len(frame) - whole:,} bytes too long")
 
 
 def _signed(context: str, head: bytes, payload: bytes) -> bytes:

@@ -12,7 +12,7 @@ from mainspring.codec.types import TypeBook, full_name, layout, write_enum, writ
 from mainspring.codec.values import ATOMS, MAX_DEPTH, Code, Unsupported
 from mainspring.errors import RunTimeout
 
-__all__ = ["Packer"]
+__all__ = ["Packer", "pack_plain"]
 
 _OPTIONS: Final = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
@@ -39,6 +39,22 @@ _HOOK_DEPTH: Final = 16
 Path = tuple[Any, ...]  # linked from the inside out: (outer path, kind of step, step)
 
 
+def pack_plain(value: Any) -> bytes | None:
+    """Return a value of MessagePack's own types as MessagePack, None for any other: the packer then takes it apart."""
+    try:
+        data = ormsgpack.packb(value, None, _OPTIONS)
+    except Exception:
+        return None
+    return data if _is_unsuspicious(data) or _is_known(value) else None
+
+
+def _is_unsuspicious(data: bytes) -> bool:
+    # bytearray and memoryview pack as bytes without a word, and depth is not limited to ours: where there is binary
+    # data, or a number of containers, look for both.
+    suspects = data.translate(_AS_SUSPECTS, _UNSUSPICIOUS)
+    return len(suspects) <= MAX_DEPTH and b"\xc4" not in suspects
+
+
 class Packer:
     """Packs one value; `pickled` says whether a part of it had to be pickled."""
 
@@ -59,10 +75,7 @@ class Packer:
             if self._interrupt is not None:
                 raise self._interrupt from None
         else:
-            suspects = data.translate(_AS_SUSPECTS, _UNSUSPICIOUS)
-            # bytearray and memoryview pack as bytes without a word, and depth is not limited to ours: where there is
-            # binary data, or a number of containers, look for both.
-            if (len(suspects) <= MAX_DEPTH and b"\xc4" not in suspects) or _is_known(value):
+            if _is_unsuspicious(data) or _is_known(value):
                 return data
         self.pickled = False
         return ormsgpack.packb(self._walk(value, (), 0), None, _OPTIONS)

@@ -11,9 +11,18 @@ from mainspring.codec.types import TypeBook, read_enum, read_object
 from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, READERS, Code, begins_array
 from mainspring.errors import RunTimeout
 
-__all__ = ["Unpacker"]
+__all__ = ["NOT_PLAIN", "Unpacker", "unpack_plain"]
 
 _MANY_KEYS: Final = 1000
+NOT_PLAIN: Final = object()
+
+
+def unpack_plain(data: bytes) -> Any:
+    """Return the value of a document without extensions, NOT_PLAIN for any other: the unpacker then tells."""
+    try:
+        return ormsgpack.unpackb(data)
+    except Exception:
+        return NOT_PLAIN
 
 
 class Unpacker:

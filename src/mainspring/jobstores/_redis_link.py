@@ -253,11 +253,11 @@ class Link:
             )
 
     def _can_read(self, connection: Any) -> bool:
-        """Wait a moment for a reply; tell whether reading would find it, or the end of the connection."""
+        """Wait a moment for a reply; tell whether there is one."""
         try:
             return bool(connection.can_read(timeout=GLANCE))
-        except CONNECTION:
-            return True
+        except CONNECTION as error:
+            raise self._refused(error) from error
 
     def _sent(self, pool: Any, command: tuple[Any, ...]) -> Any:
         """Send a command on a pooled connection, on a fresh one if that is dead; return the one that has the reply."""

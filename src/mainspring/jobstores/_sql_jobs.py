@@ -179,10 +179,10 @@ _MOVED = ("at", "nominal", "due_at", "version", "miss")
 
 
 def simple(firings: Sequence[FireRow]) -> bool:
-    """Tell whether each job and run comes once, none missed, none with a key: what `FusedTx.advance` can write."""
+    """Tell whether each job is due and comes once, as do runs, none missed or keyed: what `FusedTx.advance` writes."""
     runs = [run for step in firings for run in step.runs]
     return (
-        not any(step.missed for step in firings)
+        not any(step.missed or step.besides for step in firings)
         and unkeyed(runs)
         and len({step.job_id for step in firings}) == len(firings)
         and len({run.id for run in runs}) == len(runs)
@@ -225,10 +225,10 @@ def fire(tx: Tx, firings: Sequence[FireRow], lease: float, versions: Sequence[in
     written: dict[str, tuple[Any, ...]] = {}
     for step, version in zip(firings, versions, strict=True):
         present, at = stored.get(step.job_id, (None, None))
-        won.append(present == step.version and at is not None and at <= now)
+        won.append(present == step.version and (step.besides or (at is not None and at <= now)))
         if won[-1]:
             taken.append(step)
-            if step.next_at is None:
+            if step.next_at is None and not step.besides:
                 del stored[step.job_id]
             else:
                 stored[step.job_id] = version, step.next_at

@@ -242,6 +242,13 @@ class JobStore(BaseJobStore):
         """
 
     @abstractmethod
+    def fire_besides(self, step: Firing, lease: float) -> bool:
+        """Take a step besides the job's schedule if the job's version is unchanged; tell whether it was taken.
+
+        It is the step of `fire`, but the job need not be due, and without a next run time it is paused, not removed.
+        """
+
+    @abstractmethod
     def set_aside(self, job_id: str, version: int, reason: str) -> bool:
         """Keep a job that cannot be restored, with its bytes and the reason, out of the way of the others."""
 

@@ -81,20 +81,24 @@ class RecordStore(JobStore):
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
         """Take each step whose job is unchanged; see `JobStore.fire`."""
+        return self._fire_rows([self._fire_row(step) for step in firings], lease)
+
+    def fire_besides(self, step: Firing, lease: float) -> bool:
+        """Take a step besides the job's schedule; see `JobStore.fire_besides`."""
+        return self._fire_rows([self._fire_row(step, besides=True)], lease) != [None]
+
+    def _fire_row(self, step: Firing, *, besides: bool = False) -> FireRow:
         pack = self._packer.run_row
-        rows = [
-            FireRow(
-                step.job_id,
-                step.version,
-                step.next_at,
-                step.next_nominal,
-                None if step.miss is None else msgspec.json.encode(step.miss).decode(),
-                [pack(run) for run in step.runs],
-                [pack(run) for run in step.missed],
-            )
-            for step in firings
-        ]
-        return self._fire_rows(rows, lease)
+        return FireRow(
+            step.job_id,
+            step.version,
+            step.next_at,
+            step.next_nominal,
+            None if step.miss is None else msgspec.json.encode(step.miss).decode(),
+            [pack(run) for run in step.runs],
+            [pack(run) for run in step.missed],
+            besides,
+        )
 
     def _jobs(self, rows: Iterable[JobRow]) -> list[Job]:
         return [job for job in map(self._restore_job, rows) if job is not None]

@@ -241,6 +241,7 @@ class RedisJobStore(RedisRuns):
                     [new_run(run) for run in step.runs],
                     [new_run(run) for run in step.missed],
                     step.miss or "",
+                    step.besides,
                 ]
                 for step in steps
             ]

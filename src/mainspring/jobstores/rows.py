@@ -58,7 +58,7 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
 
 
 class FireRow(msgspec.Struct, gc=False):
-    """One firing: see `JobStore.fire`."""
+    """One firing, within its job's schedule or besides it: see `JobStore.fire` and `fire_besides`."""
 
     job_id: str
     version: int
@@ -67,6 +67,7 @@ class FireRow(msgspec.Struct, gc=False):
     miss: str | None
     runs: list[RunRow]
     missed: list[RunRow]
+    besides: bool = False
 
 
 class SettleRow(msgspec.Struct, gc=False):

@@ -133,16 +133,24 @@ class SplitJobStore(JobsInRecords):
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
         """Take each step whose job is unchanged; see `JobStore.fire`."""
+        return self._fire(firings, lease)
+
+    def fire_besides(self, step: Firing, lease: float) -> bool:
+        """Take a step besides the job's schedule; see `JobStore.fire_besides`."""
+        return self._fire([step], lease, besides=True) != [None]
+
+    def _fire(self, firings: Sequence[Firing], lease: float, *, besides: bool = False) -> list[tuple[str, ...] | None]:
         answers: list[tuple[str, ...] | None] = [None] * len(firings)
         now = self.runs.server_time()
         steps: dict[str, tuple[int, Kept, Kept]] = {}  # by key, once each: place in the answer, old, new
         for number, (step, kept) in enumerate(zip(firings, self._read(s.job_id for s in firings), strict=True)):
-            if kept is None or kept.key in steps or not _may_fire(kept, step, now):
+            if kept is None or kept.key in steps or not _may_fire(kept, step, now, besides):
                 continue
             if kept.state.fired is not None:  # the step is lost, since this makes a new version
                 self._finish([kept], now)
                 continue
-            steps[kept.key] = number, kept, self._fired(kept, step, now, now + int(lease * SECOND))
+            gone = step.next_at is None and not besides
+            steps[kept.key] = number, kept, self._fired(kept, step, gone, now, now + int(lease * SECOND))
         won = self._open(steps.values())
         runs = [run for number, _ in won for run in firings[number].runs]
         missed = [run for number, _ in won for run in firings[number].missed]
@@ -156,13 +164,12 @@ class SplitJobStore(JobsInRecords):
             log.warning("jobs have fired, but their store does not take the note of it: %s", error)
         return answers
 
-    def _fired(self, kept: Kept, step: Firing, now: int, until: int) -> Kept:
+    def _fired(self, kept: Kept, step: Firing, gone: bool, now: int, until: int) -> Kept:
         """Return a job as it is after its fire, with what it fires inside."""
         version, pack = new_version(), self._packer.run_row
         fired = None
         if step.runs or step.missed:
             fired = Fired(version, now, until, [pack(run) for run in step.runs], [pack(run) for run in step.missed])
-        gone = step.next_at is None
         miss = None if step.miss is None else msgspec.json.encode(step.miss).decode()
         state = replace(kept.state, at=step.next_at, nominal=step.next_nominal, miss=miss, fired=fired, gone=gone)
         return Kept(kept.key, version, state)
@@ -249,6 +256,7 @@ def _matches(hidden: dict[str, tuple[int, int]], kept: Kept) -> bool:
     return hidden.get(kept.key, (0, 0))[0] == kept.version
 
 
-def _may_fire(kept: Kept, step: Firing, now: int) -> bool:
+def _may_fire(kept: Kept, step: Firing, now: int, besides: bool) -> bool:
     state = kept.state
-    return not state.gone and kept.version == step.version and state.at is not None and state.at <= now
+    due = besides or (state.at is not None and state.at <= now)
+    return due and not state.gone and kept.version == step.version

@@ -2,7 +2,8 @@
 -- fire: take each step whose job is unchanged and due: next run time, new version, missed records, runs.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes job_states, hidden, versions and all that runs have
 --   ARGV  lease in microseconds; {job id, version, next at (text; false: the job is removed), next at and nominal (as a
---         state has them), runs, missed, open missed record} of each step, its runs as lib_insert has them
+--         state has them), runs, missed, open missed record, besides (it need not be due, and is not removed)} of each
+--         step, its runs as lib_insert has them
 -- Answers a text for each step: '-' if it was lost, else '1' or '0' for each of its runs: inserted or known.
 local until_, steps = now + args[1], args[2]
 local ids, runs = {}, {}
@@ -38,11 +39,11 @@ local function record_missed(run)
 end
 
 local function take(step)
-  local id, next_at = step[1], step[3]
+  local id, next_at, besides = step[1], step[3], step[8]
   local state = state_of[id]
   if not state or version_of(state) ~= step[2] then return '-' end
   local at = at_of(state)
-  if not at or at > now then return '-' end
+  if not besides and (not at or at > now) then return '-' end
   if taken_before[id] then write() end -- the same job twice in a batch
   taken_before[id] = true
   note(hdels, hidden, id)
@@ -57,12 +58,12 @@ local function take(step)
     end
   end
   for _, run in ipairs(step[6]) do record_missed(run) end
-  if next_at then
+  if next_at or besides then
     taken = taken + 1
     state = next_version() .. incarnation_of(state) .. step[4] .. string.format('%09d', sum) .. step[7]
     state_of[id] = state
     note(hsets, job_states, id, state)
-    note(zadds, times, next_at, id)
+    if next_at then note(zadds, times, next_at, id) end
   else
     state_of[id] = false
     note(hdels, job_states, id)

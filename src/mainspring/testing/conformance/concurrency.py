@@ -10,7 +10,7 @@ from mainspring.errors import ConflictingIdError, VersionConflict
 from mainspring.job import Job
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.outcome import cancel, recover
-from mainspring.plan import Place, firing, plan
+from mainspring.plan import Firing, Place, firing, plan
 from mainspring.run import Run, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
@@ -31,6 +31,7 @@ from mainspring.testing.conformance.helpers import (
     stored,
     succeed,
     together,
+    unfinished,
 )
 
 ALL = RunQuery()
@@ -98,6 +99,27 @@ class ConcurrencyConformance:
             else:
                 assert stored(store).max_instances == winner + 1
             assert store.count_runs(ALL) == fires
+
+    def test_fires_within_and_besides_the_schedule_keep_to_the_most_instances(self, store: JobStore) -> None:
+        for round_ in range(5):
+            name = f"job-{round_}"
+            job = add_job(store, name, max_instances=2)
+            owner = (name, job.incarnation)
+
+            def act(index: int, name: str = name, owner: tuple[str, int] = owner) -> None:
+                while store.count_unfinished([owner])[0] < 2:
+                    now = store.server_time()
+                    if index % 2:
+                        steps = [firing(due, plan(due, now), Place("default"), now) for due in store.due(10, 0).jobs]
+                        store.fire(steps, LEASE)
+                        continue
+                    read = stored(store, name)
+                    run = make_run(store, f"{name}@{read.incarnation}@{index}", job_id=name)
+                    if store.count_unfinished([owner])[0] < 2:
+                        store.fire_besides(Firing(name, read.version, read.at, read.nominal, (run,)), LEASE)
+
+            together(THREADS, act)
+            assert unfinished(store, job) == 2, f"round {round_}"
 
     def test_adding_one_id_has_one_winner(self, store: JobStore) -> None:
         def add(index: int) -> bool:

@@ -257,6 +257,42 @@ class FiringConformance:
         assert (after.max_instances, after.at, after.version) == (1, fired.at, fired.version)
         assert store.count_runs(ALL) == 1
 
+    # -- besides the schedule ------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("due_in", [-10, 1000, None])
+    def test_what_fires_besides_the_schedule_leaves_it_as_it_is(self, store: JobStore, due_in: float | None) -> None:
+        job = add_job(store, due_in=due_in)
+        store.due(10, 60)
+        now = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),))
+        assert store.fire_besides(now, LEASE) is True
+        after = stored(store)
+        assert (after.at, after.nominal, store.next_at()) == (job.at, job.nominal, job.at)
+        assert (after.incarnation, after.version != job.version) == (job.incarnation, True)
+        assert [run.id for run in claim(store)] == [now.runs[0].id]
+        assert store.count_unfinished([("job", job.incarnation)]) == [1]
+        if due_in is None:
+            assert store.due(10, 0).jobs == []
+        else:
+            store.shift_clock(1001)
+            assert due_one(store).unfinished == 1
+
+    def test_a_step_besides_the_schedule_is_lost_if_the_job_has_changed(self, store: JobStore) -> None:
+        job = add_job(store, due_in=1000)
+        late = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),))
+        store.update_job(job)
+        assert store.fire_besides(late, LEASE) is False
+        store.remove_job("job")
+        assert store.fire_besides(late, LEASE) is False
+        assert (store.lookup_job("job"), store.count_runs(ALL)) == (None, 0)
+
+    def test_what_was_planned_before_a_step_besides_the_schedule_is_lost(self, store: JobStore) -> None:
+        job = add_job(store)
+        due = due_one(store)
+        now = Firing("job", job.version, job.at, job.nominal, (make_run(store, f"job@{job.incarnation}@7"),))
+        assert store.fire_besides(now, LEASE) is True
+        assert fire(store, due) is None
+        assert [run.id for run in store.find_runs(ALL)] == [now.runs[0].id]
+
     # -- names that are known ------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("state", ["pending", "running", "finished", "deleted"])
