@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
+from mainspring.calls import new_run_id
 from tests.app.kit import KEY, LIMIT, MakeApp
 
 pytestmark = [
@@ -90,3 +91,16 @@ def test_a_fork_in_the_middle_of_a_write_leaves_the_child_able_to_write(app: Mai
     assert in_child(lambda: len(task.enqueue(2).id) > 0)
     writer.join()
     assert app.count() == 2
+
+
+def test_a_child_makes_other_ids_than_its_parent(tmp_path: Path) -> None:
+    new_run_id()  # from here on, a fork would copy what the next ids end with
+    made = tmp_path / "ids"
+
+    def make() -> bool:
+        made.write_text(" ".join(new_run_id()[12:] for _ in range(500)))
+        return True
+
+    assert in_child(make)
+    theirs, ours = set(made.read_text().split()), {new_run_id()[12:] for _ in range(500)}
+    assert (len(theirs), len(ours), theirs & ours) == (500, 500, set())
