@@ -10,10 +10,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring import outcome
+from mainspring.checks import POLICY_FIELDS, check_field
 from mainspring.clock import SECOND, Clock, from_us
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.handle import RunHandle
-from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, new_job_id, pin
+from mainspring.ids import check_id, new_job_id, pin
+from mainspring.job import Job
 from mainspring.jobstores.base import JobStore
 from mainspring.plan import Firing
 from mainspring.plugins import check_options, trigger_factory

@@ -5,9 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import logging
-import os
-import time
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +22,7 @@ from mainspring.errors import (
 )
 from mainspring.follow import step_of
 from mainspring.handle import RunHandle
-from mainspring.job import pin
+from mainspring.ids import new_run_id, pin
 from mainspring.registry import Options, Task, TaskCall, reference_of
 from mainspring.retry import Backoff, Policy
 from mainspring.run import UNFINISHED, Call, Run, Status
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.inline import Inline
 
-__all__ = ["Calls", "new_run_id"]
+__all__ = ["Calls"]
 
 BATCH: Final = 1000
 COLLECT: Final = "mainspring:collect"
@@ -45,23 +42,6 @@ _GIVEN_UP: Final = 600 * SECOND
 """How long after a gather was enqueued all of its items have been, whatever held its enqueuer up."""
 
 log = logging.getLogger("mainspring.app")
-
-
-_chances: Final[deque[str]] = deque()
-"""Random ends of ids. Asking the system for each would take as long as packing a call."""
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_chances.clear)
-
-
-def new_run_id() -> str:
-    """Make an id that sorts by time, so that indexes stay small, and that nobody else makes."""
-    try:
-        chance = _chances.pop()
-    except IndexError:
-        text = os.urandom(10 * 200).hex()
-        _chances.extend(text[at : at + 20] for at in range(20, len(text), 20))
-        chance = text[:20]
-    return f"{time.time_ns() // 1_000_000:012x}{chance}"
 
 
 class Calls:

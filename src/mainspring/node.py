@@ -39,6 +39,10 @@ AHEAD: Final = 0.2
 """Seconds of work that a node claims beyond what its slots execute now."""
 MOST_CLAIMED: Final = 2000
 TRICKLE: Final = 10
+ISOLATED: Final = "processes"
+"""The executor of runs that are isolated, or have crashed a worker before: see `working`."""
+HELD: Final = 100
+"""Runs that a node holds for it, unstarted, at most: what waits behind so many is not kept waiting by them."""
 
 log = logging.getLogger("mainspring.node")
 
@@ -215,13 +219,15 @@ class Node:
         """Return how many more runs to claim from queues, whose runs may need any executor.
 
         When some executors are full and others are not, a few at a time: those for a full one are given back, those
-        for the others do not starve behind them.
+        for the others do not starve behind them. Isolated runs, which have few slots, may be many of those.
         """
-        rooms = [(self.free(alias), executor.slots) for alias, executor in list(self.executors.items())]
-        if any(free <= -slots for free, slots in rooms):
-            return 0
-        least = min(free for free, _ in rooms)
-        return least if least > 0 else min(TRICKLE, max(free for free, _ in rooms))
+        rooms = []
+        for alias, executor in list(self.executors.items()):
+            rooms.append(self.free(alias))
+            if rooms[-1] <= -(max(HELD, executor.slots) if alias == ISOLATED else executor.slots):
+                return 0
+        least = min(rooms)
+        return least if least > 0 else min(TRICKLE, max(rooms))
 
     def publish(self, event: SchedulerEvent) -> None:
         """Tell the listeners."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 
 import msgspec
 
+from mainspring.checks import POLICY_FIELDS, make_policy
 from mainspring.errors import ConfigurationError, TaskNotFound, near
-from mainspring.job import POLICY_FIELDS, make_policy
 from mainspring.redact import masked
 from mainspring.retry import DEFAULT_POLICY, Policy
 from mainspring.task import check_callable_args, get_callable_name, iscoroutinefunction_partial

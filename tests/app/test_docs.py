@@ -24,7 +24,7 @@ def test_the_snippets_of_the_guide_run_in_order(tmp_path: Path) -> None:
 
 
 def test_every_option_is_in_the_guide() -> None:
-    from mainspring.job import POLICY_FIELDS
+    from mainspring.checks import POLICY_FIELDS
     from mainspring.registry import Options
 
     table = GUIDE.read_text(encoding="utf-8").partition("## Options")[2].partition("## ")[0]

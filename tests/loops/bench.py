@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any
 
+from mainspring.checks import make_policy
 from mainspring.clock import from_us
 from mainspring.executors.base import BaseExecutor
-from mainspring.job import Job, make_policy
+from mainspring.job import Job
 from mainspring.jobstores.base import JobStore
 from mainspring.listeners import Listeners
 from mainspring.node import Link, Node

@@ -26,6 +26,7 @@ SAMPLES: list[errors.MainspringError] = [
     errors.RunCancelled("r1", "enough"),
     errors.StoreUnavailable("gone"),
     errors.OutcomeUnknown("gone"),
+    errors.StoreLocked("held"),
     errors.RunTimeout(3),
     errors.WorkerDied(12, -9),
     errors.Retry(3, "later"),

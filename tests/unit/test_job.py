@@ -11,8 +11,10 @@ from uuid import UUID
 
 import pytest
 
+from mainspring.checks import make_call, make_policy
 from mainspring.clock import to_us
-from mainspring.job import Job, make_call, make_policy, new_job_id
+from mainspring.ids import new_job_id
+from mainspring.job import Job
 from mainspring.retry import DEFAULT_POLICY, Backoff
 from mainspring.triggers.interval import IntervalTrigger
 

@@ -32,7 +32,7 @@ from mainspring.errors import RunTimeout, StoreLocked, WorkerDied
 from mainspring.executors.board import Board, Posted
 from mainspring.jobstores.base import Hold
 from mainspring.middleware import error_reporters
-from mainspring.outcome import conclude
+from mainspring.outcome import conclude, stop
 from mainspring.run import Beat, Outcome, Report, Result, Run, Status, describe
 from mainspring.working import Workplace
 
@@ -236,7 +236,11 @@ class Keeper:
             page = ids[start : start + PAGE]
             found = [run for run in store.get_runs(page) if run is not None and _is_held(run, left.claims)]
             reports = [_report(run, left, board.get(run.id), code, now) for run in found]
-            answers = store.settle([self._conclude(report, now) for report in reports])
+            outcomes = [self._conclude(report, now) for report in reports]
+            answers = store.settle(outcomes)
+            # What may not wait again is lost, or somebody has just asked to cancel it.
+            refused = [each for each, accepted in zip(outcomes, answers, strict=True) if not accepted]
+            store.settle([stop(each, now) for each in refused if each.run.status is Status.PENDING])
             for report, accepted in zip(reports, answers, strict=True):
                 if accepted and report.exception is not None:
                     _tell(report.run, report.exception)

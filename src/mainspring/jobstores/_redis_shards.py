@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
-from mainspring.job import pin
+from mainspring.ids import pin
 
 __all__ = ["Shard", "Shards", "pin"]
 

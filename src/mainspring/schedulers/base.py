@@ -10,12 +10,12 @@ from datetime import tzinfo
 from typing import Any, Final, Self
 
 from mainspring import events
+from mainspring.checks import POLICY_FIELDS, check_field, make_policy
 from mainspring.clock import Clock, SystemClock
 from mainspring.errors import SchedulerAlreadyRunningError, SchedulerNotRunningError
 from mainspring.events import EVENT_ALL, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.forking import check_threads, forget_in_children
-from mainspring.job import POLICY_FIELDS, check_field, make_policy
 from mainspring.jobstores.base import BaseJobStore, JobStore
 from mainspring.listeners import Listeners
 from mainspring.node import Node

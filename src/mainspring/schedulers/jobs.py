@@ -10,11 +10,13 @@ from datetime import tzinfo
 from typing import Any, NamedTuple, TextIO, TypeVar
 
 from mainspring import events
+from mainspring.checks import POLICY_FIELDS, check_field, make_call, make_policy
 from mainspring.clock import SECOND, Clock
 from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict
 from mainspring.events import JobEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
-from mainspring.job import POLICY_FIELDS, Job, check_field, check_id, make_call, make_policy, new_job_id, pin
+from mainspring.ids import check_id, new_job_id, pin
+from mainspring.job import Job
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.listeners import Listeners
 from mainspring.node import Node

@@ -14,8 +14,9 @@ from uuid import UUID
 import msgspec
 
 from mainspring import __version__
+from mainspring.checks import POLICY_FIELDS, make_policy
 from mainspring.errors import CallableReferenceError, ConfigurationError
-from mainspring.job import POLICY_FIELDS, Job, make_policy
+from mainspring.job import Job
 from mainspring.retry import DEFAULT_POLICY, Backoff
 from mainspring.run import Call
 from mainspring.task import portable_call

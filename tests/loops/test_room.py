@@ -1,0 +1,54 @@
+"""How much a node claims from queues when one of its executors is full."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mainspring.clock import SECOND
+from mainspring.executors.base import BaseExecutor
+from mainspring.jobstores.base import RunQuery
+from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.node import HELD, TRICKLE, Link, Node
+from mainspring.run import Call, Run, Status
+from mainspring.testing.clock import VirtualClock
+from tests.loops.bench import HandExecutor, work
+
+
+class Queue:
+    """A node that serves a queue with threads, and with processes for what has crashed before."""
+
+    def __init__(self, clock: VirtualClock, store: MemoryJobStore, suspects: int, others: int) -> None:
+        self.threads, self.processes = HandExecutor(8), HandExecutor(2)
+        executors: dict[str, BaseExecutor] = {"threads": self.threads, "processes": self.processes}
+        self.node = Node(executors, clock=clock, queues={"q": None}, prepare=self._prepare)
+        self.link = self.node.links["default"] = Link(self.node, "default", store)
+        self.threads.now = self.processes.now = self.link.now
+        start = clock.now() - SECOND
+        crashes = [1] * suspects + [0] * others
+        store.add_runs(
+            [Run(id=f"{n}", call=Call(work), queue="q", crashes=c, run_at=start + n) for n, c in enumerate(crashes)]
+        )
+        self.link.worker.look_everywhere()
+
+    def _prepare(self, run: Run) -> Run:
+        return replace(run, executor="processes" if run.crashes else "threads")
+
+
+def test_what_waits_behind_many_runs_that_have_to_run_alone_is_not_kept_waiting(
+    clock: VirtualClock, store: MemoryJobStore
+) -> None:
+    queue = Queue(clock, store, suspects=60, others=200)
+    for _ in range(60):
+        queue.link.worker()
+        queue.threads.end_all()
+    assert store.count_runs(RunQuery(status=(Status.SUCCEEDED,))) == 200
+    assert len(queue.processes.given) == 60
+
+
+def test_a_node_holds_a_bounded_number_of_runs_that_have_to_run_alone(
+    clock: VirtualClock, store: MemoryJobStore
+) -> None:
+    queue = Queue(clock, store, suspects=500, others=0)
+    for _ in range(60):
+        queue.link.worker()
+    assert len(queue.processes.given) < 2 + HELD + TRICKLE
