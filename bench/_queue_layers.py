@@ -17,7 +17,7 @@ from typing import Any
 from bench import _queue_notes as notes
 from mainspring.executors.threads import ThreadPoolExecutor
 from mainspring.jobstores.records import RecordStore
-from mainspring.node import Link
+from mainspring.link import Link
 from mainspring.ticks.heartbeat import HeartbeatTick
 from mainspring.ticks.janitor import JanitorTick
 from mainspring.ticks.worker import WorkerTick

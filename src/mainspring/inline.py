@@ -13,7 +13,8 @@ from mainspring.codec import Codec, EncodeError
 from mainspring.context import keep_logs, release_logs
 from mainspring.executors.debug import DebugExecutor
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.node import Link, Node
+from mainspring.link import Link
+from mainspring.node import Node
 from mainspring.run import Run
 from mainspring.runs import Runs
 from mainspring.working import THREADS, Workplace

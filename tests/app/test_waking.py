@@ -12,7 +12,8 @@ from mainspring import Mainspring
 from mainspring.executors.debug import DebugExecutor
 from mainspring.jobstores.base import Claimed
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.node import Link, Node
+from mainspring.link import Link
+from mainspring.node import Node
 from mainspring.run import Call, Run, Status
 from tests.app.kit import LIMIT, LOCAL
 

@@ -11,8 +11,9 @@ from mainspring.clock import from_us
 from mainspring.executors.base import BaseExecutor
 from mainspring.job import Job
 from mainspring.jobstores.base import JobStore
+from mainspring.link import Link
 from mainspring.listeners import Listeners
-from mainspring.node import Link, Node
+from mainspring.node import Node
 from mainspring.retry import DEFAULT_POLICY
 from mainspring.run import Call, Report, Result, Run, describe
 from mainspring.testing.clock import VirtualClock

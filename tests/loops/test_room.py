@@ -8,7 +8,8 @@ from mainspring.clock import SECOND
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.node import HELD, TRICKLE, Link, Node
+from mainspring.link import Link
+from mainspring.node import HELD, TRICKLE, Node
 from mainspring.run import Call, Run, Status
 from mainspring.testing.clock import VirtualClock
 from tests.loops.bench import HandExecutor, work

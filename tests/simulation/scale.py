@@ -17,7 +17,8 @@ from mainspring.clock import SECOND, from_us
 from mainspring.executors.base import BaseExecutor
 from mainspring.job import Job
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.node import Link, Node
+from mainspring.link import Link
+from mainspring.node import Node
 from mainspring.run import Call, Report, Result, Run
 from mainspring.testing.clock import VirtualClock
 from mainspring.triggers.interval import IntervalTrigger

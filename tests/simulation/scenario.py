@@ -15,7 +15,8 @@ from mainspring.clock import from_us
 from mainspring.errors import StoreUnavailable
 from mainspring.executors.base import BaseExecutor
 from mainspring.job import Job
-from mainspring.node import Link, Node
+from mainspring.link import Link
+from mainspring.node import Node
 from mainspring.retry import Backoff, Policy
 from mainspring.run import FINAL, Call, Report, Result, Run, Status, describe
 from mainspring.runs import Runs

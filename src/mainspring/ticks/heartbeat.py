@@ -9,7 +9,7 @@ from mainspring.jobstores.base import Hold
 from mainspring.run import Beat
 
 if TYPE_CHECKING:
-    from mainspring.node import Link
+    from mainspring.link import Link
     from mainspring.run import Run
 
 __all__ = ["HeartbeatTick"]

@@ -9,7 +9,7 @@ from mainspring.events import EVENT_RUN_RECOVERED, RunEvent
 from mainspring.outcome import recover
 
 if TYPE_CHECKING:
-    from mainspring.node import Link
+    from mainspring.link import Link
     from mainspring.run import Run
 
 __all__ = ["JanitorTick"]

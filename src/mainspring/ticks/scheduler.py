@@ -20,7 +20,7 @@ from mainspring.ticks.loop import IDLE
 
 if TYPE_CHECKING:
     from mainspring.job import Job
-    from mainspring.node import Link
+    from mainspring.link import Link
     from mainspring.run import Run
 
 __all__ = ["SchedulerTick"]

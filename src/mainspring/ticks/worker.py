@@ -29,7 +29,7 @@ from mainspring.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result
 from mainspring.ticks.loop import IDLE
 
 if TYPE_CHECKING:
-    from mainspring.node import Link
+    from mainspring.link import Link
 
 __all__ = ["WorkerTick"]
 
