@@ -14,6 +14,7 @@ from mainspring.errors import TaskNotFound
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.child import preload
 from mainspring.executors.threads import ThreadPoolExecutor
+from mainspring.node import ISOLATED
 from mainspring.registry import Task
 from mainspring.retry import Policy
 from mainspring.run import Run
@@ -24,11 +25,10 @@ if TYPE_CHECKING:
     from mainspring.executors.board import Board
     from mainspring.node import Node
 
-__all__ = ["LOOP", "PROCESSES", "THREADS", "Workplace"]
+__all__ = ["LOOP", "THREADS", "Workplace"]
 
 THREADS: Final = "threads"
 LOOP: Final = "loop"
-PROCESSES: Final = "processes"
 
 
 class Found(NamedTuple):
@@ -78,7 +78,7 @@ class Workplace:
         found, policy = self.find(run)
         # One that crashed a worker runs alone from then on: in a process that nobody shares.
         if policy.isolation == "process" or run.crashes:
-            alias, target = PROCESSES, found.portable
+            alias, target = ISOLATED, found.portable
         else:
             alias, target = (LOOP if found.is_async else THREADS), found.func
         if alias not in self.executors:
