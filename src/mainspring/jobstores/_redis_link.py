@@ -65,7 +65,8 @@ class Link:
         self._homes = homes if servers.spread else homes[:1]
         self._preface = preface
         self._replicas = replicas
-        self._sleepers: list[PubSub] = []
+        self._sleepers: list[tuple[PubSub, int]] = []
+        """Subscriptions that nobody waits on, each with the count up to which it has told."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closes = 0
@@ -80,7 +81,7 @@ class Link:
         with self._lock:
             self._closes += 1
             sleepers, self._sleepers = self._sleepers, []
-        for sleeper in sleepers:
+        for sleeper, _ in sleepers:
             _drop(sleeper)
         self.servers.close()
 
@@ -315,26 +316,30 @@ class Link:
         if timeout <= 0:
             return self._count(channels)
         closes = self._closes
-        sleeper, fresh = self._sleeper(channels)
+        sleeper, told = self._sleeper(channels)
         while True:
             try:
-                return self._sleep(sleeper, channels, cursor, deadline)
+                return self._sleep(sleeper, channels, told, cursor, deadline)
             except StoreUnavailable:
                 raise
             except (*CONNECTION, RedisError) as error:
                 if self._closes != closes:
                     return cursor
-                if fresh:
+                if told is None:
                     raise self._refused(error) from error
                 # The server was restarted since the subscription was made.
-                sleeper, fresh = self._subscribe(channels), True
+                sleeper, told = self._subscribe(channels), None
 
-    def _sleep(self, sleeper: PubSub, channels: Sequence[str], cursor: int, deadline: float) -> int:
+    def _sleep(self, sleeper: PubSub, channels: Sequence[str], told: int | None, cursor: int, deadline: float) -> int:
         keep = heard = True
         try:
-            # Read after subscribing: what changes later is heard.
-            while (count := self._count(channels)) == cursor and (left := deadline - time.monotonic()) > 0:
-                heard = sleeper.get_message(timeout=left) is not None
+            # Read after subscribing: what changes later is heard. Who has all that was told so far need not read.
+            count = cursor if told == cursor else self._count(channels)
+            while count == cursor and (left := deadline - time.monotonic()) > 0:
+                message = _last_message(sleeper, left)
+                heard = message is not None
+                told = _told(message)
+                count = told if told is not None and len(channels) == 1 else self._count(channels)
             # It changed and we were not told: the subscription is dead though its socket is not.
             keep = heard or count == cursor
         except BaseException:
@@ -343,7 +348,7 @@ class Link:
         finally:
             if keep:
                 with self._lock:
-                    self._sleepers.append(sleeper)
+                    self._sleepers.append((sleeper, count))
             else:
                 _drop(sleeper)
         return count
@@ -353,14 +358,14 @@ class Link:
             return sum(int(self._ask(channel, "GET", channel) or 0) for channel in channels)
         return sum(int(value or 0) for value in self._ask(channels[0], "MGET", *channels))
 
-    def _sleeper(self, channels: Sequence[str]) -> tuple[PubSub, bool]:
-        """Return a subscription, kept from an earlier wait or new, and whether it is new."""
+    def _sleeper(self, channels: Sequence[str]) -> tuple[PubSub, int | None]:
+        """Return a subscription, and the count up to which it has told, None if it is new."""
         with self._lock:
             if self._pid != os.getpid():  # the sockets of a fork's parent are not ours
                 self._sleepers, self._pid = [], os.getpid()
             if self._sleepers:
-                return self._sleepers.pop(), False
-        return self._subscribe(channels), True
+                return self._sleepers.pop()
+        return self._subscribe(channels), None
 
     def _subscribe(self, channels: Sequence[str]) -> PubSub:
         # Any server of a Redis Cluster hears what is published on the others.
@@ -376,6 +381,19 @@ class Link:
             self.servers.doubt(error)
             raise self._refused(error) from error
         return sleeper
+
+
+def _last_message(sleeper: PubSub, timeout: float) -> Any:
+    """Wait for a message; return the last of those that are there by then, or None."""
+    message = last = sleeper.get_message(timeout=timeout)
+    while message is not None:
+        last, message = message, sleeper.get_message(timeout=0)
+    return last
+
+
+def _told(message: Any) -> int | None:
+    """Return the count that a message tells; None if it tells something else, as of a subscription that was renewed."""
+    return int(message["data"]) if message is not None and message["type"] == "message" else None
 
 
 def _drop(sleeper: PubSub) -> None:
