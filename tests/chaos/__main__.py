@@ -45,7 +45,7 @@ def torment(plan: Plan, folder: Path, *, busy: bool = False, show: bool = False)
     head = (
         f"{version}, mainspring {__version__}, Python {platform.python_version()}, seed {plan.seed}, lease "
         f"{plan.lease:g} s: {len(run.runs):,} runs, {counts} ({harmed} processes harmed; an outage is: "
-        f"{back.outage}), "
+        f"{back.outage}), {'clocks wrong by hours, ' if plan.clocks else ''}"
         f"{time.monotonic() - begun:.0f} s"
     )
     return findings, head
@@ -60,6 +60,8 @@ def main() -> int:
     parser.add_argument("--freezes", type=int, help="one per 10 kills unless given")
     parser.add_argument("--restarts", type=int, help="outages of the store: one per 20 kills unless given")
     parser.add_argument("--tampers", type=int, help="runs altered in the store: as many as kills unless given")
+    parser.add_argument("--cuts", type=int, help="cuts of the network to a server: one per 10 kills unless given")
+    parser.add_argument("--clocks", action=argparse.BooleanOptionalAction, default=True, help="wrong ones, that jump")
     parser.add_argument("--seed", type=int, default=None, help="random unless given")
     parser.add_argument("--lease", type=float, default=5.0)
     parser.add_argument("--folder", type=Path, help="where the ledgers and logs go; they are kept then")
@@ -75,6 +77,8 @@ def main() -> int:
         kills if options.tampers is None else options.tampers,
         random.SystemRandom().randrange(10**6) if options.seed is None else options.seed,
         options.lease,
+        cuts=0 if options.store == "sqlite" else kills // 10 if options.cuts is None else options.cuts,
+        clocks=options.clocks,
     )
     folder = options.folder or Path(tempfile.mkdtemp(prefix="mainspring-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,9 @@ class Back(ABC):
     outage: ClassVar[str]
     """What an outage is here."""
 
+    port: int | None = None
+    """Where the server listens, if it is one."""
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
@@ -108,10 +111,12 @@ class ServerBack:
     outage = "SIGKILL and restart"
     kind: ClassVar[type[Server]]
     server: Server
+    port: int | None
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)  # type: ignore[call-arg]
         self.server = self.kind(durable=True).start()
+        self.port = self.server.port
 
     @property
     def url(self) -> str:

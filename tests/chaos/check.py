@@ -77,6 +77,8 @@ class History:
             self.outages.append(Span(record.at - length, record.at))
         elif record.id == "freeze":
             self.harm[record.pid].append(Span(record.at, record.at + length))
+        elif record.id == "cut":
+            self.harm[record.pid].append(Span(record.at - length, record.at))
         else:  # a killed process stays dead, so what it held is in doubt from then on
             self.harm[record.pid].append(Span(record.at, 1 << 62))
             if record.id == "kill":

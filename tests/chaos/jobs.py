@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from time import time_ns  # bound here, before the clock is made wrong
 from typing import Any
 
 from mainspring import Mainspring
+from mainspring.clock import SystemClock
 from mainspring.context import current_run
 from mainspring.jobstores.base import Claimed
 from mainspring.run import FINAL, Condition, Outcome
@@ -20,6 +23,29 @@ from tests.chaos.ledger import ACCEPTED, BACK, BEGIN, CLAIMED, EFFECT, ENQUEUED,
 LEASE = float(os.environ.get("CHAOS_LEASE", "5"))
 SLOW = 0.15
 LONG = LEASE * 1.5
+
+HOURS = 26.0
+STEADY = 20.0
+"""Seconds after which a wrong clock jumps."""
+
+
+def go_wrong(seed: str) -> None:
+    """Have this process's wall clock off by hours, and jump; but SQLite's clock is the host's, the same for all."""
+    right = time.time_ns
+
+    def off() -> int:
+        chance = random.Random(f"{seed}:{os.getpid()}:{time.monotonic() // STEADY}")
+        return int(chance.uniform(-HOURS, HOURS) * 3600e9)
+
+    if os.environ["MAINSPRING_URL"].startswith("sqlite"):
+        SystemClock.now = lambda self: (right() + off()) // 1000  # type: ignore[method-assign]
+    else:
+        time.time_ns = lambda: right() + off()
+        time.time = lambda: (right() + off()) / 1e9
+
+
+if (seed := os.environ.get("CHAOS_CLOCK")) and __name__ != "__main__":
+    go_wrong(seed)
 
 ledger = Ledger(Path(os.environ.get("CHAOS_FOLDER", ".")))
 app = Mainspring(lease=LEASE, timezone="UTC", store_options={"keep_runs": 10_000_000})
@@ -141,7 +167,8 @@ def parent(number: int) -> int:
     start()
     effect()
     name = f"{current_run().id}.child"
-    ok.options(id=name).enqueue(number)
+    soon = time_ns() // 1000 + 200_000  # by the clock of the store, which is this machine's
+    later.options(id=name, delay=0.3).enqueue(soon)
     ledger.note(ENQUEUED, name)
     return number
 

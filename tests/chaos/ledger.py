@@ -7,9 +7,9 @@ was written and leaves no half of a record.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from time import monotonic_ns, time_ns  # bound here: a program may make its own clock wrong
 from typing import Final, NamedTuple
 
 SIZE: Final = 160
@@ -52,10 +52,10 @@ class Ledger:
         """Append entries of (id, attempt, token, extra); `pid` is who is meant, if it is somebody else."""
         mine = os.getpid()
         if mine != self._pid:
-            path = self._folder / f"{mine}-{time.monotonic_ns()}.ledger"
+            path = self._folder / f"{mine}-{monotonic_ns()}.ledger"
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self._pid = mine
-        now = time.time_ns()
+        now = time_ns()
         lines = [
             f"{kind} {now} {pid or mine} {name} {attempt} {token or '-'} {extra}".encode()
             for name, attempt, token, extra in entries

@@ -100,6 +100,16 @@ def test_the_time_for_recovery_begins_when_the_store_is_back() -> None:
     assert check(text, replace(RUN, attempt=2, token="t2")) == {}
 
 
+@pytest.mark.parametrize(("end", "length", "excused"), [(13, 9, True), (13, 11, True), (60, 20, False)])
+def test_a_run_may_be_taken_only_from_a_program_that_was_cut_off_meanwhile(
+    end: float, length: float, excused: bool
+) -> None:
+    text = f"C 3 w run1 1 t1|S 4 w run1 1 t1|X 5 w run1 1 t1|R 12 v run1 1 t1|K {end} w cut 0 - {length}{LATER}"
+    name = "I8  claims while another one held"
+
+    assert (name not in check(text, replace(RUN, attempt=2, token="t2"))) is excused
+
+
 @pytest.mark.parametrize(
     "runs",
     [

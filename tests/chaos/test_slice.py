@@ -14,8 +14,11 @@ from tests.servers import MissingServer
 
 @pytest.mark.parametrize("store", ["sqlite", "redis"])
 @pytest.mark.timeout(300)
-def test_kills_freezes_outages_and_altered_runs_lose_nothing_and_do_nothing_twice(store: str, tmp_path: Path) -> None:
-    plan = Plan(store, runs=600, kills=4, freezes=1, restarts=1, tampers=6, seed=3, lease=3.0, clusters=(2,))
+def test_torment_loses_nothing_and_does_nothing_twice(store: str, tmp_path: Path) -> None:
+    plan = Plan(
+        store, runs=600, kills=4, freezes=1, restarts=1, tampers=6, seed=3, lease=3.0, clusters=(2,),
+        cuts=int(store != "sqlite"), clocks=True,
+    )  # fmt: skip
 
     try:
         findings, head = torment(plan, tmp_path, busy=True)

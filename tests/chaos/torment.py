@@ -8,7 +8,6 @@ import heapq
 import logging
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -23,17 +22,18 @@ from typing import Any, Final, NamedTuple
 from mainspring.codec import Codec, Keyring
 from mainspring.jobstores.base import RunQuery
 from mainspring.run import UNFINISHED, Run
+from tests.chaos.actor import ROOT, Actor
 from tests.chaos.backs import Back
 from tests.chaos.ledger import EFFECT, FAULT, Ledger, Reader
+from tests.chaos.proxy import CUTS, Proxy
 
-ROOT = Path(__file__).parents[2]
 KEY: Final = "the key of the chaos run and long enough"
-DIE_WITH_US: Final = [setpriv, "--pdeathsig=KILL"] if (setpriv := shutil.which("setpriv")) else []
 TICK: Final = 0.05
 LATER: Final = 20
 """Runs after which a fault that hit nobody is tried again."""
 JOBS: Final = ((1.0, False), (0.7, True), (3.0, False))
 """The jobs that fire meanwhile: seconds between two fires, whether overdue ones are coalesced."""
+KINDS: Final = ("kill", "freeze", "restart", "tamper", "cut")
 
 log = logging.getLogger("mainspring.chaos")
 
@@ -51,6 +51,10 @@ class Plan(NamedTuple):
     lease: float
     clusters: tuple[int, ...] = (2, 1)
     """The worker processes of each cluster."""
+    cuts: int = 0
+    """Of the network between one program and the server."""
+    clocks: bool = False
+    """Whether the programs' clocks are wrong."""
 
 
 class Fault(NamedTuple):
@@ -64,7 +68,7 @@ class Fault(NamedTuple):
 def schedule(plan: Plan) -> list[Fault]:
     """Spread the faults over the runs: the same for the same seed."""
     chance = random.Random(plan.seed)
-    kinds = {"kill": plan.kills, "freeze": plan.freezes, "restart": plan.restarts, "tamper": plan.tampers}
+    kinds = {name: getattr(plan, f"{name}s") for name in KINDS}
     faults = [
         Fault(chance.randrange(plan.runs // 50, max(plan.runs * 49 // 50, 2)), kind, random.Random(chance.random()))
         for kind, number in kinds.items()
@@ -73,37 +77,12 @@ def schedule(plan: Plan) -> list[Fault]:
     return sorted(faults, key=lambda fault: fault.at)
 
 
-class Actor:
-    """A program that is started again whenever it is gone: a cluster, a plain node, the producer."""
+class Cut(NamedTuple):
+    """A program that is cut off from the server."""
 
-    def __init__(self, name: str, words: list[str], env: dict[str, str], folder: Path) -> None:
-        self.name = name
-        self._words, self._env, self._folder = words, env, folder
-        self.process: subprocess.Popen[bytes] | None = None
-        self.start_at = 0.0
-        self.done = False
-
-    def look(self) -> None:
-        """Start it if it is not there and should be."""
-        if self.process is not None and self.process.poll() is not None:
-            self.done = self.process.returncode == 0
-            self.process = None
-        if self.process is None and not self.done and time.monotonic() >= self.start_at:
-            with (self._folder / f"{self.name}.log").open("ab") as file:
-                self.process = subprocess.Popen(
-                    [*DIE_WITH_US, sys.executable, *self._words], cwd=ROOT, env=self._env, stdin=subprocess.DEVNULL,
-                    stdout=file, stderr=file, start_new_session=True,
-                )  # fmt: skip
-
-    def children(self) -> list[int]:
-        """Return the worker processes of a cluster."""
-        if self.process is None or self.process.poll() is not None:
-            return []
-        found = []
-        for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
-            with contextlib.suppress(OSError):
-                found += [int(word) for word in task.read_text().split()]
-        return [pid for pid in sorted(found) if b"spawn_main" in _command(pid)]
+    begin: float
+    end: float
+    pids: list[int]
 
 
 class Torment:
@@ -115,9 +94,10 @@ class Torment:
         self.spoiled: dict[str, bytes] = {}
         self.whole: list[str] = []
         """Neighbours of the spoiled, to be executed."""
-        self.counts = dict.fromkeys(("kill", "freeze", "restart", "tamper"), 0)
+        self.counts = dict.fromkeys(KINDS, 0)
         self.done: set[str] = set()
         self._frozen: list[tuple[float, int]] = []
+        self._cut: dict[Actor, Cut] = {}
         self._looked_at = self._moved_at = time.monotonic()
         self.mark = f"CHAOS_MARK={os.getpid()}-{time.monotonic_ns()}"
         env = {
@@ -136,6 +116,11 @@ class Torment:
         ]
         self.node = Actor("node", ["-m", "tests.chaos.jobs"], env, folder)
         self.producer = Actor("producer", ["-m", "tests.chaos.producer", str(plan.runs), str(plan.seed)], env, folder)
+        self.actors = (*self.clusters, self.node, self.producer)
+        self._harm = {
+            "kill": self._kill, "freeze": self._freeze, "restart": self._restart, "tamper": self._tamper,
+            "cut": self._sever,
+        }  # fmt: skip
         self.jobs = _load(env)
         self.app = self.jobs.app
 
@@ -146,12 +131,13 @@ class Torment:
         try:
             self.app.store.start(None, "default")
             self._add_jobs()
+            self._mislead()
             faults = schedule(self.plan)
             while faults or not self.producer.done:
                 self._look()
                 while faults and (faults[0].at <= len(self.done) or self._stuck()):
                     fault = faults.pop(0)
-                    if getattr(self, f"_{fault.kind}")(fault.chance):
+                    if self._harm[fault.kind](fault.chance):
                         self.counts[fault.kind] += 1
                     else:  # nobody is there whom it could hit: a little later
                         bisect.insort(faults, fault._replace(at=len(self.done) + LATER), key=lambda fault: fault.at)
@@ -164,6 +150,9 @@ class Torment:
         finally:
             self.app.close()
             self._end_all()
+            for actor in self.actors:
+                if actor.proxy is not None:
+                    actor.proxy.close()
 
     def _look(self) -> None:
         """Let a moment pass: thaw, start again, count what is done."""
@@ -175,7 +164,8 @@ class Torment:
         self._looked_at = now
         while self._frozen and self._frozen[0][0] <= now:
             _send(heapq.heappop(self._frozen)[1], signal.SIGCONT)
-        for actor in (*self.clusters, self.node, self.producer):
+        self._mend(now)
+        for actor in self.actors:
             actor.look()
         before = len(self.done)
         self.done.update(
@@ -191,6 +181,15 @@ class Torment:
     def _stuck(self) -> bool:
         """Tell whether all is done that will be, so that no later point is reached."""
         return self.producer.done and time.monotonic() - self._moved_at > 2 * self.plan.lease
+
+    def _mislead(self) -> None:
+        """Give the programs wrong clocks and, to a server, a way that can be cut."""
+        for number, actor in enumerate(self.actors):
+            if self.plan.clocks:
+                actor.env["CHAOS_CLOCK"] = f"{self.plan.seed}-{number}"
+            if self.plan.cuts and self.back.port is not None:
+                actor.proxy = Proxy(self.back.port)
+                actor.env["MAINSPRING_URL"] = self.back.url.replace(f":{self.back.port}", f":{actor.proxy.port}")
 
     def _add_jobs(self) -> None:
         begin = datetime.now(UTC) + timedelta(seconds=2)
@@ -248,6 +247,26 @@ class Torment:
         self.ledger.note(FAULT, "restart", round(self._looked_at - began, 3))
         return True
 
+    def _sever(self, chance: random.Random) -> bool:
+        """Cut a program off from the server, or only from its replies; the others go on."""
+        whole = [each for each in self.actors if each.proxy and each.process and each not in self._cut]
+        if not whole:
+            return False
+        actor, now = chance.choice(whole), time.monotonic()
+        assert actor.proxy is not None
+        actor.proxy.cut(chance.choice(CUTS))
+        self._cut[actor] = Cut(now, now + chance.uniform(0.1, 1.5) * self.plan.lease, actor.pids())
+        return True
+
+    def _mend(self, now: float) -> None:
+        for actor, cut in list(self._cut.items()):
+            if cut.end <= now:
+                assert actor.proxy is not None
+                actor.proxy.mend()
+                del self._cut[actor]
+                for pid in {*cut.pids, *actor.pids()}:
+                    self.ledger.note(FAULT, "cut", round(time.monotonic() - cut.begin, 3), pid)
+
     def _tamper(self, chance: random.Random) -> bool:
         """Alter a run that waits; another beside it is left alone."""
         name = f"bad{self.counts['tamper']:05d}"
@@ -278,9 +297,16 @@ class Torment:
         deadline = time.monotonic() + 60 + 12 * self.plan.lease
         while time.monotonic() < deadline:
             self._look()
-            if not self._frozen and not self._insist(lambda: self.app.count(status=[str(s) for s in UNFINISHED])):
+            if (
+                not self._frozen
+                and not self._cut
+                and not self._insist(lambda: self.app.count(status=[str(s) for s in UNFINISHED]))
+            ):
                 return []
         return [run.id for run in self.app.find(status=[str(s) for s in UNFINISHED])]
+
+    def _unfinished(self) -> int:
+        return self.app.count(status=[str(status) for status in UNFINISHED])  # type: ignore[no-any-return]
 
     def _insist(self, verb: Callable[[], Any]) -> Any:
         """Do something to the store, which may just have been taken away."""
@@ -318,7 +344,7 @@ class Torment:
                 with contextlib.suppress(OSError):
                     if self.mark.encode() in (entry / "environ").read_bytes().split(b"\0"):
                         _send(int(entry.name), signal.SIGKILL)
-        for actor in (*self.clusters, self.node, self.producer):
+        for actor in self.actors:
             if actor.process is not None:
                 actor.process.wait(10)
 
@@ -357,9 +383,3 @@ def _load(env: dict[str, str]) -> Any:
 def _send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-
-
-def _command(pid: int) -> bytes:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""

@@ -387,5 +387,15 @@ def test_who_waits_hears_of_every_shard_of_a_cluster(cluster_fleet: ClusterFleet
     store.shutdown()
 
 
+def main() -> None:
+    """Take part until told to leave."""
+    told: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
+    with make_app(sys.argv[1], Path(sys.argv[2])) as app:
+        patient(lambda: app.start(work=True, threads=4))  # Sentinels may take a busy machine for a dead one
+        while not told:  # never for long: a handler does not run in a thread that has just begun to wait for a lock
+            time.sleep(0.1)
+
+
 if __name__ == "__main__":
-    make_app(sys.argv[1], Path(sys.argv[2])).run(threads=4)
+    main()
