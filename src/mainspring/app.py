@@ -611,7 +611,7 @@ class Mainspring:
         done = threading.Event()
         before = {number: signal.signal(number, lambda *_: done.set()) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
-            while not done.wait(3600):
+            while not done.wait(1):  # in slices: a signal that comes just as one begins is seen when it ends
                 pass
         finally:
             for number, handler in before.items():

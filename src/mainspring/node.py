@@ -30,7 +30,8 @@ __all__ = ["Node", "Watcher"]
 
 AHEAD: Final = 0.2
 """Seconds of work that a node claims beyond what its slots execute now."""
-MOST_CLAIMED: Final = 2000
+MOST_CLAIMED: Final = 4000
+"""In several batches, so that some are executed and some settled while the store hands out the next."""
 TRICKLE: Final = 10
 ISOLATED: Final = "processes"
 """The executor of runs that are isolated, or have crashed a worker before: see `working`."""

@@ -25,8 +25,8 @@ class BlockingScheduler(BaseScheduler):
         self._interrupted = False
         try:
             super().start(paused)
-            # In slices: on some platforms a wait without end cannot be interrupted by Ctrl-C.
-            while not stopped.wait(3600):
+            # In slices: a signal that comes just as one begins is seen when it ends.
+            while not stopped.wait(1):
                 pass
         except (KeyboardInterrupt, SystemExit):
             if self.running:

@@ -278,13 +278,14 @@ class WorkerTick:
         if free <= 0:
             return IDLE  # the next report wakes us
         node = link.node
+        limit = min(free, BATCH)
         token = node.new_token()
         if node.watcher is not None:
             node.watcher.claiming(node.id, token, lanes)
         for lane in lanes:  # before the store looks, so that what others tell meanwhile is not forgotten
             self._look_at.pop(lane, None)
         try:
-            claimed = link.store.claim(lanes, node=node.id, token=token, limit=free, lease=node.lease)
+            claimed = link.store.claim(lanes, node=node.id, token=token, limit=limit, lease=node.lease)
         except Exception:
             self.uncertain.append(token)
             self._note(lanes, 0)
@@ -295,6 +296,8 @@ class WorkerTick:
         self._pace_hints(claimed)
         if claimed.runs:
             link.begin(claimed.runs)
+        if len(claimed.runs) >= limit < free:
+            return 0.0
         if len(claimed.runs) >= free or claimed.next_at is None:
             return IDLE
         return max(0.0, (claimed.next_at - claimed.now) / SECOND)
