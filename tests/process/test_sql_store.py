@@ -385,3 +385,10 @@ def test_a_claim_of_mariadb_reads_few_rows_however_many_wait(mariadb_server: Mar
     assert sum(int(count) for _, count in counts) < 100
     store.shutdown()
     engine.dispose()
+
+
+def test_a_sqlite_that_is_too_old_is_refused_by_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 31, 1))
+    monkeypatch.setattr("sqlite3.sqlite_version", "3.31.1")
+    with pytest.raises(ConfigurationError, match=r"SQLite 3\.35 or newer is needed, and this Python brings 3\.31\.1"):
+        SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db").server_time()

@@ -7,7 +7,7 @@ from itertools import chain
 
 from mainspring.clock import SECOND
 from mainspring.jobstores._sql_database import FusedTx, Row, Tx
-from mainspring.jobstores._sql_runs import RUN_COLUMNS, run_row
+from mainspring.jobstores._sql_runs import COLUMNS, RUN_COLUMNS, run_row
 from mainspring.jobstores.base import Hold
 from mainspring.jobstores.rows import BeatRow, RunRow
 
@@ -127,8 +127,9 @@ def _walk(tx: Tx, lanes: list[str]) -> list[tuple[str, int, int]]:
 
 
 def _lock(tx: Tx, queue: str, priority: int, limit: int, now: int) -> list[RunRow]:
-    rows = tx.all(
-        f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at <= ?"
+    rows = tx.table(
+        COLUMNS,
+        "FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at <= ?"
         " ORDER BY run_at LIMIT ? {skip}",
         queue,
         priority,

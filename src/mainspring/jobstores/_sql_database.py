@@ -64,6 +64,10 @@ class Tx(ABC):
         rows: list[Row] = self.cursor.fetchall()
         return rows
 
+    def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
+        """Return what may be many rows: `SELECT columns rest`."""
+        return self.all(f"SELECT {', '.join(columns)} {rest}", *params)
+
     def one(self, statement: str, *params: Any) -> Row | None:
         """Return the first row, or None."""
         rows = self.all(statement, *params)

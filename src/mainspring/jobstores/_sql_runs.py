@@ -37,12 +37,13 @@ INSERTED: Final = (*_IDENTITY, *_CHANGING)
 _WRITTEN: Final[tuple[Set, ...]] = tuple(
     ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
 )
-RUN_COLUMNS: Final = ", ".join((*_IDENTITY, *_CHANGING[:-1]))
+COLUMNS: Final = (*_IDENTITY, *_CHANGING[:-1])
+RUN_COLUMNS: Final = ", ".join(COLUMNS)
 REMEMBERED: Final = 3600 * SECOND
 _BROKEN: Final = Status.BROKEN.value
 
 
-def run_row(row: Row) -> RunRow:
+def run_row(row: Sequence[Any]) -> RunRow:
     """Make a run's row of what was selected as RUN_COLUMNS."""
     return RunRow(
         id=row[0], call=row[1], owner=row[2], job_id=row[3], created_at=row[4], group=row[5], state=row[6],
@@ -165,11 +166,11 @@ def _finish(tx: FusedTx, outcomes: Sequence[SettleRow]) -> list[bool]:
 def _settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
     now = tx.now
     ids = sorted({outcome.run.id for outcome in outcomes})
-    stored: dict[str, Row] = {
+    stored: dict[str, Sequence[Any]] = {
         row[0]: row[1:]
-        for row in tx.all(
-            "SELECT id, status, token, lease_until, cancelling, unique_key FROM {runs}"
-            " WHERE id {in} ORDER BY id {lock}",
+        for row in tx.table(
+            ("id", "status", "token", "lease_until", "cancelling", "unique_key"),
+            "FROM {runs} WHERE id {in} ORDER BY id {lock}",
             ids,
         )
     }
@@ -199,7 +200,7 @@ def _settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
     return answers
 
 
-def _holds(outcome: SettleRow, stored: Row, now: int) -> bool:
+def _holds(outcome: SettleRow, stored: Sequence[Any], now: int) -> bool:
     condition, run = outcome.condition, outcome.run
     status, present, lease_until, cancelling, _ = stored
     if present != run.token or (cancelling and status == "running" and run.status == "pending"):
@@ -213,7 +214,7 @@ def _holds(outcome: SettleRow, stored: Row, now: int) -> bool:
     return status in FINAL_VALUES
 
 
-def _holders(tx: Tx, outcomes: Sequence[SettleRow], stored: dict[str, Row]) -> dict[str, str]:
+def _holders(tx: Tx, outcomes: Sequence[SettleRow], stored: dict[str, Sequence[Any]]) -> dict[str, str]:
     """Return who has the unique keys that runs want back."""
     wanted = {
         each.run.unique

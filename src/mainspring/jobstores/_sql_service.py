@@ -71,7 +71,7 @@ def _where(query: RunQuery) -> tuple[str, list[Any]]:
 
 def prune(tx: Tx, limit: int, keep_runs: int) -> int:
     """Delete finished runs past their retention by age, then by count those that would go next; forget old ids."""
-    rows = tx.all("SELECT id FROM {runs} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, limit)
+    rows = tx.table(("id",), "FROM {runs} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, limit)
     if len(rows) < limit:
         [(kept,)] = tx.all(
             f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE expires_at < {NEVER} LIMIT ?) AS kept",
@@ -79,8 +79,8 @@ def prune(tx: Tx, limit: int, keep_runs: int) -> int:
         )
         surplus = min(limit, kept - keep_runs)
         if surplus > len(rows):
-            rows = tx.all(
-                f"SELECT id FROM {{runs}} WHERE expires_at < {NEVER} ORDER BY expires_at LIMIT ? {{skip}}", surplus
+            rows = tx.table(
+                ("id",), f"FROM {{runs}} WHERE expires_at < {NEVER} ORDER BY expires_at LIMIT ? {{skip}}", surplus
             )
     if rows:
         forget(tx, sorted(run_id for (run_id,) in rows))

@@ -11,13 +11,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Any, Final, TypeVar
 
+import msgspec
 from sqlalchemy import MetaData
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.errors import MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
+from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Database, Row, Set, Tx, log
 from mainspring.jobstores._sql_migrations import first_rows, newest
 from mainspring.jobstores._sql_schema import Tables, ddl
@@ -59,26 +61,54 @@ class HostClock:
                 self._highest, self._seen_at = moment, time.monotonic_ns() // 1000
 
 
+OLDEST: Final = (3, 35)
+"""Since then UPDATE takes its values FROM rows."""
+_BLOBS: Final = frozenset(["payload", "state", "live"])
+_SIZES: Final = (256, 64, 16, 4, 1)
+_decode: Final = msgspec.json.Decoder().decode
+
+
 class SQLiteTx(Tx):
     """A transaction on the writer connection, or statements on a reader's."""
 
     database: SQLiteDatabase
 
+    # With each step of a statement, and a row is a step, the driver lets go of the interpreter lock and has to win it
+    # back from threads that work meanwhile. So many rows are read as one, and written by few statements.
+
+    def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
+        shown = (f"CASE WHEN {name} IS NOT NULL THEN hex({name}) END" if name in _BLOBS else name for name in columns)
+        [(text,)] = self.all(
+            f"SELECT json_group_array(json_array({', '.join(shown)})) FROM (SELECT {', '.join(columns)} {rest})",
+            *params,
+        )
+        rows: list[list[Any]] = _decode(text)
+        for place in [place for place, name in enumerate(columns) if name in _BLOBS]:
+            for row in rows:
+                if row[place] is not None:
+                    row[place] = bytes.fromhex(row[place])
+        return rows
+
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        if rows:
-            marks = ",".join("?" * len(columns))
-            statement = f"INSERT INTO {{{table}}} ({','.join(columns)}) VALUES ({marks})"
-            self.cursor.executemany(self.database.text(statement), rows)
+        statement = f"INSERT INTO {{{table}}} ({','.join(columns)}) VALUES {{new}}"
+        self._write(statement, len(columns), rows)
 
     def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
-        if rows:
-            # Numbered, so that the id may come first as it does in the other dialects.
-            sets = []
-            for number, column in enumerate(columns, 2):
-                name, value = (column, "{new}") if isinstance(column, str) else column
-                sets.append(f"{name} = {value.format(new=f'?{number}', old=name)}")
-            statement = f"UPDATE {{{table}}} SET {', '.join(sets)} WHERE id = ?1"
-            self.cursor.executemany(self.database.text(statement), rows)
+        sets = []
+        for number, column in enumerate(columns, 2):
+            name, value = (column, "{new}") if isinstance(column, str) else column
+            sets.append(f"{name} = {value.format(new=f'new.column{number}', old=f'{{{table}}}.{name}')}")
+        statement = f"UPDATE {{{table}}} SET {', '.join(sets)} FROM (VALUES {{new}}) AS new WHERE id = new.column1"
+        self._write(statement, len(columns) + 1, rows)
+
+    def _write(self, statement: str, width: int, rows: Sequence[Row]) -> None:
+        """Execute a statement for all rows, for many of them at once; of each size there is one text to prepare."""
+        row, done = f"({','.join('?' * width)})", 0
+        while done < len(rows):
+            size = next(size for size in _SIZES if size <= len(rows) - done)
+            text = self.database.text(statement.replace("{new}", ",".join([row] * size)))
+            self.cursor.execute(text, list(chain.from_iterable(rows[done : done + size])))
+            done += size
 
     def _read_clock(self) -> int:
         return self.database.clock.now()
@@ -121,6 +151,12 @@ class SQLiteDatabase(Database):
         own: bool = True,
         synchronous: str = "FULL",
     ) -> None:
+        if sqlite3.sqlite_version_info < OLDEST:
+            oldest = ".".join(map(str, OLDEST))
+            raise ConfigurationError(
+                f"SQLite {oldest} or newer is needed, and this Python brings {sqlite3.sqlite_version}; use a newer "
+                "Python or another store"
+            )
         super().__init__(engine, tablename, metadata, schema, own=own)
         self.clock = HostClock()
         self.path = _path(engine)
