@@ -11,6 +11,7 @@ from functools import cache
 from importlib.resources import files
 from itertools import islice
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 import msgspec
 import redis
@@ -67,9 +68,12 @@ class Link:
         self._replicas = replicas
         self._sleepers: list[tuple[PubSub, int]] = []
         """Subscriptions that nobody waits on, each with the count up to which it has told."""
+        self._spare: dict[Any, Any] = {}
+        """By pool a connection that is at hand: getting one and giving it back costs as much as packing a call."""
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._closes = 0
+        _links.add(self)
 
     @property
     def place(self) -> str:
@@ -81,8 +85,11 @@ class Link:
         with self._lock:
             self._closes += 1
             sleepers, self._sleepers = self._sleepers, []
+            spare, self._spare = self._spare, {}
         for sleeper, _ in sleepers:
             _drop(sleeper)
+        for pool, connection in spare.items():
+            pool.release(connection)
         self.servers.close()
 
     # -- scripts -----------------------------------------------------------------------------------------------
@@ -228,9 +235,26 @@ class Link:
             reply = self._reply(connection, reads)
             if confirm:
                 self._confirm(pool, connection)
-            return reply
-        finally:
+        except BaseException:
             pool.release(connection)
+            raise
+        other = self._spare.setdefault(pool, connection)
+        if other is not connection:
+            pool.release(connection)
+        return reply
+
+    def _connection(self, pool: Any) -> Any:
+        """Return a connection that lives as far as can be seen."""
+        connection = self._spare.pop(pool, None)
+        if connection is not None:
+            try:
+                if not connection.can_read():  # what could be read now is the server's good-bye
+                    return connection
+            except CONNECTION:
+                pass
+            connection.disconnect()
+            pool.release(connection)
+        return pool.get_connection()
 
     def _confirm(self, pool: Any, connection: Any) -> None:
         """Wait until enough replicas have all that the server had written by its last reply on this connection."""
@@ -264,7 +288,7 @@ class Link:
         """Send a command on a pooled connection, on a fresh one if that is dead; return the one that has the reply."""
         for last in (False, True):
             try:
-                connection = pool.get_connection()
+                connection = self._connection(pool)
             except (*CONNECTION, RedisError) as error:
                 raise self._refused(error) from error
             try:
@@ -381,6 +405,19 @@ class Link:
             self.servers.doubt(error)
             raise self._refused(error) from error
         return sleeper
+
+
+_links: Final[WeakSet[Link]] = WeakSet()
+
+
+def _forget_connections() -> None:
+    """In a forked child: the connections at hand are the parent's."""
+    for link in _links:
+        link._spare = {}
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_connections)
 
 
 def _last_message(sleeper: PubSub, timeout: float) -> Any:
