@@ -97,5 +97,5 @@ def _show(found: dict[str, Any]) -> None:
     missing = Counter(name for node in found["nodes"] for name in node["missing"])
     for name, number in sorted(missing.items()):
         console.print(f"missing code: {name!r} is asked for and not known on {number} of {len(found['nodes'])} nodes")
-    counts = ", ".join(f"{number} {word}" for word, number in sorted(found["counters"].items()))
+    counts = ", ".join(f"{number} {word}" for word, number in sorted(found["counters"].items()) if number)
     console.print(f"ever: {counts or 'nothing yet'}; broken now: {found['broken']}")
