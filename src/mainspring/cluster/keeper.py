@@ -182,12 +182,12 @@ class Keeper:
             self._thread.join()
 
     def _run(self) -> None:
-        with self.busy:
-            self._app.store.ping()  # opened now: while somebody keeps its lock, that would take long
-        down = False
-        while not self._done.wait(self._lease / 3):
+        down, pause = False, 0.0
+        while not self._done.wait(pause):
             try:
                 with self.busy:
+                    if not pause:  # opened now: while somebody keeps its lock, that would take long
+                        self._app.store.ping()
                     self.renew()
                 down = self.locked_out = False
             except Exception as error:
@@ -195,6 +195,7 @@ class Keeper:
                 if not down:
                     log.error("the leases of the workers cannot be renewed; it is tried again", exc_info=error)
                 down = True
+            pause = self._lease / 3
 
     def renew(self) -> None:
         """Renew the claims of the workers that live; pass on which are lost or to be cancelled."""
