@@ -31,7 +31,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     started = time.monotonic()
-    with multiprocessing.get_context("spawn").Pool(options.processes) as pool:
+    with multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=25) as pool:
         seeds = range(options.first, options.first + options.seeds)
         failed = report(pool.imap_unordered(simulate_in_pool, seeds, chunksize=20), options.seeds)
         for mutant in Mutant:
@@ -53,8 +53,9 @@ def report(histories: Iterable[tuple[int, History, bool]], number: int) -> int:
             failed += 1
             why = history.faults[:3] if history.faults else ["two runs of this seed differ"]
             print(f"\nseed {seed}: {'; '.join(why)}")
-        if sys.stderr.isatty() and done % 50 == 0:
-            print(f"\r{done}/{number} seeds, {failed} failed", end="", file=sys.stderr)
+        if done % (50 if sys.stderr.isatty() else 1000) == 0:
+            end = "" if sys.stderr.isatty() else "\n"
+            print(f"\r{done:,}/{number:,} seeds, {failed} failed", end=end, file=sys.stderr, flush=True)
     words = ", ".join(f"{value:,} {name}" for name, value in total.items())
     print(f"{number:,} seeds: {words}; {failed} failed (95 % bound {3 / max(1, number):.1e} per seed if none)")
     return failed
