@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -392,3 +393,12 @@ def test_a_sqlite_that_is_too_old_is_refused_by_its_version(tmp_path: Path, monk
     monkeypatch.setattr("sqlite3.sqlite_version", "3.31.1")
     with pytest.raises(ConfigurationError, match=r"SQLite 3\.35 or newer is needed, and this Python brings 3\.31\.1"):
         SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db").server_time()
+
+
+def test_bytes_where_text_should_be_do_not_keep_other_runs_from_being_claimed(tmp_path: Path) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db")
+    damaged, whole = add_run(store), add_run(store)
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection, connection:
+        connection.execute("UPDATE mainspring_runs SET group_id = x'ff' WHERE id = ?", [damaged.id])
+    assert whole.id in {run.id for run in claim(store)}
+    store.shutdown()

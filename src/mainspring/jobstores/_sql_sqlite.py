@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-import msgspec
 from sqlalchemy import MetaData
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
-from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Database, Row, Set, Tx, log
+from mainspring.jobstores._sql_database import MIGRATING, TIMEOUT, Database, Tx, log
 from mainspring.jobstores._sql_migrations import first_rows, newest
 from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_sockets import SocketWaker
 from mainspring.jobstores._sql_sqlite_errors import explain, is_busy, is_undone
+from mainspring.jobstores._sql_sqlite_tx import SQLiteTx
 
 __all__ = ["SQLiteDatabase"]
 
@@ -32,6 +30,9 @@ T = TypeVar("T")
 
 GROUP: Final = 64
 """At most this many callers share a commit."""
+
+OLDEST: Final = (3, 35)
+"""Since then UPDATE takes its values FROM rows."""
 
 LOOK: Final = 10
 """Milliseconds for which SQLite itself waits for the writer's turn."""
@@ -59,62 +60,6 @@ class HostClock:
         with self._lock:
             if moment > self._highest:
                 self._highest, self._seen_at = moment, time.monotonic_ns() // 1000
-
-
-OLDEST: Final = (3, 35)
-"""Since then UPDATE takes its values FROM rows."""
-_BLOBS: Final = frozenset(["payload", "state", "live"])
-_SIZES: Final = (256, 64, 16, 4, 1)
-_decode: Final = msgspec.json.Decoder().decode
-
-
-class SQLiteTx(Tx):
-    """A transaction on the writer connection, or statements on a reader's."""
-
-    database: SQLiteDatabase
-
-    # With each step of a statement, and a row is a step, the driver lets go of the interpreter lock and has to win it
-    # back from threads that work meanwhile. So many rows are read as one, and written by few statements.
-
-    def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
-        shown = (f"CASE WHEN {name} IS NOT NULL THEN hex({name}) END" if name in _BLOBS else name for name in columns)
-        [(text,)] = self.all(
-            f"SELECT json_group_array(json_array({', '.join(shown)})) FROM (SELECT {', '.join(columns)} {rest})",
-            *params,
-        )
-        rows: list[list[Any]] = _decode(text)
-        for place in [place for place, name in enumerate(columns) if name in _BLOBS]:
-            for row in rows:
-                if row[place] is not None:
-                    row[place] = bytes.fromhex(row[place])
-        return rows
-
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        statement = f"INSERT INTO {{{table}}} ({','.join(columns)}) VALUES {{new}}"
-        self._write(statement, len(columns), rows)
-
-    def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
-        sets = []
-        for number, column in enumerate(columns, 2):
-            name, value = (column, "{new}") if isinstance(column, str) else column
-            sets.append(f"{name} = {value.format(new=f'new.column{number}', old=f'{{{table}}}.{name}')}")
-        statement = f"UPDATE {{{table}}} SET {', '.join(sets)} FROM (VALUES {{new}}) AS new WHERE id = new.column1"
-        self._write(statement, len(columns) + 1, rows)
-
-    def _write(self, statement: str, width: int, rows: Sequence[Row]) -> None:
-        """Execute a statement for all rows, for many of them at once; of each size there is one text to prepare."""
-        row, done = f"({','.join('?' * width)})", 0
-        while done < len(rows):
-            size = next(size for size in _SIZES if size <= len(rows) - done)
-            text = self.database.text(statement.replace("{new}", ",".join([row] * size)))
-            self.cursor.execute(text, list(chain.from_iterable(rows[done : done + size])))
-            done += size
-
-    def _read_clock(self) -> int:
-        return self.database.clock.now()
-
-    def _params(self, params: tuple[Any, ...]) -> Any:
-        return [json.dumps(param, ensure_ascii=False) if type(param) is list else param for param in params]
 
 
 class _Item:
