@@ -107,7 +107,7 @@ class Mainspring:
         self._lock = threading.RLock()
         self._opened: JobStore | None = None
         self._codec: Codec | None = None
-        self._offset = (0, -_OFFSET_AGE)
+        self._offset = (0, -_OFFSET_AGE, 0)
         self._node: Node | None = None
         self._place: Workplace | None = None
         self._face: AsyncFace | None = None
@@ -471,15 +471,20 @@ class Mainspring:
             return self._calls.companion().store.server_time()
         if self._node is not None:
             return self._node.links["default"].now()
-        offset, known_at = self._offset
-        monotonic = self._clock.monotonic()
+        offset, known_at, _ = self._offset
+        monotonic = asked = self._clock.monotonic()
         if monotonic - known_at >= _OFFSET_AGE:
             told = self.store.server_time()
             # Read after the answer, however long that took: behind the store's time nothing waits, ahead of it all do.
             monotonic = self._clock.monotonic()
             offset = told - int(monotonic * SECOND)
-            self._offset = (offset, monotonic)
+            self._offset = (offset, monotonic, int((monotonic - asked) * SECOND))
         return offset + int(monotonic * SECOND)
+
+    @property
+    def slack(self) -> int:
+        """By how much the store's time may be ahead of what `now` last said: so long did the store take to tell it."""
+        return self._offset[2] if self._node is None else self._node.links["default"].slack
 
     def _stop_here(self, run_id: str) -> None:
         """Stop a run that is to be cancelled at once if this process executes it; other nodes learn by their beat."""

@@ -157,7 +157,7 @@ class Calls:
         self.check_policy(options.policy)
         run_at = now = app.now()
         if options.delay:
-            run_at += int(options.delay * SECOND)
+            run_at += app.slack + int(options.delay * SECOND)  # never early, if anything late
         elif options.at is not None:
             run_at = max(now, to_us(options.at if options.at.tzinfo else localize(options.at, app.timezone)))
         if options.queue not in app._queues and options.queue not in self._strange_queues:

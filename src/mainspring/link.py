@@ -48,6 +48,8 @@ class Link:
         self._down = False
         self._failures = 0
         self._offset: int | None = None
+        self.slack = 0
+        """By how much the store's time may be ahead of what `now` says: so long did the store take to tell it."""
         self.report = _Outbox(self)
         self._books = threading.Lock()
         clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
@@ -127,15 +129,18 @@ class Link:
 
     # -- time --------------------------------------------------------------------------------------------------
 
-    def observe(self, now: int) -> None:
-        """Note the store's time, so that it can be told without asking."""
+    def observe(self, now: int, asked: float) -> None:
+        """Note the store's time, asked for at `asked` by the monotonic clock, so that it can be told without asking."""
         self.answered()
-        self._offset = now - int(self.node.clock.monotonic() * SECOND)
+        monotonic = self.node.clock.monotonic()
+        self._offset = now - int(monotonic * SECOND)
+        self.slack = int((monotonic - asked) * SECOND)
 
     def now(self) -> int:
         """Return the store's time as far as this node knows."""
         if self._offset is None:
-            self.observe(self.store.server_time())
+            asked = self.node.clock.monotonic()
+            self.observe(self.store.server_time(), asked)
             assert self._offset is not None
         return self._offset + int(self.node.clock.monotonic() * SECOND)
 
@@ -155,9 +160,9 @@ class Link:
         claims, queues = self.claims, self.node.queues
         for run in runs:
             if run.id in claims:
-                # We lost it, somebody freed it, and here it is again while it still runs: it waits for that to end.
+                # We lost it or gave it back, and here it is again while it still runs or is still being given back.
                 self._count(run, 1)
-                self.report(Report(run, Result.ABSENT))
+                self.report(Report(run, Result.BUSY))
                 continue
             if queues is not None or isinstance(run.call.func, str):
                 found = self._prepared(run)

@@ -48,6 +48,8 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
         # Half the run's age, so that nodes that lack the code ask ever less often, but within a minute of a deploy.
         wait = min(ABSENT_LONGEST, max(SECOND, (now - run.created_at) // 2))
         return Outcome(_waiting(run, run_at=now + wait, attempt=max(0, run.attempt - 1)), Condition.HELD)
+    if result is Result.BUSY:
+        return Outcome(_waiting(run, run_at=now + SECOND, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.LATE:
         return _end(report, Status.MISSED, now, reason="late")
     if result is Result.CANCELLED or isinstance(report.exception, Cancel):

@@ -200,6 +200,7 @@ class Result(StrEnum):
     LATE = "late"  # not started: past start_by
     UNSTARTED = "unstarted"  # not started: given back
     ABSENT = "absent"  # not started: this node cannot import the function
+    BUSY = "busy"  # not started: this node is not done with an earlier claim of the same run
     INTERRUPTED = "interrupted"  # stopped by a deploy: it is started again elsewhere, uncharged
     CANCELLED = "cancelled"
 

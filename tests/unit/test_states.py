@@ -61,6 +61,7 @@ REPORTS = [
     (Report(held(), Result.CANCELLED), Status.CANCELLED),
     (Report(held(), Result.LATE), Status.MISSED),
     (Report(held(), Result.UNSTARTED), Status.PENDING),
+    (Report(held(), Result.BUSY), Status.PENDING),
     (Report(held(), Result.INTERRUPTED), Status.PENDING),
     (raised(held(), WorkerDied(7, -9)), Status.PENDING),
     (raised(held(crashes=3), WorkerDied(7, -9)), Status.BROKEN),
@@ -140,6 +141,11 @@ def test_a_retry_waits_as_long_as_the_task_asked() -> None:
 
 def test_what_was_not_started_is_not_charged_an_attempt() -> None:
     assert conclude(Report(held(), Result.UNSTARTED), NOW, 0.0).run.attempt == 0
+
+
+def test_what_its_node_was_not_done_with_waits_a_second_however_old_it_is() -> None:
+    run = conclude(Report(held(created_at=NOW - 3_600_000_000), Result.BUSY), NOW, 0.0).run
+    assert (run.run_at, run.attempt) == (NOW + 1_000_000, 0)
 
 
 def test_errors_of_every_attempt_are_kept_up_to_a_bound() -> None:

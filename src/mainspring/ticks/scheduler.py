@@ -53,8 +53,9 @@ class SchedulerTick:
         link = self.link
         if not link.node.firing:
             return IDLE
+        asked = link.node.clock.monotonic()
         page = link.store.due(PAGE, HOLD)
-        link.observe(page.now)
+        link.observe(page.now, asked)
         soonest = page.now + int(IDLE * SECOND) if page.next_at is None else page.next_at
         if page.jobs:
             self._patience = 0.0

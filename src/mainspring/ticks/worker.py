@@ -284,13 +284,14 @@ class WorkerTick:
             node.watcher.claiming(node.id, token, lanes)
         for lane in lanes:  # before the store looks, so that what others tell meanwhile is not forgotten
             self._look_at.pop(lane, None)
+        asked = node.clock.monotonic()
         try:
             claimed = link.store.claim(lanes, node=node.id, token=token, limit=limit, lease=node.lease)
         except Exception:
             self.uncertain.append(token)
             self._note(lanes, 0)
             raise
-        link.observe(claimed.now)
+        link.observe(claimed.now, asked)
         if claimed.next_at is not None:
             self._note(lanes, claimed.next_at)
         self._pace_hints(claimed)
