@@ -13,6 +13,8 @@ from sqlalchemy import create_engine, text
 
 from tests.servers import MariaDB, PostgreSQL, Redis, Server
 
+LOCKS = Path("/proc/locks")
+
 
 class Back(ABC):
     """One store's server, or file."""
@@ -39,6 +41,10 @@ class Back(ABC):
     @abstractmethod
     def go_away(self, seconds: float) -> None:
         """Be unusable for about so long, without warning."""
+
+    def locked_by(self, pid: int) -> bool:
+        """Tell whether a process that has been stopped keeps all others from writing."""
+        return False
 
     @abstractmethod
     def frame(self, run_id: str) -> bytes | None:
@@ -103,6 +109,16 @@ class SQLiteBack(SQLBack):
             connection.execute("ROLLBACK")
         finally:
             connection.close()
+
+    def locked_by(self, pid: int) -> bool:
+        # With a write-ahead log, the right to write is a lock on byte 120 of the file of shared memory.
+        inode = (self.folder / "chaos.db-shm").stat().st_ino
+        for line in LOCKS.read_text().splitlines() if LOCKS.exists() else ():
+            _, *_, kind, holder, file, begin, end = line.split()
+            if (kind, holder) == ("WRITE", str(pid)) and file.endswith(f":{inode}") and end != "EOF":
+                if int(begin) <= 120 <= int(end):
+                    return True
+        return False
 
 
 class ServerBack:

@@ -75,6 +75,8 @@ class History:
         length = int(float(record.extra) * SECOND)
         if record.id in ("restart", "stall"):
             self.outages.append(Span(record.at - length, record.at))
+        elif record.id == "lock":  # somebody was frozen in the middle of a write, and nobody else could write
+            self.outages.append(Span(record.at, record.at + length))
         elif record.id == "freeze":
             self.harm[record.pid].append(Span(record.at, record.at + length))
         elif record.id == "cut":

@@ -237,6 +237,10 @@ class Torment:
         for each in (pid, *(actor.children() if is_sentinel else ())):  # it renews the leases of its workers
             self.ledger.write(FAULT, [("freeze", 0, None, round(seconds, 3))], each)
         _send(pid, signal.SIGSTOP)
+        _await_stop(pid)
+        if self.back.locked_by(pid):
+            self.counts["lock"] = self.counts.get("lock", 0) + 1
+            self.ledger.write(FAULT, [("lock", 0, None, round(seconds, 3))], pid)
         heapq.heappush(self._frozen, (time.monotonic() + seconds, pid))
         return True
 
@@ -378,6 +382,13 @@ def _load(env: dict[str, str]) -> Any:
         os.environ.clear()
         os.environ.update(before)
     return jobs
+
+
+def _await_stop(pid: int) -> None:
+    """Wait until a process that was told to stop has stopped, or is gone."""
+    with contextlib.suppress(OSError):
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "TtZX":
+            time.sleep(0.001)
 
 
 def _send(pid: int, number: signal.Signals) -> None:
