@@ -115,9 +115,9 @@ class SQLiteBack(SQLBack):
         inode = (self.folder / "chaos.db-shm").stat().st_ino
         for line in LOCKS.read_text().splitlines() if LOCKS.exists() else ():
             _, *_, kind, holder, file, begin, end = line.split()
-            if (kind, holder) == ("WRITE", str(pid)) and file.endswith(f":{inode}") and end != "EOF":
-                if int(begin) <= 120 <= int(end):
-                    return True
+            ours = (kind, holder) == ("WRITE", str(pid)) and file.endswith(f":{inode}")
+            if ours and end != "EOF" and int(begin) <= 120 <= int(end):
+                return True
         return False
 
 
