@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from time import time_ns  # bound here, before the clock is made wrong
 from typing import Any
 
 from mainspring import Mainspring
@@ -18,7 +17,20 @@ from mainspring.clock import SystemClock
 from mainspring.context import current_run
 from mainspring.jobstores.base import Claimed
 from mainspring.run import FINAL, Condition, Outcome
-from tests.chaos.ledger import ACCEPTED, BACK, BEGIN, CLAIMED, EFFECT, ENQUEUED, FAULT, LOST, RECOVERED, START, Ledger
+from tests.chaos.ledger import (
+    ACCEPTED,
+    BACK,
+    BEGIN,
+    CLAIMED,
+    EFFECT,
+    ENQUEUED,
+    FAULT,
+    LOST,
+    RECOVERED,
+    START,
+    Ledger,
+    time_ns,
+)
 
 LEASE = float(os.environ.get("CHAOS_LEASE", "5"))
 SLOW = 0.15
@@ -31,17 +43,16 @@ STEADY = 20.0
 
 def go_wrong(seed: str) -> None:
     """Have this process's wall clock off by hours, and jump; but SQLite's clock is the host's, the same for all."""
-    right = time.time_ns
 
     def off() -> int:
         chance = random.Random(f"{seed}:{os.getpid()}:{time.monotonic() // STEADY}")
         return int(chance.uniform(-HOURS, HOURS) * 3600e9)
 
     if os.environ["MAINSPRING_URL"].startswith("sqlite"):
-        SystemClock.now = lambda self: (right() + off()) // 1000  # type: ignore[method-assign]
+        SystemClock.now = lambda self: (time_ns() + off()) // 1000  # type: ignore[method-assign]
     else:
-        time.time_ns = lambda: right() + off()
-        time.time = lambda: (right() + off()) / 1e9
+        time.time_ns = lambda: time_ns() + off()
+        time.time = lambda: (time_ns() + off()) / 1e9
 
 
 if (seed := os.environ.get("CHAOS_CLOCK")) and __name__ != "__main__":
