@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from time import monotonic_ns, time_ns  # bound here: a program may make its own clock wrong
+from time import monotonic_ns
+from time import time_ns as time_ns  # bound here: a program may make its own clock wrong
 from typing import Final, NamedTuple
 
 SIZE: Final = 160
