@@ -176,7 +176,17 @@ def test_a_run_that_was_to_be_cancelled_when_its_worker_died_is_cancelled(yard: 
     assert len(yard.ledger("hangs", run)) == 1
 
 
-def test_a_worker_that_holds_its_interpreter_and_the_lock_of_the_database_is_killed(yard: Yard) -> None:
+NEVER_SAYS_THAT_IT_IS_READY = """
+from mainspring.cluster import wire
+send = wire.Wire.send
+wire.Wire.send = lambda self, word, *what: None if word == wire.READY else send(self, word, *what)
+"""
+
+
+@pytest.mark.parametrize("change", ["", NEVER_SAYS_THAT_IT_IS_READY], ids=["ready", "not-yet-ready"])
+def test_a_worker_that_holds_its_interpreter_and_the_lock_of_the_database_is_killed(yard: Yard, change: str) -> None:
+    path = yard.folder / "jobs.py"
+    path.write_text(path.read_text() + change)
     held = yard.jobs.hold_interpreter_and_database.enqueue()
     cluster = yard.start("-p", "1")
     yard.await_line("holds", held)

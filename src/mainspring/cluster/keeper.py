@@ -96,6 +96,7 @@ class Left:
     def _take(self, word: str, what: Any) -> None:
         if word == CLAIMING:
             self.claiming = tuple(what)
+            self.ready = True  # a task may hold the interpreter before it can say so
         elif word == CLAIMED:
             token, ids = what
             self.claiming = None

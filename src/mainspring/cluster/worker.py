@@ -22,7 +22,6 @@ from mainspring.cluster.wire import DRAINING, NOTHING_LEFT, PING, PONG, READY, S
 from mainspring.events import EVENT_RUN_STUCK, RunEvent
 from mainspring.executors.board import Board
 from mainspring.executors.child import die_with_parent
-from mainspring.node import Node
 from mainspring.working import Workplace
 
 __all__ = ["main", "set_up_logging"]
@@ -85,7 +84,7 @@ class Worker:
         # Why to stop. A signal handler may put into this queue; almost anything else could deadlock with what it
         # interrupts.
         self._reasons: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._node: Node | None = None
+        self._app: Mainspring | None = None
 
     def run(self) -> None:
         """Take part until told to stop, or until it is time to be replaced."""
@@ -96,10 +95,10 @@ class Worker:
         place = Workplace(app, threads=settings.threads, coroutines=settings.coroutines)
         place.board = self._board
         app.on(EVENT_RUN_STUCK, self._stuck)
-        app.start(work=True, schedule=settings.schedule, queues=settings.queues, place=place, watcher=self._wire)
-        self._node = app.node
-        _tune_interpreter()
+        self._app = app
         app.emit("post_spawn", self._name)
+        app.start(work=True, schedule=settings.schedule, queues=settings.queues, place=place, watcher=self._wire)
+        _tune_interpreter()
         self._wire.send(READY)
         self._wire.send(DRAINING, self._wait_for_reason(app))
         app.drain()
@@ -156,7 +155,8 @@ class Worker:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _stop_runs(self, claims: list[tuple[str, str]]) -> None:
-        for link in [] if self._node is None else list(self._node.links.values()):
+        node = None if self._app is None else self._app.node
+        for link in [] if node is None else list(node.links.values()):
             for run_id, token in claims:
                 run = link.claims.get(run_id)
                 if run is not None and run.token == token:
