@@ -12,11 +12,13 @@ import difflib
 import fcntl
 import hashlib
 import importlib.util
+import json
 import os
 import platform
 import re
 import runpy
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -28,7 +30,9 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent
 TOOLS = ROOT / ".tools"
 CONSTRAINTS = ROOT / "constraints.txt"
+LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 OLDEST = (3, 11)
+FEW = 3  # so many failed tests may be the machine's doing: they are run again, alone
 CORE = "core"  # not an extra: mainspring as a user gets it
 
 SERVICES = {
@@ -125,6 +129,18 @@ def call(*command: str | Path, **variables: str) -> str:
     if done.returncode:
         raise Failed(f"`{' '.join(words)}` ended with {done.returncode}:\n{said}")
     return said
+
+
+def run_on(environment: Environment, *command: str, **variables: str) -> int:
+    """Run Python with this command to its end, and return its exit code; Ctrl-C reaches it as it reaches us."""
+    environ = child_environ(os.environ, environment) | variables
+    child = subprocess.Popen([str(environment.python), *command], cwd=ROOT, env=environ)
+    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            continue
 
 
 def hand_over(environment: Environment, *command: str, **variables: str) -> NoReturn:
@@ -292,7 +308,23 @@ def test(options: argparse.Namespace) -> int:
     variables = {"QT_QPA_PLATFORM": "offscreen"} | ({"MAINSPRING_STRICT": "1"} if strict else {})
     # All of them in two processes, each with servers of its own; a selection in one, which is easier to debug.
     parallel = ["-n", "2", "--dist", "loadfile"] if options.only is None and (os.cpu_count() or 1) > 1 else []
-    hand_over(environment, "-m", "pytest", *parallel, *selection(options.only), *options.rest, **variables)
+    words = ["-m", "pytest", *parallel, *selection(options.only), *options.rest]
+    if options.rest or not parallel:
+        hand_over(environment, *words, **variables)
+    LAST_FAILED.unlink(missing_ok=True)
+    code = run_on(environment, *words, **variables)
+    if code == 1 and 0 < (failed := last_failed()) <= FEW:
+        print(f"\n{failed} failed beside all the others (see above, and mend them); now alone:\n", flush=True)
+        hand_over(environment, "-m", "pytest", "--last-failed", "--last-failed-no-failures=none", "tests", **variables)
+    return code
+
+
+def last_failed(file: Path = LAST_FAILED) -> int:
+    """Return how many tests failed in the last run."""
+    try:
+        return len(json.loads(file.read_bytes()))
+    except (OSError, ValueError):
+        return 0
 
 
 def selection(only: str | None, root: Path = ROOT) -> list[str]:

@@ -196,3 +196,12 @@ def test_strict_refuses_to_go_on_without_a_server(monkeypatch: pytest.MonkeyPatc
 
     with pytest.raises(run.Failed, match="mariadb-server"):
         run.set_up_system(environment, strict=True)
+
+
+@pytest.mark.parametrize(("cache", "count"), [(None, 0), ("not JSON", 0), ("{}", 0), ('{"tests/a.py::b": true}', 1)])
+def test_how_many_tests_failed_last_is_read_from_the_cache_of_pytest(
+    tmp_path: Path, cache: str | None, count: int
+) -> None:
+    if cache is not None:
+        (tmp_path / "lastfailed").write_text(cache)
+    assert run.last_failed(tmp_path / "lastfailed") == count
