@@ -15,7 +15,6 @@ from mainspring.context import current_run
 from mainspring.errors import (
     CallableReferenceError,
     ConfigurationError,
-    OutcomeUnknown,
     Retry,
     RunFailed,
     TaskNotFound,
@@ -26,6 +25,7 @@ from mainspring.ids import new_run_id, pin
 from mainspring.registry import Options, Task, TaskCall, reference_of
 from mainspring.retry import Backoff, Policy
 from mainspring.run import UNFINISHED, Call, Run, Status
+from mainspring.sender import BATCH, Sender
 from mainspring.task import obj_to_ref, ref_to_obj
 from mainspring.util import localize
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls"]
 
-BATCH: Final = 1000
 COLLECT: Final = "mainspring:collect"
 _LOOK_AGAIN: Final = 60.0
 _GIVEN_UP: Final = 600 * SECOND
@@ -85,9 +84,14 @@ class Calls:
     def enqueue(self, calls: Iterable[TaskCall[Any]]) -> list[RunHandle[Any]]:
         """Store the runs of calls, a thousand at a time."""
         handles: list[RunHandle[Any]] = []
-        for inline, some in itertools.groupby(calls, key=self._is_inline):
-            while runs := [self._run(call) for call in itertools.islice(some, BATCH)]:
-                handles += self._execute(runs) if inline else self._add(runs)
+        with Sender(self._app, handles) as sender:
+            for inline, some in itertools.groupby(calls, key=self._is_inline):
+                while runs := [self._run(call) for call in itertools.islice(some, BATCH)]:
+                    if inline:
+                        sender.wait()
+                        handles += self._execute(runs)
+                    else:
+                        sender.send(runs)
         return handles
 
     def _is_inline(self, call: TaskCall[Any]) -> bool:
@@ -101,7 +105,7 @@ class Calls:
         steps = tuple(self._step(call) for call in rest)
         run = self._run(first)
         run = replace(run, policy=replace(run.policy, then=steps), group=group or run.group)
-        handle = (self._execute if self._app.inline else self._add)([run])[0]
+        (handle,) = self._execute([run]) if self._app.inline else self._add([run])
         later = [RunHandle[Any](handle._runs, f"{handle.id}/{number}") for number in range(1, len(calls))]
         return [handle, *later]
 
@@ -119,9 +123,8 @@ class Calls:
         )
         if self._app.inline:
             return self._execute([*runs, collector])[-1]
-        handle = self._add([collector])[0]  # first, so that nobody can end the group before it is there
-        for start in range(0, len(runs), BATCH):
-            self._add(runs[start : start + BATCH])
+        (handle,) = self._add([collector])  # first, so that nobody can end the group before it is there
+        self._add(runs)
         return handle
 
     def _item(self, call: TaskCall[Any], group: str, number: int) -> Run:
@@ -188,13 +191,11 @@ class Calls:
     # -- storing them ------------------------------------------------------------------------------------------
 
     def _add(self, runs: Sequence[Run]) -> list[RunHandle[Any]]:
-        store = self._app.store
-        try:
-            ids = store.add_runs(runs)
-        except OutcomeUnknown:
-            ids = store.add_runs(runs)  # with the same ids, so none is stored twice
-        self._app.wake_worker(runs)
-        return [RunHandle(self._app.runs, run_id) for run_id in ids]
+        handles: list[RunHandle[Any]] = []
+        with Sender(self._app, handles) as sender:
+            for start in range(0, len(runs), BATCH):
+                sender.send(runs[start : start + BATCH])
+        return handles
 
     def _execute(self, runs: Sequence[Run]) -> list[RunHandle[Any]]:
         inline = self.companion()

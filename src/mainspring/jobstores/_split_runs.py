@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from mainspring.codec import Codec
@@ -27,6 +27,9 @@ class RunsElsewhere(RecordStore):
 
     def add_runs(self, runs: Sequence[Run]) -> list[str]:
         return self.runs.add_runs(runs)
+
+    def pack_runs(self, runs: Sequence[Run]) -> Callable[[], list[str]]:
+        return self.runs.pack_runs(runs)
 
     def add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
         return self.runs.add_fired(runs, missed, lease)

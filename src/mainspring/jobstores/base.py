@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -270,6 +271,10 @@ class JobStore(BaseJobStore):
     def add_runs(self, runs: Sequence[Run]) -> list[str]:
         """Add pending runs; answer the id under which each is stored: its own, or that of the unfinished run with its
         unique key. A known id changes nothing."""
+
+    def pack_runs(self, runs: Sequence[Run]) -> Callable[[], list[str]]:
+        """Return what does `add_runs`, so that one thread can pack the next runs while another stores these."""
+        return partial(self.add_runs, runs)
 
     def add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
         """Insert what a job that lives in another store has fired; answer for each run whether this call inserted it.

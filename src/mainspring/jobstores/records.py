@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -144,7 +145,11 @@ class RecordStore(JobStore):
 
     def add_runs(self, runs: Sequence[Run]) -> list[str]:
         """Add pending runs; answer the id under which each is stored."""
-        return self._add_run_rows([self._packer.run_row(run) for run in runs])
+        return self.pack_runs(runs)()
+
+    def pack_runs(self, runs: Sequence[Run]) -> Callable[[], list[str]]:
+        """Pack runs, and return what adds them."""
+        return partial(self._add_run_rows, [self._packer.run_row(run) for run in runs])
 
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
         """Lease up to `limit` due runs; those that cannot be restored are set aside."""

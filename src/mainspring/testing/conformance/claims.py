@@ -25,6 +25,7 @@ from mainspring.testing.conformance.helpers import (
     start,
     stop,
     succeed,
+    together,
     work,
 )
 
@@ -70,6 +71,13 @@ class ClaimConformance:
         runs = [make_run(store) for _ in range(300)]
         assert store.add_runs(runs) == [run.id for run in runs]
         assert store.count_runs(ALL) == 300
+
+    def test_runs_are_packed_by_one_thread_and_added_by_another_once(self, store: JobStore) -> None:
+        runs = [make_run(store), make_run(store)]
+        add = store.pack_runs(runs)
+        assert store.count_runs(ALL) == 0
+        assert together(2, lambda _: add()) == [[run.id for run in runs]] * 2
+        assert store.count_runs(ALL) == 2
 
     @pytest.mark.parametrize("state", ["pending", "running", "finished", "deleted"])
     def test_adding_a_known_id_changes_nothing(self, store: JobStore, state: str) -> None:

@@ -1,0 +1,69 @@
+"""Runs on their way to the store: batch after batch, each stored while the next is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from mainspring.errors import OutcomeUnknown
+from mainspring.handle import RunHandle
+from mainspring.run import Run
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["BATCH", "Sender"]
+
+BATCH: Final = 1000
+"""Runs that are stored with one round trip."""
+HEAD_START: Final = 0.005
+"""Seconds in which a full batch is handed to the driver; who makes the next would keep the interpreter all the time."""
+
+
+class Sender:
+    """Stores runs in the order in which they are sent, and collects their handles."""
+
+    def __init__(self, app: Mainspring, handles: list[RunHandle[Any]]) -> None:
+        self._app, self._handles = app, handles
+        self._pool: ThreadPoolExecutor | None = None
+        self._sent: Future[list[RunHandle[Any]]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, failed: object, *_: object) -> None:
+        try:
+            if failed is None:
+                self.wait()
+        finally:
+            if self._pool is not None:
+                self._pool.shutdown()
+
+    def send(self, runs: Sequence[Run]) -> None:
+        """Store up to a batch of runs: now or, if it is full and more may follow, while the caller goes on."""
+        store = self._app.store
+        if len(runs) < BATCH or store.keeps_objects:
+            self.wait()
+            self._handles += self._add(lambda: store.add_runs(runs), runs)
+            return
+        add = store.pack_runs(runs)
+        self.wait()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "mainspring-sender")
+        self._sent = self._pool.submit(self._add, add, runs)
+        wait([self._sent], HEAD_START)
+
+    def wait(self) -> None:
+        """Wait until all that was sent is stored."""
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            self._handles += sent.result()
+
+    def _add(self, add: Callable[[], list[str]], runs: Sequence[Run]) -> list[RunHandle[Any]]:
+        try:
+            ids = add()
+        except OutcomeUnknown:
+            ids = add()  # with the same ids, so none is stored twice
+        self._app.wake_worker(runs)
+        return [RunHandle(self._app.runs, run_id) for run_id in ids]
