@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mainspring import outcome
 from mainspring.checks import POLICY_FIELDS, check_field
 from mainspring.clock import SECOND, Clock, from_us
-from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
+from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict
 from mainspring.handle import RunHandle
 from mainspring.ids import check_id, new_job_id, pin
 from mainspring.job import Job
 from mainspring.jobstores.base import JobStore
-from mainspring.plan import Firing
+from mainspring.plan import Firing, Place, make_run
 from mainspring.plugins import check_options, trigger_factory
 from mainspring.registry import check_queue, make_options, reference_of
 from mainspring.retry import policy_to_data
-from mainspring.run import Call, Run, Status
+from mainspring.run import Call, Status
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
 
@@ -33,6 +33,9 @@ __all__ = ["JobsOfApp", "Reconciled"]
 _DEFAULTS: Final = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 _NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
 """The options of a declared schedule that are not its trigger's."""
+
+TRIES: Final = 1000
+"""So often may somebody else change a job just as it is to be run now."""
 
 log = logging.getLogger("mainspring.app")
 
@@ -130,6 +133,7 @@ class JobsOfApp:
             self._store.add_jobs([job], replace=True)
         else:
             self._store.add_job(job)
+        self._app.wake_for(job.at)
         return self._bound(job)
 
     def _time(self, job: Job) -> None:
@@ -168,7 +172,7 @@ class JobsOfApp:
         at = job.nominal if job.at is not None else job.trigger.next_fire(None, self._app.now())
         zone = getattr(job.trigger, "timezone", None) or self.timezone
         while at is not None and len(moments) < number:
-            moments.append(from_us(at).astimezone(zone))
+            moments.append(from_us(at, zone))
             at = job.trigger.next_fire(at, at)
         return moments
 
@@ -239,28 +243,16 @@ class JobsOfApp:
 
     def run_now(self, job_id: str) -> RunHandle[Any]:
         """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
-        from mainspring.errors import MaxInstancesReachedError
-
-        while True:
+        for _ in range(TRIES):
             job, now = self.get(job_id), self._app.now()
             if self._store.count_unfinished([(job.id, job.incarnation)])[0] >= job.max_instances:
                 raise MaxInstancesReachedError(job)
-            run = Run(
-                id=f"{job.id}@{job.incarnation}@{now}",
-                call=job.call,
-                queue=job.queue,
-                executor=job.executor,
-                job_id=job.id,
-                policy=job.policy,
-                priority=job.policy.priority,
-                created_at=now,
-                fire_time=now,
-                run_at=now,
-            )
+            run = make_run(job, job.incarnation, Place(job.queue), now, now)
             step = Firing(job.id, job.version, job.at, job.nominal, (run,))
             # Whatever fired the job since it was read has made a new version, and is counted next time.
             if self._store.fire_besides(step, self._app.lease):
                 return RunHandle(self._app.runs, run.id)
+        raise VersionConflict(job_id)
 
     def remove_job(self, job_id: str, jobstore: str | None = None, *, cancel_runs: bool = False) -> None:
         """Remove a job; with `cancel_runs` also cancel the runs of it that have not ended."""

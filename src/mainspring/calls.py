@@ -25,7 +25,7 @@ from mainspring.ids import new_run_id, pin
 from mainspring.registry import Options, Task, TaskCall, reference_of
 from mainspring.retry import Backoff, Policy
 from mainspring.run import UNFINISHED, Call, Run, Status
-from mainspring.sender import BATCH, Sender
+from mainspring.sender import BATCH, Sender, send
 from mainspring.task import obj_to_ref, ref_to_obj
 from mainspring.util import localize
 
@@ -81,6 +81,12 @@ class Calls:
 
     # -- making runs -------------------------------------------------------------------------------------------
 
+    def enqueue_one(self, call: TaskCall[Any]) -> RunHandle[Any]:
+        """Store the run of a call."""
+        inline, run = self._is_inline(call), self._run(call)
+        (handle,) = self._execute([run]) if inline else send(self._app, [run])
+        return handle
+
     def enqueue(self, calls: Iterable[TaskCall[Any]]) -> list[RunHandle[Any]]:
         """Store the runs of calls, a thousand at a time."""
         handles: list[RunHandle[Any]] = []
@@ -105,7 +111,7 @@ class Calls:
         steps = tuple(self._step(call) for call in rest)
         run = self._run(first)
         run = replace(run, policy=replace(run.policy, then=steps), group=group or run.group)
-        (handle,) = self._execute([run]) if self._app.inline else self._add([run])
+        (handle,) = self._execute([run]) if self._app.inline else send(self._app, [run])
         later = [RunHandle[Any](handle._runs, f"{handle.id}/{number}") for number in range(1, len(calls))]
         return [handle, *later]
 
@@ -123,8 +129,10 @@ class Calls:
         )
         if self._app.inline:
             return self._execute([*runs, collector])[-1]
-        (handle,) = self._add([collector])  # first, so that nobody can end the group before it is there
-        self._add(runs)
+        (handle,) = send(self._app, [collector])  # first, so that nobody can end the group before it is there
+        with Sender(self._app, []) as sender:
+            for start in range(0, len(runs), BATCH):
+                sender.send(runs[start : start + BATCH])
         return handle
 
     def _item(self, call: TaskCall[Any], group: str, number: int) -> Run:
@@ -188,14 +196,7 @@ class Calls:
         func = run.call.func
         return step_of(run.call, func if isinstance(func, str) else reference_of(func), run.queue, run.policy, delay)
 
-    # -- storing them ------------------------------------------------------------------------------------------
-
-    def _add(self, runs: Sequence[Run]) -> list[RunHandle[Any]]:
-        handles: list[RunHandle[Any]] = []
-        with Sender(self._app, handles) as sender:
-            for start in range(0, len(runs), BATCH):
-                sender.send(runs[start : start + BATCH])
-        return handles
+    # -- inline ------------------------------------------------------------------------------------------------
 
     def _execute(self, runs: Sequence[Run]) -> list[RunHandle[Any]]:
         inline = self.companion()

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mainspring.clock import SECOND
+from mainspring.clock import SECOND, StoreTime
 from mainspring.context import Live
 from mainspring.events import EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
 from mainspring.jobstores.base import JobStore
@@ -47,9 +47,9 @@ class Link:
         self.janitor = JanitorTick(self)
         self._down = False
         self._failures = 0
-        self._offset: int | None = None
-        self.slack = 0
-        """By how much the store's time may be ahead of what `now` says: so long did the store take to tell it."""
+        self._time = StoreTime(self._ask, node.clock)
+        self.now = self._time.now
+        """Tells the store's time as far as this node knows."""
         self.report = _Outbox(self)
         self._books = threading.Lock()
         clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
@@ -132,17 +132,17 @@ class Link:
     def observe(self, now: int, asked: float) -> None:
         """Note the store's time, asked for at `asked` by the monotonic clock, so that it can be told without asking."""
         self.answered()
-        monotonic = self.node.clock.monotonic()
-        self._offset = now - int(monotonic * SECOND)
-        self.slack = int((monotonic - asked) * SECOND)
+        self._time.observe(now, asked)
 
-    def now(self) -> int:
-        """Return the store's time as far as this node knows."""
-        if self._offset is None:
-            asked = self.node.clock.monotonic()
-            self.observe(self.store.server_time(), asked)
-            assert self._offset is not None
-        return self._offset + int(self.node.clock.monotonic() * SECOND)
+    @property
+    def slack(self) -> int:
+        """By how much the store's time may be ahead of what `now` says."""
+        return self._time.slack
+
+    def _ask(self) -> int:
+        now = self.store.server_time()
+        self.answered()
+        return now
 
     # -- runs --------------------------------------------------------------------------------------------------
 

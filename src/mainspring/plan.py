@@ -15,7 +15,7 @@ from mainspring.run import Run, Status
 if TYPE_CHECKING:
     from mainspring.job import Job
 
-__all__ = ["CATCH_UP", "Due", "Firing", "Miss", "Missed", "Place", "Plan", "firing", "plan"]
+__all__ = ["CATCH_UP", "Due", "Firing", "Miss", "Missed", "Place", "Plan", "firing", "make_run", "plan"]
 
 CATCH_UP: Final = 100
 """At most this many overdue fires of one job run; the earlier ones are recorded as missed."""
@@ -140,14 +140,19 @@ def _in_time(job: Job, fires: list[int], first: int, count: int, now: int, misse
 def firing(due: Due, planned: Plan, place: Place, now: int) -> Firing:
     """Turn a plan into the step the store takes."""
     job = due.job
-    stem = f"{job.id}@{due.incarnation}@"
     runs: tuple[Run, ...] = ()
     if planned.fires:
-        runs = (_run(job, stem, planned, place, now),)
+        fire_time, *later = planned.fires
+        grace = job.misfire_grace_time
+        start_by = None if grace is None else fire_time + int(grace * SECOND)
+        run = make_run(
+            job, due.incarnation, place, fire_time, now, start_by=start_by, count=planned.count, later=tuple(later)
+        )
+        runs = (run,)
     missed: list[Run] = []
     miss = None if planned.fires else due.miss
     for item in planned.missed:
-        record, miss = _record(job, stem, item, miss, place, now)
+        record, miss = _record(due, item, miss, place, now)
         missed.append(record)
     return Firing(
         job_id=job.id,
@@ -160,12 +165,21 @@ def firing(due: Due, planned: Plan, place: Place, now: int) -> Firing:
     )
 
 
-def _run(job: Job, stem: str, planned: Plan, place: Place, now: int) -> Run:
-    fire_time, *later = planned.fires
-    grace = job.misfire_grace_time
+def make_run(
+    job: Job,
+    incarnation: int,
+    place: Place,
+    fire_time: int,
+    now: int,
+    *,
+    start_by: int | None = None,
+    count: int = 1,
+    later: tuple[int, ...] = (),
+) -> Run:
+    """Make the run of a job's fire, which its id names; claimed already if its place says so."""
     held = place.token is not None
     return Run(
-        id=stem + str(fire_time),
+        id=f"{job.id}@{incarnation}@{fire_time}",
         call=job.call,
         queue=place.lane,
         executor=job.executor,
@@ -177,20 +191,21 @@ def _run(job: Job, stem: str, planned: Plan, place: Place, now: int) -> Run:
         created_at=now,
         fire_time=fire_time,
         run_at=fire_time,
-        start_by=None if grace is None else fire_time + int(grace * SECOND),
+        start_by=start_by,
         started_at=now if held else None,
         node=place.node,
         token=place.token,
         lease_until=place.until,
-        count=planned.count,
-        later=tuple(later),
+        count=count,
+        later=later,
     )
 
 
-def _record(job: Job, stem: str, item: Missed, miss: Miss | None, place: Place, now: int) -> tuple[Run, Miss]:
+def _record(due: Due, item: Missed, miss: Miss | None, place: Place, now: int) -> tuple[Run, Miss]:
     """Make the record of missed fires, extending the open one if the reason is the same."""
+    job = due.job
     if miss is None or miss.reason != item.reason:
-        miss = Miss(f"{stem}{item.first}:missed", item.reason, item.count, item.first)
+        miss = Miss(f"{job.id}@{due.incarnation}@{item.first}:missed", item.reason, item.count, item.first)
     else:
         miss = Miss(miss.run_id, miss.reason, miss.count + item.count, miss.first)
     record = Run(

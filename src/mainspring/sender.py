@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from mainspring.errors import OutcomeUnknown
@@ -13,12 +14,24 @@ from mainspring.run import Run
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["BATCH", "Sender"]
+__all__ = ["BATCH", "Sender", "send"]
 
 BATCH: Final = 1000
 """Runs that are stored with one round trip."""
 HEAD_START: Final = 0.005
 """Seconds in which a full batch is handed to the driver; who makes the next would keep the interpreter all the time."""
+
+
+def send(app: Mainspring, runs: Sequence[Run], add: Callable[[], list[str]] | None = None) -> list[RunHandle[Any]]:
+    """Store runs, by `add` if they are packed already, and return their handles."""
+    if add is None:
+        add = partial(app.store.add_runs, runs)
+    try:
+        ids = add()
+    except OutcomeUnknown:
+        ids = add()  # with the same ids, so none is stored twice
+    app.wake_worker(runs)
+    return [RunHandle(app.runs, run_id) for run_id in ids]
 
 
 class Sender:
@@ -45,13 +58,13 @@ class Sender:
         store = self._app.store
         if len(runs) < BATCH or store.keeps_objects:
             self.wait()
-            self._handles += self._add(lambda: store.add_runs(runs), runs)
+            self._handles += send(self._app, runs)
             return
         add = store.pack_runs(runs)
         self.wait()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "mainspring-sender")
-        self._sent = self._pool.submit(self._add, add, runs)
+        self._sent = self._pool.submit(send, self._app, runs, add)
         wait([self._sent], HEAD_START)
 
     def wait(self) -> None:
@@ -59,11 +72,3 @@ class Sender:
         sent, self._sent = self._sent, None
         if sent is not None:
             self._handles += sent.result()
-
-    def _add(self, add: Callable[[], list[str]], runs: Sequence[Run]) -> list[RunHandle[Any]]:
-        try:
-            ids = add()
-        except OutcomeUnknown:
-            ids = add()  # with the same ids, so none is stored twice
-        self._app.wake_worker(runs)
-        return [RunHandle(self._app.runs, run_id) for run_id in ids]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mainspring import Mainspring
-from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError
+from mainspring import Mainspring, appjobs
+from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict
 from mainspring.events import EVENT_JOB_EXECUTED
 from mainspring.plan import Place, firing, plan
 from mainspring.run import Status
@@ -138,6 +138,37 @@ def test_a_fire_between_the_count_and_the_run_now_is_counted_too(
     with pytest.raises(MaxInstancesReachedError):
         app.run_now("one")
     assert app.count(job="one") == 1
+
+
+@LOCAL
+def test_running_a_job_now_gives_up_if_somebody_else_changes_it_every_time(
+    app: Mainspring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.add_job(double, "interval", hours=1, args=[1], id="one")
+    store, count, tries = app.store, app.store.count_unfinished, 0
+
+    def count_then_change(jobs: Sequence[tuple[str, int]]) -> list[int]:
+        nonlocal tries
+        tries += 1
+        counts = count(jobs)
+        app.modify_job("one", name=f"changed {tries} times")
+        return counts
+
+    monkeypatch.setattr(appjobs, "TRIES", 3)
+    monkeypatch.setattr(store, "count_unfinished", count_then_change)
+    with pytest.raises(VersionConflict, match="'one' was changed by somebody else"):
+        app.run_now("one")
+    assert tries == 3
+    assert app.count(job="one") == 0
+
+
+@EVERYWHERE
+def test_a_job_run_now_is_not_missed_however_long_it_waits(app: Mainspring) -> None:
+    app.add_job(double, "interval", hours=1, args=[1], id="one", misfire_grace_time=1)
+    run = app.get(app.run_now("one").id)
+    assert run.start_by is None
+    assert run.run_at == run.fire_time == run.created_at
+    assert run.id.endswith(f"@{run.record.fire_time}")
 
 
 @EVERYWHERE

@@ -1,33 +1,16 @@
-"""Datetimes, dates and texts from people, as instants; instants as datetimes for people."""
+"""Datetimes, dates and texts from people, as instants."""
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from mainspring.triggers.zones import EPOCH, Zone, astimezone, zone_of
+from mainspring.clock import from_us as from_instant
+from mainspring.clock import to_us as to_instant
+from mainspring.triggers.zones import Zone, astimezone, zone_of
 
 __all__ = ["check_order", "from_instant", "given_zone", "instant_of", "read_datetime", "to_instant"]
-
-
-def to_instant(moment: datetime, zone: Zone | None = None) -> int:
-    """Turn a datetime into an instant; a naive one is a wall clock time in `zone`."""
-    if moment.tzinfo is None:
-        if zone is None:
-            raise ValueError(f"{moment!r} has no time zone")
-        delta = moment.replace(tzinfo=UTC) - EPOCH
-        wall = (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-        return zone.second_pass(wall) if moment.fold else zone.instant(wall)
-    delta = moment - EPOCH
-    return (delta.days * 86_400 + delta.seconds) * 1_000_000 + delta.microseconds
-
-
-def from_instant(instant: int, tz: tzinfo) -> datetime:
-    """Turn an instant into a datetime in `tz`."""
-    if instant < 0 or instant % 1_000_000:
-        return (EPOCH + timedelta(0, 0, instant)).astimezone(tz)
-    return datetime.fromtimestamp(instant // 1_000_000, tz)
 
 
 def instant_of(value: object, zone: Zone, name: str) -> int:
