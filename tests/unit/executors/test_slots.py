@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from mainspring.context import CURRENT
 from mainspring.errors import RunTimeout
 from mainspring.executors import slots as module
 from mainspring.executors.base import BaseExecutor
@@ -26,7 +27,9 @@ def slots() -> Iterator[Slots]:
     executor = BaseExecutor()
     executor.start(None, "slots")
     slots = Slots(executor, 1e6)
+    before = CURRENT.get()
     yield slots
+    CURRENT.set(before)  # threads that execute runs do nothing else; this one does
     slots.close()
     slots.join()
 
