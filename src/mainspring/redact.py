@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 HIDDEN: Final = "***"
 _NAMES: Final = re.compile(
-    r"passw(or)?d|passphrase|secret|token|api_?key|access_?key|private_?key|authorization|credential|cookie|\bpwd\b",
+    r"passw(or)?d|passphrase|secret|token|(api|access|private|signing|encryption|ssh)[-_ ]?key|authorization|credential"
+    r"|cookie|(?<![a-z])(pass|pwd|auth|jwt|bearer)(?![a-z])",
     re.IGNORECASE,
 )
 _DEEPEST: Final = 8
@@ -69,7 +70,7 @@ def _masked(value: Any, depth: int) -> Any:
     if depth > _DEEPEST:
         return _hidden
     kind = type(value)
-    if kind is dict:
+    if isinstance(value, Mapping):
         return {name: _hidden if _is_secret(name) else _masked(item, depth + 1) for name, item in value.items()}
     if kind in (list, tuple, set, frozenset):
         return kind(_masked(item, depth + 1) for item in value)
@@ -83,7 +84,8 @@ def _masked(value: Any, depth: int) -> Any:
 
 
 def _is_secret(name: object) -> bool:
-    return isinstance(name, str) and _NAMES.search(name) is not None
+    text = name.decode("latin-1") if isinstance(name, bytes) else name
+    return isinstance(text, str) and _NAMES.search(text) is not None
 
 
 def _positional_names(func: Callable[..., Any]) -> tuple[str, ...]:

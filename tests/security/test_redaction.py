@@ -3,20 +3,43 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pytest
+from click.testing import CliRunner
 
 from mainspring import Mainspring
+from mainspring.cli import main
+from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED
 from mainspring.follow import Finished
 from mainspring.jobstores.opening import without_password
 from mainspring.redact import Secret, masked
 from mainspring.registry import TaskCall
+from mainspring.schedulers.background import BackgroundScheduler
+from mainspring.schedulers.base import BaseScheduler
+from mainspring.schedulers.blocking import BlockingScheduler
 from tests.app.kit import LASTING, LIMIT, LOCAL, MakeApp
 
 CANARY = "hunter2-canary"
 SECRET_NAMES = ["password", "db_password", "Passwd", "token", "access_token", "client_secret", "api_key", "APIKEY"]
+SECRET_NAMES += [
+    "X-Api-Key",
+    "api key",
+    "smtp_pass",
+    "PASS",
+    "db_pwd",
+    "auth",
+    "jwt",
+    "bearer",
+    "signing_key",
+    "ssh-key",
+]
 SECRET_NAMES += ["authorization", "Authorization", "private_key", "cookie", "credentials", "aws_secret_access_key"]
 
 
@@ -35,6 +58,11 @@ def log_in(user: str, password: str) -> str:
     return f"{user} is in"
 
 
+def fail_to_log_in(user: str, password: str) -> str:
+    held = [password, {"of": password}]
+    raise ValueError(f"{user} is not in, for {len(held)} reasons")
+
+
 def shown(*args: Any, **kwargs: Any) -> str:
     return repr(masked(args, kwargs))
 
@@ -47,9 +75,17 @@ def test_what_has_the_name_of_a_secret_is_hidden_at_any_depth(name: str) -> None
     assert "5432" in said
 
 
-@pytest.mark.parametrize("name", ["user", "path", "keyboard", "passenger", "author"])
+@pytest.mark.parametrize("name", ["user", "path", "keyboard", "passenger", "author", "passage", "compass", "key"])
 def test_what_only_sounds_like_it_is_shown(name: str) -> None:
     assert "visible" in shown(**{name: "visible"})
+
+
+@pytest.mark.parametrize("kind", [OrderedDict, MappingProxyType, lambda given: defaultdict(str, given)])
+def test_what_is_in_a_mapping_of_any_kind_is_hidden(kind: Callable[[dict[Any, str]], Any]) -> None:
+    said = shown([kind({"password": CANARY, b"token": CANARY, 1: "visible", "user": "ada"})])
+    assert CANARY not in said
+    assert "visible" in said
+    assert "ada" in said
 
 
 def test_fields_of_objects_and_passwords_in_addresses_are_hidden() -> None:
@@ -140,3 +176,63 @@ def test_a_store_that_cannot_be_reached_is_named_without_its_password(make_app: 
         while chain is not None:
             assert CANARY not in str(chain)
             chain = chain.__cause__ or chain.__context__
+
+
+@pytest.mark.parametrize("kind", [BackgroundScheduler, BlockingScheduler])
+def test_no_log_line_event_or_listing_of_a_scheduler_shows_a_canary(
+    kind: Callable[..., BaseScheduler],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ended = threading.Event()
+    events: list[str] = []
+
+    def listen(event: Any) -> None:
+        events.append(repr(event) + str(vars(event)))
+        if event.code in (EVENT_JOB_ERROR, EVENT_JOB_MISSED) and getattr(event, "job_id", "") == "fails":
+            ended.set()
+
+    scheduler = kind(timezone="UTC")
+    scheduler.add_jobstore("sqlalchemy", url=f"sqlite:///{tmp_path}/jobs.db")
+    scheduler.add_listener(listen)
+    given = {"user": "ada", "password": CANARY}
+    scheduler.add_job(log_in, "interval", hours=1, kwargs=given, id="later")
+    scheduler.add_job(fail_to_log_in, kwargs=given, id="fails")
+    with caplog.at_level(logging.DEBUG):
+        runner = threading.Thread(target=scheduler.start)
+        runner.start()
+        assert ended.wait(LIMIT)
+        scheduler.print_jobs()
+        jobs = [text for job in scheduler.get_jobs() for text in (repr(job), str(job))]
+        scheduler.shutdown()
+        runner.join(LIMIT)
+    said = [caplog.text, *events, *jobs, *capsys.readouterr()]
+    assert "fails" in "".join(said)
+    assert [text for text in said if CANARY in text] == []
+
+
+def test_no_command_shows_a_canary(make_app: MakeApp, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    app = make_app(url)
+    app.task(log_in).enqueue("ada", CANARY)
+    app.task(fail_to_log_in).enqueue("ada", password=CANARY)
+    app.add_job(log_in, "interval", hours=1, kwargs={"user": "ada", "password": CANARY}, id="job")
+    app.start(work=True)
+    app.wait([view.id for view in app.find()], LIMIT)
+    app.stop()
+    urls = [url, f"redis://:{CANARY}@localhost:1/0", f"postgresql://user:{CANARY}@localhost:1/db"]
+    for command in ("status", "doctor"):
+        for place in urls:
+            said = CliRunner().invoke(main, [command, place])
+            assert said.output
+            assert CANARY not in said.output + repr(said.exception), (command, place)
+
+
+def test_what_is_stored_is_not_masked_and_so_can_be_run(make_app: MakeApp, tmp_path: Path) -> None:
+    """Masking is for eyes: a store has to be kept from whoever may not see what is in it."""
+    path = tmp_path / "jobs.db"
+    app = make_app(f"sqlite:///{path}")
+    app.task(log_in).enqueue("ada", password=CANARY)
+    app.close()
+    assert CANARY.encode() in b"".join(each.read_bytes() for each in tmp_path.glob("jobs.db*"))

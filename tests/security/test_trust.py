@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hmac
 import pickle
 import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,13 @@ import redis
 from msgspec.structs import replace
 
 from mainspring import Mainspring
-from mainspring.codec import Codec, Keyring
+from mainspring.codec import Codec, FrameError, Keyring
 from mainspring.codec.frame import PICKLED, seal
+from mainspring.codec.values import Code
 from mainspring.errors import ConfigurationError, RunFailed, TaskNotFound
+from mainspring.job import Job
 from mainspring.run import Call, Run, Status
+from mainspring.triggers.date import DateTrigger
 from tests.app.kit import KEY, LASTING, LIMIT, LOCAL, MakeApp
 from tests.servers import Redis
 
@@ -95,6 +101,27 @@ def test_a_pickle_written_into_the_store_is_never_opened(
     assert not trap.exists()
 
 
+@pytest.mark.parametrize("flags", [0, PICKLED])
+def test_a_worker_without_a_key_opens_no_pickle(
+    make_app: MakeApp, tmp_path: Path, redis_server: Redis, flags: int
+) -> None:
+    trap = tmp_path / "trap"
+    app = make_app(redis_server.url, name=f"pickles{flags}")
+    task, now = app.task(name="same")(same), app.now()
+    attack = ormsgpack.Ext(Code.PICKLE, pickle.dumps(Touch(trap)))
+    bodies = [attack, [attack], {"f": "same", "a": [attack], "k": {}, "n": "same"}]
+    frames = [pickle.dumps(Touch(trap)), *(seal(ormsgpack.packb(body), flags, "", None) for body in bodies)]
+    forged = [
+        Run(id=f"forged{number}", call=Call("same", frame=frame), created_at=now, run_at=now)
+        for number, frame in enumerate(frames)
+    ]
+    app.store.add_runs(forged)
+    app.start(work=True)
+    assert {view.status for view in app.wait([run.id for run in forged], LIMIT)} == {Status.BROKEN}
+    assert task.enqueue(1).result(timeout=LIMIT) == 1
+    assert not trap.exists()
+
+
 def test_where_pickle_is_allowed_it_travels_under_a_signature(make_app: MakeApp, database: Path) -> None:
     app = make_app(f"sqlite:///{database}", secret_key=KEY, allow_pickle=True)
     app.start(work=True)
@@ -104,21 +131,64 @@ def test_where_pickle_is_allowed_it_travels_under_a_signature(make_app: MakeApp,
 # -- S2 ----------------------------------------------------------------------------------------------------------
 
 
-def test_no_flipped_byte_of_a_stored_call_reaches_the_parser(
-    make_app: MakeApp, database: Path, monkeypatch: pytest.MonkeyPatch
+def flips(frame: bytes) -> Iterator[bytes]:
+    for place in range(len(frame)):
+        for bit in range(8):
+            yield frame[:place] + bytes([frame[place] ^ 1 << bit]) + frame[place + 1 :]
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was parsed or decompressed."""
+    seen: list[str] = []
+
+    def noting(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            seen.append(name)
+            return call(*args, **kwargs)
+
+        return noted
+
+    monkeypatch.setattr(ormsgpack, "unpackb", noting("parsed", ormsgpack.unpackb))
+    monkeypatch.setattr(zlib, "decompressobj", noting("decompressed", zlib.decompressobj))
+    return seen
+
+
+@pytest.mark.parametrize("value", ["x" * 50, "all work and no play " * 120], ids=["plain", "compressed"])
+def test_no_flipped_bit_of_a_stored_call_or_job_reaches_the_parser(
+    make_app: MakeApp, database: Path, looks: list[str], value: str
 ) -> None:
     app = make_app(f"sqlite:///{database}", secret_key=KEY)
-    record = app.task(same).enqueue("x" * 50).fetch().record
-    frame, packer = record.call.frame, app.store._packer  # type: ignore[attr-defined]
-    assert frame is not None
-    row = packer.run_row(record)
-    parsed: list[bytes] = []
-    monkeypatch.setattr("mainspring.codec.Unpacker", lambda *args, **kwargs: parsed.append(b"parsed"))
-    for place in range(len(frame)):
-        bad = frame[:place] + bytes([frame[place] ^ 1]) + frame[place + 1 :]
-        shown = packer.shown(replace(row, call=bad))
+    record = app.task(same).enqueue(value).fetch().record
+    packer = app.store._packer  # type: ignore[attr-defined]
+    run_row, job_row = packer.run_row(record), packer.job_row(Job("job", record.call, DateTrigger()))
+    looks.clear()
+    for bad in flips(run_row.call):
+        shown = packer.shown(replace(run_row, call=bad))
         assert (shown.call.func, bool(shown.reason)) == ("", True)
-    assert parsed == []
+    for bad in flips(job_row.frame):
+        with pytest.raises(FrameError):
+            packer.job(replace(job_row, frame=bad))
+    assert looks == []
+    assert packer.shown(run_row).args == packer.job(job_row).call.args == (value,)
+    assert set(looks) == ({"parsed"} if len(value) == 50 else {"parsed", "decompressed"})
+
+
+def test_signatures_are_compared_whole_and_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[int, int]] = []
+    compare = hmac.compare_digest
+
+    def noting(ours: bytes, theirs: bytes) -> bool:
+        compared.append((len(ours), len(theirs)))
+        return compare(ours, theirs)
+
+    monkeypatch.setattr(hmac, "compare_digest", noting)
+    codec = Codec(Keyring([KEY]))
+    frame = codec.dumps("value", "run:x")
+    for bad in flips(frame[12:44]):
+        with pytest.raises(FrameError, match="signature"):
+            codec.loads(frame[:12] + bad + frame[44:], "run:x")
+    assert compared == [(32, 32)] * 256
 
 
 # -- S3 ----------------------------------------------------------------------------------------------------------
@@ -196,8 +266,8 @@ def test_a_result_cannot_be_forged_nor_moved(make_app: MakeApp, database: Path, 
 
 
 @LASTING
-def test_keys_are_rotated_under_load_and_nothing_is_lost(url: str, make_app: MakeApp) -> None:
-    name = f"rotate{abs(hash(url)) % 10_000}"
+def test_keys_are_rotated_and_nothing_is_lost(url: str, make_app: MakeApp) -> None:
+    name = "rotated"
     steps: list[list[str]] = [[OLD], [OLD, KEY], [KEY, OLD], [KEY]]
     ids: list[str] = []
     for keys in steps:
@@ -213,6 +283,30 @@ def test_keys_are_rotated_under_load_and_nothing_is_lost(url: str, make_app: Mak
         app.close()
     last = make_app(url, name=name, secret_key=[KEY, OLD])
     assert {view.status for view in last.wait(ids, LIMIT)} == {Status.SUCCEEDED}
+    assert last.broken() == []
+
+
+@LASTING
+def test_keys_are_rotated_while_others_still_sign_with_the_old_one(url: str, make_app: MakeApp) -> None:
+    """Two nodes, restarted one after the other at every step, always with work of both under way."""
+    ids: list[str] = []
+    for old, new in pairwise([[OLD], [OLD, KEY], [KEY, OLD]]):
+        apps = [make_app(url, name="rolling", secret_key=keys) for keys in (old, new)]
+        for app in apps:
+            app.task(same)
+        handles = [app.enqueue_many(app.task(same).call(n) for n in range(20)) for app in apps]
+        for app in apps:
+            app.start(work=True)
+        for app, sent, keys in zip(apps, handles, (old, new), strict=True):
+            ids += [handle.id for handle in sent]
+            assert {view.status for view in app.wait(sent, LIMIT)} == {Status.SUCCEEDED}
+            frame = sent[0].fetch().record.call.frame
+            assert frame is not None
+            assert frame[8:12] == Keyring.key_id(keys[0])
+        for app in apps:
+            app.close()
+    last = make_app(url, name="rolling", secret_key=[KEY, OLD])
+    assert [view.status for view in last.wait(ids, LIMIT)] == [Status.SUCCEEDED] * 80
     assert last.broken() == []
 
 
@@ -269,20 +363,22 @@ def test_exception_types_are_compared_by_name_and_never_imported(
     (tmp_path / "planted_error.py").write_text("raise SystemExit\n")
     monkeypatch.syspath_prepend(tmp_path)
     app = make_app(redis_server.url, name="errors")
+    planted = type("Error", (Exception,), {"__module__": "planted_error"})
 
     @app.task(retries=3, backoff=[0], retry_on=["planted_error:Error"])
-    def fail() -> None:
-        raise ValueError
+    def fail(kind: str) -> None:
+        raise planted if kind == "planted" else ValueError
 
     app.start(work=True)
-    with pytest.raises(RunFailed):
-        fail.enqueue().result(timeout=LIMIT)
+    for kind, starts in [("planted", 4), ("other", 1)]:
+        handle = fail.enqueue(kind)
+        with pytest.raises(RunFailed):
+            handle.result(timeout=LIMIT)
+        assert len(handle.fetch().errors) == starts
     assert "planted_error" not in sys.modules
 
 
-# -- S24 ---------------------------------------------------------------------------------------------------------
-# Whoever can write rows as they like can also delete what is remembered; what holds is that no verb of a store runs an
-# id twice, while its run is kept and for an hour after it is gone.
+# -- S24: tests/security/test_replay.py has the verbs of every store; this is a whole app ------------------------
 
 
 @LASTING

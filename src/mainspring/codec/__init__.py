@@ -109,14 +109,17 @@ class Codec:
         _check_context(context)
         try:
             return self._loads(frame, context)
-        except (FrameError, RunTimeout):
+        except RunTimeout:
             raise
+        except FrameError as error:
+            refusal = error
         except MemoryError:
-            raise FrameError(Reason.TOO_LARGE, "there is not enough memory here to restore it") from None
+            refusal = FrameError(Reason.TOO_LARGE, "there is not enough memory here to restore it")
         except Exception as error:
-            raise FrameError(
-                Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {str(error)[:200]}"
-            ) from None
+            refusal = FrameError(Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {str(error)[:200]}")
+        # Whoever keeps the error would keep what was unpacked, too: it is in the frames of the traceback.
+        refusal.__context__ = None
+        raise refusal.with_traceback(None)
 
     def _loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
         if not isinstance(frame, bytes | bytearray | memoryview):
@@ -139,7 +142,8 @@ class Codec:
         value = unpack_plain(payload)
         if value is not NOT_PLAIN:
             return value
-        return Unpacker(self._book, unpickles=self.allow_pickle and bool(flags & PICKLED)).unpack(payload)
+        unpickles = self.allow_pickle and bool(flags & PICKLED)
+        return Unpacker(self._book, signed=self._keyring is not None, unpickles=unpickles).unpack(payload)
 
 
 def _check_context(context: str) -> None:

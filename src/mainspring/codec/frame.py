@@ -37,6 +37,8 @@ _SIGNED_BODY: Final = _MAC_AT + _MAC_SIZE
 _CRC_SIZE: Final = 4
 _UNSIGNED_BODY: Final = _HEAD.size + _CRC_SIZE
 _LEVEL: Final = 1
+_PIECE: Final = 6 * 1024 * 1024
+"""Bytes that are decompressed at once."""
 
 
 def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None) -> bytes:
@@ -137,10 +139,18 @@ def decompress(packed: bytes, max_unpacked: int, max_ratio: int) -> bytes:
     limit = min(max_unpacked, len(packed) * max_ratio)
     stream = zlib.decompressobj()
     try:
-        payload = stream.decompress(packed, limit + 1)
+        payload = stream.decompress(packed, limit + 1 if limit < _PIECE else _PIECE)
+        size = len(payload)
+        if not stream.eof and size <= limit:
+            # In pieces, since what the decompressor has cut off is copied once more before it can be refused.
+            pieces = [payload]
+            while not stream.eof and size <= limit and pieces[-1]:
+                pieces.append(stream.decompress(stream.unconsumed_tail, min(_PIECE, limit + 1 - size)))
+                size += len(pieces[-1])
+            payload = b"".join(pieces) if size <= limit else b""
     except zlib.error as error:
         raise FrameError(Reason.BAD_DATA, f"cannot be decompressed: {error}") from None
-    if len(payload) > limit:
+    if size > limit:
         named = f"max_unpacked={max_unpacked:,}" if limit == max_unpacked else f"max_ratio={max_ratio:,}"
         raise FrameError(
             Reason.TOO_LARGE, f"{len(packed):,} bytes decompress to more than {limit:,}, the limit of {named}"

@@ -1,7 +1,8 @@
 """Bounds on a packed document that nobody signed, checked before it is parsed.
 
 The parser keeps its state on the C stack and makes objects as it goes: 1,000 bytes nested 1,000 deep can end a process
-whose thread has a small stack, 16 MiB of empty dicts fill a gigabyte.
+whose thread has a small stack, 16 MiB of empty dicts fill a gigabyte, and so do 16 MiB in 64 tuples, each of which is
+copied to be looked into.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from mainspring.codec.errors import FrameError, Reason
-from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, MAX_VALUES, begins_array
+from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, MAX_NESTED, MAX_VALUES, begins_array
 
 __all__ = ["check_bounds"]
 
@@ -29,20 +30,22 @@ _EXTENSIONS: Final = frozenset([*range(0xC7, 0xCA), *range(0xD4, 0xD9)])
 
 
 def check_bounds(data: bytes) -> None:
-    """Refuse a document that is nested too deep or holds too many values."""
+    """Refuse a document that is nested too deep, holds too many values, or takes too much memory to be read."""
     # Every container starts with one of these bytes, so few of them settle it without a look at the structure; unless
     # one may promise a length of 32 bits, for which some versions of the parser reserve memory before they read on.
     found = data.translate(None, _OTHER_BYTES)
     if len(data) > MAX_VALUES or len(found) > MAX_DEPTH or b"\xdd" in found or b"\xdf" in found:
+        # A document of at most MAX_VALUES bytes, MAX_DEPTH times, is not above MAX_NESTED.
         _Scan(data).document(0, len(data), 0)
 
 
 class _Scan:
-    __slots__ = ("data", "left")
+    __slots__ = ("data", "left", "nested")
 
     def __init__(self, data: bytes) -> None:
         self.data = data
         self.left = MAX_VALUES
+        self.nested = 0
 
     def document(self, at: int, end: int, depth: int) -> None:
         """Walk over the one value between two positions, whose containers begin at a depth."""
@@ -93,7 +96,13 @@ class _Scan:
         if tag in _EXTENSIONS and self.data[at] in COMPOUNDS:
             if not begins_array(self.data[at + 1 : at + 2]):
                 raise _misfit()
+            self.nested += size
+            if self.nested > MAX_NESTED:
+                raise FrameError(
+                    Reason.TOO_LARGE, f"holds tuples, sets or objects in one another of over {MAX_NESTED:,} bytes"
+                )
             self.document(at + 1, stop, depth)
+            self.nested -= size
         return stop
 
 

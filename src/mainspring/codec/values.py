@@ -16,13 +16,26 @@ from zoneinfo import ZoneInfo
 
 from mainspring.codec.errors import FrameError, Reason
 
-__all__ = ["ATOMS", "COMPOUNDS", "MAX_DEPTH", "MAX_VALUES", "READERS", "Code", "Unsupported", "begins_array"]
+__all__ = [
+    "ATOMS",
+    "COMPOUNDS",
+    "MAX_DEPTH",
+    "MAX_NESTED",
+    "MAX_VALUES",
+    "READERS",
+    "Code",
+    "Unsupported",
+    "begins_array",
+]
 
 MAX_DEPTH: Final = 64
 """How many containers may be nested in one another."""
 
 MAX_VALUES: Final = 1_000_000
 """How many values, keys and containers one payload may hold: an empty dict is one byte there and 72 in memory."""
+
+MAX_NESTED: Final = 64 * 1024 * 1024
+"""How many bytes the tuples, sets, mappings and objects around a value may have together: the parser copies each."""
 
 
 class Code:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import random
+import sys
 import threading
+import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -19,7 +21,7 @@ import ormsgpack
 import pytest
 from ormsgpack import Ext, packb
 
-from mainspring.codec import Codec, FrameError, Keyring, Reason
+from mainspring.codec import Codec, EncodeError, FrameError, Keyring, Reason
 from mainspring.codec.frame import COMPRESSED, PICKLED, seal
 from mainspring.codec.values import Code
 from tests.unit.codec.shapes import JOB, KEYRING, OTHER_KEY, Color, Money, Plain, Point, Touch
@@ -180,14 +182,68 @@ def test_millions_of_tiny_containers_are_refused_before_they_are_made(monkeypatc
     assert (error.reason, str(error)) == (Reason.TOO_LARGE, "holds more than 1,000,000 values")
 
 
+M = sys.hash_info.modulus
+COLLIDING = {
+    # With a hundred times as many, which a frame has room for, a set would take hours to build.
+    "all": [n * M for n in range(10_000)],
+    "every second": [n * M if n % 2 else n for n in range(10_000)],
+    "groups of a hundred": [n % 100 + n // 100 * M for n in range(10_000)],
+    "a few among many": [*range(1, 10_000), *(n * M for n in range(500))],
+}
+
+
+@pytest.mark.parametrize("name", COLLIDING)
 @pytest.mark.parametrize("code", [Code.SET, Code.FROZENSET, Code.DICT])
-def test_keys_chosen_to_collide_are_refused(code: int) -> None:
-    # All have the hash 0; a set of them would take minutes to build.
-    keys = [n * (2**61 - 1) for n in range(60_000)]
-    body = [Ext(Code.INT, key.to_bytes(12)) for key in keys]
+def test_keys_chosen_to_collide_are_refused(code: int, name: str) -> None:
+    body = [Ext(Code.INT, key.to_bytes(12)) for key in COLLIDING[name]]
     items = [part for key in body for part in (key, None)] if code == Code.DICT else body
-    assert len({hash(key) for key in keys}) == 1
     assert "same hash" in str(refusal(UNSIGNED, unsigned(packb(Ext(code, packb(items))))))
+
+
+def test_a_few_keys_that_collide_by_chance_are_no_harm() -> None:
+    value = {n: n for n in (*range(1, 500), *(n * M for n in range(50)))}
+    assert UNSIGNED.loads(UNSIGNED.dumps(value, JOB), JOB) == value
+
+
+def in_tuples(levels: int, size: int) -> Any:
+    value: Any = b"\xff" * size
+    for _ in range(levels):
+        value = (value,)
+    return value
+
+
+def test_what_each_tuple_around_it_would_copy_is_refused_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    payload = packb(b"\xff" * 15 * 2**20)
+    for _ in range(5):
+        payload = packb(Ext(TUPLE, b"\x91" + payload))
+    monkeypatch.setattr(ormsgpack, "unpackb", None)
+    error = refusal(Codec(max_ratio=10_000), unsigned(zlib.compress(payload), COMPRESSED))
+    assert (error.reason, "in one another of over 67,108,864 bytes" in str(error)) == (Reason.TOO_LARGE, True)
+
+
+@pytest.mark.parametrize("keyring", [KEYRING, None], ids=["signed", "unsigned"])
+def test_what_can_be_written_within_tuples_can_be_read(keyring: Keyring | None) -> None:
+    codec = Codec(keyring, max_ratio=2000)
+    for levels, size in [(4, 15 * 2**20), (60, 2**20)]:
+        value = in_tuples(levels, size)
+        assert codec.loads(codec.dumps(value, JOB), JOB) == value
+    with pytest.raises(EncodeError, match="in one another of over"):
+        codec.dumps(in_tuples(5, 15 * 2**20), JOB)
+
+
+@pytest.mark.parametrize("payload", [b"\xff" * 8_000_000, b"\x92\xc6\0\x70\0\0" + bytes(0x700000), b"\xdd" * 8_000_000])
+@pytest.mark.parametrize("keyring", [None, KEYRING], ids=["unsigned", "signed"])
+def test_who_keeps_a_refusal_does_not_keep_what_was_unpacked(keyring: Keyring | None, payload: bytes) -> None:
+    codec = Codec(keyring, max_ratio=10_000, max_unpacked=8_000_000)
+    frame = seal(zlib.compress(payload + b"\xc1"), COMPRESSED, JOB, keyring)
+    tracemalloc.start()
+    try:
+        kept = refusal(codec, frame)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert kept.__context__ is None
+    assert held < 1_000_000
 
 
 def test_many_ordinary_keys_are_no_collision() -> None:
