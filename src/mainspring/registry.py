@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import update_wrapper
-from pathlib import Path
+from types import CellType
 from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
@@ -15,7 +14,7 @@ from mainspring.checks import POLICY_FIELDS, make_policy
 from mainspring.errors import ConfigurationError, TaskNotFound, near
 from mainspring.redact import masked
 from mainspring.retry import DEFAULT_POLICY, Policy
-from mainspring.task import check_callable_args, get_callable_name, iscoroutinefunction_partial
+from mainspring.task import check_callable_args, get_callable_name, iscoroutinefunction_partial, module_of
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -126,20 +125,8 @@ def reference_of(func: Any) -> str:
         return func if ":" in func else ":".join(func.rsplit(".", 1))
     if isinstance(func, Task):
         return func.name
-    return f"{_module_of(func)}:{get_callable_name(func)}"
-
-
-def _module_of(func: Any) -> str:
-    module = getattr(func, "__module__", None) or type(func).__module__
-    if module not in ("__main__", "__mp_main__"):
-        return str(module)
     # `python app.py` and `mainspring worker app:app` must agree on the names of the tasks.
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name.removesuffix(".__main__"))
-    path = getattr(main, "__file__", None)
-    return Path(path).stem if path else str(module)
+    return f"{module_of(func)}:{get_callable_name(func)}"
 
 
 class Task(Generic[P, R]):
@@ -261,11 +248,19 @@ class Registry:
         return len(self._tasks)
 
 
+def _values(func: Any) -> list[int]:
+    """Return which values, the very objects, a function has from where it was made."""
+    cells = [cell for cell in func.__closure__ or () if cell != CellType()]
+    return [id(cell.cell_contents) for cell in cells] + [id(value) for value in func.__defaults__ or ()]
+
+
 def is_same(one: Any, other: Any) -> bool:
     """Tell whether two functions are the same line of code, as after a reload."""
     if one is other:
         return True
     first, second = getattr(one, "__code__", None), getattr(other, "__code__", None)
-    if first is None or second is None:
+    if first is None or second is None or one.__qualname__ != other.__qualname__:
         return False
-    return bool(first.co_filename == second.co_filename and one.__qualname__ == other.__qualname__)
+    if "<" in one.__qualname__:  # several lambdas, or functions that another made, have the same name
+        return bool(first == second and _values(one) == _values(other))
+    return bool(first.co_filename == second.co_filename)

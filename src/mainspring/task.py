@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 from mainspring.errors import CallableReferenceError, near
@@ -15,6 +17,7 @@ __all__ = [
     "get_callable_name",
     "iscoroutinefunction_partial",
     "maybe_ref",
+    "module_of",
     "obj_to_ref",
     "portable_call",
     "ref_to_obj",
@@ -37,6 +40,21 @@ def get_callable_name(func: Callable[..., Any]) -> str:
     raise TypeError(f"{func!r} is not callable")
 
 
+def module_of(obj: Any) -> str:
+    """Return the name of the module that defines something; of the main program the name by which others import it."""
+    module = getattr(obj, "__module__", None) or type(obj).__module__
+    return _main_name() if module in ("__main__", "__mp_main__") else str(module)
+
+
+def _main_name() -> str:
+    """Return the name by which other processes can import the main program; `__main__` if it is no file."""
+    main = sys.modules.get("__main__")
+    spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    if spec is not None:
+        return str(spec.name)
+    return Path(path).stem if path else "__main__"
+
+
 def obj_to_ref(obj: Callable[..., Any]) -> str:
     """Return the reference `package.module:qualified.name` by which `obj` can be imported."""
     if isinstance(obj, partial):
@@ -52,8 +70,7 @@ def obj_to_ref(obj: Callable[..., Any]) -> str:
     if inspect.ismethod(obj) and not inspect.isclass(owner):
         # A bound method is stored as the plain function, its object as the first argument.
         obj = obj.__func__
-    module = getattr(obj, "__module__", None) or type(obj).__module__
-    ref = f"{module}:{name}"
+    ref = f"{module_of(obj)}:{name}"
     found = ref_to_obj(ref)
     if found != obj and getattr(found, "__func__", None) is not getattr(obj, "__func__", obj):
         raise CallableReferenceError(f"{ref!r} leads to {found!r}, not to {obj!r}; give the function a name of its own")
@@ -77,10 +94,9 @@ def ref_to_obj(ref: str) -> Any:
     if not colon or not module_name or not path:
         raise CallableReferenceError(f"{ref!r} is not a reference; write it as 'package.module:name'")
     try:
-        module = importlib.import_module(module_name)
+        obj: Any = _module(module_name)
     except ImportError as error:
         raise LookupError(f"cannot import {module_name!r} of the reference {ref!r}: {error}") from error
-    obj: Any = module
     for part in path.split("."):
         try:
             obj = getattr(obj, part)
@@ -88,6 +104,18 @@ def ref_to_obj(ref: str) -> Any:
             hint = near(part, [name for name in dir(obj) if not name.startswith("_")])
             raise LookupError(f"{ref!r} leads nowhere: {part!r} is not in {_shown(obj)}{hint}") from None
     return obj
+
+
+def _module(name: str) -> Any:
+    main, program = _main_name(), sys.modules["__main__"]
+    if main.partition(".")[0] == "mainspring":
+        if name == "__main__":
+            raise ImportError("it was the main program of another process; define the function in a module of its own")
+    elif name in (main, "__main__"):
+        known = sys.modules.get(name, program)
+        if getattr(known, "__file__", None) == getattr(program, "__file__", None):
+            return program  # imported by its name, it would be executed once more
+    return importlib.import_module(name)
 
 
 def _shown(obj: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +223,20 @@ def test_two_functions_cannot_be_one_task(make_app: MakeApp) -> None:
         app.task(app.task(plain))
     with pytest.raises(TypeError, match="a task is a function"):
         app.task("mail")  # type: ignore[call-overload]
+
+
+def test_functions_that_only_share_a_name_are_not_taken_for_one(make_app: MakeApp) -> None:
+    app = make_app()
+
+    def make(number: int) -> Callable[[], int]:
+        return lambda: number
+
+    one = app.task(make(1))
+    assert app.task(one.func) is not None
+    with pytest.raises(ConfigurationError, match="give one of them name="):
+        app.task(make(2))
+    with pytest.raises(ConfigurationError, match="give one of them name="):
+        app.task(lambda: 3, name=one.name)
 
 
 def test_a_result_that_cannot_be_stored_fails_its_run_and_says_why(make_app: MakeApp, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from mainspring.codec import Codec, Keyring
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.node import Node
 from mainspring.run import Status
+from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import LEASE, add_job, add_run, claim
 from tests.servers import MariaDB, PostgreSQL, Redis
 
@@ -193,3 +195,51 @@ def test_with_another_key_nothing_runs_and_with_the_right_one_all_is_back(tmp_pa
     assert [due.job.id for due in both.due(10, 0).jobs] == ["signed"]
     assert both.broken() == []
     both.shutdown()
+
+
+def test_a_node_without_any_key_leaves_what_is_signed_to_those_who_have_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with_key = SQLAlchemyJobStore(url, codec=Codec(Keyring([KEY])))
+    for job in ("one", "two"):
+        add_job(with_key, job, due_in=-10)
+    run = add_run(with_key, due_in=-10)
+
+    keyless = SQLAlchemyJobStore(url)
+    keyless.start(None, "default")
+    assert keyless.due(10, 0).jobs == []
+    assert keyless.get_all_jobs() == []
+    assert claim(keyless) == []
+    assert keyless.broken() == []
+    told = [record.message for record in caplog.records if "left to others" in record.message]
+    assert len(told) == 1
+    assert "needs a key that this node does not have" in told[0]
+    keyless.shutdown()
+
+    assert sorted(due.job.id for due in with_key.due(10, 0).jobs) == ["one", "two"]
+    with_key.shift_clock(2)  # given back, to be looked at again a little later
+    assert [found.id for found in claim(with_key)] == [run.id]
+    with_key.shutdown()
+
+
+def test_what_a_node_with_another_key_has_set_aside_is_put_back_by_the_janitor_of_one_that_can_read_it(
+    tmp_path: Path,
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    store = SQLAlchemyJobStore(url, codec=Codec(Keyring([KEY])))
+    add_job(store, "signed", due_in=-10)
+    stranger = SQLAlchemyJobStore(url, codec=Codec(Keyring(["quite another key, as long"])))
+    assert stranger.due(10, 0).jobs == []
+    stranger.shutdown()
+    assert [job.id for job in store.broken()] == ["signed"]
+
+    clock = VirtualClock()
+    link = Node({}, clock=clock).add_store("default", store)
+    link.janitor()
+    assert [job.id for job in store.broken()] == ["signed"]
+    clock.advance(61)
+    link.janitor()
+    assert store.broken() == []
+    assert [due.job.id for due in store.due(10, 0).jobs] == ["signed"]
+    store.shutdown()

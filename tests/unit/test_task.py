@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from functools import partial
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -166,3 +170,44 @@ def test_coroutine_functions_are_seen_through_partials_and_objects() -> None:
     assert iscoroutinefunction_partial(AsyncThing())
     assert not iscoroutinefunction_partial(plain)
     assert not iscoroutinefunction_partial(Thing())
+
+
+def as_main(monkeypatch: pytest.MonkeyPatch, file: str | None, spec: str | None = None) -> Any:
+    """Make a main program of a file or a module, with one function."""
+    main = ModuleType("__main__")
+    if file is not None:
+        main.__file__ = file
+    main.__spec__ = None if spec is None else ModuleSpec(spec, None)
+    exec("def f(): pass", main.__dict__)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    return main
+
+
+@pytest.mark.parametrize(
+    ("file", "spec", "name"),
+    [
+        ("/srv/report.py", None, "report"),
+        ("/srv/jobs/__main__.py", "jobs.__main__", "jobs.__main__"),
+        (None, None, "__main__"),
+    ],
+)
+def test_a_function_of_the_main_program_is_named_as_others_would_import_it(
+    monkeypatch: pytest.MonkeyPatch, file: str | None, spec: str | None, name: str
+) -> None:
+    main = as_main(monkeypatch, file, spec)
+    assert obj_to_ref(main.f) == f"{name}:f"
+    assert ref_to_obj(f"{name}:f") is ref_to_obj("__main__:f") is main.f
+
+
+def test_a_module_that_has_the_name_of_the_main_program_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    as_main(monkeypatch, "/usr/bin/json")
+    assert ref_to_obj("json:dumps") is json.dumps
+
+
+@pytest.mark.parametrize(("file", "spec"), [("/usr/bin/mainspring", None), ("__main__.py", "mainspring.__main__")])
+def test_what_the_main_program_of_another_process_defined_is_not_looked_for_in_the_command_of_mainspring(
+    monkeypatch: pytest.MonkeyPatch, file: str, spec: str | None
+) -> None:
+    as_main(monkeypatch, file, spec)
+    with pytest.raises(LookupError, match="in a module of its own"):
+        ref_to_obj("__main__:f")

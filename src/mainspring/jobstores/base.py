@@ -265,6 +265,10 @@ class JobStore(BaseJobStore):
     def restore(self, job_id: str) -> bool:
         """Put a job that was set aside back as it was; False if it is not there."""
 
+    def restore_readable(self) -> list[str]:
+        """Put back the jobs that were set aside and can be restored by now; answer their ids."""
+        return []
+
     # -- runs --------------------------------------------------------------------------------------------------
 
     @abstractmethod

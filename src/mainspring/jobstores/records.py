@@ -10,7 +10,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -23,6 +23,9 @@ from mainspring.plan import Due, Firing, Miss
 from mainspring.run import Beat, Condition, Outcome, Run
 
 __all__ = ["RecordStore"]
+
+_MOST_TOLD: Final = 1000
+"""Reasons to leave something to others that are remembered as told."""
 
 log = logging.getLogger("mainspring.jobstores")
 
@@ -108,8 +111,8 @@ class RecordStore(JobStore):
         try:
             return self._packer.job(row)
         except FrameError as error:
-            if error.reason is Reason.MISSING_CODE:
-                self._tell_missing(f"job {row.id!r}", error)  # left to nodes that have the code
+            if self._is_for_others(error):
+                self._tell_missing(f"job {row.id!r}", error)
             else:
                 log.error("job %r cannot be restored and is set aside: %s", row.id, error)
                 self.set_aside(row.id, row.version, f"{error.reason}: {error}")
@@ -120,11 +123,17 @@ class RecordStore(JobStore):
         super().start(scheduler, alias)
         if not self._packer.codec.signed and not RecordStore._told_unsigned:
             RecordStore._told_unsigned = True
-            log.info("without a key, whoever can write to the job store decides what this process imports and calls")
-        self.restore_readable()
+            log.info("no key is set, so nothing is signed: whoever can write to the job store decides what is called")
+        self._restore_readable()
 
     def restore_readable(self) -> list[str]:
-        """Put back the jobs that were set aside and can be restored by now: a key was added, a repair made."""
+        """Put back the jobs that were set aside and can be restored by now: a node without their key was too quick.
+
+        A node without any key does that at its start only: it would put back what others refuse, again and again.
+        """
+        return self._restore_readable() if self._packer.codec.signed else []
+
+    def _restore_readable(self) -> list[str]:
         restored = []
         for broken in self.broken():
             try:
@@ -136,10 +145,19 @@ class RecordStore(JobStore):
                 restored.append(broken.id)
         return restored
 
+    def _is_for_others(self, error: FrameError) -> bool:
+        """Tell whether others can restore what this node cannot: it lacks code, or any key to judge by."""
+        keyless = not self._packer.codec.signed
+        return error.reason is Reason.MISSING_CODE or (keyless and error.reason is Reason.UNKNOWN_KEY)
+
     def _tell_missing(self, what: str, error: FrameError) -> None:
-        if what not in self._missing:
-            self._missing.add(what)
-            log.error("%s needs code that this node does not have and is left to others: %s", what, error)
+        """Say, once for all that lacks the same, that something is left to others."""
+        if str(error) not in self._missing:
+            if len(self._missing) >= _MOST_TOLD:
+                self._missing.clear()
+            self._missing.add(str(error))
+            thing = "code" if error.reason is Reason.MISSING_CODE else "a key"
+            log.error("%s needs %s that this node does not have and is left to others: %s", what, thing, error)
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -204,7 +222,7 @@ class RecordStore(JobStore):
             try:
                 runs.append(self._packer.run(row))
             except FrameError as error:
-                if error.reason is Reason.MISSING_CODE:
+                if self._is_for_others(error):
                     self._tell_missing(f"run {row.id!r}", error)
                     if condition is Condition.HELD:  # of one that is lost, only who can read it knows whether it waits
                         refused.append(self._packer.given_back_row(row, now))

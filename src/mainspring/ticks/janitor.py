@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["JanitorTick"]
 
 PAGE: Final = 100
+RESTORE: Final = 60.0
+"""Seconds after which a job that a node with other keys could not read is looked at again by one that can."""
 
 log = logging.getLogger("mainspring.janitor")
 
@@ -24,9 +26,10 @@ class JanitorTick:
 
     def __init__(self, link: Link) -> None:
         self.link = link
+        self._restores_at = link.node.clock.monotonic() + RESTORE
 
     def __call__(self) -> float:
-        """Recover a page of expired runs; prune."""
+        """Recover a page of expired runs; prune; now and then put back what others have set aside."""
         link, node = self.link, self.link.node
         steady = link.heartbeat.steady_since
         # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
@@ -40,6 +43,10 @@ class JanitorTick:
                     return 0.0
         if link.store.prune() >= 1000:
             return 0.0
+        if node.clock.monotonic() >= self._restores_at:
+            self._restores_at = node.clock.monotonic() + RESTORE * (0.5 + node.clock.random())
+            if link.store.restore_readable():
+                link.work.wake(link.scheduler)
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
 
     def _recover(self, expired: list[Run]) -> None:
