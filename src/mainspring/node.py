@@ -33,6 +33,8 @@ AHEAD: Final = 0.2
 MOST_CLAIMED: Final = 4000
 """In several batches, so that some are executed and some settled while the store hands out the next."""
 TRICKLE: Final = 10
+RARE: Final = 0.01
+"""The share of the claimed runs below which an executor's room does not count."""
 ISOLATED: Final = "processes"
 """The executor of runs that are isolated, or have crashed a worker before: see `working`."""
 HELD: Final = 100
@@ -92,6 +94,8 @@ class Node:
         """References that this node cannot import."""
         self.pace: dict[str, float] = {}
         """Recent seconds per run, by executor."""
+        self.shares: dict[str, float] = {}
+        """Which part of the runs claimed lately from queues each executor got."""
         self._listeners = listeners or Listeners()
         self._deliver = deliver or self._listeners.call
         self._started = False
@@ -160,7 +164,11 @@ class Node:
     def withdraw(self, executors: Iterable[BaseExecutor] | None = None, older_than: int | None = None) -> None:
         """Take back from executors what they have not started, and give it back to its store."""
         for executor in list(self.executors.values() if executors is None else executors):
-            for run in executor.withdraw(older_than):
+            taken = executor.withdraw(older_than)
+            if taken and older_than is not None:  # what is executed now takes longer than what was before
+                alias = taken[0].executor or taken[0].queue[1:]
+                self.pace[alias] = max(self.pace.get(alias, 0.0), AHEAD)
+            for run in taken:
                 for link in list(self.links.values()):
                     if link.claims.get(run.id) is run:
                         link.report(Report(run, Result.UNSTARTED))
@@ -207,19 +215,30 @@ class Node:
         wanted = slots if pace is None else max(slots, min(MOST_CLAIMED, int(slots * AHEAD / max(pace, 1e-6))))
         return wanted - sum(link.in_flight.get(alias, 0) for link in self.links.values())
 
-    def room(self) -> int:
-        """Return how many more runs to claim from queues, whose runs may need any executor.
+    def room(self) -> tuple[int, bool]:
+        """Return how many more runs to claim from queues, and whether there is room for whatever they need.
 
-        When some executors are full and others are not, a few at a time: those for a full one are given back, those
-        for the others do not starve behind them. Isolated runs, which have few slots, may be many of those.
+        What an executor has room for is divided by its share of what came lately: one that is hardly ever needed does
+        not hold the others up. While one is full, a few at a time are claimed for the sake of the others: those for the
+        full one are given back. Isolated runs, which have few slots, may be many of those.
         """
-        rooms = []
+        room, most = MOST_CLAIMED, 0
         for alias, executor in list(self.executors.items()):
-            rooms.append(self.free(alias))
-            if rooms[-1] <= -(max(HELD, executor.slots) if alias == ISOLATED else executor.slots):
-                return 0
-        least = min(rooms)
-        return least if least > 0 else min(TRICKLE, max(rooms))
+            free, share = self.free(alias), self.shares.get(alias, 1.0)
+            if free <= -(max(HELD, executor.slots) if alias == ISOLATED else executor.slots):
+                return 0, False
+            most = max(most, free)
+            if share > RARE:
+                room = min(room, int(free / share))
+        return (room, True) if room > 0 else (min(TRICKLE, most), False)
+
+    def note_shares(self, numbers: Mapping[str, int]) -> None:
+        """Learn which executors the runs need that come from the queues."""
+        total = sum(numbers.values())
+        weight = min(0.5, total / 20)
+        for alias in self.executors:
+            share = self.shares.get(alias, 1.0)
+            self.shares[alias] = share + (numbers.get(alias, 0) / total - share) * weight
 
     def publish(self, event: SchedulerEvent) -> None:
         """Tell the listeners."""

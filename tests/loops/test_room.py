@@ -9,17 +9,26 @@ from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.link import Link
-from mainspring.node import HELD, TRICKLE, Node
+from mainspring.node import HELD, MOST_CLAIMED, TRICKLE, Node
 from mainspring.run import Call, Run, Status
 from mainspring.testing.clock import VirtualClock
 from tests.loops.bench import HandExecutor, work
 
 
+class Patient(HandExecutor):
+    """Gives back what waits behind the runs in its slots, when they take long."""
+
+    slow = False
+
+    def withdraw(self, older_than: int | None = None) -> list[Run]:
+        return [self.given.pop(run_id)[0] for run_id in list(self.given)[self.slots :]] if self.slow else []
+
+
 class Queue:
     """A node that serves a queue with threads, and with processes for what has crashed before."""
 
-    def __init__(self, clock: VirtualClock, store: MemoryJobStore, suspects: int, others: int) -> None:
-        self.threads, self.processes = HandExecutor(8), HandExecutor(2)
+    def __init__(self, clock: VirtualClock, store: MemoryJobStore, suspects: int, others: int, alone: int = 2) -> None:
+        self.threads, self.processes = Patient(8), HandExecutor(alone)
         executors: dict[str, BaseExecutor] = {"threads": self.threads, "processes": self.processes}
         self.node = Node(executors, clock=clock, queues={"q": None}, prepare=self._prepare)
         self.link = self.node.links["default"] = Link(self.node, "default", store)
@@ -53,3 +62,37 @@ def test_a_node_holds_a_bounded_number_of_runs_that_have_to_run_alone(
     for _ in range(60):
         queue.link.worker()
     assert len(queue.processes.given) < 2 + HELD + TRICKLE
+
+
+def test_runs_that_wait_long_are_started_as_long_as_their_own_executor_has_slots(
+    clock: VirtualClock, store: MemoryJobStore
+) -> None:
+    queue = Queue(clock, store, suspects=90, others=0, alone=100)
+    ticks = 0
+    while queue.link.worker() == 0:
+        ticks += 1
+    assert ticks < 20
+    assert len(queue.processes.given) == 90
+
+
+def test_an_executor_that_is_hardly_ever_needed_does_not_hold_up_the_others(
+    clock: VirtualClock, store: MemoryJobStore
+) -> None:
+    queue = Queue(clock, store, suspects=0, others=200)
+    assert queue.node.room() == (2, True)
+    while queue.link.worker() == 0 or queue.threads.given:
+        queue.threads.end_all()
+    assert queue.node.room() == (MOST_CLAIMED, True)
+
+
+def test_when_runs_take_longer_than_those_before_fewer_are_claimed_ahead(
+    clock: VirtualClock, store: MemoryJobStore
+) -> None:
+    queue = Queue(clock, store, suspects=0, others=5000)
+    queue.node.pace.update(threads=0.001, processes=0.001)
+    queue.threads.slow = True
+    queue.link.worker()
+    assert store.count_runs(RunQuery(status=(Status.RUNNING,))) > 100
+    queue.link.worker()  # what was given back is settled
+    assert store.count_runs(RunQuery(status=(Status.RUNNING,))) <= 8 + TRICKLE
+    assert queue.node.free("threads") <= 0
