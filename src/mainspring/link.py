@@ -178,6 +178,8 @@ class Link:
             if batch is None:
                 batch = batches[alias] = []
             batch.append(run)
+        if queues is not None and batches:
+            self.node.note_shares({alias: len(batch) for alias, batch in batches.items()})
         with self._books:
             for alias, batch in batches.items():
                 self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)

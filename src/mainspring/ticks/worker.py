@@ -40,6 +40,8 @@ STALE: Final = 1.0
 LONGEST_PAUSE: Final = 0.05
 """Seconds between two claims that find nothing, however many hints come."""
 
+_EXECUTED: Final = (Result.RETURNED, Result.RAISED, Result.CANCELLED)
+
 log = logging.getLogger("mainspring.worker")
 
 
@@ -140,12 +142,15 @@ class WorkerTick:
         link.end(report for report, _ in batch)
         if self._look_at:  # there is room again for what waits
             link.wake_worker()
-        listening = link.node.listening
+        listening, tracing = link.node.listening, log.isEnabledFor(logging.DEBUG)
         collectors: set[str] = set()
         for (report, outcome), accepted in zip(batch, answers, strict=True):
             if not accepted:
                 self._tell_lost(report)
                 continue
+            if tracing and report.result in _EXECUTED:
+                seconds = (report.finished_at - report.started_at) / SECOND
+                log.debug('run %r of "%s" %s after %.3f s', report.run.id, report.run.name, report.result, seconds)
             if outcome.run.status is Status.PENDING:
                 self.look(outcome.run.queue, outcome.run.run_at)
             for follower in outcome.then:
@@ -260,10 +265,10 @@ class WorkerTick:
     def _claim_queues(self, queues: Mapping[str, int | None]) -> float:
         """Claim from all queues together, so that priority holds across them; from a limited one by itself."""
         unlimited = tuple(lane for lane, limit in queues.items() if limit is None)
-        delay = self._claim(unlimited, self.link.node.room()) if unlimited else IDLE
+        delay = self._claim(unlimited, self.link.node.room()[0]) if unlimited else IDLE
         for lane, limit in queues.items():
             if limit is not None:
-                room = min(self.link.node.room(), limit - self.link.in_queue.get(lane, 0))
+                room = min(self.link.node.room()[0], limit - self.link.in_queue.get(lane, 0))
                 delay = min(delay, self._claim((lane,), room))
         return delay
 
@@ -297,7 +302,7 @@ class WorkerTick:
         self._pace_hints(claimed)
         if claimed.runs:
             link.begin(claimed.runs)
-        if len(claimed.runs) >= limit < free:
+        if len(claimed.runs) >= limit and (limit < free or (node.queues is not None and node.room()[1])):
             return 0.0
         if len(claimed.runs) >= free or claimed.next_at is None:
             return IDLE
