@@ -222,7 +222,7 @@ def _redis(server: Server, url: str | None = None, **options: Any) -> Health:
 
 def test_redis_is_what_its_append_only_file_makes_it(server: Server, client: redis.Redis) -> None:
     health = _redis(server)
-    assert (health.level, health.schema, health.warnings) == ("volatile", 1, ())
+    assert (health.level, health.schema, health.warnings) == ("volatile", 2, ())
     assert _said(health) == (
         "appendfsync is everysec: it survives kill -9, and a power failure costs about the last second; set "
         "appendfsync always"

@@ -67,6 +67,17 @@ def test_runs_claimed_together_share_a_lease_until_one_is_extended_alone(make_st
     assert {run.id for run in store.expired(10)} == {"one", "two"}
 
 
+def test_what_is_skipped_of_lost_runs_is_skipped_across_all_shards(make_store: MakeStore) -> None:
+    store = make_store(shards=3)
+    names = {add_run(store, f"run-{number}").id for number in range(30)}
+    assert {run.id for _ in range(3) for run in claim(store, limit=30)} == names
+    store.shift_clock(LEASE + 1)
+    for _ in range(3):  # each time another shard is the first
+        pages = [store._expired_rows(7, skip) for skip in range(0, 42, 7)]
+        assert [len(page) for page in pages] == [7, 7, 7, 7, 2, 0]
+        assert {row.id for page in pages for row in page} == names
+
+
 def test_the_runs_of_two_fires_under_one_token_keep_their_own_leases(make_store: MakeStore) -> None:
     store = make_store()
     token = "the same"
@@ -216,6 +227,7 @@ def test_nothing_is_left_of_runs_that_are_deleted(make_store: MakeStore, client:
     assert settle(store, cancel(current(store, later), store.server_time()))
     assert store.delete_runs([runs[0].id]) == 1
     store.remove_job("job")
+    store.shift_clock(31)
     assert store.prune() == len(runs)
     assert store.count_runs(RunQuery()) == 0
     left = {key.decode().partition(":0}:")[2] for key in client.keys("{tidy:0}:*")}  # type: ignore[union-attr]
@@ -285,14 +297,14 @@ def test_a_follow_up_lives_with_the_run_that_it_follows(make_store: MakeStore, c
     for number in range(8):
         parent = start(store, f"parent-{number}")
         followers = (
-            make_run(store, f"{parent.id}/1", queue="next"),
-            make_run(store, f"{parent.id}/hook", queue="next"),
+            make_run(store, f"{parent.id}~1", queue="next"),
+            make_run(store, f"{parent.id}~hook", queue="next"),
         )
         assert settle(store, msgspec.structs.replace(succeed(store, parent), then=followers))
     homes = [_ids(client, f"{{chains:{index}}}:") for index in range(3)]
     for number in range(8):
         [ids] = [ids for ids in homes if f"parent-{number}" in ids]
-        assert {f"parent-{number}/1", f"parent-{number}/hook"} <= set(ids)
+        assert {f"parent-{number}~1", f"parent-{number}~hook"} <= set(ids)
     assert len(claim(store, "next")) == 16
 
 

@@ -10,7 +10,7 @@ from mainspring.jobstores._redis_urls import make_servers, take_options
 from mainspring.jobstores.opening import open_store, without_password
 from mainspring.jobstores.redis import RedisJobStore
 
-GIVEN = {"name": "mainspring", "shards": 1, "replicas": 0, "keep_runs": 10_000}
+GIVEN = {"name": "mainspring", "shards": 1, "replicas": 0, "keep_runs": 100_000}
 
 
 def test_sentinels_a_service_and_a_database_are_read_from_a_url() -> None:
@@ -96,7 +96,7 @@ def test_a_password_is_masked(url: str, shown: str) -> None:
 def test_the_options_of_the_store_are_taken_out_of_a_url() -> None:
     url, options = take_options("redis://a/0?replicas=2&socket_timeout=3&name=x", GIVEN)
     assert url == "redis://a/0?socket_timeout=3"
-    assert options == {"name": "x", "shards": 1, "replicas": 2, "keep_runs": 10_000}
+    assert options == {"name": "x", "shards": 1, "replicas": 2, "keep_runs": 100_000}
     assert isinstance(make_servers(url, 0, {}), Fixed)
 
 
@@ -105,3 +105,36 @@ def test_an_option_that_is_no_number_is_named() -> None:
         open_store("redis://a/0?replicas=two")
     with pytest.raises(ConfigurationError, match="replicas=-1"):
         open_store("redis://a/0?replicas=-1")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://host/0?shard=5",
+        "redis+cluster://a:1,b?shard=5",
+        "redis+sentinel://a:1/main?shard=5",
+        "unix:///s?shard=5",
+    ],
+)
+def test_an_option_in_a_url_that_nobody_knows_is_refused_with_the_near_one_before_anything_connects(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="a Redis store has no option 'shard'; did you mean 'shards'"):
+        RedisJobStore(url=url)
+
+
+def test_an_option_that_nobody_knows_is_refused_with_the_near_one() -> None:
+    with pytest.raises(ConfigurationError, match="no option 'keep_run'; did you mean 'keep_runs'"):
+        open_store("redis://host", keep_run=3)
+    with pytest.raises(ConfigurationError, match="no option 'socket_timout'; did you mean 'socket_timeout'"):
+        RedisJobStore(socket_timout=3)
+
+
+def test_the_options_of_the_driver_are_known() -> None:
+    RedisJobStore(url="rediss://host?ssl_cert_reqs=none&max_connections=5", health_check_interval=3)
+    RedisJobStore(url="unix:///s?db=2", client_name="me")
+    RedisJobStore(url="redis+cluster://a:1?read_from_replicas=true")
+
+
+def test_a_part_of_a_password_is_not_taken_for_an_option() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        RedisJobStore(url="redis://:sec?ret=5@host/0")
+    assert "ret" not in str(caught.value).replace("written", "")

@@ -23,6 +23,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores._redis_errors import CONNECTION, PASSING, REFUSALS, refusal
 from mainspring.jobstores._redis_servers import Servers
+from mainspring.shelter import sheltered
 
 __all__ = ["Link"]
 
@@ -38,7 +39,7 @@ T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 # What need not survive a fail-over: hints, what is said of nodes, and what is done again if it is lost.
 _UNCONFIRMED: Final = frozenset(
-    ["beat", "clear_outbox", "due", "expired", "leave", "nodes", "peek", "queues", "shift_clock", "take_outbox"]
+    ["beat", "clear_outbox", "due", "expired", "leave", "peek", "shift_clock", "take_outbox"]
 )
 
 
@@ -95,6 +96,7 @@ class Link:
 
     # -- scripts -----------------------------------------------------------------------------------------------
 
+    @sheltered
     def call(self, name: str, keys: Sequence[str], args: Sequence[Any] = (), *, reads: bool) -> Any:
         """Run a script; raise StoreUnavailable if nothing was done, OutcomeUnknown if it cannot be told.
 
@@ -142,6 +144,7 @@ class Link:
                 self._send(pool, ("EVAL", _script("open")[1], len(keys), *keys, _encode(self._preface)), reads=True)
             return self._send(pool, ("EVAL", source, *rest), reads, confirm)
 
+    @sheltered
     def stream(self, name: str, keys: Sequence[str], batches: Iterable[Sequence[Any]]) -> list[Any]:
         """Run a script that writes for each batch, in turn; the next batch is made while the server has the one before.
 
@@ -225,6 +228,7 @@ class Link:
         except (*CONNECTION, RedisError) as error:
             raise self._refused(error) from error
 
+    @sheltered
     def _ask(self, key: str, *command: Any) -> Any:
         """Send a command that reads to the server of a key."""
         return self._patiently(lambda: self._send(self._pool(key), command, reads=True))

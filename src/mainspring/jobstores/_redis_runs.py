@@ -19,6 +19,7 @@ from mainspring.jobstores._redis_wire import (
     STATUS_NUMBERS,
     age,
     checksum,
+    instant,
     is_plain,
     new_run,
     outcome,
@@ -54,8 +55,9 @@ class RedisRuns(RecordStore):
     """The runs of a store whose shards are scripts away."""
 
     _shards: Shards
+    _searched: list[Shard]
     _link: Link
-    _keep_runs: int
+    keep_runs: int
 
     @abstractmethod
     def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:
@@ -98,7 +100,7 @@ class RedisRuns(RecordStore):
     ) -> tuple[int, list[RunRow], int | None]:
         args = [lanes, node, token, limit, int(lease * SECOND)]
         now, next_at, until, reply = self._call(shard, "claim", args)
-        return now, _by_urgency(self._seen(shard, reply, until)), next_at
+        return now, _by_urgency(self._seen(shard, reply, until)), instant(next_at)
 
     def _claim_from_several(
         self, lanes: list[str], node: str, token: str, limit: int, lease: float
@@ -109,8 +111,8 @@ class RedisRuns(RecordStore):
         holders: list[Shard] = []
         due: list[tuple[bytes, int, Shard]] = []  # the number keeps shards from being compared
         for shard in self._shards.turn():
-            at, times[shard], urgencies, held = self._call(shard, "peek", [lanes, token, limit])
-            now = max(now, at)
+            at, next_at, urgencies, held = self._call(shard, "peek", [lanes, token, limit])
+            now, times[shard] = max(now, at), instant(next_at)
             if held[0]:
                 holders.append(shard)
             due += [(urgency, len(due) + index, shard) for index, urgency in enumerate(urgencies)]
@@ -171,11 +173,15 @@ class RedisRuns(RecordStore):
         except StoreUnavailable as error:  # the settle stands; `prune` delivers them later
             log.warning("%d follow-up runs wait for another shard: %s", len(runs), error)
 
-    def _expired_rows(self, limit: int) -> list[RunRow]:
+    def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
         rows: list[RunRow] = []
-        for shard in self._shards.turn():
+        if not skip:  # else the shards keep their order, since some of what is in them is to be skipped
+            self._searched = self._shards.turn()
+        for shard in self._searched:
             if len(rows) < limit:
-                rows += self._seen(shard, self._call(shard, "expired", [limit - len(rows)]))
+                skipped, found = self._call(shard, "expired", [limit - len(rows), skip])
+                skip -= skipped
+                rows += self._seen(shard, found)
         return rows
 
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
@@ -254,7 +260,7 @@ class RedisRuns(RecordStore):
 
     def prune(self, limit: int = 1000) -> int:
         """Delete up to `limit` finished runs that are past their retention by age or count; broken ones are kept."""
-        kept = -(-self._keep_runs // len(self._shards.all))
+        kept = -(-self.keep_runs // len(self._shards.all))
         count = 0
         for shard in self._shards.turn():
             if len(self._shards.all) > 1:
@@ -277,7 +283,7 @@ class RedisRuns(RecordStore):
         """Return the nodes that are alive."""
         found = [
             msgspec.structs.replace(msgspec.json.decode(said, type=NodeInfo), beat_at=int(float(beat_at)))
-            for said, beat_at in zip(*self._call(self._shards.all[0], "nodes"), strict=True)
+            for said, beat_at in zip(*self._call(self._shards.all[0], "nodes", reads=True), strict=True)
             if said is not None and beat_at is not None
         ]
         return sorted(found, key=lambda node: node.id)
@@ -286,9 +292,9 @@ class RedisRuns(RecordStore):
         """Return the lanes that hold unfinished runs or are paused, by name."""
         lanes: dict[str, QueueInfo] = {}
         for shard in self._shards.all:
-            for name, waiting, delayed, running, paused, oldest in self._call(shard, "queues"):
+            for name, waiting, delayed, running, paused, oldest in self._call(shard, "queues", reads=True):
                 lane = lanes.get(name.decode(), QueueInfo(name=name.decode()))
-                ages = [at for at in (oldest, lane.oldest_at) if at is not None]
+                ages = [at for at in (instant(oldest), lane.oldest_at) if at is not None]
                 lanes[lane.name] = QueueInfo(
                     name=lane.name,
                     waiting=lane.waiting + waiting,

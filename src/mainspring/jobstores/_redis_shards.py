@@ -7,15 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
-from mainspring.ids import pin
+from mainspring.ids import FOLLOW_UP, pin
 
 __all__ = ["Shard", "Shards", "pin"]
 
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
-_FIRED: Final = re.compile(r"(.+)@\d+@\d+(?::missed)?", re.DOTALL)
-_FOLLOW_UP: Final = re.compile(r"(?:/(?:\d+|hook))+\Z")
+_FIRED: Final = re.compile(r"(.+)@\d+@-?\d+(?::missed)?", re.DOTALL)
 _TAG: Final = re.compile(r"[^{]*\{([^}]+)\}", re.DOTALL)
 HOMES: Final = 100_000
 """Runs whose shard cannot be told by their id that are kept in mind."""
@@ -58,7 +57,9 @@ class Shards:
             return self.all[0]
         if run_id in self._strays:
             return self._strays[run_id]
-        first = _FOLLOW_UP.sub("", run_id) if "/" in run_id else run_id
+        first = run_id
+        while "~" in first and (follow_up := FOLLOW_UP.search(first)):
+            first = first[: follow_up.start()]
         fired = _FIRED.fullmatch(first)
         return self._of(first if fired is None else fired[1])
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterable
+from functools import cache
 from typing import Any, Final
 from urllib.parse import parse_qsl, unquote, urlencode
 
 import redis
+import redis.sentinel
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
@@ -18,6 +21,7 @@ from mainspring.jobstores.opening import without_password
 
 __all__ = ["make_servers", "take_options"]
 
+_OWN: Final = ("name", "shards", "replicas", "keep_runs")
 _FORMS: Final = {
     "sentinel": "redis+sentinel://host1:26379,host2:26379/service/0",
     "cluster": "redis+cluster://host1:6379,host2:6379",
@@ -45,6 +49,7 @@ def take_options(url: str | None, given: dict[str, Any]) -> tuple[str | None, di
 
 def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
     """Say where the servers of a URL are; they are connected to when they are first used."""
+    _check_names(url, options)
     settings: dict[str, Any] = {
         "socket_timeout": TIMEOUT,
         "socket_keepalive": True,
@@ -71,6 +76,27 @@ def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
             "the Redis URL cannot be read; write it as redis://user:password@host:6379/0, with the signs / @ : # ? of "
             f"a password percent-encoded, or for several hosts as {' or '.join(_FORMS.values())}"
         ) from None
+
+
+def _check_names(url: str | None, options: dict[str, Any]) -> None:
+    """Refuse an option that neither this store nor the driver knows: the driver would only when it connects."""
+    if "connection_class" in options or "connection_pool" in options:  # of the user's own, with options of its own
+        return
+    query = "" if url is None or "@" in url.partition("?")[2] else url.partition("?")[2]  # a ? inside a password
+    for name in (*options, *(name for name, _ in parse_qsl(query, keep_blank_values=True))):
+        if name not in _driver_options():
+            raise ConfigurationError(f"a Redis store has no option {name!r}{near(name, {*_OWN, *_driver_options()})}")
+
+
+@cache
+def _driver_options() -> frozenset[str]:
+    kinds = (
+        redis.Redis, redis.RedisCluster, redis.sentinel.Sentinel, redis.ConnectionPool, redis.BlockingConnectionPool,
+        redis.Connection, redis.SSLConnection, redis.UnixDomainSocketConnection,
+    )  # fmt: skip
+    classes = {cls for kind in kinds for cls in kind.__mro__[:-1]}
+    names = {name for cls in classes for name in inspect.signature(cls).parameters}
+    return frozenset({*names, "sentinel_username", "sentinel_password"} - {"args", "kwargs"})
 
 
 def _several(rest: str, scheme: str, kind: str, db: int, settings: dict[str, Any]) -> Servers:

@@ -17,6 +17,7 @@ __all__ = [
     "STATUS_NUMBERS",
     "age",
     "checksum",
+    "instant",
     "is_plain",
     "job_rows",
     "new_run",
@@ -45,9 +46,12 @@ _START: Final = Struct(">BBIBB")  # status, attempt, cancelling, whether the sta
 _FIXED: Final = Struct(">3sBBIBBBIBI")  # all that comes before the blocks
 _FIRST: Final = _FIXED.size + 1  # Lua counts from one
 _SHORT: Final = tuple(b"\xd9%c" % size for size in range(0x100))
-_NONE: Final = "-" * 17
+_NONE: Final = "-" * 18
 _NO_TIME: Final = _NONE.encode()
-_STATE_SIZE: Final = 75
+_STATE_SIZE: Final = 77
+_ZERO: Final = 10**17
+"""What is added to a time so that the order of the texts is that of the times: no year of a datetime is below it."""
+_END: Final = 10**18
 
 
 class _Head(msgspec.Struct, array_like=True, gc=False):
@@ -184,8 +188,22 @@ def _urgency(row: RunRow) -> str:
 
 
 def age(at: int) -> str:
-    """Return a time as heads and indexes have it."""
-    return str(at).zfill(17) if at > 0 else "0" * 17
+    """Return a time as heads, places and indexes have it."""
+    number = at + _ZERO
+    if not 0 <= number < _END:
+        raise _no_time(at)
+    return str(number) if number >= _ZERO else str(number).zfill(18)
+
+
+def instant(text: bytes | None) -> int | None:
+    """Return the time that heads, places and indexes have as this text."""
+    return None if text is None else int(text) - _ZERO
+
+
+def _no_time(at: int) -> ValueError:
+    return ValueError(
+        f"{at} microseconds since 1970 is not a time that can be stored: it is not in the years 1 to 9999"
+    )
 
 
 def outbox_run(row: RunRow) -> list[Any]:
@@ -224,7 +242,7 @@ def run_rows(reply: Sequence[Sequence[Any]], until: int | None = None) -> list[R
                 status=status,
                 priority=known.priority,
                 run_at=known.run_at,
-                created_at=int(known.created_at),
+                created_at=int(known.created_at) - _ZERO,
                 finished_at=known.finished_at,
                 keep=known.keep,
                 token=known.token,
@@ -254,7 +272,15 @@ def version_text(version: int) -> str:
 
 def times_text(at: int | None, nominal: int | None) -> str:
     """Return a job's times as its state has them."""
-    return (_NONE if at is None else str(at).zfill(17)) + (_NONE if nominal is None else str(nominal).zfill(17))
+    return _time_text(at) + _time_text(nominal)
+
+
+def _time_text(at: int | None) -> str:
+    if at is None:
+        return _NONE
+    if not -_ZERO < at < _END:
+        raise _no_time(at)
+    return str(at).zfill(18)
 
 
 def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
@@ -272,7 +298,7 @@ def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
 def _job_row(job_id: str, frame: bytes, state: bytes) -> JobRow:
     if len(state) < _STATE_SIZE:
         raise ValueError(f"it has {len(state)} bytes of at least {_STATE_SIZE}")
-    at, nominal = state[32:49], state[49:66]
+    at, nominal = state[32:50], state[50:68]
     return JobRow(
         job_id,
         None if at == _NO_TIME else int(at),
@@ -280,8 +306,8 @@ def _job_row(job_id: str, frame: bytes, state: bytes) -> JobRow:
         frame,
         int(state[:16]),
         int(state[16:32]),
-        int(state[66:75]),
-        state[75:].decode() or None,
+        int(state[68:77]),
+        state[77:].decode() or None,
     )
 
 

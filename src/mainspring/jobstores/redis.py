@@ -26,7 +26,7 @@ from mainspring.jobstores.rows import FireRow, JobRow
 
 __all__ = ["RedisJobStore", "pin"]
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 FIRES: Final = 1000
 """Firings in one script call."""
 NAMED: Final = 100
@@ -63,7 +63,7 @@ class RedisJobStore(RedisRuns):
         shards: int = 1,
         replicas: int = 0,
         codec: Codec | None = None,
-        keep_runs: int = 10_000,
+        keep_runs: int = 100_000,
         **connect_args: Any,
     ) -> None:
         super().__init__(codec)
@@ -77,7 +77,7 @@ class RedisJobStore(RedisRuns):
                 "hash tag: leave them out and choose `name` instead"
             )
         self.name: str = options["name"]
-        self._keep_runs = options["keep_runs"]
+        self.keep_runs = options["keep_runs"]
         self._replicas: int = options["replicas"]
         self._shards = Shards(self.name, options["shards"], jobs_key, run_times_key)
         self._link = Link(servers, self._shards.channels, self._replicas, (SCHEMA, options["shards"]))
@@ -146,6 +146,12 @@ class RedisJobStore(RedisRuns):
                     raise ConfigurationError(
                         f"the keys {shard.jobs!r} and {shard.times!r} in Redis at {self._link.place} hold data that "
                         "mainspring did not write; choose other keys, or take the data over with `mainspring import`"
+                    )
+                if schema < SCHEMA:
+                    raise ConfigurationError(
+                        f"the store {self.name!r} in Redis at {self._link.place} has schema {schema}, of before the "
+                        f"first release, and this version of mainspring knows {SCHEMA} only; choose another name, or "
+                        f"delete the keys that begin with {shard.prefix!r}"
                     )
                 if schema > SCHEMA:
                     raise StoreUnavailable(

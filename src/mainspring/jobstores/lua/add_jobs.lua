@@ -5,7 +5,10 @@
 -- Answers the versions and the incarnations (text) as two arrays, or the index of a job whose id is taken.
 local replace, jobs_ = args[1], args[2]
 local ids, seen = {}, {}
-for i, job in ipairs(jobs_) do ids[i] = job[1] end
+for i, job in ipairs(jobs_) do
+  ids[i] = job[1]
+  check(job[3], TIMES)
+end
 local known = many('HMGET', job_states, ids)
 if not replace then
   for i, id in ipairs(ids) do

@@ -1,21 +1,20 @@
 -- add_run: add one pending run that has neither job, group nor unique key: add_runs in a third of the time.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have
---   ARGV  id, head without its place, call, lane, creation time (17 digits), urgency, run time
+--   ARGV  id, head without its place, call, lane, creation time, urgency, run time
 local heads, id, lane, run_at = prefix .. 'heads', args[1], args[4], args[7]
-if call('HEXISTS', heads, id) == 1 or call('SISMEMBER', prefix .. 'gone', id) == 1
-  or call('SISMEMBER', prefix .. 'gone_before', id) == 1 then
-  return 0
-end
-local place = args[6] .. string.format('%014.0f', call('INCR', prefix .. 'sequence')) .. '100001'
-call('HSET', heads, id, args[2] .. '\217\43' .. place)
+check(args[5], TIME)
+check(args[6], URGENCY_SIZE)
+if call('SISMEMBER', prefix .. 'gone', id) == 1 or call('SISMEMBER', prefix .. 'gone_before', id) == 1 then return 0 end
+local place = args[6] .. next_in_sequence() .. '100001'
+if call('HSETNX', heads, id, args[2] .. '\217\44' .. place) == 0 then return 0 end
 call('HSET', prefix .. 'calls', id, args[3])
 call('ZADD', prefix .. 'created', '0', args[5] .. id)
-call('HINCRBY', prefix .. 'totals', '0' .. lane, 1)
+call('HINCRBY', prefix .. 'totals', '0' .. lane, '1')
 local stirred = run_at <= now
 if stirred then
   call('ZADD', prefix .. 'w:' .. lane, '0', place .. id)
 else
-  local first = call('ZRANGE', prefix .. 'd:' .. lane, 0, 0, 'WITHSCORES')[2]
+  local first = call('ZRANGE', prefix .. 'd:' .. lane, '0', '0', 'WITHSCORES')[2]
   stirred = not first or run_at < tonumber(first)
   call('ZADD', prefix .. 'd:' .. lane, run_at, place .. id)
 end

@@ -3,17 +3,45 @@
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes heads, leases, totals, w:, d:, t:; reads paused, calls,
 --         states, lives, extended
 --   ARGV  lanes, node, token, limit, lease in microseconds
--- Answers now, when a waiting run of the lanes can be claimed (or nil), until when all of the runs are leased (or nil, if
--- they say it themselves), and the runs as they are after the claim (see lib_read).
+-- Answers now, when a waiting run of the lanes can be claimed (as a place has it, or nil), until when all of the runs are
+-- leased (or nil, if they say it themselves), and the runs as they are after the claim (see lib_read).
 local names, node, token, limit, until_ = args[1], args[2], args[3], args[4], now + args[5]
-local claimant = cmsgpack.pack(token) .. cmsgpack.pack(node) .. NIL
-local held, open = prefix .. 't:' .. token, open_lanes(names)
+local held, open, later, pending, running = prefix .. 't:' .. token, open_lanes(names)
 local ids = call('SMEMBERS', held)
-if #ids > 0 then return { now, next_run_at(open), false, run_rows(ids) } end
 
-local members, lane_of = most_urgent(open, limit)
-local found, beginnings = {}, {}
-for i, member in ipairs(members) do found[i] = member:sub(44) end
+-- Take the most urgent runs out of the only lane.
+local function pop(lane)
+  local members, most = {}, math.min(limit, pending[lane])
+  if most <= 8 then -- one command, but it answers scores, too
+    local popped = call('ZPOPMIN', waiting .. lane, whole(limit))
+    for i = 1, #popped, 2 do members[#members + 1] = popped[i] end
+  else
+    members = call('ZRANGE', waiting .. lane, 0, limit - 1)
+    call('ZREMRANGEBYRANK', waiting .. lane, 0, limit - 1)
+  end
+  return members, nil, pending[lane] > #members and call('EXISTS', waiting .. lane) == 1
+end
+
+-- Take the most urgent runs out of several lanes: the first of each.
+local function take()
+  local members, lane_of, more = most_urgent(open, limit)
+  local seen = {}
+  for _, lane in ipairs(lane_of) do seen[lane] = (seen[lane] or 0) + 1 end
+  for lane, count in pairs(seen) do call('ZREMRANGEBYRANK', waiting .. lane, 0, count - 1) end
+  return members, lane_of, more
+end
+
+if #ids > 0 then
+  local _, _, more = most_urgent(open, 0)
+  return { now, more and present or later, false, run_rows(ids) }
+end
+if #open == 0 then return { now, false, until_, rows({}, {}, {}) } end
+
+local only = #open == 1 and open[1]
+local members, lane_of, more
+if only then members, lane_of, more = pop(only) else members, lane_of, more = take() end
+local found, beginnings, claimant = {}, {}, cmsgpack.pack(token) .. cmsgpack.pack(node) .. NIL
+for i, member in ipairs(members) do found[i] = member:sub(45) end
 local old = many('HMGET', heads, found)
 
 -- The first fields of a running run, up to its attempt.
@@ -24,11 +52,9 @@ local function beginning(attempt)
   return beginnings[attempt]
 end
 
-local new, put, seen, claimed = {}, {}, {}, {}
+local new, put, claimed = {}, {}, {}
 for i, id in ipairs(found) do
-  local head, lane = old[i], type(lane_of) == 'string' and lane_of or lane_of[members[i]]
-  seen[lane] = (seen[lane] or 0) + 1
-  local b, c = nil, nil
+  local head, lane, b, c = old[i], only or lane_of[i], nil, nil
   if head then b, c = blocks(head) end
   if b and byte(head, 4) == PENDING then -- else it is damaged, and leaves its lane
     local count = #ids + 1
@@ -38,17 +64,16 @@ for i, id in ipairs(found) do
     claimed[lane] = (claimed[lane] or 0) + 1
   end
 end
--- The most urgent ones of several lanes are the first of each.
-for lane, count in pairs(seen) do call('ZREMRANGEBYRANK', prefix .. 'w:' .. lane, 0, count - 1) end
-for lane, count in pairs(claimed) do
-  call('HINCRBY', prefix .. 'totals', RUNNING .. lane, count)
-  if call('HINCRBY', prefix .. 'totals', PENDING .. lane, -count) <= 0 then
-    call('HDEL', prefix .. 'totals', PENDING .. lane)
-  end
-end
 if #ids > 0 then
+  local counts = {}
+  for lane, count in pairs(claimed) do
+    -- None pending is written, too, and deleted when the runs end: that saves a command here, where somebody waits.
+    counts[#counts + 1], counts[#counts + 2] = '0' .. lane, whole(math.max(0, pending[lane] - count))
+    counts[#counts + 1], counts[#counts + 2] = '1' .. lane, whole(running[lane] + count)
+  end
+  many('HSET', totals, counts)
   many('HSET', heads, put)
   many('SADD', held, ids)
   call('ZADD', prefix .. 'leases', until_, token)
 end
-return { now, next_run_at(open), until_, rows(ids, new, {}) }
+return { now, more and present or later, until_, rows(ids, new, {}) }

@@ -25,7 +25,9 @@ for i, id in ipairs(names) do
     break
   end
 end
-later(tonumber(call('ZRANGEBYSCORE', times, '(' .. moment, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]))
+local following = call('ZRANGEBYSCORE', times, '(' .. moment, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+local at = tonumber(following[2])
+if at and (not next_at or at < next_at) then next_at = exact(following[1], at) end
 
 local found = job_rows(ids)
 if hold > 0 and #ids > 0 then

@@ -1,9 +1,10 @@
 -- uses: heads read
 -- expired: running runs whose lease is over.
 --   KEYS  prefix, jobs, times (see lib_base); reads leases, extended, t: and all that runs have; writes leases
---   ARGV  limit
--- Answers runs (see lib_read).
-local limit = args[1]
+--   ARGV  limit, how many of the first to skip
+-- Answers how many were skipped, and runs (see lib_read).
+local skip = args[2]
+local limit = args[1] + skip
 local leases, extended = prefix .. 'leases', prefix .. 'extended'
 local ids = call('ZRANGEBYSCORE', extended, '-inf', moment, 'LIMIT', 0, limit)
 for _, token in ipairs(call('ZRANGEBYSCORE', leases, '-inf', moment, 'LIMIT', 0, limit)) do
@@ -19,4 +20,6 @@ for _, token in ipairs(call('ZRANGEBYSCORE', leases, '-inf', moment, 'LIMIT', 0,
   -- All of them were extended one by one: what they shared does not matter any more.
   if not some then call('ZREM', leases, token) end
 end
-return run_rows(ids)
+local page = {}
+for i = skip + 1, #ids do page[#page + 1] = ids[i] end
+return { math.min(skip, #ids), run_rows(page) }

@@ -47,7 +47,7 @@ end
 -- Look through members of an index, the newest first; go on after them if there may be more.
 local function look_through(members)
   local ids, all = {}, {}
-  for i, member in ipairs(members) do all[i] = sub(member, 18) end
+  for i, member in ipairs(members) do all[i] = sub(member, TIME + 1) end
   local found = many('HMGET', heads, all)
   for i, id in ipairs(all) do
     if matches(found[i]) then
@@ -91,7 +91,7 @@ local function look_at_running()
     end
   end
   table.sort(members, greater)
-  for i = 1, math.min(limit, #members) do ids[i] = sub(members[i], 18) end
+  for i = 1, math.min(limit, #members) do ids[i] = sub(members[i], TIME + 1) end
   return answer(ids)
 end
 

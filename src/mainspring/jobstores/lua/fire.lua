@@ -9,6 +9,7 @@ local until_, steps = now + args[1], args[2]
 local ids, runs = {}, {}
 for i, step in ipairs(steps) do
   ids[i] = step[1]
+  check(step[4], TIMES)
   for _, run in ipairs(step[5]) do runs[#runs + 1] = run end
 end
 local state_of, states_ = {}, many('HMGET', job_states, ids)

@@ -4,7 +4,10 @@
 --         jobs    hash  job id -> frame
 --         times   zset  job id -> next run time, of the jobs that are not paused
 --   ARGV  1       MessagePack array of the script's arguments; absent values are false
--- Numbers are whole and below 2^53, so Lua's doubles hold them; `..` and tostring() would not print them whole.
+-- Numbers are whole and below 2^53, so Lua's doubles hold them; `..` and tostring() would not print them whole. Only what
+-- is due after the year 2255 is not: so far away a score is some microseconds off, and what is answered comes from a text.
+-- Times as text have 18 characters: plain in the states of jobs; everywhere else with 10^17 more, so that the order of
+-- the texts is that of the times, before 1970 too.
 --
 --   job_states  hash  job id -> see lib_jobs
 --   hidden      hash  job id -> until when it is not handed out again
@@ -25,12 +28,13 @@
 --   leases      zset  token -> when the lease of its runs is over
 --   extended    zset  id of a running run whose lease is not that of its token -> when it is over
 --   e:          set   `e:<number>`: runs that ended at the same time and are kept for as long
---   ended       zset  that number -> when they ended
+--   ended       zset  that number -> when they ended, unless how long they are kept was asked for (it is odd)
 --   expires     zset  that number -> until when they are kept
 --   gone, gone_before
 --               set   ids of deleted runs, since gone_since (text) and before
 --   unique      hash  unique key -> the unfinished run that holds it
---   totals      hash  status and lane -> runs that are there
+--   totals      hash  status and lane -> runs that are there; claims only look into lanes where some are pending
+--   asked       hash  `runs` -> ended runs that are kept for as long as was asked for, however many there are
 --   counters    hash  final status -> runs that ever reached it
 --   paused      set   lanes that are paused
 --   sequence    text  number of the last script that put runs into lanes or ended some
@@ -45,8 +49,17 @@ local prefix, jobs, times = KEYS[1], KEYS[2], KEYS[3]
 local call = redis.call
 local args = ARGV[1] and cmsgpack.unpack(ARGV[1])
 local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2] + (tonumber(call('GET', prefix .. 'shift')) or 0)
-local moment = string.format('%.0f', now)
+local shift = call('GET', prefix .. 'shift')
+local now = clock[1] * 1000000 + clock[2] + (tonumber(shift) or 0)
+-- Printing a number takes longer than reading a key, the more so for a script that has not run for a while.
+local moment = shift and string.format('%.0f', now) or clock[1] .. ('00000' .. clock[2]):sub(-6)
+if now >= 2 ^ 53 then error('the clock of this server is beyond the year 2255') end
+
+-- Refuse what is not as wide as its place in a record: all that comes after it would be read as something else.
+local TIME, TIMES, URGENCY_SIZE = 18, 36, 24
+local function check(text, width)
+  if #text ~= width then error('the text ' .. text .. ' does not have the width ' .. width) end
+end
 
 -- The stack that unpack() fills is limited to about 8000 values.
 local CHUNK = 4000
@@ -66,7 +79,11 @@ local function many(command, key, list)
   return all
 end
 
+-- A number as text; integers are printed faster, and are wide enough everywhere up to there.
+local function whole(number) return string.format(number < 2147483648 and '%d' or '%.0f', number) end
+
+-- The next of the numbers that order what is put into lanes and what ends, of a fixed width.
+local function next_in_sequence() return ('0000000000000' .. whole(call('INCR', prefix .. 'sequence'))):sub(-14) end
+
 -- Wake the loops that sleep on this shard.
-local function tell()
-  call('PUBLISH', prefix .. 'wake', call('INCR', prefix .. 'wake'))
-end
+local function tell() call('PUBLISH', prefix .. 'wake', whole(call('INCR', prefix .. 'wake'))) end

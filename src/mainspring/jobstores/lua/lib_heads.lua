@@ -3,7 +3,7 @@
 -- script can change a run by cutting and joining, which takes a fifth of the time of unpacking and packing it:
 --   1-3  array of 20    4  status (0 pending, 1 running, 2 succeeded, 3 failed, 4 cancelled, 5 missed, 6 broken)
 --   5-9  attempt       10  to be stopped       11  state is in `states`       12-16, 17-21  where B and C begin
---   A    never changes: owner, job id, group, creation time (17 digits)
+--   A    never changes: owner, job id, group, creation time (18 digits, see lib_base)
 --   B    changes when the run is settled: unique key, lane, how long it is kept, priority, run time, finish time, state
 --   C    changes with its status: token, node, place (in its lane; of an ended run the number of its set `e:`)
 local heads = prefix .. 'heads'

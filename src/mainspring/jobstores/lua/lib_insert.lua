@@ -3,7 +3,7 @@
 -- the checksum of its job's id.
 local ID, HEAD, CALL, LANE, CREATED, OWNER, JOB, GROUP, UNIQUE, TOKEN, KEEP, URGENCY, RUN_AT, STATE, LIVE, SUM =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
-local PLACE_SIZE = 43 -- 6 of priority, 17 of run time, 20 of number
+local PLACE_SIZE = 44 -- 6 of priority, 18 of run time, 20 of number
 local calls, created_, by_job, unique = prefix .. 'calls', prefix .. 'created', prefix .. 'by_job', prefix .. 'unique'
 local waiting, delayed = prefix .. 'w:', prefix .. 'd:'
 
@@ -37,6 +37,9 @@ local function read_for_insert(runs)
   local ids, keys = {}, {}
   for i, run in ipairs(runs) do
     ids[i] = run[ID]
+    local created, urgency = run[CREATED], run[URGENCY]
+    if #created ~= TIME then check(created, TIME) end
+    if #urgency ~= URGENCY_SIZE and urgency ~= '' then check(urgency, URGENCY_SIZE) end
     if run[UNIQUE] then keys[#keys + 1] = run[UNIQUE] end
   end
   read(ids)
@@ -68,10 +71,10 @@ local function pay()
     if sub(owner, 1, #job) == job then ids[size], changes[size], incarnations[size] = job, by, incarnation end
   end
   for i, state in ipairs(many('HMGET', prefix .. 'job_states', ids)) do
-    local sum = state and #state >= 75 and sub(state, 17, 32) == incarnations[i] and tonumber(sub(state, 67, 75))
+    local sum = state and #state >= 77 and sub(state, 17, 32) == incarnations[i] and tonumber(sub(state, 69, 77))
     if sum then
       put[#put + 1] = ids[i]
-      put[#put + 1] = sub(state, 1, 66) .. string.format('%09d', math.max(0, sum + changes[i])) .. sub(state, 76)
+      put[#put + 1] = sub(state, 1, 68) .. string.format('%09d', math.max(0, sum + changes[i])) .. sub(state, 78)
     end
   end
   many('HSET', prefix .. 'job_states', put)
@@ -86,6 +89,7 @@ end
 
 -- Write all that was collected.
 local write = function()
+  for lane in pairs(tally[RUNNING] or {}) do count(PENDING, lane, 0) end -- a claim may have left a zero
   for status, counts in pairs(tally) do
     for lane, by in pairs(counts) do add(prefix .. 'totals', status .. lane, by) end
   end
@@ -102,7 +106,7 @@ end
 
 -- A number that is higher than that of every earlier call, of a fixed width.
 local function next_number()
-  if not batch then batch = string.format('%014.0f', call('INCR', prefix .. 'sequence')) end
+  batch = batch or next_in_sequence()
   number = number + 1
   return batch .. number
 end

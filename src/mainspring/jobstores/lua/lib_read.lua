@@ -11,7 +11,7 @@ local function rows(ids, found, leases)
     many('HMGET', prefix .. 'calls', ids),
     leases,
     big and many('HMGET', prefix .. 'states', ids) or {},
-    call('EXISTS', prefix .. 'lives') == 1 and many('HMGET', prefix .. 'lives', ids) or {},
+    #ids > 0 and call('EXISTS', prefix .. 'lives') == 1 and many('HMGET', prefix .. 'lives', ids) or {},
   }
 end
 

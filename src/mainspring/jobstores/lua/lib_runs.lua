@@ -55,9 +55,10 @@ local function end_with_others(id, status, keep)
   if status == BROKEN then return nil end
   if not sets[keep] then
     sets[keep] = next_number()
-    note(zadds, ended, moment, sets[keep])
+    if keep % 2 == 0 then note(zadds, ended, moment, sets[keep]) end
     note(zadds, expires, now + keep, sets[keep])
   end
+  if keep % 2 == 1 then add(prefix .. 'asked', 'runs', 1) end
   note(sadds, together .. sets[keep], id)
   return sets[keep]
 end
@@ -97,6 +98,7 @@ local function unfile(id, run)
     end
   else
     if status ~= SUCCEEDED then note(zrems, prefix .. 's:' .. NAMES[status], run.created .. id) end
+    if status ~= BROKEN and run.keep % 2 == 1 then add(prefix .. 'asked', 'runs', -1) end
     if run.place then
       note(srems, together .. run.place, id)
       left_ends[run.place] = true

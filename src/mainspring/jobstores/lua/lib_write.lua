@@ -32,8 +32,8 @@ end
 
 local function flush_sums(key, fields)
   local names, put, drop = {}, {}, {}
-  for field, by in pairs(fields) do
-    if by ~= 0 then names[#names + 1] = field end
+  for field in pairs(fields) do
+    names[#names + 1] = field
   end
   if #names == 1 then
     if call('HINCRBY', key, names[1], fields[names[1]]) <= 0 then call('HDEL', key, names[1]) end
@@ -45,7 +45,7 @@ local function flush_sums(key, fields)
     if sum > 0 then
       put[#put + 1] = field
       put[#put + 1] = sum
-    else
+    elseif before[i] then
       drop[#drop + 1] = field
     end
   end

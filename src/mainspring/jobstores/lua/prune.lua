@@ -1,5 +1,5 @@
 -- uses: write heads insert runs
--- prune: delete finished runs past their retention by age, then by count.
+-- prune: delete finished runs past their retention by age, then by count those for which none was asked for.
 --   KEYS  prefix, jobs, times (see lib_base); writes all that runs have
 --   ARGV  how many at most, how many finished runs are kept
 -- Answers how many were deleted.
@@ -16,12 +16,15 @@ local function take(set, count)
   end
 end
 
+local finished = -(tonumber(call('HGET', prefix .. 'asked', 'runs')) or 0)
 for _, set in ipairs(call('ZRANGEBYSCORE', expires, '-inf', moment, 'LIMIT', 0, limit)) do
   if #ids >= limit then break end
+  local before, counted = #ids, call('ZSCORE', ended, set)
   take(set, limit - #ids)
+  if counted then finished = finished - (#ids - before) end
 end
 
-local finished, all = -#ids, call('HGETALL', prefix .. 'totals')
+local all = call('HGETALL', prefix .. 'totals')
 for i = 1, #all, 2 do
   local status = tonumber(all[i]:sub(1, 1))
   if status > RUNNING and status < BROKEN then finished = finished + tonumber(all[i + 1]) end

@@ -20,7 +20,7 @@ local at = at_of(state)
 local function unfinished()
   local owner, sum = id .. '@' .. string.format('%.0f', tonumber(incarnation_of(state))), 0
   local members = call('ZRANGEBYSCORE', prefix .. 'by_job', args[2], args[2])
-  for i, member in ipairs(members) do members[i] = member:sub(18) end
+  for i, member in ipairs(members) do members[i] = member:sub(TIME + 1) end
   for _, head in ipairs(many('HMGET', heads, members)) do
     local run = parsed(head)
     if run and run.status <= RUNNING and run.owner == owner then sum = sum + 1 end
@@ -28,7 +28,7 @@ local function unfinished()
   return string.format('%09d', sum)
 end
 
-call('HSET', job_states, id, version_text(take_versions(1) + 1) .. state:sub(17, 66) .. unfinished() .. state:sub(76))
+call('HSET', job_states, id, version_text(take_versions(1) + 1) .. state:sub(17, 68) .. unfinished() .. state:sub(78))
 call('HSET', jobs, id, call('HGET', broken_frames, last))
 if at then call('ZADD', times, at, id) end
 for _, key in ipairs({ broken, broken_states, broken_frames }) do call('HDEL', key, last) end

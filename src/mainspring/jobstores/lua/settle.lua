@@ -14,7 +14,9 @@ for i, outcome in ipairs(outcomes) do
     local _, key = cmsgpack.unpack_limit(outcome[3], 1, 8)
     keys[#keys + 1] = key
   end
-  for _, run in ipairs((outcome[6] or NO_REST)[6]) do followers[#followers + 1] = run end
+  local rest = outcome[6] or NO_REST
+  if rest[1] ~= '' then check(rest[1], URGENCY_SIZE) end
+  for _, run in ipairs(rest[6]) do followers[#followers + 1] = run end
 end
 read(ids)
 if #followers > 0 then read_for_insert(followers) end

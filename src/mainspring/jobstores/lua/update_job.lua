@@ -4,6 +4,7 @@
 --   ARGV  id, version (as a state has it), at, at and nominal as a state has them, frame
 -- Answers the new version; 0 if the job was changed since, -1 if it is not there.
 local id, at = args[1], args[3]
+check(args[4], TIMES)
 local state = job_state(id)
 if not state then return -1 end
 if version_of(state) ~= args[2] then return 0 end

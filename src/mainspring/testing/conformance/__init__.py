@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("helpers", "jobs", "firing", "counting", "claims", "leases", "settling", "service", "concurrency")
+_PARTS = ("helpers", "jobs", "firing", "counting", "instants", "claims", "leases", "settling", "service", "concurrency")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from mainspring.testing.conformance.claims import ClaimConformance  # noqa: E402
 from mainspring.testing.conformance.concurrency import ConcurrencyConformance  # noqa: E402
 from mainspring.testing.conformance.counting import CountConformance  # noqa: E402
 from mainspring.testing.conformance.firing import FiringConformance  # noqa: E402
+from mainspring.testing.conformance.instants import InstantConformance  # noqa: E402
 from mainspring.testing.conformance.jobs import JobConformance  # noqa: E402
 from mainspring.testing.conformance.leases import LeaseConformance  # noqa: E402
 from mainspring.testing.conformance.service import ServiceConformance  # noqa: E402
@@ -29,6 +30,7 @@ __all__ = [
     "ConcurrencyConformance",
     "CountConformance",
     "FiringConformance",
+    "InstantConformance",
     "JobConformance",
     "LeaseConformance",
     "ServiceConformance",
@@ -41,6 +43,7 @@ class StoreConformance(
     JobConformance,
     FiringConformance,
     CountConformance,
+    InstantConformance,
     ClaimConformance,
     LeaseConformance,
     SettleConformance,

@@ -6,7 +6,7 @@ import pytest
 
 from mainspring.clock import SECOND
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.outcome import cancel, recover, retry
+from mainspring.outcome import cancel, recover, retry, unkeyed
 from mainspring.retry import Policy
 from mainspring.run import Call, Error, Status
 from mainspring.testing.conformance.helpers import (
@@ -54,6 +54,8 @@ class ClaimConformance:
             count=3,
             last=1_763_000_000_123_459,
             later=(1_763_000_060_123_457, 1_763_000_120_123_457),
+            key="work:6",
+            retried=2,
         )
         assert store.add_runs([run]) == [run.id]
         assert plain(current(store, run)) == plain(run)
@@ -153,11 +155,33 @@ class ClaimConformance:
         second = add_run(store, unique="key")
         assert _taken(store, "key") == second.id
 
+    @pytest.mark.parametrize("how", ["fail", "stop", "cancel", "lose"])
+    def test_a_run_sent_back_has_its_key_again(self, store: JobStore, how: str) -> None:
+        if how == "cancel":
+            run = add_run(store, unique="key")
+            settle(store, cancel(run, store.server_time()))
+        else:
+            run = start(store, unique="key", policy=Policy(delivery="at_most_once"))
+            if how == "lose":
+                store.shift_clock(LEASE + 1)
+                settle(store, recover(run, store.server_time()))
+            else:
+                settle(store, {"fail": fail, "stop": stop}[how](store, run))
+        assert settle(store, retry(current(store, run), store.server_time()))
+        assert _taken(store, "key") == run.id
+        [again] = claim(store)
+        assert (again.id, again.unique, again.retried) == (run.id, "key", 1)
+        assert settle(store, succeed(store, again))
+        assert _taken(store, "key") != run.id
+
     def test_a_run_sent_back_leaves_the_key_to_its_new_holder(self, store: JobStore) -> None:
         first = start(store, unique="key")
         settle(store, fail(store, first))
         second = add_run(store, unique="key")
-        assert settle(store, retry(current(store, first), store.server_time()))
+        again = retry(current(store, first), store.server_time())
+        assert not settle(store, again)
+        assert current(store, first).status is Status.FAILED
+        assert settle(store, unkeyed(again))
         assert sorted(run.id for run in claim(store)) == sorted([first.id, second.id])
         assert _taken(store, "key") == second.id
 
@@ -237,6 +261,24 @@ class ClaimConformance:
             add_run(store, name, queue=queue, priority=priority, due_in=due_in)
         assert [run.id for run in claim(store, "x", "y", "z", limit=4)] == ["a", "b", "c", "d"]
         assert [run.id for run in claim(store, "z", "z")] == ["e"]
+
+    def test_any_number_of_lanes_is_claimed_from(self, store: JobStore) -> None:
+        lanes = [f"lane-{number}" for number in range(2000)]
+        filled = [lane for lane in lanes[::40] for _ in range(3)]
+        store.add_runs([make_run(store, f"r{number}", queue=lane) for number, lane in enumerate(filled)])
+        urgent = [add_run(store, queue=lane, priority=5).id for lane in lanes[1::1000]]
+        later = add_run(store, queue=lanes[7], due_in=100)
+        store.set_queue(lanes[0], paused=True)
+        found: list[str] = []
+        for limit, number in ((20, 20), (1, 1), (1000, len(filled) - 3 + 2 - 21), (1000, 0)):
+            claimed = store.claim(lanes, node=NODE, token=new_token(), limit=limit, lease=LEASE)
+            assert len(claimed.runs) == number
+            found += [run.id for run in claimed.runs]
+            left = len(filled) - 3 + 2 - len(found)
+            assert claimed.next_at is not None
+            assert claimed.next_at <= claimed.now if left else claimed.next_at == later.run_at
+        assert sorted(found[:2]) == sorted(urgent)
+        assert sorted(found[2:]) == sorted(f"r{number}" for number in range(3, len(filled)))
 
     def test_a_delayed_run_waits_for_its_time(self, store: JobStore) -> None:
         later = add_run(store, due_in=100, priority=100)

@@ -148,6 +148,33 @@ class ServiceConformance:
         store.shift_clock(10)
         assert [store.prune(limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
+    def test_a_run_for_which_a_retention_was_asked_for_is_kept_so_long_however_many_are(self, store: JobStore) -> None:
+        _keep(store, 0)
+        week = 7 * 86400.0
+        asked, usual, failed = start(store, policy=Policy(retention=week)), start(store), start(store)
+        waiting = add_run(store, queue="purged", policy=Policy(retention=week))
+        assert store.settle([succeed(store, asked), succeed(store, usual), fail(store, failed)]) == [True] * 3
+        assert store.purge("purged") == 1
+        store.shift_clock(week - 60)
+        store.prune()
+        ids = [asked.id, waiting.id, usual.id, failed.id]
+        assert [run and run.id for run in store.get_runs(ids)] == [asked.id, waiting.id, None, None]
+        store.shift_clock(61)
+        assert store.prune() == 2
+        assert store.count_runs(ALL) == 0
+
+    def test_runs_for_which_a_retention_was_asked_for_take_no_room_from_others(self, store: JobStore) -> None:
+        _keep(store, 1)
+        usual = start(store)
+        assert settle(store, succeed(store, usual))
+        asked = [start(store, policy=Policy(retention=60.0)) for _ in range(5)]
+        assert store.settle([succeed(store, run) for run in asked]) == [True] * 5
+        assert store.prune() == 0
+        assert store.count_runs(ALL) == 6
+        store.shift_clock(61)
+        assert store.prune() == 5
+        assert [run.id for run in store.find_runs(ALL)] == [usual.id]
+
     def test_a_pruned_id_is_known_for_an_hour(self, store: JobStore) -> None:
         run = start(store, policy=Policy(retention=1.0))
         settle(store, succeed(store, run))
@@ -307,3 +334,11 @@ class ServiceConformance:
 def _node(name: str, **fields: Any) -> NodeInfo:
     base: dict[str, Any] = {"id": name, "host": "host", "pid": 7, "started_at": 1_763_000_000_123_457}
     return NodeInfo(**{**base, **fields})
+
+
+def _keep(store: Any, number: int) -> None:
+    """Have the store that has the runs keep so many finished ones."""
+    holder = getattr(store, "runs", store)
+    if not hasattr(holder, "keep_runs"):
+        pytest.skip("this store has no attribute keep_runs that says how many finished runs it keeps")
+    holder.keep_runs = number
