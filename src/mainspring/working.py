@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from mainspring.node import Node
 
 __all__ = ["LOOP", "THREADS", "Workplace"]
+
+T = TypeVar("T")
 
 THREADS: Final = "threads"
 LOOP: Final = "loop"
@@ -52,6 +56,7 @@ class Workplace:
         self.executors: dict[str, BaseExecutor] = {THREADS: ThreadPoolExecutor(threads)}
         self.board: Board | None = None
         self._found: dict[str, Found] = {}
+        self._backoffs: dict[str, Callable[..., Any]] = {}
         self._node: Node | None = None
 
     def start(self, node: Node) -> None:
@@ -75,26 +80,28 @@ class Workplace:
 
     def prepare(self, run: Run) -> Run:
         """Find what a run calls and which executor it needs; raise TaskNotFound if it may not be called here."""
-        found, policy = self.find(run)
-        # One that crashed a worker runs alone from then on: in a process that nobody shares.
-        if policy.isolation == "process" or run.crashes:
-            alias, target = ISOLATED, found.portable
+        alias, target, policy = ISOLATED, run.call.func, run.policy
+        # One that crashed a worker runs alone from then on: in a process that nobody shares, and that imports its code.
+        if run.crashes and isinstance(target, str) and self._noted(run, self._is_left_to_child, target):
+            policy = self._policy(run)
         else:
-            alias, target = (LOOP if found.is_async else THREADS), found.func
+            found, policy = self.find(run)
+            if policy.isolation == "process" or run.crashes:
+                target = found.portable
+            else:
+                alias, target = (LOOP if found.is_async else THREADS), found.func
         if alias not in self.executors:
             self._executor(alias)
         return replace(run, call=replace(run.call, func=target), policy=policy, executor=alias)
 
     def find(self, run: Run) -> tuple[Found, Policy]:
         """Find what a run calls, and its policy with what that names."""
-        func, policy = run.call.func, run.policy
+        func = run.call.func
         if isinstance(func, str):
-            found = self._find(func)
+            found = self._found.get(func) or self._noted(run, self._look_up, func)
         else:
             found = Found(self._app.wrapped(func), iscoroutinefunction_partial(func), func)
-        if isinstance(policy.backoff, str):
-            policy = replace(policy, backoff=self.backoff(policy.backoff))
-        return found, policy
+        return found, self._policy(run) if isinstance(run.policy.backoff, str) else run.policy
 
     def backoff(self, name: str) -> Callable[..., Any]:
         """Return the back-off function of that name; raise TaskNotFound if it may not be called here."""
@@ -104,27 +111,59 @@ class Workplace:
     def forget(self) -> None:
         """Look names up anew: the app's tasks or middleware have changed."""
         self._found.clear()
+        self._backoffs.clear()
 
-    def _find(self, name: str) -> Found:
-        known = self._found.get(name)
+    def _policy(self, run: Run) -> Policy:
+        name = run.policy.backoff
+        if not isinstance(name, str):
+            return run.policy
+        known = self._backoffs.get(name)
         if known is None:
-            known = self._found[name] = self._look_up(name)
-        return known
+            known = self._backoffs[name] = self._noted(run, self.backoff, name)
+        return replace(run.policy, backoff=known)
+
+    def _noted(self, run: Run, look: Callable[[str], T], name: str) -> T:
+        """Look up a name that is new here; should importing it end this process, the board tells for which run."""
+        board = self.board
+        if board is None:
+            return look(name)
+        board.enter(run.id, None)
+        try:
+            return look(name)
+        finally:
+            board.forget(run.id)
+
+    def _is_left_to_child(self, name: str) -> bool:
+        """Tell whether a name can be imported and nobody here has done so."""
+        module = name.partition(":")[0]
+        if module in sys.modules or self._app.tasks.get(name) is not None or not self._app.may_import:
+            return False
+        try:
+            return find_spec(module) is not None
+        except Exception:
+            return False
 
     def _look_up(self, name: str) -> Found:
         named = self._named(name)
         if isinstance(named, Task):
-            return Found(self._app.wrapped(named.func), named.is_async, named.import_name)
-        return Found(self._app.wrapped(named), iscoroutinefunction_partial(named), name)
+            found = Found(self._app.wrapped(named.func), named.is_async, named.import_name)
+        else:
+            found = Found(self._app.wrapped(named), iscoroutinefunction_partial(named), name)
+        self._found[name] = found
+        return found
 
     def _named(self, name: str) -> Any:
         """Return the task of that name, or what it refers to where that may be imported."""
         task = self._app.tasks.get(name)
         if task is not None:
             return task
+        known = tuple(each.name for each in self._app.tasks)
         if not self._app.may_import:
-            raise TaskNotFound(name, tuple(each.name for each in self._app.tasks), _NO_KEY)
-        return ref_to_obj(name)
+            raise TaskNotFound(name, known, _NO_KEY)
+        try:
+            return ref_to_obj(name)
+        except (LookupError, ValueError) as error:
+            raise TaskNotFound(name, known, f" ({error})") from error
 
     def _executor(self, alias: str) -> BaseExecutor:
         executor: BaseExecutor

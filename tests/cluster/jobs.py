@@ -19,7 +19,10 @@ from mainspring.context import current_run
 
 FOLDER = Path(os.environ["JOBS_FOLDER"])
 app = Mainspring(
-    name=os.environ["JOBS_NAME"], lease=float(os.environ.get("JOBS_LEASE", "15")), queues=["side", "other"]
+    name=os.environ["JOBS_NAME"],
+    lease=float(os.environ.get("JOBS_LEASE", "15")),
+    queues=["side", "other"],
+    require=os.environ.get("JOBS_REQUIRE"),
 )
 log = logging.getLogger("jobs")
 _ledger = os.open(FOLDER / "ledger", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

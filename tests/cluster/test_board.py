@@ -9,16 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.executors.board import ENTRIES, Board
+from mainspring.cluster.settings import Settings
+from mainspring.executors.board import Board
 
 Boards = tuple[Board, Board]
+ENTRIES = 100
 
 
 @pytest.fixture
 def boards(tmp_path: Path) -> Iterator[Boards]:
     path = tmp_path / "board"
     path.touch()
-    with closing(Board(str(path), create=True)) as ours, closing(Board(str(path))) as theirs:
+    with closing(Board(str(path), entries=ENTRIES)) as ours, closing(Board(str(path))) as theirs:
         yield ours, theirs
 
 
@@ -67,3 +69,17 @@ def test_a_full_board_harms_nobody(boards: Boards) -> None:
     ours.end(str(ENTRIES))
     assert not ours.forget(str(ENTRIES))
     assert len(theirs.read()) == ENTRIES
+
+
+def test_a_cluster_of_many_coroutines_has_an_entry_for_each(tmp_path: Path) -> None:
+    path = tmp_path / "board"
+    path.touch()
+    many = 20_000
+    size = Settings(app="jobs:app", coroutines=many).entries
+    with closing(Board(str(path), entries=size)) as ours, closing(Board(str(path))) as theirs:
+        for number in range(many):
+            ours.enter(str(number), None)
+        assert [posted.run_id for posted in theirs.read()] == [str(number) for number in range(many)]
+        for number in range(many - 1):
+            ours.forget(str(number))
+        assert [posted.run_id for posted in theirs.read()] == [str(many - 1)]

@@ -72,6 +72,23 @@ def test_a_run_that_ends_its_interpreter_each_time_is_set_aside_and_its_neighbou
     assert [found.id for found in yard.app.broken()] == [poison.id]
 
 
+def test_a_run_whose_code_ends_whoever_imports_it_is_set_aside_and_takes_one_worker_with_it(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = yard.folder / "poison_of_this_test.py"
+    module.write_text("def f(): ...\n")
+    with monkeypatch.context() as patch:
+        patch.syspath_prepend(yard.folder)
+        poison = yard.app.enqueue("poison_of_this_test:f")
+    module.write_text("import os\nos._exit(3)\n")
+    good = [yard.jobs.ok.enqueue(number) for number in range(20)]
+    yard.start("-p", "1", "-t", "2")
+    (ended,) = yard.end([poison])
+    assert (ended.status, ended.crashes, ended.failures) == (Status.BROKEN, 4, 0)
+    assert {run.status for run in yard.end(good)} == {Status.SUCCEEDED}
+    assert len(yard.spawned(2)) == 2
+
+
 def test_what_may_start_only_once_is_not_started_again_after_a_crash(yard: Yard) -> None:
     run = yard.jobs.at_gate_once.enqueue("gate")
     yard.start("-p", "1")

@@ -44,10 +44,17 @@ def test_an_app_in_a_file_of_the_current_folder_is_found(make_yard: Callable[...
     assert run.fetch().result == 7
 
 
+def test_a_queue_that_no_task_of_the_app_uses_is_warned_about_with_the_near_one(yard: Yard) -> None:
+    done = yard.run("-m", "mainspring", "worker", "jobs:app", "-p", "1", "--burst", "-Q", "defualt,default:2")
+    assert done.returncode == 0
+    assert done.stderr.count("no task of this app uses the queue 'defualt'; did you mean 'default'?") == 1
+    assert "the queue 'default'" not in done.stderr
+
+
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("job:app", ["no module 'job'", "jobs"]),
+        ("job:app", ["no module 'job' can be imported from the folder '/", "did you mean 'jobs'"]),
         ("jobs:ap", ["has no 'ap'", "app"]),
         ("jobs:ok", ["not a Mainspring app"]),
         ("nowhere.py", ["no file"]),
@@ -58,6 +65,60 @@ def test_a_wrong_name_of_the_app_is_a_clear_error(yard: Yard, path: str, words: 
     assert done.returncode == 1
     assert [word for word in words if word not in done.stderr] == []
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("verb", ["start", "run"])
+@pytest.mark.parametrize("command", ["worker", "status"])
+def test_an_app_that_its_module_starts_at_import_is_one_error_that_names_the_guard(
+    yard: Yard, command: str, verb: str
+) -> None:
+    with (yard.folder / "jobs.py").open("a") as file:
+        file.write(f"\napp.{verb}()\n")
+    done = yard.run("-m", "mainspring", command, "jobs:app")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "while the module 'jobs' is imported to find its app" in done.stderr
+    assert 'put it under if __name__ == "__main__":' in done.stderr
+
+
+def test_what_a_module_enqueues_at_import_is_warned_of_once_in_each_process(yard: Yard) -> None:
+    with (yard.folder / "jobs.py").open("a") as file:
+        file.write("\nok.enqueue(1)\nok.enqueue(2)\n")
+    assert yard.start("-p", "1", "--burst").wait(60) == 0
+    assert yard.log().count("a run was enqueued while the module 'jobs' is imported to find its app") == 2
+
+
+def test_a_missing_driver_is_one_error_that_names_the_extra(yard: Yard) -> None:
+    (yard.folder / "bare.py").write_text(
+        "import sys\nsys.modules['psycopg'] = None\nfrom mainspring import Mainspring\n"
+        "app = Mainspring('postgresql://me:secret@localhost/jobs')\n"
+    )
+    done = yard.run("-m", "mainspring", "worker", "bare:app")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert 'pip install "mainspring[postgresql]"' in done.stderr
+
+
+def test_an_app_in_memory_has_no_workers(yard: Yard) -> None:
+    (yard.folder / "bare.py").write_text("from mainspring import Mainspring\napp = Mainspring('memory://')\n")
+    done = yard.run("-m", "mainspring", "worker", "bare:app")
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "a worker would never see what others enqueue" in done.stderr
+
+
+def test_a_store_that_is_away_is_a_line_for_each_try_until_it_is_there(yard: Yard) -> None:
+    (yard.folder / "jobs.db").mkdir()
+    cluster = yard.start("-p", "1", env={"JOBS_REQUIRE": "durable"})
+    yard.await_log("the store does not answer; worker 0 is tried again in 1 s: sqlite")
+    about_worker = [line for line in yard.log().splitlines() if "orker 0" in line]
+    assert [("started as process" in line, "tried again in" in line) for line in about_worker[:3]] == [
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
+    assert "Traceback" not in yard.log()
+    assert cluster.poll() is None
+    (yard.folder / "jobs.db").rmdir()
+    assert yard.end([yard.jobs.ok.enqueue(3)])[0].result == 3
+    assert stop(cluster) == 0
 
 
 def test_a_run_of_an_unknown_task_is_kept_and_executed_where_it_is_known(make_yard: Callable[..., Yard]) -> None:

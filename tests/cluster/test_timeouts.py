@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring.run import Status
-from tests.cluster.kit import Yard, wait_until, yard_in
+from tests.cluster.kit import Yard, stop, wait_until, yard_in
 
 SECONDS = 0.5
 HANGING = ["loop_for_ever", "loop_for_ever_apart", "swallow_cancellation", "hold_interpreter"]
@@ -85,6 +85,28 @@ def test_a_task_that_holds_the_interpreter_longer_than_the_lease_keeps_its_run(
     (ended,) = yard.end([run])
     assert (ended.status, ended.attempt, ended.interruptions) == (Status.SUCCEEDED, 1, 0)
     assert len(yard.ledger("holds", run)) == 1
+
+
+def test_what_a_worker_had_claimed_behind_a_task_that_holds_the_interpreter_is_executed_elsewhere_once(
+    make_yard: Callable[..., Yard],
+) -> None:
+    yard = make_yard(lease=1.5)
+    ok, hold = yard.jobs.ok, yard.jobs.hold_interpreter
+    yard.start("-p", "1", "-t", "1")
+    yard.end(yard.app.enqueue_many([ok.call() for _ in range(300)]))  # so that it claims ahead
+    handles = yard.app.enqueue_many([hold.call(12), *(ok.call() for _ in range(100))])
+    holder, waiting = handles[0], handles[1:]
+    yard.await_line("holds", holder)
+    assert {run.fetch().status for run in waiting} >= {Status.RUNNING}
+    yard.start("-p", "1", "-t", "1")
+    for run in yard.end(waiting):
+        assert (run.status, run.attempt, run.interruptions) == (Status.SUCCEEDED, 1, 0)
+    assert holder.fetch().status is Status.RUNNING
+    (ended,) = yard.end([holder])
+    assert (ended.status, ended.attempt) == (Status.SUCCEEDED, 1)
+    yard.end([ok.enqueue()])
+    assert all(stop(cluster) == 0 for cluster in yard.clusters)  # what it lost is refused, not started
+    assert {len(yard.ledger("ok", run)) for run in waiting} == {1}
 
 
 @pytest.mark.parametrize("task", ["at_gate", "at_gate_async", "at_gate_apart"])

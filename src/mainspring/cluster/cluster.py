@@ -6,10 +6,11 @@ import atexit
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 __all__ = ["Cluster"]
+
+ANSWER: Final = 1.0
+"""Seconds in which the sentinel describes the cluster, unless it is busy with what a worker has left."""
 
 
 class Cluster:
@@ -34,6 +38,9 @@ class Cluster:
         self._process: Any = None
         self._pipe: Connection | None = None
         self._stat: ClusterStat | None = None
+        self._asking = threading.RLock()  # a signal handler may ask, or stop, while we hear
+        self._asked = False
+        """Whether the sentinel owes an answer."""
         self._told_to_stop = False
 
     def start(self, timeout: float = 60.0) -> int:
@@ -41,7 +48,7 @@ class Cluster:
         if self._process is not None and self._process.is_alive():
             raise MainspringError("the cluster runs already; stop() it before you start it again")
         context: Any = multiprocessing.get_context("spawn")
-        self._stat, self._told_to_stop = None, False
+        self._stat, self._asked, self._told_to_stop = None, False, False
         self._pipe, theirs = context.Pipe()
         # No daemon: a daemonic process may not have children. The workers end with it, and it with stop().
         self._process = context.Process(target=_serve, args=(self._settings, theirs), name="mainspring-sentinel")
@@ -75,8 +82,8 @@ class Cluster:
 
     @property
     def stat(self) -> ClusterStat | None:
-        """The cluster as its sentinel last described it; None before it started."""
-        self._hear(0)
+        """The cluster as its sentinel describes it, or, if it does not answer, last did; None before it started."""
+        self._ask()
         if self._stat is not None and self._process is not None and not self._process.is_alive():
             return msgspec.structs.replace(self._stat, state="stopped", workers=())
         return self._stat
@@ -114,15 +121,29 @@ class Cluster:
             return "stopped"
         return "" if self._stat is None else self._stat.state
 
+    def _ask(self) -> None:
+        """Have the sentinel describe the cluster; it is asked no more while it owes an answer."""
+        self._hear(0)
+        pipe, deadline = self._pipe, time.monotonic() + ANSWER
+        with self._asking:
+            if pipe is not None and not self._asked and self._process.is_alive():
+                with suppress(OSError):
+                    pipe.send_bytes(b"")
+                    self._asked = True
+        while self._asked and self._process.is_alive() and time.monotonic() < deadline:
+            self._hear(0.05)
+
     def _hear(self, patience: float) -> None:
         pipe = self._pipe
-        try:
-            while pipe is not None and pipe.poll(patience):
-                self._stat = msgspec.msgpack.decode(pipe.recv_bytes(), type=ClusterStat)
-                patience = 0
-        except (EOFError, OSError):
-            if patience:
-                time.sleep(patience)
+        with self._asking:
+            try:
+                while pipe is not None and pipe.poll(patience):
+                    self._stat = msgspec.msgpack.decode(pipe.recv_bytes(), type=ClusterStat)
+                    self._asked, patience = False, 0
+                return
+            except (EOFError, OSError):
+                self._asked = False
+        time.sleep(patience)
 
     def __enter__(self) -> Self:
         self.start()

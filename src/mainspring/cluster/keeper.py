@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from mainspring.cluster.wire import (
+    AWAY,
     CLAIMED,
     CLAIMING,
     DRAINING,
@@ -24,11 +25,11 @@ from mainspring.cluster.wire import (
     STOP,
     STOP_RUNS,
     STUCK,
-    Wire,
+    Asides,
     read,
 )
 from mainspring.context import CurrentRun, Live
-from mainspring.errors import RunTimeout, StoreLocked, WorkerDied
+from mainspring.errors import RunTimeout, StoreLocked, StoreUnavailable, WorkerDied
 from mainspring.executors.board import Board, Posted
 from mainspring.jobstores.base import Hold
 from mainspring.middleware import error_reporters
@@ -39,12 +40,22 @@ from mainspring.working import Workplace
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["Keeper", "Left"]
+__all__ = ["Claim", "Keeper", "Left"]
 
 TRIES: Final = 3
 PAGE: Final = 1000
+STOPS: Final = 50
+"""Runs that a worker is told to stop at a time: few enough to be said without waiting."""
 
 log = logging.getLogger("mainspring.cluster")
+
+
+class Claim(NamedTuple):
+    """What a worker has said of a run that it has claimed."""
+
+    token: str
+    heard_at: float
+    """By the monotonic clock."""
 
 
 class Left:
@@ -54,8 +65,8 @@ class Left:
         self.process, self.pipe, self.board = process, pipe, board
         self.pid: int = process.pid
         self.started_at, self.since = time.monotonic(), time.time()
-        self.claims: dict[str, str] = {}
-        """What it has claimed: run id -> token."""
+        self.claims: dict[str, Claim] = {}
+        """What it has claimed, by run id."""
         self.claiming: tuple[str, str, list[str]] | None = None
         """A claim that it has tried, and not told what it brought: node, token, lanes."""
         self.timed_out: set[str] = set()
@@ -66,10 +77,13 @@ class Left:
         self.asked_at: float | None = None
         """Since when it owes an answer to `ping`."""
         self.ready = False
+        self.away: str | None = None
+        """What the store that it could not reach said."""
         self.killed = False
         self.runs = 0
         self._told_to_stop: set[tuple[str, str]] = set()
-        self._wire = Wire(pipe)
+        self._wire = Asides(pipe)
+        self._books = threading.Lock()
         self._path = path
         self._deaf = False
         self._pidfd = _open_pidfd(self.pid)
@@ -100,18 +114,22 @@ class Left:
         elif word == CLAIMED:
             token, ids = what
             self.claiming = None
-            self.claims.update(dict.fromkeys(ids, token))
+            with self._books:
+                self.claims.update(dict.fromkeys(ids, Claim(token, time.monotonic())))
         elif word == ENDED:
             ids, executed = what
             self.runs += executed
-            for run_id in ids:
-                self.claims.pop(run_id, None)
+            with self._books:
+                for run_id in ids:
+                    self.claims.pop(run_id, None)
         elif word == STUCK:
             self.timed_out.add(what)
         elif word == DRAINING:
             self.draining = what
         elif word == READY:
             self.ready = True
+        elif word == AWAY:
+            self.away = what
         elif word == PONG:
             self.asked_at = None
 
@@ -126,11 +144,43 @@ class Left:
             self._wire.send(PING)
 
     def stop_runs(self, claims: list[tuple[str, str]]) -> None:
-        """Tell it, once, to stop runs that it lost, or that are to be cancelled."""
+        """Tell it, once, to stop runs that it lost, or that are to be cancelled; if it does not read, next time."""
         fresh = [claim for claim in claims if claim not in self._told_to_stop]
-        if fresh:
-            self._told_to_stop.update(fresh)
-            self._wire.send(STOP_RUNS, fresh)
+        for start in range(0, len(fresh), STOPS):
+            if not self._wire.all_said:
+                return
+            page = fresh[start : start + STOPS]
+            self._told_to_stop.update(page)
+            self._wire.send(STOP_RUNS, page)
+
+    def say_again(self) -> None:
+        """Tell it what it could not be told before, because it did not read."""
+        self._wire.say_again()
+
+    def held(self) -> dict[str, Claim]:
+        """Return a copy of its claims."""
+        with self._books:
+            return self.claims.copy()
+
+    def give_up(self, claims: dict[str, Claim]) -> None:
+        """Forget claims, unless it has made them anew."""
+        with self._books:
+            for run_id, claim in claims.items():
+                if self.claims.get(run_id) is claim:
+                    del self.claims[run_id]
+
+    def overslept(self, since: float) -> dict[str, Claim]:
+        """Return what it has claimed before `since` and not started: what it cannot start it gives back in a second.
+
+        So it has stood still; and when it goes on, it starts nothing whose first lease is over.
+        """
+        old = {run_id: claim for run_id, claim in self.held().items() if claim.heard_at < since}
+        try:
+            for posted in self.board.read() if old else ():
+                old.pop(posted.run_id, None)
+        except ValueError:  # closed: it has ended, and what it left is being settled
+            return {}
+        return old
 
     def has_ended(self) -> bool:
         """Tell whether the process is over; for the main thread only, since who asks first reaps it."""
@@ -194,22 +244,56 @@ class Keeper:
             except Exception as error:
                 self.locked_out = isinstance(error, StoreLocked)
                 if not down:
-                    log.error("the leases of the workers cannot be renewed; it is tried again", exc_info=error)
+                    known = isinstance(error, StoreUnavailable)
+                    log.error(
+                        "the leases of the workers cannot be renewed; it is tried again: %s",
+                        error,
+                        exc_info=None if known else error,
+                    )
                 down = True
             pause = self._lease / 3
 
     def renew(self) -> None:
-        """Renew the claims of the workers that live; pass on which are lost or to be cancelled."""
-        for left in self._workers():
-            claims = list(left.claims.items())
-            if not claims or left.killed:
-                continue
-            stop: list[tuple[str, str]] = []
-            for start in range(0, len(claims), PAGE):
-                page = claims[start : start + PAGE]
-                answers = self._app.store.extend([Beat(run_id, token) for run_id, token in page], self._lease)
-                stop += [claim for claim, hold in zip(page, answers, strict=True) if hold is not Hold.HELD]
-            left.stop_runs([(run_id, token) for run_id, token in stop if left.claims.get(run_id) == token])
+        """Renew the claims of the workers that live; pass on which are lost or to be cancelled.
+
+        What a worker that stands still has not started is given back: others have time for it.
+        """
+        living = [left for left in self._workers() if not left.killed]
+        for left in living:
+            self._extend(left)
+        # Its first lease is over for the worker, too: its idea of the store's time is a store's answer behind at most.
+        since = time.monotonic() - self._lease * 4 / 3
+        for left in living:
+            overslept = left.overslept(since)
+            if overslept:
+                self._give_back(left, overslept)
+
+    def _extend(self, left: Left) -> None:
+        claims = list(left.held().items())
+        stop: list[tuple[str, str]] = []
+        for start in range(0, len(claims), PAGE):
+            page = claims[start : start + PAGE]
+            answers = self._app.store.extend([Beat(run_id, claim.token) for run_id, claim in page], self._lease)
+            for (run_id, claim), hold in zip(page, answers, strict=True):
+                if hold is not Hold.HELD and left.claims.get(run_id) is claim:
+                    stop.append((run_id, claim.token))
+        left.stop_runs(stop)
+
+    def _give_back(self, left: Left, claims: dict[str, Claim]) -> None:
+        """Give back runs that a worker has not started, if it still has them."""
+        store, ids = self._app.store, list(claims)
+        given: list[str] = []
+        for start in range(0, len(ids), PAGE):
+            page = ids[start : start + PAGE]
+            runs = [run for run in store.get_runs(page) if run is not None and _is_held(run, claims)]
+            # A thread may have been stopped between its look at the lease and its note on the board. It will start its
+            # run in the end, which others may have executed by then: so not one that may start only once.
+            unstarted = [run for run in runs if run.policy.delivery != "at_most_once"]
+            self._write([_report(run, left, None, 0, self._app.now()) for run in unstarted])
+            given += [run.id for run in unstarted]
+        if given:
+            left.give_up({run_id: claims[run_id] for run_id in given})
+            log.warning("process %s stands still: %s runs that it has not started are given back", left.pid, len(given))
 
     def settle(self, left: Left, code: int) -> None:
         """Settle what a worker left: what it executed is charged with its death, the rest is given back."""
@@ -231,26 +315,30 @@ class Keeper:
         if left.claiming is not None:
             node, token, lanes = left.claiming
             brought = store.claim(lanes, node=node, token=token, limit=1, lease=self._lease)
-            left.claims.update((run.id, token) for run in brought.runs)
+            left.claims.update((run.id, Claim(token, time.monotonic())) for run in brought.runs)
             left.claiming = None
         ids = list(left.claims)
         for start in range(0, len(ids), PAGE):
             page = ids[start : start + PAGE]
             found = [run for run in store.get_runs(page) if run is not None and _is_held(run, left.claims)]
-            reports = [_report(run, left, board.get(run.id), code, now) for run in found]
-            outcomes = [self._conclude(report, now) for report in reports]
-            answers = store.settle(outcomes)
-            # What may not wait again is lost, or somebody has just asked to cancel it.
-            refused = [each for each, accepted in zip(outcomes, answers, strict=True) if not accepted]
-            store.settle([stop(each, now) for each in refused if each.run.status is Status.PENDING])
-            for report, accepted in zip(reports, answers, strict=True):
-                if accepted and report.exception is not None:
-                    _tell(report.run, report.exception)
+            self._write([_report(run, left, board.get(run.id), code, now) for run in found])
+
+    def _write(self, reports: list[Report]) -> None:
+        store, now = self._app.store, self._app.now()
+        outcomes = [self._conclude(report, now) for report in reports]
+        answers = store.settle(outcomes)
+        # What may not wait again is lost, or somebody has just asked to cancel it.
+        refused = [each for each, accepted in zip(outcomes, answers, strict=True) if not accepted]
+        store.settle([stop(each, now) for each in refused if each.run.status is Status.PENDING])
+        for report, accepted in zip(reports, answers, strict=True):
+            if accepted and report.exception is not None:
+                _tell(report.run, report.exception)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
         policy = report.run.policy
         try:
-            if isinstance(policy.backoff, str):
+            # Only if it is needed: what crashes a process when it is imported must not crash this one.
+            if isinstance(policy.backoff, str) and isinstance(report.exception, RunTimeout):
                 policy = replace(policy, backoff=self._place.backoff(policy.backoff))
                 report.run = replace(report.run, policy=policy)
             return conclude(report, now, 0.5)
@@ -270,8 +358,9 @@ class _Mute:
         """Take no notice."""
 
 
-def _is_held(run: Run, claims: dict[str, str]) -> bool:
-    return run.status is Status.RUNNING and run.token == claims.get(run.id)
+def _is_held(run: Run, claims: dict[str, Claim]) -> bool:
+    claim = claims.get(run.id)
+    return claim is not None and run.status is Status.RUNNING and run.token == claim.token
 
 
 def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int) -> Report:

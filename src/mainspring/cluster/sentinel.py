@@ -19,7 +19,7 @@ from mainspring.cluster.orphans import Orphans
 from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat, find_app
 from mainspring.cluster.wire import NOTHING_LEFT
 from mainspring.cluster.worker import main as work
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.executors.board import Board
 from mainspring.jobstores.health import enforce
 
@@ -58,7 +58,13 @@ class Sentinel:
         self.settings = settings
         self.app = find_app(settings.app)
         # A wrong URL, a missing driver, too little durability: said here, once, and not by every worker.
-        enforce(self.app.store, self.app.require)
+        if self.app.store.volatile:
+            raise ConfigurationError(
+                f"{self.app!r} is kept in the memory of each process: a worker would never see what others enqueue; "
+                "give the app a URL such as sqlite:///jobs.db, or work in the same process: app.run()"
+            )
+        with suppress(StoreUnavailable):  # the workers wait for it
+            enforce(self.app.store, self.app.require)
         self.state = "starting"
         self._tell = tell or (lambda stat: None)
         self._parent, self._parent_pid = parent, os.getppid()
@@ -69,7 +75,9 @@ class Sentinel:
         self._deadline = float("inf")
         self._looked_at = 0.0
         self._started_at = time.time()
-        self._told: ClusterStat | None = None
+        self._asked = False
+        """Whether the parent wants to know what there is to see."""
+        self._told: str | None = None
         self._bell, self._ringer = socket.socketpair()
         self._ringer.setblocking(False)
         self._bell.setblocking(False)
@@ -165,7 +173,7 @@ class Sentinel:
             fd, path = tempfile.mkstemp(prefix="mainspring-board-")
             undo.callback(os.unlink, path)
             os.close(fd)
-            board = Board(path, create=True)
+            board = Board(path, entries=self.settings.entries)
             undo.callback(board.close)
             ours, theirs = self._context.Pipe()
             undo.callback(ours.close)
@@ -184,7 +192,8 @@ class Sentinel:
             undo.pop_all()
         slot.starts += 1
         slot.left = Left(process, ours, board, path)
-        log.info("worker %s started as process %s", slot.number, process.pid)
+        if not slot.away:
+            log.info("worker %s started as process %s", slot.number, process.pid)
 
     def _listen(self) -> None:
         """Wait for words, deaths, signals."""
@@ -204,8 +213,10 @@ class Sentinel:
         if self._bell in ready:
             with suppress(OSError):
                 self._bell.recv(4096)
-        # It never says anything, so it is gone. A fork of it may keep its end of the pipe open.
-        if self._parent is not None and (self._parent in ready or os.getppid() != self._parent_pid):
+        # A fork of the parent may keep its end of the pipe open.
+        if self._parent is not None and (
+            (self._parent in ready and not self._hear_parent()) or os.getppid() != self._parent_pid
+        ):
             log.warning("the process that started the cluster is gone")
             self._parent = None
             self._signals += 1
@@ -217,6 +228,16 @@ class Sentinel:
             if left.has_ended():
                 self._bury(slot, left)
 
+    def _hear_parent(self) -> bool:
+        """Take in that the parent asks for what there is to see; tell whether it is there at all."""
+        assert self._parent is not None
+        try:
+            self._parent.recv_bytes()
+        except (EOFError, OSError):
+            return False
+        self._asked = True
+        return True
+
     def _patience(self) -> float:
         now = time.monotonic()
         waits = [slot.start_at - now for slot in self._slots if slot.left is None and not slot.finished]
@@ -226,11 +247,12 @@ class Sentinel:
         """Replace a worker that has ended, and see to what it left."""
         code = left.reap()
         slot.left = None
+        slot.away = left.away is not None
         lived = time.monotonic() - left.started_at
         in_order = left.draining is not None and code == 0
         if in_order:
             log.info("worker %s (process %s) has ended: %s", slot.number, left.pid, left.draining)
-        else:
+        elif not slot.away:
             how = f"by signal {-code}" if code < 0 else f"with code {code}"
             log.error("worker %s (process %s) ended %s after %.1f s", slot.number, left.pid, how, lived)
         orphans = self._orphans.end({each.left.pid for each in self._slots if each.left is not None})
@@ -242,7 +264,14 @@ class Sentinel:
         if in_order or left.killed:
             slot.quick_deaths = 0
             return
-        if lived >= QUICK_DEATH or left.runs:
+        if slot.away:
+            log.error(
+                "the store does not answer; worker %s is tried again in %g s: %s",
+                slot.number,
+                slot.wait_longer(),
+                left.away,
+            )
+        elif lived >= QUICK_DEATH or left.runs:
             slot.quick_deaths = 0
         elif (pause := slot.wait_longer()) >= 1:
             log.error("worker %s dies at once; the next try is in %.0f s", slot.number, pause)
@@ -260,6 +289,7 @@ class Sentinel:
 
     def _look_at(self, left: Left, now: float) -> None:
         grace = self.settings.timeout_grace
+        left.say_again()
         left.timed_out.update(run.run_id for run in left.board.read() if now > run.deadline + grace)
         if left.draining is None or left.claims:
             left.empty_since = None
@@ -301,10 +331,10 @@ class Sentinel:
         return ClusterStat(pid=os.getpid(), state=self.state, started_at=self._started_at, workers=found)
 
     def _show(self) -> None:
-        stat = self.stat
-        if stat != self._told:
-            self._told = stat
-            self._tell(stat)
+        """Tell of a new state, and what is asked for: never so much that the parent would have to read it."""
+        if self._asked or self.state != self._told:
+            self._asked, self._told = False, self.state
+            self._tell(self.stat)
 
 
 class Slot:
@@ -316,6 +346,8 @@ class Slot:
         self.starts = 0
         self.start_at = 0.0
         self.quick_deaths = 0
+        self.away = False
+        """Whether the last one in it could not reach the store."""
         self.finished = False
 
     @property

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainspring.errors import ConfigurationError, near
+from mainspring.node import MOST_CLAIMED
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -43,6 +44,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """How many worker processes there are."""
         return self.processes or os.cpu_count() or 1
 
+    @property
+    def entries(self) -> int:
+        """More runs than a worker process ever has that it has started and the store does not know to have ended."""
+        return self.threads + self.coroutines + 6 * MOST_CLAIMED
+
 
 class WorkerStat(msgspec.Struct, frozen=True, kw_only=True):
     """A worker process as its sentinel sees it."""
@@ -71,7 +77,9 @@ class ClusterStat(msgspec.Struct, frozen=True, kw_only=True):
 
 def path_of(app: Mainspring) -> str:
     """Return where another process can import an app from: the module variable that holds it."""
-    for name, module in list(sys.modules.items()):
+    # The main program last: what it has under its guard, another process that imports it does not see.
+    modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")
+    for name, module in modules:
         if name == "__mp_main__":
             continue
         for attribute, value in list(getattr(module, "__dict__", {}).items()):
@@ -88,6 +96,7 @@ def find_app(path: str) -> Mainspring:
     from pathlib import Path
 
     from mainspring.app import Mainspring
+    from mainspring.guards import importing
 
     module_name, _, attribute = path.partition(":")
     file: Path | None = None
@@ -100,13 +109,14 @@ def find_app(path: str) -> Mainspring:
         sys.path.insert(0, str(file.parent))
         module_name = file.stem
     try:
-        module = import_module(module_name)
+        with importing(module_name):
+            module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name.partition(".")[0] and error.name != module_name:
             raise  # the module is there, but needs one that is not
         here = [file.stem for file in Path.cwd().glob("*.py")]
         raise ConfigurationError(
-            f"no module {module_name!r} can be imported from here{near(module_name, here)}"
+            f"no module {module_name!r} can be imported from the folder {os.getcwd()!r}{near(module_name, here)}"
         ) from None
     if file is not None and Path(getattr(module, "__file__", None) or "").resolve() != file:
         raise ConfigurationError(f"the name of {str(file)!r} is taken by another module, {module!r}; rename the file")

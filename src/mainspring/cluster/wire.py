@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import select
+import sys
 import threading
+from collections import deque
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -13,6 +16,7 @@ from mainspring.executors.board import Board
 from mainspring.run import Run
 
 __all__ = [
+    "AWAY",
     "CLAIMED",
     "CLAIMING",
     "DRAINING",
@@ -24,12 +28,14 @@ __all__ = [
     "STOP",
     "STOP_RUNS",
     "STUCK",
+    "Asides",
     "Told",
     "Wire",
     "read",
 ]
 
 READY: Final = "ready"  # the worker has started
+AWAY: Final = "away"  # what is wrong: the worker ends, because the store does not answer
 CLAIMING: Final = "claiming"  # [node, token, lanes]: before the store is asked
 CLAIMED: Final = "claimed"  # [token, ids]: before anything of them is executed
 ENDED: Final = "ended"  # ids, and how many of them were executed: settled, or given back
@@ -66,6 +72,42 @@ class Wire:
                 self.pipe.send_bytes(_encode([word, what]))
         except OSError:
             pass  # the end of the pipe is noticed where it is read
+
+
+class Asides(Wire):
+    """The sentinel's end: it never waits for a worker that does not read. What cannot be said now is kept for later."""
+
+    def __init__(self, pipe: Connection) -> None:
+        super().__init__(pipe)
+        self._unsaid: deque[bytes] = deque()
+
+    @property
+    def all_said(self) -> bool:
+        """Whether the worker has read enough to be told more."""
+        return not self._unsaid
+
+    def send(self, word: str, what: Any = None) -> None:
+        """Say something short, now or later."""
+        self._unsaid.append(_encode([word, what]))
+        self.say_again()
+
+    def say_again(self) -> None:
+        """Say what could not be said before, as far as the worker has made room for it."""
+        try:
+            with self._lock:
+                while self._unsaid and _has_room(self.pipe):
+                    self.pipe.send_bytes(self._unsaid.popleft())
+        except OSError:
+            self._unsaid.clear()  # the end of the pipe is noticed where it is read
+
+
+def _has_room(pipe: Connection) -> bool:
+    """Tell whether something short can be sent at once."""
+    if sys.platform == "win32":
+        return True
+    poll = select.poll()
+    poll.register(pipe.fileno(), select.POLLOUT)
+    return bool(poll.poll(0))  # also when the other end is gone: sending tells
 
 
 class Told(Wire):

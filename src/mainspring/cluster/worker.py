@@ -18,7 +18,8 @@ from typing import Any, Final
 
 from mainspring.app import Mainspring
 from mainspring.cluster.settings import Settings, find_app
-from mainspring.cluster.wire import DRAINING, NOTHING_LEFT, PING, PONG, READY, STOP, STOP_RUNS, STUCK, Told, read
+from mainspring.cluster.wire import AWAY, DRAINING, NOTHING_LEFT, PING, PONG, READY, STOP, STOP_RUNS, STUCK, Told, read
+from mainspring.errors import StoreUnavailable
 from mainspring.events import EVENT_RUN_STUCK, RunEvent
 from mainspring.executors.board import Board
 from mainspring.executors.child import die_with_parent
@@ -97,7 +98,11 @@ class Worker:
         app.on(EVENT_RUN_STUCK, self._stuck)
         self._app = app
         app.emit("post_spawn", self._name)
-        app.start(work=True, schedule=settings.schedule, queues=settings.queues, place=place, watcher=self._wire)
+        try:
+            app.start(work=True, schedule=settings.schedule, queues=settings.queues, place=place, watcher=self._wire)
+        except StoreUnavailable as error:
+            self._wire.send(AWAY, str(error))  # which the sentinel logs, with the time of the next try
+            return
         _tune_interpreter()
         self._wire.send(READY)
         self._wire.send(DRAINING, self._wait_for_reason(app))

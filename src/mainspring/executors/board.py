@@ -12,12 +12,10 @@ import mmap
 import os
 import struct
 import time
+from itertools import count
 from typing import Final, NamedTuple
 
-__all__ = ["ENTRIES", "Board", "Posted"]
-
-ENTRIES: Final = 8192
-"""More than a node ever claims at once. The file has holes: memory is used only for entries that are in use."""
+__all__ = ["Board", "Posted"]
 
 _TEXT: Final = 1536
 _MARK: Final = struct.Struct("<H")  # the length of the id, and how it is executed
@@ -25,6 +23,8 @@ _DEADLINE: Final = struct.Struct("<d")
 _ENDED: Final = 0x8000
 _APART: Final = 0x4000
 _LENGTH: Final = 0x3FFF
+_UNUSED: Final = b"\0" * 4096
+_ENTRY: Final = _MARK.size + _DEADLINE.size + _TEXT
 
 
 class Posted(NamedTuple):
@@ -38,17 +38,25 @@ class Posted(NamedTuple):
 
 
 class Board:
-    """The board in the file at `path`; whoever makes it says so with `create`."""
+    """The board in the file at `path`; whoever makes it says how many `entries` it is to have.
 
-    def __init__(self, path: str, *, create: bool = False) -> None:
+    The file has holes: memory is used only for entries that are in use.
+    """
+
+    def __init__(self, path: str, *, entries: int | None = None) -> None:
         fd = os.open(path, os.O_RDWR)
         try:
-            if create:
-                os.truncate(fd, ENTRIES * (_MARK.size + _DEADLINE.size + _TEXT))
-            self._map = mmap.mmap(fd, os.fstat(fd).st_size)
+            if entries is not None:
+                os.truncate(fd, entries * _ENTRY)
+            size = os.fstat(fd).st_size
+            self._map = mmap.mmap(fd, size)
         finally:
             os.close(fd)
-        self._free = list(range(ENTRIES - 1, -1, -1))
+        self._count = size // _ENTRY
+        self._deadlines = self._count * _MARK.size
+        self._texts = self._deadlines + self._count * _DEADLINE.size
+        self._fresh = count()
+        self._free: list[int] = []
         self._numbers: dict[str, int] = {}
 
     def enter(self, run_id: str, timeout: float | None, *, apart: bool = False) -> None:
@@ -56,12 +64,14 @@ class Board:
         try:
             number = self._free.pop()
         except IndexError:
-            return
+            number = next(self._fresh)
+            if number >= self._count:
+                return
         text = run_id.encode()[:_TEXT]
-        board, place = self._map, _place(number)
+        board, place = self._map, self._texts + number * _TEXT
         board[place : place + len(text)] = text
         deadline = math.inf if timeout is None else time.monotonic() + timeout
-        _DEADLINE.pack_into(board, _DEADLINES + number * _DEADLINE.size, deadline)
+        _DEADLINE.pack_into(board, self._deadlines + number * _DEADLINE.size, deadline)
         _MARK.pack_into(board, number * _MARK.size, len(text) | (_APART if apart else 0))
         self._numbers[run_id] = number
 
@@ -84,11 +94,14 @@ class Board:
     def read(self) -> list[Posted]:
         """Return what is being executed, or was when the process died."""
         found = []
-        marks = self._map[:_DEADLINES].rstrip(b"\0")  # the low numbers are used first
+        end, step = self._deadlines, len(_UNUSED)  # the low numbers are used first
+        while end > step and self._map[end - step : end] == _UNUSED:
+            end -= step
+        marks = self._map[:end].rstrip(b"\0")
         for number, (mark,) in enumerate(_MARK.iter_unpack(marks + b"\0" * (len(marks) % 2))):
             if mark:
-                place, ended = _place(number), bool(mark & _ENDED)
-                (deadline,) = _DEADLINE.unpack_from(self._map, _DEADLINES + number * _DEADLINE.size)
+                place, ended = self._texts + number * _TEXT, bool(mark & _ENDED)
+                (deadline,) = _DEADLINE.unpack_from(self._map, self._deadlines + number * _DEADLINE.size)
                 text = self._map[place : place + (mark & _LENGTH)].decode(errors="replace")
                 found.append(Posted(text, math.inf if ended else deadline, ended, bool(mark & _APART)))
         return found
@@ -96,11 +109,3 @@ class Board:
     def close(self) -> None:
         """Let go of the memory."""
         self._map.close()
-
-
-_DEADLINES: Final = ENTRIES * _MARK.size
-_TEXTS: Final = _DEADLINES + ENTRIES * _DEADLINE.size
-
-
-def _place(number: int) -> int:
-    return _TEXTS + number * _TEXT
