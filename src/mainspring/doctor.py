@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mainspring.errors import MainspringError, near
+from mainspring.errors import ConfigurationError, MainspringError, TaskNotFound, near
 from mainspring.jobstores.base import Health, JobStore, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.health import lacks
-from mainspring.jobstores.opening import without_password
+from mainspring.jobstores.opening import absent_file, without_password
 from mainspring.run import Run, Status
 from mainspring.task import ref_to_obj
 
@@ -66,14 +66,15 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return not self.count(Mark.PROBLEM)
 
 
-def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None) -> Diagnosis:
+def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, path: str | None = None) -> Diagnosis:
     """Look at an app's store and nodes.
 
     `code` says that the app has its tasks, so that what is stored can be compared with them; without it, only what the
     nodes report is known. `require` is the level below which durability is a problem: the app's own by default.
+    `path` is where workers find the app, for the advice.
     """
     where = without_password(app.url) if isinstance(app.url, str) else repr(app.url)
-    if (absent := _absent_file(app.url)) is not None:
+    if (absent := absent_file(app.url)) is not None:
         finding = Finding(Mark.PROBLEM, "store", f"there is no file {absent}", "correct the URL, or start the app once")
         return Diagnosis(where, "unknown", (finding,))
     level, findings = "unknown", list[Finding]()
@@ -86,23 +87,13 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None) 
         findings += _key(app)
         nodes = store.nodes()
         findings += _nodes(nodes, store.server_time(), app.lease)
-        findings += _queues(store.queues(), nodes)
+        findings += _queues(store.queues(), nodes, path or _path(app, code))
         findings += _broken(store)
         findings += _reported(nodes)
         findings += _contents(app, store, code)
     except (MainspringError, OSError) as error:
         findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}"))
     return Diagnosis(where, level, tuple(findings))
-
-
-def _absent_file(url: str | JobStore) -> Path | None:
-    """Return the SQLite file that is not there: opening would make it, and hide a slip in its name."""
-    if not isinstance(url, str) or not url.startswith("sqlite"):
-        return None
-    path = url.partition("://")[2].partition("?")[0][1:]
-    if not path or path == ":memory:" or path.startswith("file:") or Path(path).exists():
-        return None
-    return Path(path)
 
 
 # -- the store -----------------------------------------------------------------------------------------------------
@@ -174,7 +165,17 @@ def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
     yield Finding(Mark.OK, "nodes", f"{_several(len(nodes), 'node is', 'nodes are')} alive")
 
 
-def _queues(queues: list[QueueInfo], nodes: list[NodeInfo]) -> Iterator[Finding]:
+def _path(app: Mainspring, code: bool) -> str:
+    """Return where workers find an app, as far as that can be told."""
+    from mainspring.cluster.settings import path_of
+
+    with suppress(ConfigurationError):
+        if code:
+            return path_of(app)
+    return "MODULE:APP"
+
+
+def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterator[Finding]:
     served = {lane for node in nodes if node.state != "draining" for lane in node.lanes}
     fine = True
     for queue in queues:
@@ -186,7 +187,7 @@ def _queues(queues: list[QueueInfo], nodes: list[NodeInfo]) -> Iterator[Finding]
             yield Finding(Mark.WARNING, "queues", f"{name} is paused, with {waiting}", "resume it when it may go on")
         elif queue.name not in served and queue.waiting + queue.delayed:
             fine = False
-            how = "start a scheduler that has it" if local else f"start one: mainspring worker APP -Q {queue.name}"
+            how = "start a scheduler that has it" if local else f"start one: mainspring worker {path} -Q {queue.name}"
             mark = Mark.PROBLEM if queue.waiting else Mark.WARNING
             yield Finding(mark, "queues", f"{name} has {waiting}, and no living node serves it", how)
     if fine:
@@ -276,7 +277,8 @@ def _unknown(app: Mainspring, name: str, find: Callable[[], Any]) -> Finding | N
         find()
     except Exception as error:  # importing is the user's code: anything may come
         advice = f"register it with @app.task, or deploy its module{near(name, [task.name for task in app.tasks])}"
-        return Finding(Mark.PROBLEM, "tasks", f"{name!r} is stored and cannot be called here: {error}", advice)
+        why = error.__cause__ if isinstance(error, TaskNotFound) and error.__cause__ is not None else error
+        return Finding(Mark.PROBLEM, "tasks", f"{name!r} is stored and cannot be called here: {why}", advice)
     return None
 
 

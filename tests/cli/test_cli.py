@@ -6,10 +6,12 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
-from mainspring import __version__
+from mainspring import Mainspring, __version__
 from mainspring.cli import main
 
 
@@ -49,6 +51,29 @@ def test_cron_says_what_is_wrong_and_where() -> None:
     assert call("cron", "0 0 30 2 *") == (1, "Error: '0 0 30 2 *' never fires\n")
     assert "Europe/Berlin" in call("cron", "@daily", "--tz", "Europe/Berln")[1]
     assert "is not a time" in call("cron", "@daily", "--after", "tomorrow")[1]
+
+
+def test_status_of_a_sqlite_file_that_is_not_there_says_so_and_makes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MAINSPRING_SECRET_KEY", raising=False)
+    monkeypatch.chdir(tmp_path)
+    text = "Error: there is no file 'jbos.db'; correct the URL, or start the app once\n"
+    assert call("status", "sqlite:///jbos.db") == (1, text)
+    assert "three slashes for a relative path: sqlite:///jobs.db" in call("status", "sqlite://jobs.db")[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_status_tells_the_jobs_there_are_from_the_runs_that_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAINSPRING_SECRET_KEY", "a key of the tests that is long enough")
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Mainspring(url) as app:
+        app.add_job("json:dumps", "interval", hours=1, args=[1])
+        assert call("status", url)[1].splitlines()[-1] == "jobs: 1; runs ended so far: none; broken now: 0"
+        app.enqueue("json:dumps", 1).cancel()
+        assert call("status", url)[1].splitlines()[-1] == "jobs: 1; runs ended so far: 1 cancelled; broken now: 0"
 
 
 def test_the_demo_ends_by_itself_with_a_summary() -> None:

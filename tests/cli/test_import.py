@@ -7,6 +7,7 @@ import pickle
 import pty
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -31,6 +32,7 @@ from apscheduler.triggers.interval import IntervalTrigger
 from click.testing import CliRunner
 from sqlalchemy import create_engine, text
 
+from mainspring.app import Mainspring
 from mainspring.cli import main
 from mainspring.cli.apscheduler_jobs import read_job
 from mainspring.codec import Codec, Keyring
@@ -91,6 +93,10 @@ def call(*arguments: str) -> tuple[int, str]:
     result = CliRunner().invoke(main, ["import", *arguments])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.output
+
+
+def first_line(output: str) -> str:
+    return output.partition("\n")[0]
 
 
 def write(store: Any, fill: Callable[[TheirScheduler], None]) -> dict[str, Any]:
@@ -178,7 +184,7 @@ def assert_same(theirs: dict[str, Any], ours: dict[str, Job]) -> None:
 def test_jobs_of_every_trigger_come_from_a_table_with_the_same_fire_times(source: str, target: str) -> None:
     theirs = write(TheirTable(source), every_trigger)
     code, output = call(source, target, "--allow-pickle")
-    assert (code, output) == (0, f"{len(TRIGGERS)} jobs imported, unsigned\n")
+    assert (code, first_line(output)) == (0, f"{len(TRIGGERS)} jobs imported, unsigned")
     assert_same(theirs, stored(target))
 
 
@@ -186,7 +192,7 @@ def test_jobs_of_every_trigger_come_from_redis_with_the_same_fire_times(clean_re
     theirs = write(TheirRedisStore(port=clean_redis.port), every_trigger)
     before = _contents(clean_redis)
     code, output = call(clean_redis.url, target, "--allow-pickle")
-    assert (code, output) == (0, f"{len(TRIGGERS)} jobs imported, unsigned\n")
+    assert (code, first_line(output)) == (0, f"{len(TRIGGERS)} jobs imported, unsigned")
     assert_same(theirs, stored(target))
     assert _contents(clean_redis) == before
 
@@ -252,7 +258,8 @@ def test_an_exported_file_is_imported_without_any_pickle(target: str, tmp_path: 
         scheduler.add_job("json:dumps", "interval", hours=1, args=[[1]], id="exported")
         scheduler.export_jobs(str(file))
         [job] = scheduler.get_jobs()
-    assert call(str(file), target) == (0, "1 job imported, unsigned\n")
+    code, output = call(str(file), target)
+    assert (code, first_line(output)) == (0, "1 job imported, unsigned")
     assert stored(target)["exported"].next_run_time == job.next_run_time
 
 
@@ -270,7 +277,8 @@ def test_what_is_imported_is_signed_with_the_key_that_an_app_would_use(
         file.chmod(0o600)
         options = ["--key-file", str(file)] if where == "option" else []
     write(TheirTable(source), one_job)
-    assert call(source, target, "--allow-pickle", *options) == (0, "1 job imported, signed\n")
+    code, output = call(source, target, "--allow-pickle", *options)
+    assert (code, first_line(output)) == (0, "1 job imported, signed")
     assert list(stored(target, codec=Codec(Keyring([key])))) == ["one"]
 
 
@@ -290,9 +298,107 @@ def test_progress_is_shown_on_a_terminal(source: str, target: str) -> None:
     os.close(theirs)
     shown = os.read(ours, 100_000).decode()
     os.close(ours)
-    assert (done.returncode, done.stdout) == (0, f"{len(TRIGGERS)} jobs imported, unsigned\n")
+    assert (done.returncode, first_line(done.stdout)) == (0, f"{len(TRIGGERS)} jobs imported, unsigned")
     assert "Reading" in shown
     assert "100%" in shown
+
+
+# -- who runs them -------------------------------------------------------------------------------------------------
+
+
+def due_soon(theirs: TheirScheduler, made: Path) -> None:
+    trigger = IntervalTrigger(seconds=1, timezone="UTC")
+    theirs.add_job("os:makedirs", trigger, args=[str(made), 0o777, True], misfire_grace_time=None, id="often")
+
+
+def runs_in_a_worker_of(app: Mainspring, made: Path) -> bool:
+    """Work until the job `often` has run once."""
+    ended = Event()
+    app.on(EVENT_JOB_EXECUTED, lambda event: ended.set())
+    with app:
+        app.start(work=True)
+        return ended.wait(30) and made.is_dir()
+
+
+def test_a_job_imported_for_a_queue_is_run_by_the_workers_of_an_app_that_has_not_started_before(
+    source: str, target: str, tmp_path: Path
+) -> None:
+    write(TheirTable(source), lambda theirs: due_soon(theirs, tmp_path / "made"))
+    code, output = call(source, target, "--allow-pickle", "--queue", "default")
+    assert (code, first_line(output)) == (0, "1 job imported, signed")
+    assert f"The workers of an app on {target} run them: mainspring worker MODULE:APP -Q default" in output
+    assert runs_in_a_worker_of(Mainspring(target), tmp_path / "made")
+
+
+def test_jobs_that_keep_their_executors_name_the_scheduler_that_runs_them_and_the_way_to_workers(
+    source: str, target: str
+) -> None:
+    write(TheirTable(source), one_job)
+    _, output = call(source, target, "--allow-pickle")
+    assert "A scheduler that has the executor 'default' runs them: BackgroundScheduler(" in output
+    assert f'"type": "sqlalchemy", "url": "{target}"' in output
+    assert "import with --queue default" in output
+
+
+def test_unsigned_jobs_of_a_queue_are_said_to_need_registered_tasks(source: str, clean_redis: Redis) -> None:
+    write(TheirTable(source), one_job)
+    code, output = call(source, clean_redis.url, "--allow-pickle", "--queue", "mail")
+    assert (code, first_line(output)) == (0, "1 job imported, unsigned")
+    assert "-Q mail" in output
+    assert "registered tasks only" in output
+    job = stored(clean_redis.url)["one"]
+    assert (job.executor, job.queue) == ("queue", "mail")
+
+
+def test_a_name_that_no_queue_can_have_is_refused(source: str, target: str) -> None:
+    code, output = call(source, target, "--queue", ".default")
+    assert code == 2
+    assert "'.default' cannot name a queue" in output
+
+
+def test_a_dry_run_for_a_queue_makes_no_key(source: str, target: str, tmp_path: Path) -> None:
+    write(TheirTable(source), one_job)
+    code, output = call(source, target, "--allow-pickle", "--queue", "default", "--dry-run")
+    assert code == 0
+    assert "1 job would be imported, signed" in output
+    assert [path.name for path in tmp_path.iterdir()] == ["theirs.sqlite"]
+
+
+def test_a_run_that_waits_for_an_executor_does_not_block_its_job_after_it_was_moved_to_a_queue(
+    source: str, target: str, tmp_path: Path
+) -> None:
+    write(TheirTable(source), lambda theirs: due_soon(theirs, tmp_path / "made"))
+    (tmp_path / "ours.db.key").write_text("k" * 32)
+    (tmp_path / "ours.db.key").chmod(0o600)
+    assert call(source, target, "--allow-pickle")[0] == 0
+    with Mainspring(target) as app:
+        app.start()
+        while not app.count(status="pending"):  # a fire that only a scheduler with that executor would run
+            time.sleep(0.05)
+        app.stop()
+        assert [queue.name for queue in app.store.queues()] == [".default"]
+    assert call(source, target, "--allow-pickle", "--replace", "--queue", "default")[0] == 0
+    assert runs_in_a_worker_of(Mainspring(target), tmp_path / "made")
+
+
+@pytest.mark.parametrize("again", ["while it is set aside", "while another has its id"])
+def test_a_job_that_was_set_aside_is_replaced_and_no_longer_shown_as_broken(
+    source: str, target: str, again: str
+) -> None:
+    write(TheirTable(source), one_job)
+    assert call(source, target, "--allow-pickle")[0] == 0
+    with Mainspring(target) as app:
+        assert app.jobs() == []  # unsigned, so it is set aside
+        assert [job.id for job in app.broken()] == ["one"]
+        if again == "while another has its id":
+            app.add_job("json:dumps", "interval", hours=1, args=[1], id="one")
+    code, output = call(source, target, "--allow-pickle", "--queue", "default")
+    assert code == 1
+    assert "('one'); nothing was imported. --replace overwrites them" in output
+    assert call(source, target, "--allow-pickle", "--queue", "default", "--replace")[0] == 0
+    with Mainspring(target) as app:
+        assert [job.id for job in app.jobs()] == ["one"]
+        assert app.broken() == []
 
 
 # -- what is not done ----------------------------------------------------------------------------------------------
@@ -376,7 +482,8 @@ def test_a_type_of_the_users_own_is_named_and_can_be_permitted(source: str, targ
     assert "0 jobs imported, unsigned, 1 left alone" in output
     (tmp_path / "key").write_text("k" * 32)
     arguments = ("--allow-pickle", "--trust-classes", name, "--key-file", str(tmp_path / "key"))
-    assert call(source, target, *arguments) == (0, "1 job imported, signed\n")
+    code, output = call(source, target, *arguments)
+    assert (code, first_line(output)) == (0, "1 job imported, signed")
     assert stored(target, codec=Codec(Keyring(["k" * 32])))["another"].args == (Money(5),)
 
 

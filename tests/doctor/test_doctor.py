@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import sqlite3
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -100,7 +101,7 @@ def test_a_queue_that_nobody_serves_is_a_problem_once_a_run_of_it_is_due(app: Ma
     assert later.text == "queue 'default' has 0 runs waiting and 1 for later, and no living node serves it"
     app.enqueue(known)
     due = one(diagnose(app))
-    assert (due.mark, due.advice) == (Mark.PROBLEM, "start one: mainspring worker APP -Q default")
+    assert (due.mark, due.advice) == (Mark.PROBLEM, "start one: mainspring worker MODULE:APP -Q default")
     node(app, "n3")
     assert diagnose(app).ok
 
@@ -227,6 +228,11 @@ def test_a_file_that_is_not_there_is_not_made(make_app: MakeApp, tmp_path: Path)
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_slash_that_is_missing_is_named(make_app: MakeApp) -> None:
+    found = one(diagnose(make_app("sqlite://jobs.db")))
+    assert "three slashes for a relative path: sqlite:///jobs.db" in found.text
+
+
 def test_a_store_that_does_not_answer_is_one_problem_without_the_password(make_app: MakeApp) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -276,7 +282,7 @@ def test_the_command_prints_a_mark_per_line_with_what_to_do_and_ends_with_1(app:
     lines = text.splitlines()
     assert lines[0].startswith("ok       store       SQLite 3")
     assert any(line.startswith("problem  queues      queue 'default' has 1 run waiting") for line in lines)
-    assert any(line.startswith("                     -> start one: mainspring worker APP") for line in lines)
+    assert any(line.startswith("                     -> start one: mainspring worker MODULE:APP") for line in lines)
     assert lines[-1].startswith("durable; 1 problem, ")
 
 
@@ -294,6 +300,20 @@ def test_the_command_takes_an_app_and_knows_its_code(path: Path, monkeypatch: py
     assert code == 0
     assert "volatile" in text
     assert "whatever jobs and waiting runs call is known" in " ".join(text.split())
+
+
+def test_the_advice_names_the_app_as_it_was_named(
+    app: Mainspring, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAINSPRING_SECRET_KEY", KEY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code = f"from mainspring import Mainspring\nshop = Mainspring('sqlite:///{path}')\n"
+    (tmp_path / "doctored_shop.py").write_text(code)
+    app.enqueue("builtins:abs", 1)
+    text = " ".join(call("doctored_shop:shop")[1].split())
+    assert "-> start one: mainspring worker doctored_shop:shop -Q default" in text
+    found = one(diagnose(sys.modules["doctored_shop"].shop))
+    assert found.advice == "start one: mainspring worker doctored_shop:shop -Q default"
 
 
 def test_wrong_words_on_the_command_line_are_named() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
@@ -55,6 +57,13 @@ def test_a_url_without_a_driver_gets_the_one_of_the_extra(postgresql: Engine) ->
     add(postgresql, "a", lock_at=LONG_AGO)
     code, said = call(url_of(postgresql).replace("+psycopg", ""), "tracker_job")
     assert (code, said.split()) == (0, ["status", "jobs", "10", "1"])
+
+
+def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pymysql", None)
+    code, said = call("mariadb://me:secret@host/db", "t")
+    assert code == 1
+    assert said.endswith('; pip install "mainspring[mysql]"\n')
 
 
 def test_an_empty_table_says_so(sqlite: Engine) -> None:

@@ -42,7 +42,7 @@ def doctor(where: str, name: str, require: str | None, as_json: bool) -> None:
             check_requirement(require)
         url = "://" in where
         with Mainspring(where, name=name) if url else find_app(where) as app:
-            found = diagnose(app, code=not url, require=require)
+            found = diagnose(app, code=not url, require=require, path=None if url else where)
     except (MainspringError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from mainspring import outcome
 from mainspring.cli.apscheduler_jobs import read_job
 from mainspring.codec import Codec, Keyring
-from mainspring.errors import ConflictingIdError, near
+from mainspring.errors import ConflictingIdError, JobLookupError, near
 from mainspring.job import Job
-from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.opening import open_store, without_password
 from mainspring.jobstores.packing import Packer
-from mainspring.keys import find_keyring
+from mainspring.keys import KEY_VARIABLE, find_keyring
+from mainspring.registry import check_queue
+from mainspring.run import Status
 from mainspring.schedulers.portable import import_jobs
 
 __all__ = ["import_"]
@@ -41,6 +44,7 @@ If you trust {source} that far, say so with --allow-pickle."""
 @click.option(
     "--key-file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Keys to sign with, newest first."
 )
+@click.option("--queue", default=None, help="Hand the jobs to this queue of an app, for its workers to run.")
 @click.option("--replace", is_flag=True, help="Overwrite jobs of the same id in the target.")
 @click.option("--pause", is_flag=True, help="Import the jobs paused.")
 @click.option("--dry-run", is_flag=True, help="Say what would be imported, without opening the target.")
@@ -53,6 +57,7 @@ def import_(
     allow_pickle: bool,
     trust_classes: tuple[str, ...],
     key_file: Path | None,
+    queue: str | None,
     replace: bool,
     pause: bool,
     dry_run: bool,
@@ -60,9 +65,11 @@ def import_(
     """Copy the jobs of APScheduler 3, or of a file made by export_jobs, from SOURCE to the store TARGET.
 
     SOURCE is the URL of APScheduler's database or Redis, or the path of a JSON file. It is never changed: stop its
-    scheduler first, or both will fire.
+    scheduler first, or both will fire. The jobs keep their executors, which a BackgroundScheduler has; the workers of
+    an app run what is in queues: for those, give --queue.
     """
-    codec = Codec(_keyring(key_file, target))
+    _check_queue(queue)
+    codec = Codec(_keyring(key_file, target, for_app=queue is not None, make=not dry_run))
     refused: list[tuple[str, str]] = []
     if target.startswith("memory:"):
         raise click.ClickException("a store in memory ends with this command; name one that lasts")
@@ -79,8 +86,10 @@ def import_(
     refused += unfit
     for job_id, reason in refused:
         click.echo(f"job {job_id!r} is left alone: {reason}", err=True)
-    if pause:
-        for job in jobs:
+    for job in jobs:
+        if queue is not None:
+            job.executor, job.queue = "queue", queue
+        if pause:
             job.next_run_time = None
     if dry_run:
         for job in jobs:
@@ -89,17 +98,34 @@ def import_(
     else:
         _write(jobs, target, codec, replace)
         click.echo(_summary("imported", jobs, refused, codec))
+    for line in _who_runs(jobs, target, codec):
+        click.echo(line)
     if refused:
         sys.exit(1)
 
 
-def _keyring(key_file: Path | None, target: str) -> Keyring | None:
-    """Return the keys of whoever will use the target, as an app finds them; no key is made."""
+def _check_queue(queue: str | None) -> None:
+    if queue is not None:
+        try:
+            check_queue(queue)
+        except (TypeError, ValueError) as error:
+            raise click.BadParameter(str(error), param_hint="--queue") from None
+
+
+def _keyring(key_file: Path | None, target: str, *, for_app: bool, make: bool) -> Keyring | None:
+    """Return the keys of whoever will use the target, as an app finds them.
+
+    A key is made only where an app would make one, so that it can read what was imported before its first start.
+    """
     if key_file is not None:
         return Keyring(key_file.read_text().split())
     scheme, _, path = target.partition(":///")
-    beside = scheme.startswith("sqlite") and Path(f"{path.partition('?')[0]}.key").exists()
-    return find_keyring(None, target if beside else None)
+    if not scheme.startswith("sqlite"):
+        return find_keyring(None, None)
+    beside = Path(f"{path.partition('?')[0]}.key").exists()
+    if for_app and not beside and not make:
+        return find_keyring(None, "memory:")  # signed as it will be, with a key that is thrown away
+    return find_keyring(None, target if beside or for_app else None)
 
 
 # -- reading -------------------------------------------------------------------------------------------------------
@@ -175,7 +201,9 @@ def _fitting(jobs: Iterable[Job], codec: Codec) -> tuple[list[Job], list[tuple[s
 
 def _write(jobs: Sequence[Job], target: str, codec: Codec, replace: bool) -> None:
     with _reported(target), _store(target, codec) as store:
-        if not replace:
+        if replace:
+            _make_way(jobs, store)
+        else:
             _refuse_taken(jobs, store, target)
         now = store.server_time()
         for job in jobs:
@@ -199,7 +227,8 @@ def _store(url: str, codec: Codec) -> Iterator[JobStore]:
 
 
 def _refuse_taken(jobs: Sequence[Job], store: JobStore, target: str) -> None:
-    present = {job.id for job in store.get_all_jobs()}
+    readable, unreadable = store.examine_jobs()
+    present = {*(job.id for job in readable), *unreadable, *(job.id for job in store.broken())}
     taken = [job.id for job in jobs if job.id in present]
     if taken:
         shown = ", ".join(repr(job_id) for job_id in taken[:10]) + (", ..." if len(taken) > 10 else "")
@@ -207,6 +236,32 @@ def _refuse_taken(jobs: Sequence[Job], store: JobStore, target: str) -> None:
             f"{len(taken)} of the {len(jobs)} jobs are in {without_password(target)} already ({shown});"
             " nothing was imported. --replace overwrites them"
         )
+
+
+def _make_way(jobs: Sequence[Job], store: JobStore) -> None:
+    """Remove what was set aside under the ids of jobs, and the runs of theirs for which an executor is awaited."""
+    ids = {job.id for job in jobs}
+    for job_id in {broken.id for broken in store.broken()} & ids:
+        _remove(job_id, store)
+        while store.restore(job_id):  # one id may have been set aside more than once
+            _remove(job_id, store)
+    # They would count against max_instances for ever, when the job has moved to a queue.
+    queued = {job.id for job in jobs if job.executor == "queue"}
+    for lane in [queue.name for queue in store.queues() if queue.name.startswith(".")]:
+        _cancel_waiting(lane, queued, store)
+
+
+def _remove(job_id: str, store: JobStore) -> None:
+    with suppress(JobLookupError):
+        store.remove_job(job_id)
+
+
+def _cancel_waiting(lane: str, job_ids: Collection[str], store: JobStore) -> None:
+    query, last = RunQuery(status=(Status.PENDING,), queue=lane), None
+    while page := store.find_runs(query, after=last, limit=_BATCH):
+        last = page[-1]
+        now = store.server_time()
+        store.settle([outcome.cancel(run, now) for run in page if run.job_id in job_ids])
 
 
 # -- showing -------------------------------------------------------------------------------------------------------
@@ -221,6 +276,27 @@ def _summary(verb: str, jobs: Sequence[Job], refused: Sequence[Any], codec: Code
     how = "signed" if codec.signed else "unsigned"
     rest = f", {len(refused)} left alone" if refused else ""
     return f"{len(jobs)} job{'' if len(jobs) == 1 else 's'} {verb}, {how}{rest}"
+
+
+def _who_runs(jobs: Sequence[Job], target: str, codec: Codec) -> Iterator[str]:
+    """Say what has to be started for the jobs to run."""
+    shown = without_password(target)
+    executors = sorted({job.executor for job in jobs} - {"queue"})
+    if executors:
+        kind = "redis" if target.partition(":")[0].partition("+")[0] in _REDIS else "sqlalchemy"
+        has = f"the executor{'s' * (len(executors) > 1)} {', '.join(map(repr, executors))}"
+        yield f"A scheduler that has {has} runs them: BackgroundScheduler(jobstores="
+        yield f'    {{"default": {{"type": "{kind}", "url": "{shown}"{_key_option(codec)}}}}}).start()'
+        yield "The workers of an app do not: for those, import with --queue default."
+    queues = sorted({job.queue for job in jobs if job.executor == "queue"})
+    if queues:
+        yield f"The workers of an app on {shown} run them: mainspring worker MODULE:APP -Q {','.join(queues)}"
+        if not codec.signed:
+            yield f"Without a key those call registered tasks only: @app.task, or set {KEY_VARIABLE} and import again."
+
+
+def _key_option(codec: Codec) -> str:
+    return ', "codec": Codec(Keyring([key]))' if codec.signed else ""
 
 
 def _progress(items: Sequence[Any], label: str) -> Iterator[Any]:

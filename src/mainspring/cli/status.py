@@ -24,10 +24,13 @@ def status(where: str, name: str, as_json: bool) -> None:
     """Show the queues, nodes and counts of an app, or of the store at a URL."""
     from mainspring.app import Mainspring
     from mainspring.cluster.settings import find_app
+    from mainspring.jobstores.opening import absent_file
 
     try:
         app = Mainspring(where, name=name) if "://" in where else find_app(where)
         with app:
+            if (absent := absent_file(app.url)) is not None:
+                raise click.ClickException(f"there is no file {str(absent)!r}; correct the URL, or start the app once")
             found = _gather(app)
     except (MainspringError, OSError) as error:
         raise click.ClickException(str(error)) from error
@@ -97,5 +100,7 @@ def _show(found: dict[str, Any]) -> None:
     missing = Counter(name for node in found["nodes"] for name in node["missing"])
     for name, number in sorted(missing.items()):
         console.print(f"missing code: {name!r} is asked for and not known on {number} of {len(found['nodes'])} nodes")
-    counts = ", ".join(f"{number} {word}" for word, number in sorted(found["counters"].items()) if number)
-    console.print(f"ever: {counts or 'nothing yet'}; broken now: {found['broken']}")
+    ended = {word: number for word, number in found["counters"].items() if number and word != "jobs"}
+    counts = ", ".join(f"{number} {word}" for word, number in sorted(ended.items()))
+    jobs = found["counters"].get("jobs", 0)
+    console.print(f"jobs: {jobs}; runs ended so far: {counts or 'none'}; broken now: {found['broken']}")

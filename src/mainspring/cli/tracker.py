@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 __all__ = ["tracker"]
 
-# dialect -> with the driver that its extra installs
+# dialect -> with the driver that its extra installs, the extra
 _DRIVERS: Final = {
-    "postgresql": "postgresql+psycopg",
-    "postgres": "postgresql+psycopg",
-    "mysql": "mysql+pymysql",
-    "mariadb": "mariadb+pymysql",
+    "postgresql": ("postgresql+psycopg", "postgresql"),
+    "postgres": ("postgresql+psycopg", "postgresql"),
+    "mysql": ("mysql+pymysql", "mysql"),
+    "mariadb": ("mariadb+pymysql", "mysql"),
 }
 
 
@@ -74,7 +74,7 @@ def _open(url: str) -> Engine:
         raise click.ClickException("this is no database URL; write it as sqlite:///files.db") from None
     dialect = parsed.get_backend_name()
     if "+" not in parsed.drivername and dialect in _DRIVERS:
-        parsed = parsed.set(drivername=_DRIVERS[dialect])
+        parsed = parsed.set(drivername=_DRIVERS[dialect][0])
     file = parsed.database if dialect == "sqlite" else None
     if file and not file.startswith((":memory:", "file:")) and not Path(file).exists():
         raise click.ClickException(f"there is no file {file!r}")  # SQLite would make an empty one
@@ -85,4 +85,6 @@ def _open(url: str) -> Engine:
             f"no database is known for {dialect}://{near(dialect, ['sqlite', *_DRIVERS])}"
         ) from None
     except ImportError as error:
-        raise click.ClickException(f"{dialect}:// needs a driver that is not installed: {error}") from None
+        driver, extra = _DRIVERS.get(dialect, ("", ""))
+        hint = f'; pip install "mainspring[{extra}]"' if parsed.drivername == driver else ""
+        raise click.ClickException(f"{dialect}:// needs a driver that is not installed: {error}{hint}") from None

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from collections.abc import Iterable, Sequence
 
 import click
 
-from mainspring.errors import MainspringError
+from mainspring.errors import MainspringError, near
 
 __all__ = ["parse_queues", "worker"]
+
+log = logging.getLogger("mainspring.cluster")
 
 
 def parse_queues(text: str | None) -> dict[str, int | None] | None:
@@ -91,4 +95,11 @@ def worker(
         sentinel = Sentinel(settings)
     except MainspringError as error:
         raise click.ClickException(str(error)) from error
+    _warn_of_strange_queues(settings.queues or (), sentinel.app.declared_queues())
     sys.exit(sentinel.run())
+
+
+def _warn_of_strange_queues(wanted: Iterable[str], known: Sequence[str]) -> None:
+    for name in wanted:
+        if name not in known:
+            log.warning("no task of this app uses the queue %r%s", name, near(name, known))

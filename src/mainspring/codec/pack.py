@@ -8,7 +8,7 @@ from typing import Any, Final
 import ormsgpack
 
 from mainspring.codec.errors import EncodeError
-from mainspring.codec.types import TypeBook, full_name, layout, write_enum, write_object
+from mainspring.codec.types import TypeBook, a_kind, full_name, layout, write_enum, write_object
 from mainspring.codec.values import ATOMS, MAX_DEPTH, Code, Unsupported
 from mainspring.errors import RunTimeout
 
@@ -160,7 +160,7 @@ class Packer:
         except RunTimeout:
             raise
         except Exception as error:
-            raise Unsupported(f"is a {full_name(type(value))}, which cannot be pickled: {str(error)[:200]}") from error
+            raise Unsupported(f"is {a_kind(type(value))}, which cannot be pickled: {str(error)[:200]}") from error
 
 
 def _is_known(value: Any) -> bool:
@@ -195,14 +195,14 @@ def _deeper(value: Any, path: Path, depth: int) -> int:
 
 
 def _why_not(cls: type) -> str:
-    name = full_name(cls)
+    it = a_kind(cls)
     if cls is bytearray or cls is memoryview:
-        return f"is a {name}, which would come back as bytes; pass bytes(...)"
+        return f"is {it}, which would come back as bytes; pass bytes(...)"
     base = next((base for base in _BUILTINS if issubclass(cls, base)), None)
     if base is not None:
-        return f"is a {name}, a kind of {base.__name__} that would come back as a plain one; pass {base.__name__}(...)"
+        return f"is {it}, a kind of {base.__name__} that would come back as a plain one; pass {base.__name__}(...)"
     return (
-        f"is a {name}, which cannot be stored; pass plain values, a dataclass or an id to look it up by,"
+        f"is {it}, which cannot be stored; pass plain values, a dataclass or an id to look it up by,"
         " or allow pickle (allow_pickle=True and a key)"
     )
 

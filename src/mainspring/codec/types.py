@@ -13,7 +13,7 @@ from mainspring.codec.values import Unsupported
 from mainspring.errors import CallableReferenceError, ConfigurationError, RunTimeout, near
 from mainspring.task import obj_to_ref, ref_to_obj
 
-__all__ = ["TypeBook", "full_name", "layout", "read_enum", "read_object", "write_enum", "write_object"]
+__all__ = ["TypeBook", "a_kind", "full_name", "layout", "read_enum", "read_object", "write_enum", "write_object"]
 
 
 class Layout(NamedTuple):
@@ -27,6 +27,12 @@ class Layout(NamedTuple):
 def full_name(cls: type) -> str:
     """Return a type's name as people would write it."""
     return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def a_kind(cls: type) -> str:
+    """Return a type's name with its article."""
+    name = full_name(cls)
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
 def _find_layout(cls: type) -> Layout | None:
@@ -74,14 +80,14 @@ def write_object(value: Any, shape: Layout, ref: str) -> list[Any]:
     for name in _state(value):
         if name not in shape.names and not isinstance(getattr(cls, name, None), cached_property):
             raise Unsupported(
-                f"is a {full_name(cls)} with the attribute {name!r}, which is no field and would be lost;"
+                f"is {a_kind(cls)} with the attribute {name!r}, which is no field and would be lost;"
                 f" declare it, for instance as `{name}: ... = field(init=False)`"
             )
     try:
         values = value if isinstance(value, tuple) else [getattr(value, name) for name in shape.names]
         return [ref, *(part for pair in zip(shape.names, values, strict=True) for part in pair)]
     except (AttributeError, ValueError) as error:
-        raise Unsupported(f"is a {full_name(cls)} without a value for every field: {error}") from None
+        raise Unsupported(f"is {a_kind(cls)} without a value for every field: {error}") from None
 
 
 def _state(value: Any) -> Iterator[str]:
@@ -182,13 +188,13 @@ class TypeBook:
             return own
         if not self._imports:
             raise Unsupported(
-                f"is a {full_name(cls)}, which without a key is restored only if registered: pass"
+                f"is {a_kind(cls)}, which without a key is restored only if registered: pass"
                 f" types=[{cls.__name__}] or call register({cls.__name__}), both where it is written and read"
             )
         try:
             return _checked_ref(cls)
         except (CallableReferenceError, LookupError) as error:
-            raise Unsupported(f"is a {full_name(cls)}, whose type cannot be found by name: {error}") from None
+            raise Unsupported(f"is {a_kind(cls)}, whose type cannot be found by name: {error}") from None
 
     def find(self, ref: str) -> type:
         """Return the type of a name; import it only if this book may."""

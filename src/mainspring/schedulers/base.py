@@ -125,11 +125,23 @@ class BaseScheduler(JobVerbs):
 
     def start(self, paused: bool = False) -> Any:
         """Start scheduling; jobs added before are stored now."""
+        check_threads("the scheduler")
+        while (node := self._begin(paused)) is None:
+            self._renew()
+        self._logger.info("Scheduler started")
+        self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
+        with self._lock:  # a first job may call shutdown() at once: it waits until all loops are there to be stopped
+            if self._node is node:
+                node.start()
+        return None
+
+    def _begin(self, paused: bool) -> Node | None:
+        """Open executors and stores for a new node; None if an earlier life has to end first."""
         with self._lock:
             if self.state != STATE_STOPPED:
                 raise SchedulerAlreadyRunningError
-            check_threads("the scheduler")
-            self._renew()
+            if self._closing is not None and self._closing.is_alive() and not self._must_not_block():
+                return None
             if "default" not in self._executors:
                 self.add_executor(self._create_default_executor())
             if "default" not in self._jobstores:
@@ -151,18 +163,12 @@ class BaseScheduler(JobVerbs):
                 self._node = None
                 raise
             atexit.register(self._at_exit)
-        self._logger.info("Scheduler started")
-        self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
-        with self._lock:  # a first job may call shutdown() at once: it waits until all loops are there to be stopped
-            if self._node is node:
-                node.start()
-        return None
+            return node
 
     def _renew(self) -> None:
-        """Wait for the end of an earlier life that nobody waited for, unless it waits for us."""
-        if self._closing is not None and not self._must_not_block():
+        """Wait for the end of an earlier life that nobody waited for; without the lock, since its runs may need it."""
+        if self._closing is not None:
             self._closing.join()
-            self._closing = None
 
     def _open(self) -> None:
         """Start the executors and stores and store the pending jobs; all or nothing."""
@@ -266,7 +272,7 @@ class BaseScheduler(JobVerbs):
         if self._node is not None:
             self._node.withdraw([executor])
         if shutdown:
-            executor.shutdown()
+            executor.shutdown(wait=not executor.executes_here())
         self._dispatch_event(SchedulerEvent(events.EVENT_EXECUTOR_REMOVED, alias))
 
     def add_jobstore(self, jobstore: BaseJobStore | str, alias: str = "default", **jobstore_opts: Any) -> None:
@@ -282,14 +288,23 @@ class BaseScheduler(JobVerbs):
         self._dispatch_event(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, alias))
 
     def remove_jobstore(self, alias: str, shutdown: bool = True) -> None:
-        """Take part in a job store no longer; its jobs stay in it."""
+        """Take part in a job store no longer, when what has started of it has ended; its jobs stay in it."""
         with self._lock:
-            store = self._jobstores.pop(self._known("job store", alias, self._jobstores))
-            link = None if self._node is None else self._node.remove_store(alias)
-        if shutdown:
-            store.shutdown()
-            if link is not None:
-                link.join_listener()
+            store, node = self._jobstores.pop(self._known("job store", alias, self._jobstores)), self._node
+            link = None if node is None else node.remove_store(alias)
+
+        def close() -> None:
+            if node is not None and link is not None:
+                node.close_store(link)
+            if shutdown:
+                store.shutdown()
+                if link is not None:
+                    link.join_listener()
+
+        if link is not None and link.claims and self._must_not_block():
+            threading.Thread(target=close, name="mainspring-close").start()
+        else:
+            close()  # without the lock: what is waited for may need it
         self._dispatch_event(SchedulerEvent(events.EVENT_JOBSTORE_REMOVED, alias))
 
     def add_listener(self, callback: Callable[[Any], object], mask: int = EVENT_ALL) -> None:

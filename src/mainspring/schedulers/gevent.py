@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import gevent
-from gevent.event import Event
-from gevent.monkey import get_original, is_module_patched
+try:
+    import gevent
+    from gevent.event import Event
+    from gevent.monkey import get_original, is_module_patched
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'GeventScheduler needs gevent: pip install "mainspring[gevent]" ({error})', name=error.name
+    ) from error
 
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from tornado.ioloop import IOLoop
+try:
+    from tornado.ioloop import IOLoop
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'TornadoScheduler needs tornado: pip install "mainspring[tornado]" ({error})', name=error.name
+    ) from error
 
 from mainspring.executors.base import BaseExecutor
 from mainspring.schedulers.asyncio import AsyncIOScheduler

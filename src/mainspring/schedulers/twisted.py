@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.python import threadable
+try:
+    from twisted.python import threadable
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f'TwistedScheduler needs twisted: pip install "mainspring[twisted]" ({error})', name=error.name
+    ) from error
 
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor

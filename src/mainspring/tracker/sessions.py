@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import (
@@ -14,14 +15,16 @@ from sqlalchemy.exc import (
     ProgrammingError,
     StatementError,
 )
-from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 from sqlalchemy.orm import Session, scoped_session
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
 
 __all__ = ["AsyncTarget", "Target", "apart", "committed", "is_async", "is_refusal", "run", "run_async"]
 
 T = TypeVar("T")
 Target = Engine | Session | scoped_session[Session]
-AsyncTarget = AsyncEngine | AsyncSession
+AsyncTarget: TypeAlias = "AsyncEngine | AsyncSession"
 Step = Callable[[Session], T]
 
 REPEATS: Final = 8
@@ -34,12 +37,22 @@ OWN: Final = {"own": True}
 
 def is_async(target: Any) -> bool:
     """Tell whether a target wants `async with`; refuse what is no target."""
-    if isinstance(target, AsyncEngine | AsyncSession):
-        return True
     if isinstance(target, Engine | Session | scoped_session):
         return False
+    if isinstance(target, _async_kinds()):
+        return True
     hint = "; make one with sqlalchemy.create_engine(...)" if isinstance(target, str) else ""
     raise TypeError(f"the tracker takes an Engine or a Session (or their async kinds), not {target!r}{hint}")
+
+
+@cache
+def _async_kinds() -> tuple[type, ...]:
+    """Return the async kinds; none without greenlet, which SQLAlchemy asks for before anybody can make one."""
+    try:
+        from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+    except ImportError:
+        return ()
+    return (AsyncEngine, AsyncSession)
 
 
 def run(target: Any, step: Step[T]) -> T:
@@ -57,6 +70,8 @@ def run(target: Any, step: Step[T]) -> T:
 
 async def run_async(target: Any, step: Step[T]) -> T:
     """Run a step on an AsyncEngine or an AsyncSession."""
+    from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession
+
     if not isinstance(target, AsyncEngine):
         return await target.run_sync(step)  # type: ignore[no-any-return]
     async with AsyncSession(target, expire_on_commit=False, info=OWN) as session:
@@ -65,12 +80,16 @@ async def run_async(target: Any, step: Step[T]) -> T:
 
 def apart(target: Any, job_class: type) -> Any:
     """Return what gives sessions of their own, whatever the given one is in the middle of."""
-    if isinstance(target, Engine | AsyncEngine):
-        return target
-    session = target.sync_session if isinstance(target, AsyncSession) else target
-    bind = session.get_bind(job_class)
-    engine = bind.engine if isinstance(bind, Connection) else bind
-    return AsyncEngine(engine) if isinstance(target, AsyncSession) else engine
+    if not is_async(target):
+        return target if isinstance(target, Engine) else _engine_of(target, job_class)
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    return target if isinstance(target, AsyncEngine) else AsyncEngine(_engine_of(target.sync_session, job_class))
+
+
+def _engine_of(session: Any, job_class: type) -> Engine:
+    bind: Engine | Connection = session.get_bind(job_class)
+    return bind.engine
 
 
 def committed(session: Session, step: Step[T]) -> T:
