@@ -58,8 +58,10 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int
         raise _wrong_head(frame)
     magic, version, flags, size = _HEAD.unpack_from(frame)
     body = _SIGNED_BODY if flags & SIGNED else _UNSIGNED_BODY
-    if magic != _MAGIC or version != _VERSION or flags & ~_FLAGS or len(frame) != body + size:
+    if magic != _MAGIC or len(frame) != body + size:
         raise _wrong_head(frame)
+    # Head and signature are the same in every version, so that a newer frame can be told from a damaged one.
+    strange = version != _VERSION or flags & ~_FLAGS
     payload = frame[body:]
     if keyring is None:
         if flags & SIGNED:
@@ -67,6 +69,8 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int
             raise FrameError(Reason.UNKNOWN_KEY, f"signed with key {key_id}, and no key is set here; add that key")
         if _checksum(frame[: _HEAD.size], payload) != frame[_HEAD.size : body]:
             raise FrameError(Reason.BAD_DATA, "damaged: the checksum does not fit the contents")
+        if strange:
+            raise _too_new(version, flags)
         return flags, payload
     if not flags & SIGNED:
         raise FrameError(Reason.UNSIGNED, "not signed, but with a key set only signed frames are read")
@@ -82,6 +86,8 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int
         raise FrameError(
             Reason.BAD_SIGNATURE, f"the signature does not fit: altered, or not made for {_shown(context)}"
         )
+    if strange:
+        raise _too_new(version, flags)
     return flags, payload
 
 
@@ -91,17 +97,19 @@ def _wrong_head(frame: bytes) -> FrameError:
         return FrameError(Reason.TRUNCATED, f"cut short: {len(frame)} bytes are less than a header")
     if frame[:2] != _MAGIC or len(frame) < _HEAD.size:
         return FrameError(Reason.BAD_DATA, "not a frame of mainspring")
-    _, version, flags, size = _HEAD.unpack_from(frame)
-    if version != _VERSION or flags & ~_FLAGS:
-        return FrameError(
-            Reason.UNKNOWN_VERSION,
-            f"of version {version} with flags {flags:#04x}, and only version {_VERSION} can be read here;"
-            " it may come from a newer mainspring",
-        )
+    _, _, flags, size = _HEAD.unpack_from(frame)
     whole = size + (_SIGNED_BODY if flags & SIGNED else _UNSIGNED_BODY)
     if len(frame) < whole:
         return FrameError(Reason.TRUNCATED, f"cut short: {len(frame):,} bytes are left of {whole:,}")
     return FrameError(Reason.BAD_DATA, f"{len(frame) - whole:,} bytes too long")
+
+
+def _too_new(version: int, flags: int) -> FrameError:
+    return FrameError(
+        Reason.UNKNOWN_VERSION,
+        f"of version {version} with flags {flags:#04x}, and only version {_VERSION} can be read here; it comes from a "
+        "newer mainspring",
+    )
 
 
 def _signed(context: str, head: bytes, payload: bytes) -> bytes:

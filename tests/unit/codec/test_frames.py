@@ -13,6 +13,7 @@ import ormsgpack
 import pytest
 
 from mainspring.codec import Codec, EncodeError, FrameError, Keyring, Reason
+from mainspring.codec import frame as frames
 from mainspring.codec.frame import COMPRESSED, decompress, seal
 from tests.unit.codec.shapes import JOB, KEY, KEYRING, Color
 
@@ -146,12 +147,25 @@ def test_what_is_no_bytes_is_refused(thing: object) -> None:
 
 
 @CODECS
-def test_a_frame_of_a_newer_version_or_with_new_flags_is_refused_as_such(codec: Codec) -> None:
+def test_a_frame_of_a_newer_version_or_with_new_flags_is_refused_as_such(
+    codec: Codec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keyring = KEYRING if codec.signed else None
+    assert refusal(codec, frames.seal(b"\x00", 0x40, JOB, keyring)) is Reason.UNKNOWN_VERSION
+    with monkeypatch.context() as newer:
+        newer.setattr(frames, "_VERSION", 2)
+        frame = codec.dumps(SMALL, JOB)
+    assert refusal(codec, frame) is Reason.UNKNOWN_VERSION
+
+
+@CODECS
+def test_a_frame_whose_version_or_flags_were_altered_is_no_newer_one(codec: Codec) -> None:
     frame = bytearray(codec.dumps(SMALL, JOB))
     frame[2] = 2
-    assert refusal(codec, frame) is Reason.UNKNOWN_VERSION
+    altered = Reason.BAD_SIGNATURE if codec.signed else Reason.BAD_DATA
+    assert refusal(codec, frame) is altered
     frame[2], frame[3] = 1, frame[3] | 0x40
-    assert refusal(codec, frame) is Reason.UNKNOWN_VERSION
+    assert refusal(codec, frame) is altered
 
 
 def test_a_refusal_survives_pickling() -> None:
