@@ -21,6 +21,7 @@ from mainspring.clock import Clock, StoreTime, SystemClock
 from mainspring.errors import SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
 from mainspring.forking import check_threads, forget_in_children
+from mainspring.guards import refuse_to_run, refuse_to_start, warn_of_enqueuing
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.health import check_requirement, enforce
 from mainspring.listeners import Listeners
@@ -205,6 +206,7 @@ class Mainspring(Verbs):
 
     def wake_worker(self, runs: Sequence[Run]) -> None:
         """Have this process's own worker look for runs that were enqueued here; others are told by the store."""
+        warn_of_enqueuing()
         node = self._node
         if node is not None:
             for run in {run.queue: run for run in runs}.values():
@@ -261,6 +263,7 @@ class Mainspring(Verbs):
 
         Safe in every process of a web server: a fire happens once, whoever fires it.
         """
+        refuse_to_start()
         with self._lock:
             if self._node is not None:
                 raise SchedulerAlreadyRunningError
@@ -268,25 +271,29 @@ class Mainspring(Verbs):
             store = self.store
             enforce(store, self.require)
             wanted = self._wanted(queues) if work else {}
-            self._place = (place or Workplace(self, threads=threads)) if work else None
+            place = (place or Workplace(self, threads=threads)) if work else None
             node = Node(
-                self._place.executors if self._place is not None else {},
+                place.executors if place is not None else {},
                 clock=self._clock,
                 lease=self._lease,
                 timezone=self.timezone,
                 listeners=self._listeners,
                 queues=wanted,
-                prepare=self._place.prepare if self._place is not None else None,
+                prepare=place.prepare if place is not None else None,
                 schedules=schedule,
                 watcher=watcher,
             )
             store.start(self, "default")
             node.add_store("default", store)
-            if self._place is not None:
-                self._place.start(node)
             if schedule:
                 self._jobs.reconcile()
-            self._node = node
+            if place is not None:
+                try:
+                    place.start(node)
+                except BaseException:  # a start that is tried again must not find threads of this one
+                    place.shutdown(wait=False)
+                    raise
+            self._place, self._node = place, node
             forget_in_children(self)
             atexit.register(self.stop)
             node.start()
@@ -321,6 +328,7 @@ class Mainspring(Verbs):
 
     def run(self, **options: Any) -> None:
         """Schedule and work in the foreground until SIGINT or SIGTERM, then finish what runs."""
+        refuse_to_run()
         self.start(work=True, **options)
         done = threading.Event()
         before = {number: signal.signal(number, lambda *_: done.set()) for number in (signal.SIGINT, signal.SIGTERM)}

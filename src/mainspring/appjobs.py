@@ -108,7 +108,7 @@ class JobsOfApp:
             return trigger
         if trigger is not None and not isinstance(trigger, str):
             raise TypeError(f"trigger must be a trigger object, its name or a crontab expression, not {trigger!r}")
-        if trigger is not None and (len(trigger.split()) == 5 or trigger.startswith("@")):
+        if trigger is not None and (len(trigger.split()) > 1 or trigger.startswith("@")):
             from mainspring.triggers.cron import CronTrigger
 
             zone = options.pop("timezone", None) or self.timezone
@@ -247,7 +247,8 @@ class JobsOfApp:
             job, now = self.get(job_id), self._app.now()
             if self._store.count_unfinished([(job.id, job.incarnation)])[0] >= job.max_instances:
                 raise MaxInstancesReachedError(job)
-            run = make_run(job, job.incarnation, Place(job.queue), now, now)
+            place = Place(job.queue if job.executor == "queue" else f".{job.executor}")
+            run = make_run(job, job.incarnation, place, now, now)
             step = Firing(job.id, job.version, job.at, job.nominal, (run,))
             # Whatever fired the job since it was read has made a new version, and is counted next time.
             if self._store.fire_besides(step, self._app.lease):

@@ -18,8 +18,9 @@ from mainspring.errors import (
     Retry,
     RunFailed,
     TaskNotFound,
+    near,
 )
-from mainspring.follow import step_of
+from mainspring.follow import MOST_STEPS, step_id, step_of
 from mainspring.handle import RunHandle
 from mainspring.ids import new_run_id, pin
 from mainspring.registry import Options, Task, TaskCall, reference_of
@@ -39,6 +40,9 @@ COLLECT: Final = "mainspring:collect"
 _LOOK_AGAIN: Final = 60.0
 _GIVEN_UP: Final = 600 * SECOND
 """How long after a gather was enqueued all of its items have been, whatever held its enqueuer up."""
+
+_UNCOLLECTED: Final = 86400.0
+"""Seconds for which the result of an item is kept at least."""
 
 log = logging.getLogger("mainspring.app")
 
@@ -107,12 +111,17 @@ class Calls:
         """Store the first of a chain of calls, the others inside it."""
         if not calls:
             raise ValueError("a chain needs at least one call")
+        if len(calls) > MOST_STEPS:
+            raise ValueError(
+                f"a chain has at most {MOST_STEPS:,} calls, not {len(calls):,}; let its last call enqueue another chain"
+            )
         first, *rest = calls
         steps = tuple(self._step(call) for call in rest)
         run = self._run(first)
         run = replace(run, policy=replace(run.policy, then=steps), group=group or run.group)
         (handle,) = self._execute([run]) if self._app.inline else send(self._app, [run])
-        later = [RunHandle[Any](handle._runs, f"{handle.id}/{number}") for number in range(1, len(calls))]
+        # Of a run that is known already, by its id or its unique key, these are the steps, if it has any.
+        later = [RunHandle[Any](handle._runs, step_id(handle.id, number)) for number in range(1, len(calls))]
         return [handle, *later]
 
     def gather(self, calls: Iterable[TaskCall[Any]]) -> RunHandle[list[Any]]:
@@ -140,8 +149,8 @@ class Calls:
             if getattr(_checked(call).options, name) is not None:
                 raise ValueError(f"{name}= cannot be given to a call that is gathered, which has one already: {call!r}")
         run = self._run(call)
-        # However short its own retention, a result is kept until it is collected.
-        policy = replace(run.policy, collect=group, retention=None)
+        # However short its own retention, and however many they are, results are kept until they are collected.
+        policy = replace(run.policy, collect=group, retention=max(_UNCOLLECTED, run.policy.retention or 0.0))
         return replace(run, id=f"{group}.{number}", group=group, policy=policy)
 
     def _collect(self, number: int) -> list[Any]:
@@ -173,7 +182,8 @@ class Calls:
             run_at = max(now, to_us(options.at if options.at.tzinfo else localize(options.at, app.timezone)))
         if options.queue not in app._queues and options.queue not in self._strange_queues:
             self._strange_queues.add(options.queue)
-            log.warning("no task of this app uses the queue %r; a worker has to be told: -Q %s", *[options.queue] * 2)
+            text = "no task of this app uses the queue %r%s (if it is meant, tell a worker: -Q %s)"
+            log.warning(text, options.queue, near(options.queue, app.declared_queues()), options.queue)
         run = Run(
             id=_id(options),
             call=Call(app.stored_func(task), tuple(call.args), dict(call.kwargs), options.name or task.__name__),

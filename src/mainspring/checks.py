@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mainspring.retry import Backoff, Policy, kind_name
+from mainspring.retry import LONGEST_DELAY, Backoff, Policy, kind_name
 from mainspring.run import Call
 from mainspring.task import check_callable_args, get_callable_name, ref_to_obj
 from mainspring.triggers.base import BaseTrigger
@@ -56,11 +56,34 @@ def _bare_call(func: Any) -> Call:
 
 def check_duration(name: str, value: Any) -> float | None:
     """Check a positive number of seconds (or a timedelta), or None."""
-    if isinstance(value, timedelta):
-        value = value.total_seconds()
-    if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0):
+    if value is None:
+        return None
+    seconds = _seconds(value)
+    if seconds is None or not seconds > 0:
         raise TypeError(f"{name} must be None or a positive number of seconds, not {value!r}")
-    return value
+    if seconds > LONGEST_DELAY:
+        unlimited = "; None means however late" if name == "misfire_grace_time" else ""
+        raise ValueError(f"{name} must be at most {LONGEST_DELAY:,} seconds, not {value!r}{unlimited}")
+    return seconds
+
+
+def _seconds(value: Any) -> float | None:
+    """Return a number of seconds as a plain number; None if it is neither a number nor a timedelta."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if isinstance(value, int) else float(value)  # numpy's float is no float to whoever stores it
+
+
+def _wait(value: Any) -> float:
+    """Check a delay of a back-off."""
+    seconds = _seconds(value)
+    if seconds is None:
+        raise TypeError(f"backoff takes numbers of seconds or timedeltas, not {value!r}")
+    if not 0 <= seconds <= LONGEST_DELAY:
+        raise ValueError(f"a delay of backoff must be between 0 and {LONGEST_DELAY:,} seconds, not {value!r}")
+    return float(seconds)
 
 
 def _misfire_grace_time(value: Any) -> float | None:
@@ -123,9 +146,9 @@ def make_policy(base: Policy, **changes: Any) -> Policy:
         raise ValueError(f"priority goes from -100 to 100, not {priority!r}")
     backoff = changes.get("backoff")
     if isinstance(backoff, (list, tuple)):
-        changes["backoff"] = tuple(float(delay) for delay in backoff)
-    elif isinstance(backoff, (int, float)):
-        changes["backoff"] = Backoff(first=float(backoff))
+        changes["backoff"] = tuple(map(_wait, backoff))
+    elif isinstance(backoff, (int, float, timedelta)):
+        changes["backoff"] = Backoff(first=_wait(backoff))
     delivery = changes.get("delivery", "at_least_once")
     if delivery not in ("at_least_once", "at_most_once"):
         raise ValueError(f"delivery is 'at_least_once' or 'at_most_once', not {delivery!r}")

@@ -127,11 +127,13 @@ class CurrentRun:
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Say how far the run has got; it is stored within a second or with the outcome."""
-        for number in (done, total):
-            if not (number is None and number is total) and not isinstance(number, (int, float)):
-                raise TypeError(f"progress is told in numbers, not {number!r}")
+        told = {
+            "done": _number(done),
+            "total": None if total is None else _number(total),
+            "text": str(text)[:TEXT_LIMIT],
+        }
         live = self._teller.live(self._run)
-        live.progress = {"done": done, "total": total, "text": str(text)[:TEXT_LIMIT]}
+        live.progress = told
         live.changed = True
         self._teller.said(live)
 
@@ -155,6 +157,13 @@ class CurrentRun:
         live = self._teller.live(self._run)
         live.write(str(line))
         self._teller.said(live)
+
+
+def _number(value: Any) -> int | float:
+    """Return a plain number of any kind of it: numpy's float, too, is one, but not to whoever stores it."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"progress is told in numbers, not {value!r}")
+    return int(value) if isinstance(value, int) else float(value)
 
 
 def _check_document(data: dict[str, Any], changes: dict[str, Any]) -> None:

@@ -32,7 +32,9 @@ MainspringError
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Any
 
 __all__ = [
@@ -59,6 +61,7 @@ __all__ = [
     "UnknownAlias",
     "VersionConflict",
     "WorkerDied",
+    "is_own",
     "near",
 ]
 
@@ -69,11 +72,25 @@ def near(word: str, known: Iterable[str]) -> str:
 
     names = sorted(set(known))
     matches = difflib.get_close_matches(word, names, n=3, cutoff=0.6)
+    # `jobs:send` in a script is `shop.jobs:send` to whoever imports it.
+    module, _, last = word.rpartition(":")
+    same = [name for name in names if module and name.rpartition(":")[2] == last]
+    matches = list(dict.fromkeys([*same, *matches]))[:3]
     if matches:
         return "; did you mean " + " or ".join(repr(match) for match in matches) + "?"
     if names and len(names) <= 12:
         return "; there are " + ", ".join(repr(name) for name in names)
     return ""
+
+
+def is_own(error: BaseException) -> bool:
+    """Tell whether what called code let out is its own affair: a `sys.exit()`, too, ends nobody else's thread.
+
+    Not so an interrupt from the keyboard, the death of a greenlet, or whatever else is meant for who runs here.
+    """
+    if isinstance(error, Exception | SystemExit | GeneratorExit):
+        return True
+    return isinstance(error, KeyboardInterrupt) and threading.current_thread() is not threading.main_thread()
 
 
 class MainspringError(Exception):
@@ -113,6 +130,8 @@ class PluginNotFound(MainspringError, LookupError):
         self.kind, self.name, self.known = kind, name, known
 
     def __str__(self) -> str:
+        if self.kind == "trigger" and len(self.name.split()) > 1:
+            return f"no trigger is called {self.name!r}; write a crontab as CronTrigger.from_crontab({self.name!r})"
         return f"no {self.kind} is called {self.name!r}{near(self.name, self.known)}"
 
 
@@ -185,12 +204,12 @@ class MaxInstancesReachedError(MainspringError, RuntimeError):
 class RunNotFound(MainspringError, LookupError):
     """No run with this id is in the store."""
 
-    def __init__(self, run_id: str) -> None:
-        super().__init__(run_id)
-        self.run_id = run_id
+    def __init__(self, run_id: str, why: str = "") -> None:
+        super().__init__(run_id, why)
+        self.run_id, self.why = run_id, why
 
     def __str__(self) -> str:
-        return f"no run {self.run_id!r} in the store"
+        return f"no run {self.run_id!r} in the store" + (f": {self.why}" if self.why else "")
 
 
 class TaskNotFound(MainspringError, LookupError):
@@ -233,7 +252,12 @@ class StoreUnavailable(MainspringError, ConnectionError):
 
 
 class OutcomeUnknown(StoreUnavailable):
-    """The store's reply was lost after it may have acted; repeating with the same ids is safe."""
+    """The store's reply was lost after it may have acted; repeating with the same ids is safe.
+
+    Raised by what enqueues, `run_ids` are the ids of the runs that may or may not be stored, in the order of the calls.
+    """
+
+    run_ids: tuple[str, ...] = ()
 
 
 class StoreLocked(StoreUnavailable):
@@ -265,13 +289,17 @@ class WorkerDied(MainspringError, RuntimeError):
 
 
 class Retry(MainspringError):
-    """Raise in a task to have its run tried again, after `delay` seconds if given.
+    """Raise in a task to have its run tried again, after `delay` (seconds or a timedelta) if given.
 
     It counts as a failure, of which `retries` are allowed, unless `counted=False` says that the run only waits.
     """
 
-    def __init__(self, delay: float | None = None, reason: str = "", counted: bool = True) -> None:
+    def __init__(self, delay: float | timedelta | None = None, reason: str = "", counted: bool = True) -> None:
         super().__init__(delay, reason, counted)
+        if isinstance(delay, timedelta):
+            delay = delay.total_seconds()
+        elif delay is not None and (isinstance(delay, bool) or not isinstance(delay, int | float) or delay != delay):
+            raise TypeError(f"Retry takes a delay as a number of seconds or a timedelta, not {delay!r}")
         self.delay, self.reason, self.counted = delay, reason, counted
 
     def __str__(self) -> str:

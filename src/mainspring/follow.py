@@ -7,7 +7,7 @@ none is made twice.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -15,13 +15,14 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.clock import SECOND, from_us
+from mainspring.ids import FOLLOW_UP
 from mainspring.retry import Policy, policy_from_data, policy_to_data
 from mainspring.run import Call, Run, Status
 
-__all__ = ["HOOK", "Finished", "follow_ups", "predecessor", "step_of", "told_less"]
+__all__ = ["MOST_STEPS", "Finished", "follow_ups", "is_hook", "predecessors", "step_id", "step_of", "told_less"]
 
-HOOK: Final = "/hook"
-"""Ends the id of the run that is a run's hook."""
+MOST_STEPS: Final = 1000
+"""Calls in a chain: each carries all that come after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,19 +66,30 @@ def follow_ups(run: Run, now: int) -> tuple[Run, ...]:
     return tuple(found)
 
 
-def predecessor(run_id: str) -> str | None:
-    """Return the id of the run that a follow-up's id derives from; None if it is no follow-up's."""
-    stem, _, last = run_id.rpartition("/")
-    if not stem or not (last.isdecimal() or f"/{last}" == HOOK):
-        return None
-    return stem if f"/{last}" == HOOK or int(last) <= 1 else f"{stem}/{int(last) - 1}"
+def predecessors(run_id: str) -> Iterator[str]:
+    """Yield the ids of the runs that a follow-up follows from, the nearest first; none if it is no follow-up's."""
+    while found := FOLLOW_UP.search(run_id):
+        stem, number = run_id[: found.start()], int(found[1] or 1)
+        run_id = stem if number == 1 else step_id(stem, number - 1)
+        yield run_id
+
+
+def step_id(run_id: str, number: int) -> str:
+    """Return the id of a later step of the chain that begins with a run."""
+    return f"{run_id}~{number}"
+
+
+def is_hook(run_id: str) -> bool:
+    """Tell whether an id is that of the hook of another run."""
+    found = FOLLOW_UP.search(run_id)
+    return found is not None and found[2] is not None
 
 
 def step_of(call: Call, reference: str, queue: str, policy: Policy, delay: float = 0.0) -> dict[str, Any]:
     """Return a call as plain data, to be a later step of a chain."""
     return {
         "f": reference,
-        "a": call.args,
+        "a": list(call.args),  # a list is packed faster than a tuple, and each step packs all that come after it
         "k": dict(call.kwargs),
         "n": call.name,
         "q": queue,
@@ -89,8 +101,9 @@ def step_of(call: Call, reference: str, queue: str, policy: Policy, delay: float
 def _next_step(run: Run, now: int) -> Run:
     step, *rest = run.policy.then
     policy = policy_from_data({**step["p"], "then": tuple(rest)})
-    stem, _, number = run.id.rpartition("/")
-    place = f"{stem}/{int(number) + 1}" if stem and number.isdecimal() else f"{run.id}/1"
+    found, place = FOLLOW_UP.search(run.id), step_id(run.id, 1)
+    if found is not None and found[1] is not None:
+        place = step_id(run.id[: found.start()], int(found[1]) + 1)
     delay = int(step.get("d", 0) * SECOND)
     return Run(
         id=place,
@@ -126,8 +139,9 @@ def _hook(run: Run, now: int) -> Run:
     )
     hook = run.policy.hook
     assert hook is not None
+    again = f"{run.retried + 1}" if run.retried else ""  # it is told of each end, also after a person has sent it back
     return Run(
-        id=f"{run.id}{HOOK}",
+        id=f"{run.id}~hook{again}",
         call=Call(hook, (finished,), {}, f"hook of {run.name}"),
         queue=run.queue,
         executor=run.executor,
@@ -140,7 +154,7 @@ def _hook(run: Run, now: int) -> Run:
 def told_less(run: Run) -> Run:
     """Return a hook whose run was too large to be told whole without its arguments and result; others as they are."""
     told = run.call.args[0] if run.call.args else None
-    if not (run.id.endswith(HOOK) and isinstance(told, Finished)):
+    if not (isinstance(told, Finished) and is_hook(run.id)):
         return run
     told = dataclasses.replace(told, args=(), kwargs={}, result=None)
     return msgspec.structs.replace(run, call=msgspec.structs.replace(run.call, args=(told,)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import time
 from collections.abc import Callable
 from functools import cache
@@ -11,7 +12,10 @@ from typing import Any, Final
 
 from mainspring.errors import ConfigurationError
 
-__all__ = ["check_id", "new_job_id", "new_run_id", "pin"]
+__all__ = ["FOLLOW_UP", "check_id", "check_run_id", "check_text", "new_job_id", "new_run_id", "pin"]
+
+FOLLOW_UP: Final = re.compile(r"(?<=.)~(?:([1-9][0-9]{0,2})|(hook)[0-9]*)\Z", re.DOTALL)
+"""How the id of a run ends that follows from another: it is a step of its chain, of up to 1,000, or its hook."""
 
 _UUID4_FIXED: Final = 4 << 76 | 2 << 62  # the version and the variant of RFC 4122
 _UUID4_FREE: Final = (1 << 128) - 1 & ~(15 << 76 | 3 << 62)
@@ -41,14 +45,35 @@ def check_id(value: Any) -> str:
         raise TypeError(f"id must be a text that is not empty, not {value!r}")
     if len(value) > 255:
         raise ValueError(f"id is {len(value)} characters long; at most 255 are kept")
+    return check_text("id", value)
+
+
+def check_text(name: str, value: str) -> str:
+    """Check a text by which stores find things."""
+    if "\0" in value:
+        raise ValueError(f"{name} holds a NUL character, which not every store can keep: {value!r}")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"{name} holds half a character, which no store can keep: {value!r}") from None
     return value
+
+
+def check_run_id(value: str) -> str:
+    """Check the id that somebody gives a run: nothing else may look like what follows from a run."""
+    if FOLLOW_UP.search(value) is not None:
+        raise ValueError(f"an id cannot end like that of a step (~1) or a hook (~hook) of another run: {value!r}")
+    return check_text("id", value)
 
 
 def pin(shard: str, id: str) -> str:
     """Return an id whose jobs and runs, in a store of several shards, live where all others pinned to `shard` do.
 
-    It is the id behind a tag in braces, `{tenant-7}report`, from which the shard can be read again.
+    It is the id behind a tag in braces, `{tenant-7}report`, from which the shard can be read again; an id that has that
+    tag already stays as it is.
     """
     if not isinstance(shard, str) or not shard or not {"{", "}"}.isdisjoint(shard):
         raise ConfigurationError(f"{shard!r} cannot be pinned to; name a shard by some text without braces")
-    return f"{{{shard}}}{id}"
+    tag = f"{{{shard}}}"
+    return id if id.startswith(tag) else tag + id

@@ -44,7 +44,7 @@ def _sqlite_file(url: str | None) -> Path | None:
         return None
     scheme, _, rest = url.partition("://")
     path = rest.partition("?")[0]
-    if scheme.partition("+")[0] != "sqlite" or len(path) < 2 or path[1:] == ":memory:":
+    if scheme.partition("+")[0] != "sqlite" or path in ("", "/", "/:memory:") or not path.startswith("/"):
         return None
     return Path(path[1:])
 

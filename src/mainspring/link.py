@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from mainspring.clock import SECOND, StoreTime
 from mainspring.context import Live
+from mainspring.errors import is_own
 from mainspring.events import EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
 from mainspring.jobstores.base import JobStore
 from mainspring.run import Report, Result, Run
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from mainspring.node import Node
 
 __all__ = ["Link"]
+
+MOST_MISSING: Final = 100
+"""References that a node names, with every beat, as those it cannot call."""
 
 log = logging.getLogger("mainspring.node")
 
@@ -121,7 +125,7 @@ class Link:
     def _empty(self) -> bool:
         if self.claims or self.worker.outbox:
             # A store that is down cannot be told what has ended: others recover it when the leases are over.
-            return self._down and self.worker.unsettled == len(self.claims)
+            return self._down and self.worker.unsettled >= len(self.claims)  # one that is BUSY is reported twice
         return True
 
     def _ended(self) -> bool:
@@ -154,12 +158,14 @@ class Link:
         """Hand claimed runs to their executors."""
         if not runs:
             return
-        if self.node.watcher is not None:
-            self.node.watcher.claimed(runs)
         batches: dict[str, list[Run]] = {}
         claims, queues = self.claims, self.node.queues
+        busy = {run.id for run in runs if run.id in claims}
+        # After that look, as `end` tells before it forgets: so of a run the end of one claim is told before the next.
+        if self.node.watcher is not None:
+            self.node.watcher.claimed(runs)
         for run in runs:
-            if run.id in claims:
+            if run.id in busy:
                 # We lost it or gave it back, and here it is again while it still runs or is still being given back.
                 self._count(run, 1)
                 self.report(Report(run, Result.BUSY))
@@ -201,10 +207,19 @@ class Link:
         reference = str(run.call.func)
         try:
             prepared = self.node.prepare(run)
-        except Exception as error:
-            if reference not in self.node.missing:
-                self.node.missing.add(reference)
-                log.error("this node cannot call %r; its runs are left to nodes that can: %s", reference, error)
+        except BaseException as error:  # an import runs a module, which may even exit
+            if not is_own(error):
+                raise
+            missing = self.node.missing
+            if reference not in missing:
+                if len(missing) >= MOST_MISSING:
+                    missing.pop()
+                missing.add(reference)
+                log.error(
+                    "this node cannot call %r; its runs are left to nodes that can: %s",
+                    reference,
+                    error if isinstance(error, Exception) else repr(error),
+                )
             return None
         if self.node.missing:
             self.node.missing.discard(reference)
@@ -213,8 +228,9 @@ class Link:
     def end(self, reports: Iterable[Report]) -> None:
         """Forget claims that have been settled, and learn how long such runs take."""
         took: dict[str, list[int]] = {}
-        ended = []
-        queues = self.node.queues
+        queues, reports = self.node.queues, list(reports)
+        if self.node.watcher is not None:
+            self.node.watcher.ended([report.run.id for report in reports])
         with self._books:
             for report in reports:
                 run = report.run
@@ -222,18 +238,16 @@ class Link:
                 held = self.claims.get(run.id)
                 if held is not None and held.token == run.token:
                     del self.claims[run.id]
+                    self.lives.pop(run.id, None)
                 self.in_flight[alias] -= 1
                 if queues is not None:
                     self.in_queue[run.queue] -= 1
-                ended.append(run.id)
                 if report.result is Result.RETURNED or report.result is Result.RAISED:
                     took.setdefault(alias, []).append(report.finished_at - report.started_at)
         for alias, times in took.items():
             seconds = sum(times) / len(times) / SECOND
             pace = self.node.pace.get(alias, seconds)
             self.node.pace[alias] = pace + (seconds - pace) * min(1.0, 0.1 * len(times))
-        if self.node.watcher is not None:
-            self.node.watcher.ended(ended)
 
     def stop_run(self, run: Run) -> None:
         """Stop a run that this node should no longer execute, if its executor can."""
@@ -273,7 +287,7 @@ class Link:
                 cursor, deaf = changed, False
                 self.wake()
 
-    def _failed(self, error: Exception) -> float:
+    def _failed(self, error: BaseException) -> float:
         if not self._down:
             self._down = True
             log.error("job store %r failed; it is tried again until it answers", self.alias, exc_info=error)
@@ -311,12 +325,20 @@ class _Outbox:
             self._wake()
 
     def live(self, run: Run) -> Live:
-        """Return what the run has said so far."""
+        """Return what the run has said so far; what it says after its end is kept by nobody."""
         lives = self._link.lives
         found = lives.get(run.id)
         if found is None or found.run.token != run.token:
-            found = lives[run.id] = Live(run)
+            found = Live(run)
+            if self._holds(run):
+                lives[run.id] = found
+                if not self._holds(run):  # it was settled on another thread between the two
+                    lives.pop(run.id, None)
         return found
+
+    def _holds(self, run: Run) -> bool:
+        held = self._link.claims.get(run.id)
+        return held is not None and held.token == run.token
 
     def said(self, live: Live) -> None:
         """Have it stored soon."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from mainspring.errors import is_own
 from mainspring.events import EVENT_ALL, SchedulerEvent
 
 __all__ = ["Listeners"]
@@ -49,5 +50,5 @@ class Listeners:
                     callback(event)
                 except BaseException as error:
                     log.exception("a listener failed at %r", event)
-                    if not isinstance(error, Exception):
+                    if not is_own(error):
                         raise

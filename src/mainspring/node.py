@@ -77,6 +77,7 @@ class Node:
         self.clock = clock or SystemClock()
         self.executors = executors
         self.links: dict[str, Link] = {}
+        self._leaving: list[Link] = []
         self.lease = lease
         self.retry_interval = retry_interval
         self.timezone = timezone
@@ -119,13 +120,17 @@ class Node:
             link.start()
 
     def remove_store(self, alias: str) -> Link:
-        """Take part in a store no longer: give back what has not started, let the rest end."""
-        link = self.links[alias]
+        """Claim and fire nothing more from a store; `close_store` waits for what has started."""
+        link = self.links.pop(alias)
         link.leaving = True
-        self.withdraw()
-        del self.links[alias]
-        link.close()
+        self._leaving.append(link)
         return link
+
+    def close_store(self, link: Link) -> None:
+        """Give back what has not started of a removed store, and leave it when the rest has ended."""
+        self.withdraw()
+        link.close()
+        self._leaving.remove(link)
 
     def pause(self) -> None:
         """Fire and claim nothing until resumed."""
@@ -169,7 +174,7 @@ class Node:
                 alias = taken[0].executor or taken[0].queue[1:]
                 self.pace[alias] = max(self.pace.get(alias, 0.0), AHEAD)
             for run in taken:
-                for link in list(self.links.values()):
+                for link in [*self.links.values(), *self._leaving]:
                     if link.claims.get(run.id) is run:
                         link.report(Report(run, Result.UNSTARTED))
 

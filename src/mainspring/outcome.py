@@ -9,7 +9,7 @@ import msgspec
 from mainspring.clock import SECOND
 from mainspring.errors import Cancel, Retry, WorkerDied
 from mainspring.follow import follow_ups
-from mainspring.retry import Policy, delay_after
+from mainspring.retry import Policy, bounded, delay_after
 from mainspring.run import (
     ABSENT_LONGEST,
     ERRORS_KEPT,
@@ -24,7 +24,7 @@ from mainspring.run import (
     Status,
 )
 
-__all__ = ["cancel", "conclude", "recover", "retry", "stop"]
+__all__ = ["cancel", "conclude", "recover", "retry", "stop", "unkeyed"]
 
 
 def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
@@ -64,13 +64,13 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
 def _failed(report: Report, now: int, noise: float, retry: bool) -> Outcome:
     run, exception = report.run, report.exception
     if isinstance(exception, Retry) and not exception.counted:
-        again = _waiting(run, run_at=now + int((exception.delay or 0) * SECOND), start_by=None)
+        again = _waiting(run, run_at=now + int(bounded(exception.delay or 0) * SECOND), start_by=None)
         return Outcome(again, Condition.HELD)
     failures = run.failures + 1
     errors = run.errors if report.error is None else (*run.errors, report.error)[-ERRORS_KEPT:]
     if retry and run.policy.wants_retry(failures, exception):
         asked = exception.delay if isinstance(exception, Retry) else None
-        wait = delay_after(run.policy.backoff, failures, noise) if asked is None else asked
+        wait = delay_after(run.policy.backoff, failures, noise) if asked is None else bounded(asked)
         again = _waiting(run, run_at=now + int(wait * SECOND), failures=failures, errors=errors, start_by=None)
         return Outcome(again, Condition.HELD)
     return _end(report, Status.FAILED, now, failures=failures, errors=errors)
@@ -107,7 +107,7 @@ def _lost(run: Run, now: int, condition: Condition, **changes: Any) -> Outcome:
         errors=(*run.errors, lost)[-ERRORS_KEPT:],
         finished_at=now,
         lease_until=None,
-        unique=None,
+        **_freed(run),
     )
     return Outcome(ended, condition, follow_ups(ended, now))
 
@@ -124,19 +124,35 @@ def stop(refused: Outcome, now: int) -> Outcome:
 
 def _cancelled(run: Run, now: int, condition: Condition) -> Outcome:
     ended = msgspec.structs.replace(
-        run, status=Status.CANCELLED, policy=_kept(run.policy), finished_at=now, lease_until=None, unique=None
+        run, status=Status.CANCELLED, policy=_kept(run.policy), finished_at=now, lease_until=None, **_freed(run)
     )
     return Outcome(ended, condition, follow_ups(ended, now))
 
 
 def retry(run: Run, now: int) -> Outcome:
-    """Return the outcome that sends a failed, cancelled or broken run back to pending."""
+    """Return the outcome that sends a failed, cancelled or broken run back to pending, with its unique key."""
     allowed = [step.before for step in TRANSITIONS if step.verb == "retry"]
     if run.status not in allowed:
         words = ", ".join(str(status) for status in allowed)
         raise ValueError(f"run {run.id!r} is {run.status}; only a run that is {words} can be sent back to pending")
-    again = _waiting(run, run_at=now, failures=0, crashes=0, finished_at=None, reason=None, start_by=None, later=())
+    again = _waiting(
+        run,
+        run_at=now,
+        failures=0,
+        crashes=0,
+        finished_at=None,
+        reason=None,
+        start_by=None,
+        later=(),
+        unique=run.key,
+        retried=run.retried + 1,
+    )
     return Outcome(again, Condition.FINISHED)
+
+
+def unkeyed(again: Outcome) -> Outcome:
+    """Return what to try instead of a refused retry: another run may have the unique key by now."""
+    return msgspec.structs.replace(again, run=msgspec.structs.replace(again.run, unique=None))
 
 
 def _waiting(run: Run, **changes: Any) -> Run:
@@ -155,10 +171,15 @@ def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
         started_at=report.started_at or None,
         finished_at=report.finished_at or now,
         lease_until=None,
-        unique=None,
+        **_freed(run),
         **changes,
     )
     return Outcome(ended, Condition.HELD, follow_ups(ended, now))
+
+
+def _freed(run: Run) -> dict[str, Any]:
+    """Return how a run lets its unique key go, and keeps it in mind in case that it is sent back."""
+    return {"unique": None, "key": run.unique or run.key}
 
 
 def _kept(policy: Policy) -> Policy:

@@ -12,8 +12,9 @@ import msgspec
 
 from mainspring.checks import POLICY_FIELDS, make_policy
 from mainspring.errors import ConfigurationError, TaskNotFound, near
+from mainspring.ids import check_run_id, check_text
 from mainspring.redact import masked
-from mainspring.retry import DEFAULT_POLICY, Policy
+from mainspring.retry import DEFAULT_POLICY, LONGEST_DELAY, Policy
 from mainspring.task import check_callable_args, get_callable_name, iscoroutinefunction_partial, module_of
 
 if TYPE_CHECKING:
@@ -37,8 +38,6 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
 NAME_LIMIT: Final = 255
-LONGEST_DELAY: Final = 10_000_000_000
-"""Seconds: 317 years, which every store can add to its time."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -104,7 +103,7 @@ def _checked(name: str, value: Any) -> Any:
         raise TypeError(f"{name} must be a text that is not empty, not {value!r}")
     if len(value) > NAME_LIMIT:
         raise ValueError(f"{name} has {len(value)} characters; at most {NAME_LIMIT} are kept")
-    return value
+    return check_run_id(value) if name == "id" else check_text(name, value)
 
 
 def check_queue(value: Any) -> str:

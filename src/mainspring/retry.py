@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from datetime import timedelta
+from typing import Any, Final
 
 import msgspec
 
-__all__ = ["DEFAULT_POLICY", "Backoff", "Policy", "delay_after", "kind_name", "policy_from_data", "policy_to_data"]
+__all__ = [
+    "DEFAULT_POLICY",
+    "LONGEST_DELAY",
+    "Backoff",
+    "Policy",
+    "bounded",
+    "delay_after",
+    "kind_name",
+    "policy_from_data",
+    "policy_to_data",
+]
 
-Delays = Callable[[int], float]
+LONGEST_DELAY: Final = 10_000_000_000
+"""Seconds: 317 years, which every store can add to its time."""
+
+Delays = Callable[[int], float | timedelta]
+
+
+def bounded(delay: float) -> float:
+    """Return a delay that every store can add to its time: at least none, at most the longest."""
+    return min(max(0.0, delay), LONGEST_DELAY)
 
 
 class Backoff(msgspec.Struct, frozen=True):
@@ -22,8 +41,10 @@ class Backoff(msgspec.Struct, frozen=True):
 
     def delay(self, failures: int, noise: float) -> float:
         """Return the seconds to wait after the `failures`-th failure."""
-        # 2.0 ** 1100 overflows; long before that the longest delay is reached.
-        full = min(self.longest, self.first * self.factor ** min(failures - 1, 64))
+        try:
+            full = min(self.longest, self.first * self.factor ** min(failures - 1, 64))
+        except OverflowError:
+            full = self.longest
         return full * (1 - self.jitter * noise)
 
 
@@ -112,7 +133,8 @@ def delay_after(backoff: Backoff | tuple[float, ...] | Delays | str, failures: i
     if isinstance(backoff, str):
         raise TypeError(f"the back-off {backoff!r} is a reference; what it names has to be found first")
     if isinstance(backoff, Backoff):
-        return backoff.delay(failures, noise)
+        return bounded(backoff.delay(failures, noise))
     if isinstance(backoff, tuple):
-        return backoff[min(failures, len(backoff)) - 1] if backoff else 0.0
-    return max(0.0, float(backoff(failures)))
+        return bounded(backoff[min(failures, len(backoff)) - 1]) if backoff else 0.0
+    delay = backoff(failures)
+    return bounded(delay.total_seconds() if isinstance(delay, timedelta) else float(delay))

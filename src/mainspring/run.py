@@ -152,6 +152,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1  # fires this record stands for: coalesced into it, or missed in a row
     last: int | None = None  # the last of those fires
     later: tuple[int, ...] = ()  # overdue fire times that run one after another, after this one
+    key: str | None = None  # the unique key that it had when it ended
+    retried: int = 0  # how often a person has sent it back
 
     @property
     def func(self) -> Callable[..., Any] | str:

@@ -12,16 +12,22 @@ import msgspec
 
 from mainspring import outcome
 from mainspring.clock import from_us
+from mainspring.codec import EncodeError
+from mainspring.coming import Coming
 from mainspring.errors import RunCancelled, RunFailed, RunNotFound, near
-from mainspring.follow import HOOK, predecessor
+from mainspring.follow import told_less
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.run import FINAL, Error, Run, Status
+from mainspring.run import FINAL, Error, Outcome, Run, Status
 
 __all__ = ["RunView", "Runs", "result_of"]
 
 FIRST_LOOK: Final = 0.001
 LONGEST_PAUSE: Final = 0.1
 PAGE: Final = 1000
+FIRST_PAGE: Final = 50
+"""Runs that are looked at again and again while others wait behind them."""
+SELDOM: Final = 20
+"""All are looked at again after this many times as long as the last time took."""
 
 
 class RunView:
@@ -178,10 +184,13 @@ class Runs:
 
     def iterate(self, **wanted: Any) -> Iterator[Run]:
         """Yield all runs that match, newest first, a page at a time."""
-        query, last = _query(**wanted), None
-        while True:
-            page = self._store().find_runs(query, after=last, limit=PAGE)
+        for page in self._pages(_query(**wanted)):
             yield from page
+
+    def _pages(self, query: RunQuery) -> Iterator[list[Run]]:
+        last = None
+        while page := self._store().find_runs(query, after=last, limit=PAGE):
+            yield page
             if len(page) < PAGE:
                 return
             last = page[-1]
@@ -208,15 +217,33 @@ class Runs:
                 if store.request_cancel([run_id])[0]:
                     self._stop(run_id)
                     return True
-            elif store.settle([outcome.cancel(run, self._now())])[0]:
+            elif self._end([outcome.cancel(run, self._now())])[0]:
                 return True
+
+    def purge(self, queue: str) -> int:
+        """Cancel all pending runs of a queue, each as `cancel` does; return how many."""
+        number = 0
+        for page in self._pages(_query("pending", queue)):
+            number += sum(self._end([outcome.cancel(run, self._now()) for run in page]))
+        return number
+
+    def _end(self, outcomes: list[Outcome]) -> list[bool]:
+        """Write the ends of runs; tell those hooks less that would otherwise be too large to be stored."""
+        store = self._store()
+        try:
+            return store.settle(outcomes)
+        except EncodeError:
+            return store.settle([each if store.unstorable_outcome(each) is None else _brief(each) for each in outcomes])
 
     def retry(self, run_id: str) -> None:
         """Send a failed, cancelled or broken run back to pending."""
         store = self._store()
         while True:
-            run = self.read(run_id)
-            if store.settle([outcome.retry(run, self._now())])[0]:
+            again = outcome.retry(self.read(run_id), self._now())
+            if store.settle([again])[0]:
+                return
+            # It was changed meanwhile, or another run has its unique key: then it goes without.
+            if again.run.unique is not None and store.settle([outcome.unkeyed(again)])[0]:
                 return
 
     def delete(self, run_ids: str | Iterable[str]) -> int:
@@ -256,55 +283,77 @@ class Waiter:
         self._deadline = math.inf if timeout is None else time.monotonic() + timeout
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
+        self._first: Run | None = None
+        """The first of those that are left, unless it is a step that a chain has not come to."""
+        self._coming = Coming()
         self._pause = FIRST_LOOK
+        self._all_at = 0.0
+        """When to look at all that are left, though the first ones have not ended."""
 
     def look(self, store: JobStore) -> bool:
-        """Tell whether all have ended."""
-        left = []
-        for start in range(0, len(self._left), PAGE):
-            part = self._left[start : start + PAGE]
-            for run_id, run in zip(part, store.get_runs(part), strict=True):
+        """Tell whether all have ended; raise TimeoutError when it has taken too long."""
+        left: list[str] = []
+        self._first = None
+        began, start, size = time.monotonic(), 0, FIRST_PAGE
+        while start < len(self._left):
+            if left and began < min(self._all_at, self._deadline):
+                left += self._left[start:]  # not all have ended, whatever is said of these
+                break
+            part = self._left[start : start + size]
+            start, size = start + size, PAGE
+            seen = dict(zip(part, store.get_runs(part), strict=True))
+            broken = self._coming.expect([run_id for run_id in part if seen[run_id] is None], seen, store)
+            if broken is not None:
+                result_of(broken)
+            for run_id in part:
+                run = seen[run_id]
                 if run is not None and run.status in FINAL:
                     self._done[run_id] = run
                     continue
-                if run is None:
-                    self._expect(run_id, store)
+                if not left:
+                    self._first = run
                 left.append(run_id)
+        else:
+            now = time.monotonic()
+            self._all_at = now + SELDOM * (now - began)
         self._left = left
+        if left and began >= self._deadline:
+            raise TimeoutError(self._describe(store))
         return not left
 
-    def _expect(self, run_id: str, store: JobStore) -> None:
-        """Raise if a run that is not there will not come: neither it nor one that it follows is on its way."""
-        line = [run_id]
-        while (before := predecessor(line[-1])) is not None:
-            line.append(before)
-        found = store.get_runs(line[1:])
-        for follower, run in zip(line, found, strict=False):
-            if run is None:
-                continue
-            if run.status not in FINAL:
-                return
-            if run.status is not Status.SUCCEEDED and not follower.endswith(HOOK):
-                result_of(run)  # the chain is broken, which this raises
-            # A follow-up is added in the same write as the end of its run, so it is there by now, or gone again.
-            if store.get_runs([follower])[0] is not None:
-                return
-            break
-        raise RunNotFound(run_id)
-
     def pause(self) -> float:
-        """Return the seconds to wait before the next look; raise TimeoutError when it has taken too long."""
-        left = self._deadline - time.monotonic()
-        if left <= 0:
-            shown = ", ".join(self._left[:3]) + (", ..." if len(self._left) > 3 else "")
-            number = f"{len(self._left)} of {len(self._wanted)} runs have"
-            raise TimeoutError(f"{number} not ended in {self._timeout:g} s: {shown}")
+        """Return the seconds to wait before the next look."""
         pause, self._pause = self._pause, min(LONGEST_PAUSE, self._pause * 1.5)
-        return min(pause, left)
+        return max(0.0, min(pause, self._deadline - time.monotonic()))
+
+    def _describe(self, store: JobStore) -> str:
+        """Say which runs have not ended, where the first is in its life, and whether anybody could execute it."""
+        first, *others = self._left
+        run = self._first
+        shown = [f"{first} ({'a step that its chain has not come to' if run is None else run.status})", *others[:2]]
+        text = f"{len(self._left)} of {len(self._wanted)} runs have not ended in {self._timeout:g} s: "
+        text += ", ".join(shown) + (", ..." if len(self._left) > 3 else "")
+        return text if run is None else text + _unserved(run, store)
 
     def ended(self) -> list[Run]:
         """Return the runs, in the order they were asked for."""
         return [self._done[run_id] for run_id in self._wanted]
+
+
+def _brief(end: Outcome) -> Outcome:
+    return msgspec.structs.replace(end, then=tuple(map(told_less, end.then)))
+
+
+def _unserved(run: Run, store: JobStore) -> str:
+    """Say that nobody executes the runs of a queue, and what to do, if that is so."""
+    if run.status is not Status.PENDING or run.queue.startswith("."):  # a scheduler's own lane, which no worker serves
+        return ""
+    try:
+        served = any(run.queue in node.lanes for node in store.nodes())
+    except Exception:  # that the time is over has to be said in any case
+        return ""
+    how = "app.start(work=True)" if store.volatile else f"mainspring worker MODULE:APP -Q {run.queue}"
+    return "" if served else f"; no living worker serves the queue {run.queue!r}: start one with {how}"
 
 
 def _query(

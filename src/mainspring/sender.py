@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from mainspring.errors import OutcomeUnknown
+from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.handle import RunHandle
 from mainspring.run import Run
 
@@ -23,13 +23,20 @@ HEAD_START: Final = 0.005
 
 
 def send(app: Mainspring, runs: Sequence[Run], add: Callable[[], list[str]] | None = None) -> list[RunHandle[Any]]:
-    """Store runs, by `add` if they are packed already, and return their handles."""
+    """Store runs, by `add` if they are packed already, and return their handles.
+
+    Raise OutcomeUnknown with their ids if they may be stored and the store does not say so, asked again either.
+    """
     if add is None:
         add = partial(app.store.add_runs, runs)
     try:
         ids = add()
-    except OutcomeUnknown:
-        ids = add()  # with the same ids, so none is stored twice
+    except OutcomeUnknown as unknown:
+        try:
+            ids = add()  # with the same ids, so none is stored twice
+        except StoreUnavailable as error:  # which says nothing of the first try
+            unknown.run_ids = tuple(run.id for run in runs)
+            raise unknown from error
     app.wake_worker(runs)
     return [RunHandle(app.runs, run_id) for run_id in ids]
 
@@ -45,11 +52,17 @@ class Sender:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, failed: object, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, failed: BaseException | None, trace: object) -> None:
         try:
+            self.wait()
+        except Exception as error:
             if failed is None:
-                self.wait()
+                failed = error
+                raise
+            failed.add_note(f"the calls sent last before it may not be stored: {error!r}")
         finally:
+            if failed is not None and self._handles:
+                failed.add_note(f"the first {len(self._handles):,} calls are stored")
             if self._pool is not None:
                 self._pool.shutdown()
 

@@ -229,7 +229,7 @@ class Verbs(StoreOfApp):
 
     def purge(self, name: str) -> int:
         """Cancel all pending runs of a queue; return how many."""
-        return self.store.purge(check_queue(name))
+        return self._runs.purge(check_queue(name))
 
     def nodes(self) -> list[NodeInfo]:
         """Return the nodes that are alive."""

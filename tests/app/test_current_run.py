@@ -12,7 +12,7 @@ import pytest
 from mainspring import Mainspring, current_run
 from mainspring.context import LOG_LINES, LOG_SIZE, NotInRun
 from mainspring.run import Status
-from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate, MakeApp
+from tests.app.kit import EVERYWHERE, LASTING, LIMIT, LOCAL, Gate, MakeApp
 
 log = logging.getLogger("shop")
 
@@ -167,6 +167,37 @@ def test_progress_is_told_in_numbers(app: Mainspring) -> None:
     view = work.enqueue().wait(timeout=LIMIT)
     assert view.error is not None
     assert "told in numbers" in view.error.message
+
+
+class Float64(float):
+    """A number that is a float and more, as numpy's is."""
+
+
+@LOCAL
+def test_progress_in_numbers_of_another_kind_is_kept_in_plain_ones(app: Mainspring) -> None:
+    @app.task
+    def work() -> None:
+        current_run().progress(Float64(0.5), Float64(2))
+
+    app.start(work=True)
+    view = work.enqueue().wait(timeout=LIMIT)
+    assert (view.status, view.progress) == (Status.SUCCEEDED, {"done": 0.5, "total": 2.0, "text": ""})
+    assert view.progress is not None
+    assert type(view.progress["done"]) is float
+
+
+@LASTING
+def test_data_that_has_become_unstorable_does_not_make_a_success_a_failure(app: Mainspring) -> None:
+    @app.task
+    def work() -> int:
+        rows: list[Any] = [1]
+        current_run().update(rows=rows)
+        rows.append(object())
+        return 5
+
+    app.start(work=True)
+    view = work.enqueue().wait(timeout=LIMIT)
+    assert (view.status, view.result, view.data) == (Status.SUCCEEDED, 5, None)
 
 
 def test_a_run_in_a_process_of_its_own_can_say_all_this_too(make_app: MakeApp) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import logging
 import math
+import re
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +17,8 @@ from mainspring import Mainspring
 from mainspring.codec import EncodeError
 from mainspring.errors import ConfigurationError, TaskNotFound
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.run import Run, Status
-from tests.app.kit import EVERYWHERE, KEY, LIMIT, LOCAL, MakeApp
+from mainspring.run import Call, Run, Status
+from tests.app.kit import EVERYWHERE, KEY, LASTING, LIMIT, LOCAL, MakeApp
 
 
 def plain(number: int) -> int:
@@ -201,8 +204,10 @@ def test_an_argument_that_cannot_be_stored_is_refused_with_the_way_to_it(make_ap
     @app.task
     def take(value: Any) -> None: ...
 
-    with pytest.raises(EncodeError, match="object"):
+    with pytest.raises(EncodeError, match=r"^args\[0\]\.deep\[0\] in the call of .*take is an object, which cannot be"):
         take.enqueue({"deep": [object()]})
+    with pytest.raises(EncodeError, match=r"^value\[1\] in the call of .*take is an object"):
+        take.enqueue(value=[1, object()])
     assert app.count() == 0
 
 
@@ -236,7 +241,7 @@ def test_functions_that_only_share_a_name_are_not_taken_for_one(make_app: MakeAp
     with pytest.raises(ConfigurationError, match="give one of them name="):
         app.task(make(2))
     with pytest.raises(ConfigurationError, match="give one of them name="):
-        app.task(lambda: 3, name=one.name)
+        app.task(name=one.name)(lambda: 3)
 
 
 def test_a_result_that_cannot_be_stored_fails_its_run_and_says_why(make_app: MakeApp, tmp_path: Path) -> None:
@@ -305,3 +310,39 @@ def test_an_app_can_be_used_again_after_it_was_closed(app: Mainspring) -> None:
     handle = task.enqueue(2)
     app.start(work=True)
     assert handle.result(timeout=LIMIT) == 3
+
+
+@LOCAL
+def test_each_executed_run_is_a_line_of_the_log_at_debug_and_none_above(
+    app: Mainspring, caplog: pytest.LogCaptureFixture
+) -> None:
+    def lines(run_id: str) -> list[str]:
+        return [record.getMessage() for record in caplog.records if run_id in record.getMessage()]
+
+    app.start(work=True)
+    caplog.set_level(logging.INFO, "mainspring.worker")
+    silent = app.enqueue(abs, -1)
+    assert silent.result(LIMIT) == 1
+    caplog.set_level(logging.DEBUG, "mainspring.worker")
+    told = app.enqueue(abs, -2)
+    assert told.result(LIMIT) == 2
+    app.stop()
+    assert lines(silent.id) == []
+    [line] = lines(told.id)
+    assert re.fullmatch(rf"run '{told.id}' of \"abs\" returned after \d+\.\d\d\d s", line)
+
+
+@LASTING
+def test_a_worker_that_lacks_a_task_names_those_that_end_alike(
+    app: Mainspring, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.task(name="some.long.package.with.tests:hello")(abs)
+    now = app.now()
+    app.store.add_runs([Run(id="one", call=Call("not_here:hello", (1,)), created_at=now, run_at=now)])
+    app.start(work=True)
+    deadline = time.monotonic() + LIMIT
+    while "this node cannot call 'not_here:hello'" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert "did you mean 'some.long.package.with.tests:hello'" in caplog.text
+    assert "cannot import 'not_here'" in caplog.text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mainspring import Mainspring
 from mainspring.errors import RunCancelled, RunFailed, RunNotFound, TaskNotFound
 from mainspring.follow import Finished
-from mainspring.run import Condition, Outcome, Status
+from mainspring.run import Condition, Outcome, Run, Status
 from mainspring.ticks.worker import WorkerTick
 from tests.app.kit import EVERYWHERE, KEY, LASTING, LIMIT, LOCAL, MakeApp
 
@@ -136,6 +136,86 @@ def test_a_later_call_whose_chain_is_gone_is_not_found(make_app: MakeApp) -> Non
         handles[2].result(timeout=LIMIT)
 
 
+@EVERYWHERE
+@pytest.mark.parametrize("first", ["order/7", "a", "a~x"])
+def test_the_steps_of_a_chain_have_ids_that_nobody_else_may_have(app: Mainspring, first: str) -> None:
+    task = app.task(same)
+    for taken in ("order/8", "order/7/1", "a/1", "a.1"):
+        task.options(id=taken).enqueue("other")
+    handles = app.chain([task.options(id=first).call(1), task.call(2), task.call(3)])
+    with pytest.raises(ValueError, match="cannot end like that of a step"):
+        task.options(id=handles[1].id)
+    app.start(work=True)
+    assert [handle.result(timeout=LIMIT) for handle in handles] == [1, 2, 3]
+
+
+@EVERYWHERE
+def test_a_chain_that_is_known_by_its_key_gives_the_steps_of_the_known_one(app: Mainspring) -> None:
+    task = app.task(same)
+    known = app.chain([task.options(unique="k").call(1), task.call(2)])
+    handles = app.chain([task.options(unique="k").call(3), task.call(4), task.call(5)])
+    assert handles[:2] == known
+    with pytest.raises(RunNotFound, match="is not followed by it"):  # before anything has run
+        handles[2].result(timeout=LIMIT)
+    app.start(work=True)
+    assert handles[1].result(timeout=LIMIT) == 2
+
+
+@LOCAL
+def test_a_chain_whose_first_call_is_known_as_a_single_one_has_no_later_ones(app: Mainspring) -> None:
+    task = app.task(same)
+    task.options(unique="k").enqueue(1)
+    handles = app.chain([task.options(unique="k").call(2), task.call(3)])
+    with pytest.raises(RunNotFound, match="is not followed by it"):
+        handles[1].result(timeout=LIMIT)
+    with pytest.raises(RunNotFound, match="is not followed by it"):
+        app.handle(f"{handles[0].id}~hook").result(timeout=LIMIT)
+
+
+@LOCAL
+def test_all_steps_of_a_long_chain_can_be_waited_for_together_or_one_by_one(app: Mainspring) -> None:
+    task = app.task(same)
+    handles = app.chain([task.call(number) for number in range(60)])
+    with pytest.raises(TimeoutError):
+        app.wait(handles, timeout=0)
+    app.start(work=True)
+    assert handles[-1].result(timeout=LIMIT) == 59
+    assert [view.result for view in app.wait(reversed(handles), timeout=LIMIT)] == list(reversed(range(60)))
+
+
+@LOCAL
+def test_a_step_is_waited_for_while_those_before_it_are_not_kept(app: Mainspring) -> None:
+    task = app.task(same)
+    handles = app.chain([*(task.options(retention=0).call(number) for number in range(30)), task.call(30)])
+    app.start(work=True)
+    assert handles[-1].result(timeout=LIMIT) == 30
+
+
+def test_a_chain_that_is_too_long_is_refused(make_app: MakeApp) -> None:
+    app = make_app()
+    with pytest.raises(ValueError, match="at most 1,000 calls, not 1,001"):
+        app.chain([app.task(same).call(number) for number in range(1001)])
+    assert len(app.chain([app.task(same).call(number) for number in range(1000)])) == 1000
+
+
+@pytest.mark.parametrize("run_id", ["order/20261116", "order~20261116", "order~999", "order~" + "9" * 5000, "a~1~hook"])
+def test_a_run_that_never_was_is_not_found_whatever_its_id(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch, run_id: str
+) -> None:
+    app = make_app()
+    asked: list[str] = []
+    read = app.store.get_runs
+
+    def get_runs(run_ids: Sequence[str]) -> list[Run | None]:
+        asked.extend(run_ids)
+        return read(run_ids)
+
+    monkeypatch.setattr(app.store, "get_runs", get_runs)
+    with pytest.raises(RunNotFound):
+        app.handle(run_id).result(timeout=LIMIT)
+    assert len(asked) <= 2000
+
+
 # -- gathering ---------------------------------------------------------------------------------------------------
 
 
@@ -242,7 +322,7 @@ def test_a_collector_whose_item_was_deleted_fails_in_the_end_and_says_so(app: Ma
 def test_a_hook_is_called_with_the_run_when_it_has_ended(app: Mainspring) -> None:
     app.start(work=True)
     good = app.task(hook=remember)(same).options(group="g").enqueue([1, 2])
-    assert app.handle(f"{good.id}/hook").result(timeout=LIMIT) == f"saw {good.id}"
+    assert app.handle(f"{good.id}~hook").result(timeout=LIMIT) == f"saw {good.id}"
     (run,) = SEEN
     assert (run.id, run.success, run.result, run.args, run.group) == (good.id, True, [1, 2], ([1, 2],), "g")
     assert run.started_at is not None
@@ -253,7 +333,7 @@ def test_a_hook_is_called_with_the_run_when_it_has_ended(app: Mainspring) -> Non
 def test_a_hook_is_told_of_failure_once_and_after_the_last_attempt(app: Mainspring) -> None:
     app.start(work=True)
     bad = app.task(hook=remember, retries=2, backoff=[0])(fail).enqueue("torn")
-    app.handle(f"{bad.id}/hook").result(timeout=LIMIT)
+    app.handle(f"{bad.id}~hook").result(timeout=LIMIT)
     (run,) = SEEN
     assert (run.success, run.status, run.error, run.attempt) == (False, "failed", "ValueError: torn", 3)
     assert run.traceback is not None
@@ -265,8 +345,60 @@ def test_a_hook_is_told_of_a_cancelled_run_too(app: Mainspring) -> None:
     handle = app.task(hook=remember)(same).enqueue(1)
     handle.cancel()
     app.start(work=True)
-    app.handle(f"{handle.id}/hook").result(timeout=LIMIT)
+    app.handle(f"{handle.id}~hook").result(timeout=LIMIT)
     assert SEEN[0].status == "cancelled"
+
+
+@EVERYWHERE
+def test_a_hook_is_told_of_each_end_of_a_run_that_is_sent_back(app: Mainspring) -> None:
+    broken = [True]
+
+    @app.task(hook=remember)
+    def mend() -> None:
+        if broken:
+            raise ValueError
+
+    app.start(work=True)
+    handle = mend.enqueue()
+    app.handle(f"{handle.id}~hook").result(timeout=LIMIT)
+    broken.clear()
+    handle.retry()
+    app.handle(f"{handle.id}~hook2").result(timeout=LIMIT)
+    assert [run.status for run in SEEN] == ["failed", "succeeded"]
+
+
+@EVERYWHERE
+def test_purging_a_queue_is_cancelling_each_of_its_runs(app: Mainspring) -> None:
+    task = app.task(hook=remember, queue="q", retention=0)(same)
+    later = task.options(unique="k", delay=60).enqueue(1)
+    now, other = task.enqueue(2), app.task(name="other")(same).enqueue(3)
+    assert app.purge("q") == 2
+    assert [handle.status().value for handle in (later, now, other)] == ["cancelled", "cancelled", "pending"]
+    app.start(work=True, queues=["q"])
+    for handle in (later, now):
+        app.handle(f"{handle.id}~hook").result(timeout=LIMIT)
+    assert {(run.id, run.status) for run in SEEN} == {(later.id, "cancelled"), (now.id, "cancelled")}
+
+
+@LOCAL
+def test_more_than_a_page_is_purged_and_what_follows_is_not(app: Mainspring) -> None:
+    task = app.task(hook=remember, queue="q")(same)
+    app.enqueue_many(task.call(number) for number in range(1100))
+    assert app.purge("q") == 1100
+    assert app.count(status="pending", queue="q") == 1100  # the hooks
+    assert app.purge("q") == 1100
+    assert app.count(status="pending", queue="q") == 0
+
+
+def test_a_waiting_run_whose_hook_would_be_too_large_can_be_cancelled(make_app: MakeApp, tmp_path: Path) -> None:
+    app = make_app(f"sqlite:///{tmp_path}/jobs.db", secret_key=KEY)
+    task = app.task(hook=remember)(same)
+    almost = random.Random(1).randbytes(2**20 - 250)
+    handles = [task.enqueue(almost), task.enqueue(1), task.enqueue(almost)]
+    assert handles[0].cancel()
+    assert app.purge("default") == 3  # the two, and the hook of the first
+    told = [app.get(f"{handle.id}~hook").args[0] for handle in handles]
+    assert [run.args for run in told] == [(), (1,), ()]
 
 
 @LOCAL
@@ -275,7 +407,7 @@ def test_a_hook_may_be_a_task_and_belong_to_a_job(app: Mainspring) -> None:
     app.add_job(same, "interval", hours=1, args=[7], id="one", hook=hook)
     app.start(work=True)
     handle = app.run_now("one")
-    app.handle(f"{handle.id}/hook").result(timeout=LIMIT)
+    app.handle(f"{handle.id}~hook").result(timeout=LIMIT)
     assert (SEEN[0].job_id, SEEN[0].result) == ("one", 7)
 
 
@@ -285,7 +417,7 @@ def test_a_hook_that_fails_harms_nobody(app: Mainspring) -> None:
     handle = app.task(hook=fail)(same).enqueue(1)
     assert handle.result(timeout=LIMIT) == 1
     with pytest.raises(RunFailed):
-        app.handle(f"{handle.id}/hook").result(timeout=LIMIT)
+        app.handle(f"{handle.id}~hook").result(timeout=LIMIT)
 
 
 def test_a_hook_that_no_worker_could_call_is_refused_when_it_is_enqueued(make_app: MakeApp) -> None:

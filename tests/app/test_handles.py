@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import copy
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from mainspring import Cancel, Mainspring, RunHandle
-from mainspring.errors import RunCancelled, RunFailed, RunNotFound
+from mainspring.errors import RunCancelled, RunFailed, RunNotFound, StoreUnavailable
 from mainspring.run import Status
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate, MakeApp
 
@@ -39,6 +40,63 @@ def test_waiting_too_long_is_a_time_out_and_changes_nothing(app: Mainspring) -> 
     with pytest.raises(TimeoutError, match=handle.id):
         handle.result(timeout=0)
     assert handle.status() is Status.PENDING
+
+
+def test_a_time_out_says_that_no_worker_serves_the_queue_and_how_to_start_one(
+    make_app: MakeApp, tmp_path: Path
+) -> None:
+    app = make_app(f"sqlite:///{tmp_path}/jobs.db")
+    mail = app.task(queue="mail")(plain)
+    handles = [mail.enqueue(number) for number in range(5)]
+    start = f"5 of 5 runs have not ended in 0 s: {handles[0].id} (pending), {handles[1].id}, {handles[2].id}, ...; "
+    with pytest.raises(TimeoutError) as caught:
+        app.wait(handles, timeout=0)
+    assert str(caught.value) == (
+        f"{start}no living worker serves the queue 'mail': start one with mainspring worker MODULE:APP -Q mail"
+    )
+    with pytest.raises(TimeoutError, match="no living worker serves the queue 'mail'"):
+        asyncio.run(app.aio.wait(handles, timeout=0))
+
+
+def test_a_time_out_in_memory_says_to_work_in_the_same_process(make_app: MakeApp) -> None:
+    handle = make_app().task(plain).enqueue(1)
+    with pytest.raises(TimeoutError, match=r"the queue 'default': start one with app\.start\(work=True\)"):
+        handle.result(timeout=0)
+
+
+@LOCAL
+def test_a_time_out_of_a_run_that_is_executed_or_served_blames_no_worker(app: Mainspring) -> None:
+    gate = Gate()
+    app.start(work=True, queues=["default"], threads=1)
+    running = app.task(name="waits")(gate.wait).enqueue()
+    gate.reached()
+    waiting = app.task(plain).options(delay=3600).enqueue(1)
+    chained = app.chain([app.task(plain).options(delay=3600).call(1), app.task(plain).call(2)])[-1]
+    try:
+        for handle, words in (
+            (running, "(running)"),
+            (waiting, "(pending)"),
+            (chained, "(a step that its chain has not come to)"),
+        ):
+            with pytest.raises(TimeoutError) as caught:
+                handle.result(timeout=0)
+            assert str(caught.value) == f"1 of 1 runs have not ended in 0 s: {handle.id} {words}"
+    finally:
+        gate.open()
+
+
+def test_a_time_out_is_told_although_the_store_cannot_say_who_lives(
+    make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = make_app()
+    handle = app.task(plain).enqueue(1)
+
+    def nodes() -> NoReturn:
+        raise StoreUnavailable("the network was cut")
+
+    monkeypatch.setattr(app.store, "nodes", nodes)
+    with pytest.raises(TimeoutError, match=rf"{handle.id} \(pending\)$"):
+        handle.result(timeout=0)
 
 
 @LOCAL
@@ -220,3 +278,21 @@ def test_starting_twice_is_an_error_and_stopping_twice_is_not(app: Mainspring) -
     app.stop()
     app.stop()
     assert not app.running
+
+
+@EVERYWHERE
+def test_a_run_that_is_sent_back_has_its_unique_key_again(app: Mainspring) -> None:
+    task = app.task(fail).options(unique="k")
+    first = task.enqueue("torn")
+    first.cancel()
+    first.retry()
+    assert task.enqueue("torn") == first
+    assert first.cancel()
+    other = task.enqueue("torn")
+    first.retry()  # goes without the key, which another has by now
+    assert task.enqueue("torn") == other != first
+    assert {first.status(), other.status()} == {Status.PENDING}
+    other.cancel()
+    first.cancel()
+    first.retry()
+    assert task.enqueue("torn") == first

@@ -105,6 +105,30 @@ def test_running_a_job_now_keeps_to_its_schedule_and_its_most_instances(app: Mai
 
 
 @EVERYWHERE
+def test_a_job_of_an_executor_that_is_run_now_waits_for_a_scheduler_that_has_it(app: Mainspring) -> None:
+    app.add_job(double, "interval", hours=1, args=[1], id="one")
+    app.modify_job("one", executor="default")
+    handle = app.run_now("one")
+    run = app.get(handle.id)
+    assert (run.queue, run.status, run.reason) == (".default", "pending", None)
+
+
+@LOCAL
+def test_a_job_of_an_executor_that_no_node_of_an_app_has_is_named_with_the_way_to_its_workers(
+    app: Mainspring, caplog: pytest.LogCaptureFixture
+) -> None:
+    app.add_job(double, "interval", hours=1, args=[1], id="one", next_run_time=datetime(2020, 1, 1, tzinfo=UTC))
+    app.modify_job("one", executor="default")
+    app.start()
+    deadline = time.monotonic() + LIMIT
+    while not app.count(job="one"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert "job 'one' wants the executor 'default'" in caplog.text
+    assert """app.modify_job('one', executor="queue")""" in caplog.text
+
+
+@EVERYWHERE
 def test_of_several_who_run_a_job_now_at_once_no_more_do_than_its_most_instances(app: Mainspring) -> None:
     app.add_job(double, "interval", hours=1, args=[1], id="one", max_instances=2)
 

@@ -264,11 +264,12 @@ def test_an_option_that_cannot_be_meant_is_refused(make_app: MakeApp, options: d
 
 @LOCAL
 def test_a_queue_that_no_task_uses_is_warned_about_once(app: Mainspring, caplog: pytest.LogCaptureFixture) -> None:
+    app.task(queue="mail", name="mail")(plain)
     task = app.task(plain).options(queue="mial")
     task.enqueue()
     task.enqueue()
     assert [record.getMessage() for record in caplog.records if "mial" in record.getMessage()] == [
-        "no task of this app uses the queue 'mial'; a worker has to be told: -Q mial"
+        "no task of this app uses the queue 'mial'; did you mean 'mail'? (if it is meant, tell a worker: -Q mial)"
     ]
 
 

@@ -97,6 +97,10 @@ def test_a_mistake_in_a_schedule_is_seen_where_it_is_written(make_app: MakeApp) 
     app = make_app()
     with pytest.raises(ValueError, match="hour"):
         app.schedule("0 25 * * *")(digest)
+    with pytest.raises(ValueError, match=r"crontab '0 9 \* \*' has 4 fields, not 5: minute, hour"):
+        app.schedule("0 9 * *")(digest)
+    with pytest.raises(ValueError, match="has 6 fields, not 5"):
+        app.add_job(digest, "0 0 9 * * *")
     with pytest.raises(TypeError, match="minuts"):
         app.schedule("interval", minuts=5)(digest)
     with pytest.raises(TypeError, match="no argument of a crontab schedule"):

@@ -111,3 +111,70 @@ def test_what_is_gathered_goes_the_same_way(app: Mainspring, store: Watched) -> 
     assert [count for count, _ in store.added] == [1, 1000, 1]
     app.start(work=True)
     assert gathered.result(timeout=LIMIT) == list(range(1001))
+
+
+def test_a_reply_that_stays_lost_tells_the_ids_to_repeat_with(app: Mainspring, store: Watched) -> None:
+    task = app.task(plain)
+
+    def lose(batch: int) -> None:
+        raise OutcomeUnknown("the line was cut")
+
+    store.after = lose
+    with pytest.raises(OutcomeUnknown, match="the line was cut") as caught:
+        task.enqueue(1)
+    (run_id,) = caught.value.run_ids
+    with pytest.raises(OutcomeUnknown) as again:
+        task.options(id=run_id, shard="tenant").enqueue(1)
+    with pytest.raises(OutcomeUnknown) as once_more:
+        task.options(id=again.value.run_ids[0], shard="tenant").enqueue(1)
+    assert once_more.value.run_ids == again.value.run_ids
+    store.after = lambda batch: None
+    assert task.options(id=run_id).enqueue(1).fetch().args == (1,)
+    assert app.count() == 2
+
+
+def test_it_tells_them_also_if_the_store_is_gone_when_it_is_asked_again(app: Mainspring, store: Watched) -> None:
+    store.after, store.before = fail(OutcomeUnknown("the line was cut"), 0), fail(StoreUnavailable("it is away"), 1)
+    with pytest.raises(OutcomeUnknown, match="the line was cut") as caught:
+        app.enqueue_many(app.task(plain).call(number) for number in range(3))
+    assert [run.args for run in app.store.get_runs(caught.value.run_ids) if run] == [(0,), (1,), (2,)]
+
+
+def test_of_many_calls_it_tells_those_of_its_batch_and_how_many_are_stored(app: Mainspring, store: Watched) -> None:
+    store.before = lambda batch: fail(OutcomeUnknown("the line was cut"), batch)(batch) if batch else None
+    with pytest.raises(OutcomeUnknown) as caught:
+        app.enqueue_many(app.task(plain).call(number) for number in range(1500))
+    assert len(caught.value.run_ids) == 500
+    assert caught.value.__notes__ == ["the first 1,000 calls are stored"]
+
+
+def test_an_error_among_many_calls_tells_how_many_are_stored(app: Mainspring, store: Watched) -> None:
+    task = app.task(plain)
+    with pytest.raises(TypeError) as caught:
+        app.enqueue_many([*(task.call(number) for number in range(1500)), task.call(object())])  # type: ignore[arg-type]
+    assert caught.value.__notes__ == ["the first 1,000 calls are stored"]
+    assert app.count() == 1000
+
+
+def test_an_error_before_anything_is_stored_tells_nothing(app: Mainspring, store: Watched) -> None:
+    with pytest.raises(TypeError) as caught:
+        app.enqueue_many([app.task(plain).call(1), app.task(plain).call(object())])  # type: ignore[arg-type]
+    assert not hasattr(caught.value, "__notes__")
+
+
+def test_an_error_tells_that_what_was_on_its_way_may_be_lost(app: Mainspring, store: Watched) -> None:
+    task, wrong = app.task(plain), threading.Event()
+
+    def look(batch: int) -> None:
+        assert wrong.wait(LIMIT)
+        raise StoreUnavailable("it is away")
+
+    def calls() -> Iterator[TaskCall[int]]:
+        yield from (task.call(number) for number in range(1000))
+        wrong.set()
+        raise RuntimeError("no more")
+
+    store.before = look
+    with pytest.raises(RuntimeError, match="no more") as caught:
+        app.enqueue_many(calls())
+    assert caught.value.__notes__ == ["the calls sent last before it may not be stored: StoreUnavailable('it is away')"]

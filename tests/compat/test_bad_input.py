@@ -17,6 +17,11 @@ FAR = datetime(2100, 1, 2, 3, 4, 5, tzinfo=UTC)
 # What is done, the error it gives in both packages, and what ours says.
 ADDING: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
     "unknown trigger": (lambda s: s.add_job(add, "intervall", [1]), LookupError, "'intervall'.*'interval'"),
+    "crontab for a trigger": (
+        lambda s: s.add_job(add, "0 9 * * *", [1]),
+        LookupError,
+        r"'0 9 .*write a crontab as CronTrigger\.from_crontab",
+    ),
     "argument of another trigger": (lambda s: s.add_job(add, "cron", [1], hours=3), TypeError, "'hours'.*'hour'"),
     "misspelled argument": (lambda s: s.add_job(add, "interval", [1], secnds=3), TypeError, "'secnds'.*'seconds'"),
     "unknown store": (lambda s: s.add_job(add, args=[1], jobstore="defualt"), KeyError, "'defualt'.*'default'"),

@@ -17,6 +17,8 @@ from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.node import Node
+from mainspring.outcome import recover
+from mainspring.plan import Place, firing, plan
 from mainspring.run import Status
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import LEASE, add_job, add_run, claim
@@ -42,6 +44,10 @@ class SQL:
     def overwrite(self, table: str, name: str, frame: bytes) -> None:
         with self._engine.begin() as connection:
             connection.execute(text(_UPDATE[table]), {"id": name, "frame": frame})
+
+    def damage_miss(self, name: str) -> None:
+        with self._engine.begin() as connection:
+            connection.execute(text("UPDATE mainspring_jobs SET miss = '{' WHERE id = :id"), {"id": name})
 
     def close(self) -> None:
         self._engine.dispose()
@@ -95,6 +101,9 @@ def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
         store, back = SQLAlchemyJobStore(url, codec=codec), SQL(url)
     try:
         store.remove_all_jobs()
+        store.shift_clock(LEASE + 1)
+        store.settle([recover(run, store.server_time()) for run in store.expired(1000)])  # of the tests before
+        store.shift_clock(-LEASE - 1)
         store.purge("default")
         yield store, back
     finally:
@@ -175,6 +184,76 @@ def test_runs_spoiled_while_they_ran_are_set_aside_when_their_node_is_gone_and_t
         assert spoiled.status is Status.BROKEN
         assert spoiled.reason
         assert back.frame("runs", "spoiled") == b"not a frame"
+
+
+def newer(frame: bytes) -> bytes:
+    """Return a frame as a later version of mainspring might write it."""
+    return frame[:2] + bytes([frame[2] + 1]) + frame[3:]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb", "redis"])
+def test_what_a_newer_mainspring_has_written_is_left_to_nodes_that_can_read_it(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with opened(kind, request, tmp_path) as (store, back):
+        frames = {}
+        for table, add in (("jobs", add_job), ("runs", add_run)):
+            add(store, f"{table}-new", due_in=-10)
+            frames[table] = back.frame(table, f"{table}-new")
+            back.overwrite(table, f"{table}-new", newer(frames[table]))
+        assert store.due(10, 0).jobs == []
+        assert claim(store) == []
+        assert "jobs-new" not in {broken.id for broken in store.broken()}
+        [waiting] = [run for run in store.find_runs(RunQuery(queue="default")) if run.id == "runs-new"]
+        assert (waiting.status, waiting.attempt) == (Status.PENDING, 0)
+
+        for table, frame in frames.items():
+            back.overwrite(table, f"{table}-new", frame)
+        store.shift_clock(61)
+        assert [due.job.id for due in store.due(10, 0).jobs] == ["jobs-new"]
+        assert [run.id for run in claim(store)] == ["runs-new"]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb", "redis"])
+def test_lost_runs_that_only_others_can_read_do_not_hide_those_behind_them(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with opened(kind, request, tmp_path) as (store, back):
+        for number in range(90):
+            add_run(store, f"new-{number}", due_in=-10)
+        claim(store, limit=90)
+        frames = {f"new-{number}": back.frame("runs", f"new-{number}") for number in range(90)}
+        for name, frame in frames.items():
+            back.overwrite("runs", name, newer(frame))
+        good = [add_run(store, f"good-{number}", due_in=-10).id for number in range(3)]
+        store.shift_clock(1)
+        claim(store, limit=3)
+        store.shift_clock(LEASE + 1)
+
+        assert [run.id for run in store.expired(10) if run.id.startswith("new")] == []
+        assert {run.id for run in store.expired(10)} == set(good)
+        found = [{run.id for run in store.expired(2)} for _ in range(4)]  # passing over 40 of them at a time
+        assert len(set().union(*found)) == 2
+        store.settle([recover(run, store.server_time()) for run in store.expired(10)])
+        assert store.expired(10) == []
+        for name, frame in frames.items():
+            back.overwrite("runs", name, frame)
+        assert len(store.expired(1000)) == 90
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"])
+def test_a_damaged_missed_record_keeps_no_job_from_firing(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    with opened(kind, request, tmp_path) as (store, back):
+        assert isinstance(back, SQL)
+        for name in ("good", "hurt"):
+            add_job(store, name, due_in=-10)
+        back.damage_miss("hurt")
+        page = store.due(10, 0)
+        assert sorted((due.job.id, due.miss) for due in page.jobs) == [("good", None), ("hurt", None)]
+        firings = [firing(due, plan(due, page.now), Place("default"), page.now) for due in page.jobs]
+        assert None not in store.fire(firings, LEASE)
 
 
 def test_with_another_key_nothing_runs_and_with_the_right_one_all_is_back(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import Engine, MetaData, create_engine, text
 
 from mainspring.errors import ConfigurationError, ConflictingIdError, StoreUnavailable
-from mainspring.jobstores import _sql_sqlite
+from mainspring.jobstores import _sql_service, _sql_sqlite
 from mainspring.jobstores._sql_fused import PostgreSQLTx
 from mainspring.jobstores._sql_sqlite import HostClock
 from mainspring.jobstores.base import NodeInfo, RunQuery
@@ -254,6 +254,33 @@ def test_no_more_finished_runs_are_kept_than_were_asked_for(path: Path) -> None:
     newest = [run.id for run in store.find_runs(RunQuery(), limit=3)]
     assert [store.prune(limit=4), store.prune(), store.prune()] == [4, 1, 0]
     assert [run.id for run in store.find_runs(RunQuery())] == newest
+    store.shutdown()
+
+
+@pytest.mark.parametrize("keep_runs", [0, 200])
+def test_finished_runs_are_counted_again_only_when_there_may_be_too_many(path: Path, keep_runs: int) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}", keep_runs=keep_runs)
+    store.add_runs([make_run(store) for _ in range(keep_runs + 6)])
+    store.settle([succeed(store, run) for run in claim(store, limit=keep_runs + 3)])
+    assert store.prune() == 3
+    store.settle([succeed(store, run) for run in claim(store, limit=1)])
+    assert store.prune() == (1 if keep_runs < 100 else 0)  # one in a hundred may be too many for a while
+    store.settle([succeed(store, run) for run in claim(store)])
+    store.prune()
+    assert store.count_runs(RunQuery()) == keep_runs
+    store.shutdown()
+
+
+def test_no_more_than_so_many_deleted_ids_are_remembered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sql_service, "REMEMBERED", 2)
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    for name in ("a", "b", "c"):
+        store.settle([succeed(store, start(store, name))])
+        assert store.delete_runs([name]) == 1
+        store.shift_clock(1)
+    store.prune()
+    store.add_runs([make_run(store, name) for name in ("a", "b", "c")])
+    assert [run and run.id for run in store.get_runs(["a", "b", "c"])] == ["a", None, None]
     store.shutdown()
 
 

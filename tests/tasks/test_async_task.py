@@ -123,13 +123,13 @@ def test_the_result_of_what_was_cancelled_says_so(app: Mainspring) -> None:
 def test_a_hook_is_given_the_task(working: Mainspring, hook: Any) -> None:
     task_id = async_task(functions.add, 1, hook=hook, task_name="sum")
     assert result(task_id, SOON) == 1
-    assert result(f"{task_id}/hook", SOON) == "sum True 1"
+    assert result(f"{task_id}~hook", SOON) == "sum True 1"
 
 
 def test_a_hook_is_given_a_failure(working: Mainspring) -> None:
     task_id = async_task(functions.fail, hook=functions.report, task_name="bad")
     assert result(task_id, SOON)
-    assert result(f"{task_id}/hook", SOON) == "bad False None"
+    assert result(f"{task_id}~hook", SOON) == "bad False None"
 
 
 def test_a_hook_that_leads_nowhere_is_an_error_where_it_is_written(app: Mainspring) -> None:
@@ -232,7 +232,7 @@ def test_sync_executes_the_call_at_once_in_this_thread(app: Mainspring) -> None:
     task_id = async_task(functions.note, [1, "a"], sync=True, group="here", hook=functions.report)
     assert functions.events == [[1, "a"]]
     assert result(task_id) == [1, "a"]
-    assert str(result(f"{task_id}/hook")).startswith("note True")
+    assert str(result(f"{task_id}~hook")).startswith("note True")
     assert tasks.result_group("here") == [[1, "a"]]
     assert app.count() == 0
 

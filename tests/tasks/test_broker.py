@@ -64,7 +64,7 @@ def test_a_hook_follows_what_is_settled_by_hand(app: Mainspring) -> None:
     task_id = broker.enqueue(functions.nothing, hook=functions.report)
     broker.dequeue()
     broker.acknowledge(task_id)
-    assert [taken for taken, _ in broker.dequeue()] == [f"{task_id}/hook"]
+    assert [taken for taken, _ in broker.dequeue()] == [f"{task_id}~hook"]
 
 
 def test_only_who_has_taken_a_run_can_settle_it(app: Mainspring) -> None:

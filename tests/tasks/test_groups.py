@@ -169,7 +169,7 @@ def test_an_iteration_may_be_a_generator_and_takes_keyword_arguments(working: Ma
 def test_the_items_of_an_iteration_are_kept_until_they_are_collected(app: Mainspring) -> None:
     async_iter(functions.add, [1, 2], save=False, cached=5, hook=functions.report, group="g", timeout=60)
     items = [run.record for run in app.find() if run.func == "tests.tasks.functions:add"]
-    assert [(run.policy.retention, run.policy.hook, run.policy.timeout) for run in items] == [(None, None, 60)] * 2
+    assert [(run.policy.retention, run.policy.hook, run.policy.timeout) for run in items] == [(86_400.0, None, 60)] * 2
     assert app.count(group="g") == 0
 
 

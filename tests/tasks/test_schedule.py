@@ -128,7 +128,7 @@ def test_a_schedule_runs_at_once_by_default_and_is_gone_after_its_last_run(worki
     schedule("tests.tasks.functions.add", 1, b=2, name="sum", hook=functions.report)
     task = first_run(working, "sum")
     assert (task.result, task.name) == (3, "sum")
-    hook = fetch(f"{task.id}/hook", SOON)
+    hook = fetch(f"{task.id}~hook", SOON)
     assert hook is not None
     assert hook.result == "sum True 3"
     with pytest.raises(JobLookupError):

@@ -70,3 +70,14 @@ def test_near_matches_come_first_and_a_short_list_of_names_otherwise() -> None:
 def test_how_a_worker_died_is_said() -> None:
     assert "by signal 9" in str(errors.WorkerDied(12, -9))
     assert "with code 3" in str(errors.WorkerDied(12, 3))
+
+
+def test_a_task_named_by_a_script_is_found_by_its_last_part_among_those_of_packages() -> None:
+    known = ("jobs:hallo", "shop.backend.scheduled.jobs:hello", "shop.mail:send", "mainspring:collect")
+    text = str(errors.TaskNotFound("jobs:hello", known))
+    assert text == "no task is called 'jobs:hello'; did you mean 'shop.backend.scheduled.jobs:hello' or 'jobs:hallo'?"
+
+
+def test_a_crontab_in_the_place_of_a_triggers_name_says_how_to_make_one() -> None:
+    error = errors.PluginNotFound("trigger", "0 9 * * *", ("cron", "interval"))
+    assert str(error).endswith("write a crontab as CronTrigger.from_crontab('0 9 * * *')")

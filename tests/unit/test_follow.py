@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from mainspring.clock import SECOND
 from mainspring.errors import Retry, WorkerDied
-from mainspring.follow import HOOK, Finished, follow_ups, predecessor, step_of, told_less
-from mainspring.outcome import cancel, conclude, recover, retry
+from mainspring.follow import MOST_STEPS, Finished, follow_ups, is_hook, predecessors, step_id, step_of, told_less
+from mainspring.ids import check_run_id
+from mainspring.outcome import cancel, conclude, recover, retry, unkeyed
 from mainspring.retry import Policy
 from mainspring.run import MOST_CRASHES, Call, Condition, Error, Report, Result, Run, Status
 
@@ -53,10 +54,10 @@ def test_nothing_follows_from_a_plain_run() -> None:
 def test_each_step_of_a_chain_carries_the_rest_and_a_number() -> None:
     run = ended(group="g", policy=Policy(then=(step(1), step(2))))
     (first,) = follow_ups(run, NOW)
-    assert (first.id, first.queue, first.group, first.call.func, first.args) == ("r/1", "slow", "g", "shop:next", (1,))
+    assert (first.id, first.queue, first.group, first.call.func, first.args) == ("r~1", "slow", "g", "shop:next", (1,))
     assert (first.status, first.run_at, first.priority, first.policy.retries) == (Status.PENDING, NOW, 1, 1)
     (second,) = follow_ups(replace(first, status=Status.SUCCEEDED), NOW)
-    assert (second.id, second.policy.then, second.args) == ("r/2", (), (2,))
+    assert (second.id, second.policy.then, second.args) == ("r~2", (), (2,))
     assert follow_ups(replace(second, status=Status.SUCCEEDED), NOW) == ()
 
 
@@ -77,7 +78,7 @@ def test_a_hook_follows_however_a_run_ended(status: Status) -> None:
     run = ended(status=status, errors=(error,), policy=Policy(hook="shop:hook"), group="g", job_id=None)
     (hook,) = follow_ups(run, NOW)
     (told,) = hook.args
-    assert (hook.id, hook.call.func, hook.queue) == ("r/hook", "shop:hook", "mail")
+    assert (hook.id, hook.call.func, hook.queue) == ("r~hook", "shop:hook", "mail")
     assert isinstance(told, Finished)
     assert (told.id, told.args, told.kwargs, told.result, told.group) == ("r", (1,), {"to": "x"}, 42, "g")
     assert told.success is (status is Status.SUCCEEDED)
@@ -87,7 +88,7 @@ def test_a_hook_follows_however_a_run_ended(status: Status) -> None:
 
 def test_a_hook_and_a_step_both_follow() -> None:
     run = ended(policy=Policy(then=(step(1),), hook="shop:hook"))
-    assert [each.id for each in follow_ups(run, NOW)] == ["r/1", "r/hook"]
+    assert [each.id for each in follow_ups(run, NOW)] == ["r~1", "r~hook"]
 
 
 def test_overdue_fires_follow_one_another_also_after_a_failure() -> None:
@@ -100,10 +101,75 @@ def test_overdue_fires_follow_one_another_also_after_a_failure() -> None:
 
 @pytest.mark.parametrize(
     ("run_id", "before"),
-    [("r", None), ("r/1", "r"), ("r/2", "r/1"), ("r/10", "r/9"), ("r/hook", "r"), ("r/1/hook", "r/1"), ("/1", None)],
+    [
+        ("r", []),
+        ("r~1", ["r"]),
+        ("r~3", ["r~2", "r~1", "r"]),
+        ("r~hook", ["r"]),
+        ("r~hook2", ["r"]),
+        ("r~2~hook", ["r~2", "r~1", "r"]),
+        ("order/7", []),
+        ("order/7~1", ["order/7"]),
+        ("a\nb~1", ["a\nb"]),
+        ("~1", []),
+        ("r~0", []),
+        ("r~01", []),
+        ("r~20261116", []),
+        ("r~hooks", []),
+    ],
 )
-def test_the_run_before_is_read_from_the_id(run_id: str, before: str | None) -> None:
-    assert predecessor(run_id) == before
+def test_the_runs_before_are_read_from_the_id(run_id: str, before: list[str]) -> None:
+    assert list(predecessors(run_id)) == before
+    assert is_hook(run_id) is ("~hook" in run_id and bool(before))
+
+
+def test_the_last_step_of_the_longest_chain_is_known_by_its_id() -> None:
+    line = list(predecessors(step_id("r", MOST_STEPS - 1)))
+    assert (len(line), line[-1]) == (MOST_STEPS - 1, "r")
+    (last,) = follow_ups(ended(id=step_id("r", MOST_STEPS - 2), policy=Policy(then=(step(1),))), NOW)
+    assert last.id == step_id("r", MOST_STEPS - 1)
+
+
+@pytest.mark.parametrize("run_id", ["r~1", "order/7~999", "r~hook", "r~hook2"])
+def test_nobody_may_give_a_run_an_id_that_follows_from_another(run_id: str) -> None:
+    with pytest.raises(ValueError, match="cannot end like that of a step"):
+        check_run_id(run_id)
+
+
+@pytest.mark.parametrize("run_id", ["order/7", "~/data.csv", "notes.txt~", "r~1000", "hook", "order~7b"])
+def test_any_other_id_may_be_given(run_id: str) -> None:
+    assert check_run_id(run_id) == run_id
+    (first,) = follow_ups(ended(id=run_id, policy=Policy(then=(step(1),))), NOW)
+    assert list(predecessors(first.id)) == [run_id]
+
+
+def test_the_hook_is_told_of_each_end_when_a_person_has_sent_the_run_back() -> None:
+    run = ended(status=Status.CANCELLED, attempt=0, policy=Policy(hook="shop:hook"))
+    ids = []
+    for _ in range(3):
+        ids += [each.id for each in follow_ups(run, NOW)]
+        run = cancel(retry(run, NOW).run, NOW).run
+    assert ids == ["r~hook", "r~hook2", "r~hook3"]
+
+
+# -- unique keys -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["cancel", "fail", "lose"])
+def test_a_run_that_is_sent_back_asks_for_its_unique_key(end: str) -> None:
+    run = running(unique="k", policy=Policy(delivery="at_most_once"))
+    ends = {
+        "cancel": lambda: cancel(run, NOW),
+        "fail": lambda: conclude(Report(run, Result.RAISED, exception=ValueError()), NOW, 0.5),
+        "lose": lambda: recover(run, NOW),
+    }
+    over = ends[end]().run
+    assert over.unique is None
+    again = retry(over, NOW)
+    assert again.run.unique == "k"
+    assert unkeyed(again).run.unique is None
+    # Also if another had it the first time.
+    assert retry(cancel(unkeyed(again).run, NOW).run, NOW).run.unique == "k"
 
 
 def test_a_hook_can_be_told_less_and_nothing_else_can() -> None:
@@ -112,7 +178,7 @@ def test_a_hook_can_be_told_less_and_nothing_else_can() -> None:
     assert told_less(following) is following
     (told,) = told_less(hook).args
     assert (told.id, told.status, told.args, told.kwargs, told.result) == ("r", "succeeded", (), {}, None)
-    assert hook.id.endswith(HOOK)
+    assert is_hook(hook.id)
 
 
 # -- crashes -----------------------------------------------------------------------------------------------------
@@ -146,7 +212,7 @@ def test_a_run_that_crashes_too_often_is_set_aside_with_the_reason() -> None:
 def test_a_crash_of_what_may_start_only_once_is_its_end() -> None:
     outcome = conclude(died(running(policy=Policy(delivery="at_most_once", hook="shop:hook"))), NOW, 0.5)
     assert (outcome.run.status, outcome.run.reason) == (Status.FAILED, "lost")
-    assert [each.id for each in outcome.then] == ["r/hook"]
+    assert [each.id for each in outcome.then] == ["r~hook"]
 
 
 def test_in_the_lane_of_an_executor_a_crash_is_a_failure_as_it_was() -> None:
@@ -198,4 +264,4 @@ def test_a_cancelled_run_has_its_hook_and_ends_its_chain() -> None:
     run = ended(status=Status.PENDING, policy=Policy(then=(step(1),), hook="shop:hook"))
     outcome = cancel(run, NOW)
     assert (outcome.condition, outcome.run.status) == (Condition.WAITING, Status.CANCELLED)
-    assert [each.id for each in outcome.then] == ["r/hook"]
+    assert [each.id for each in outcome.then] == ["r~hook"]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -71,6 +73,19 @@ def test_a_changed_copy_leaves_the_original_alone() -> None:
             "misfire_grace_time must be None or a positive number of seconds, not 0",
         ),
         ({"misfire_grace_time": "5"}, TypeError, "not '5'"),
+        (
+            {"misfire_grace_time": sys.maxsize},
+            ValueError,
+            f"at most 10,000,000,000 seconds, not {sys.maxsize}; None means however late",
+        ),
+        ({"misfire_grace_time": math.inf}, ValueError, "at most 10,000,000,000 seconds, not inf"),
+        ({"misfire_grace_time": math.nan}, TypeError, "a positive number of seconds, not nan"),
+        ({"retention": math.inf}, ValueError, "retention must be at most 10,000,000,000 seconds, not inf"),
+        ({"timeout": 1e14}, ValueError, "timeout must be at most 10,000,000,000 seconds"),
+        ({"backoff": [1, 1e14]}, ValueError, "between 0 and 10,000,000,000 seconds, not 1"),
+        ({"backoff": [-1]}, ValueError, "between 0 and 10,000,000,000 seconds, not -1"),
+        ({"backoff": math.nan}, ValueError, "not nan"),
+        ({"backoff": ["5"]}, TypeError, "backoff takes numbers of seconds or timedeltas, not '5'"),
         ({"max_instances": 0}, TypeError, "max_instances must be a positive whole number, not 0"),
         ({"trigger": "cron"}, TypeError, "trigger must be a trigger object"),
         ({"executor": ""}, TypeError, "executor must be a text"),
@@ -94,6 +109,20 @@ def test_back_off_may_be_a_number_a_list_or_a_function() -> None:
     assert make_policy(DEFAULT_POLICY, backoff=5).backoff == Backoff(first=5.0)
     assert make_policy(DEFAULT_POLICY, backoff=[1, 2]).backoff == (1.0, 2.0)
     assert make_policy(DEFAULT_POLICY, backoff=float).backoff is float
+    minute = timedelta(minutes=1)
+    assert make_policy(DEFAULT_POLICY, backoff=[1, minute]).backoff == (1.0, 60.0)
+    assert make_policy(DEFAULT_POLICY, backoff=minute).backoff == Backoff(first=60.0)
+
+
+class Float64(float):
+    """A number that is a float and more, as numpy's is."""
+
+
+def test_a_number_of_another_kind_is_kept_as_a_plain_one() -> None:
+    policy = make_policy(DEFAULT_POLICY, timeout=Float64(2), retention=Float64(3), backoff=[Float64(4)])
+    assert (policy.timeout, policy.retention, policy.backoff) == (2, 3, (4,))
+    assert isinstance(policy.backoff, tuple)
+    assert {type(policy.timeout), type(policy.retention), type(policy.backoff[0])} == {float}
 
 
 def test_the_next_run_time_is_shown_in_the_zone_of_the_trigger_to_the_microsecond() -> None:

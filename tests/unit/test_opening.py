@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mainspring import Mainspring
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.opening import open_store, without_password
@@ -50,6 +51,18 @@ def test_an_unknown_scheme_names_the_near_ones() -> None:
         open_store("postgressql://u:secret@host/db")
 
 
+def test_an_option_that_a_store_does_not_have_names_the_near_one() -> None:
+    with pytest.raises(ConfigurationError, match="'sqlite://' takes no argument 'keep_run'; did you mean 'keep_runs'"):
+        open_store("sqlite:///jobs.db", keep_run=3)
+
+
+def test_an_option_in_a_url_that_the_driver_does_not_know_is_named_without_the_password() -> None:
+    store = open_store("mysql://u:secret@localhost:1/db?shard=5")
+    with pytest.raises(ConfigurationError, match=r"an option in the URL is wrong: .*'shard'") as caught:
+        store.counters()
+    assert "secret" not in str(caught.value)
+
+
 def test_what_is_no_url_says_how_to_write_one() -> None:
     with pytest.raises(ConfigurationError, match=r"write it as sqlite:///jobs\.db"):
         open_store("jobs.db")
@@ -60,6 +73,39 @@ def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delitem(sys.modules, "mainspring.jobstores.redis")
     with pytest.raises(ConfigurationError, match=r'pip install "mainspring\[redis\]"'):
         open_store("redis://localhost")
+
+
+@pytest.mark.parametrize(
+    ("url", "driver", "extra"),
+    [
+        ("postgresql://me:secret@host/db", "psycopg", "postgresql"),
+        ("postgres://me:secret@host/db", "psycopg", "postgresql"),
+        ("mysql://me:secret@host/db", "pymysql", "mysql"),
+        ("mariadb://me:secret@host/db", "pymysql", "mysql"),
+    ],
+)
+def test_a_missing_driver_of_a_database_names_the_extra(
+    url: str, driver: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, driver, None)
+    for use in (lambda: open_store(url), lambda: Mainspring(url).enqueue("mainspring:collect", 0)):
+        with pytest.raises(
+            ConfigurationError, match=rf'needs {driver}, .*pip install "mainspring\[{extra}\]"'
+        ) as caught:
+            use()
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["sqlite://jobs.db", "sqlite+pysqlite://jobs.db?timeout=3"])
+def test_sqlite_with_two_slashes_says_that_three_are_meant_and_makes_nothing(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MAINSPRING_SECRET_KEY", raising=False)
+    for use in (lambda: open_store(url), lambda: Mainspring(url).enqueue("mainspring:collect", 0)):
+        with pytest.raises(ConfigurationError, match=r"three slashes for a relative path: sqlite:///jobs\.db"):
+            use()
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from mainspring.codec import Codec, FrameError, Keyring
+from mainspring.codec import Codec, EncodeError, FrameError, Keyring
 from mainspring.job import Job
 from mainspring.jobstores.packing import Packer
 from mainspring.run import Call, Error, Run, Status
@@ -78,6 +79,7 @@ def test_all_that_only_the_core_looks_at_comes_back(packer: Packer) -> None:
     run = make_run(
         executor="pool", fire_time=1, start_by=2, started_at=3, failures=4, crashes=5, interruptions=6,
         reason="\ud800é", count=7, last=8, later=(9, 10), errors=(error,), progress=0.5, data={"a": 1}, log=("line",),
+        key="k", retried=11,
     )  # fmt: skip
     back = packer.run(packer.run_row(run))
     assert replace(back, call=CALL, reason=run.reason) == run
@@ -97,6 +99,16 @@ def test_a_broken_run_shows_its_reason_and_keeps_its_state(packer: Packer) -> No
     assert row.state in packer.broken_row(row, "", 9).state
 
 
+def test_a_broken_run_keeps_its_unique_key_and_how_often_it_was_sent_back(packer: Packer) -> None:
+    row = packer.run_row(make_run(unique="k", retried=2))
+    broken = packer.broken_row(row, "unknown_key: not here", 9)
+    assert broken.unique is None
+    again = packer.run(packer.broken_row(broken, "unknown_key: not here", 10))
+    assert (again.key, again.retried) == ("k", 2)
+    damaged = packer.broken_row(replace(row, state=b"not a state"), "bad_data: damaged", 9)
+    assert (packer.run(damaged).key, packer.run(damaged).retried) == ("k", 0)
+
+
 def test_arguments_that_a_function_may_change_are_not_shared(packer: Packer) -> None:
     call = replace(CALL, args=([],), kwargs={"more": {}})
     job = packer.job_row(Job("job", call, IntervalTrigger(seconds=1, timezone="UTC"), at=1))
@@ -108,3 +120,43 @@ def test_arguments_that_a_function_may_change_are_not_shared(packer: Packer) -> 
         first.kwargs["more"]["changed"] = True
         assert restored().args == ([],)
         assert restored().kwargs == {"more": {}}
+
+
+def take(user: Any, /, items: Any, *rest: Any, **more: Any) -> None:
+    """Take arguments of every kind."""
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "path"),
+    [
+        ((object(), 2), {}, "user"),
+        ((1, {"deep": [object()]}), {}, "items.deep[0]"),
+        ((1, 2, 3, object()), {}, "args[3]"),
+        ((1,), {"items": [object()]}, "items[0]"),
+        ((1, 2), {"two words": object()}, "kwargs['two words']"),
+    ],
+)
+def test_an_argument_that_cannot_be_stored_is_called_as_its_parameter_is(
+    packer: Packer, args: tuple[Any, ...], kwargs: dict[str, Any], path: str
+) -> None:
+    call = Call(f"{__name__}:take", args, kwargs, "take")
+    for pack in (
+        lambda: packer.run_row(make_run(call=call)),
+        lambda: packer.job_row(Job("job", call, IntervalTrigger(hours=1))),
+    ):
+        with pytest.raises(EncodeError) as caught:
+            pack()
+        assert caught.value.path == path
+        assert str(caught.value).startswith(f"{path} in the call of {__name__}:take is a")
+
+
+def test_an_argument_of_a_function_that_is_not_at_hand_is_counted(packer: Packer) -> None:
+    with pytest.raises(EncodeError) as caught:
+        packer.run_row(make_run(call=Call("not_imported:take", (1, object()))))
+    assert caught.value.path == "args[1]"
+
+
+def test_a_call_too_large_to_be_stored_is_named(packer: Packer) -> None:
+    noise = random.Random(0).randbytes(2_000_000)  # nothing that could be compressed
+    with pytest.raises(EncodeError, match=f"in the call of {__name__}:take takes .* bytes"):
+        packer.run_row(make_run(call=Call(f"{__name__}:take", (noise, 2))))

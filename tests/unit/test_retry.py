@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from mainspring.retry import Backoff, Policy, delay_after
+import math
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from mainspring.errors import Retry
+from mainspring.retry import LONGEST_DELAY, Backoff, Policy, delay_after
 
 
 def test_delays_double_up_to_the_longest() -> None:
@@ -42,3 +50,29 @@ def test_only_the_named_exceptions_are_retried() -> None:
     assert policy.wants_retry(1, OSError())
     assert not policy.wants_retry(1, FileNotFoundError())
     assert not policy.wants_retry(1, ValueError())
+
+
+@pytest.mark.parametrize(
+    "backoff", [(1e14,), lambda failures: math.inf, lambda failures: 10**30, Backoff(1e14, longest=1e15, jitter=0)]
+)
+def test_no_delay_is_longer_than_every_store_can_say(backoff: Any) -> None:
+    assert delay_after(backoff, 1, 0.5) == LONGEST_DELAY
+
+
+def test_delays_that_grow_beyond_all_numbers_are_the_longest() -> None:
+    assert Backoff(factor=1e10, jitter=0).delay(60, 0.5) == 3600
+
+
+def test_a_function_may_return_a_timedelta() -> None:
+    assert delay_after(lambda failures: timedelta(minutes=failures), 3, 0.5) == 180
+
+
+def test_a_retry_takes_seconds_or_a_timedelta() -> None:
+    assert [Retry(delay).delay for delay in (None, 5, 1.5, timedelta(minutes=1))] == [None, 5, 1.5, 60]
+    assert pickle.loads(pickle.dumps(Retry(timedelta(minutes=1)))).delay == 60
+
+
+@pytest.mark.parametrize("delay", ["5", True, [5], math.nan])
+def test_a_retry_with_anything_else_is_refused_where_it_is_made(delay: Any) -> None:
+    with pytest.raises(TypeError, match="Retry takes a delay as a number of seconds or a timedelta, not"):
+        Retry(delay)

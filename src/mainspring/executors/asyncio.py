@@ -95,7 +95,7 @@ class AsyncIOExecutor(BaseExecutor):
 
     @property
     def accepting(self) -> bool:
-        """Whether to hand over more runs: not once half of the threads are lost."""
+        """Whether to hand over more runs: not once all threads are lost."""
         return self._threads.accepting and super().accepting
 
     def _loop_of(self, scheduler: Any) -> asyncio.AbstractEventLoop | None:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mainspring.clock import SystemClock
 from mainspring.errors import MaxInstancesReachedError
 from mainspring.executors.board import Board
-from mainspring.executors.execution import Reporter
+from mainspring.executors.execution import Reporter, shown
 from mainspring.executors.legacy import LegacyVerbs, run_coroutine_job, run_job
 from mainspring.run import Run
 
 __all__ = ["BaseExecutor", "MaxInstancesReachedError", "Reporter", "run_coroutine_job", "run_job"]
+
+SHOWN: Final = 10
+"""Runs that are named in the log."""
 
 
 class BaseExecutor(LegacyVerbs):
@@ -38,6 +41,10 @@ class BaseExecutor(LegacyVerbs):
         self._scheduler = scheduler
         self._lock = threading.RLock()
         self._logger = logging.getLogger(f"mainspring.executors.{alias}")
+        self._alias = alias
+        self.losses: dict[str, Run] = {}
+        """The runs that keep slots although their time-outs have passed."""
+        self._was_accepting = True
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop; with `wait` after what has started has ended and been reported. What waits is reported unstarted."""
@@ -65,5 +72,23 @@ class BaseExecutor(LegacyVerbs):
 
     @property
     def accepting(self) -> bool:
-        """Whether to hand over more runs: not once half of the slots are lost."""
-        return self.stuck * 2 < self.slots
+        """Whether to hand over more runs: not once all slots are lost."""
+        return self.stuck < self.slots
+
+    def tell_accepting(self) -> None:
+        """Say in the log if the executor has stopped to take runs, and what keeps it from that, or takes them again."""
+        with self._lock:
+            accepting, runs = self.accepting, list(self.losses.values())
+            if accepting is self._was_accepting:
+                return
+            self._was_accepting = accepting
+        if accepting:
+            self._logger.warning("executor %r takes runs again", self._alias)
+            return
+        named = ", ".join(map(shown, runs[:SHOWN])) + (f" and {len(runs) - SHOWN} more" if len(runs) > SHOWN else "")
+        self._logger.error(
+            "executor %r takes no more runs until one of these has ended, all past their time-outs: %s; have such "
+            'functions executed in processes (ProcessPoolExecutor; in an app isolation="process"), or by a larger pool',
+            self._alias,
+            named,
+        )

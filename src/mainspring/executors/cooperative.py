@@ -74,6 +74,7 @@ class Cooperative(ABC):
         self._board = executor.board
         self._now: Callable[[], int] = executor.now
         self._notify = executor.notify
+        self._losses, self._tell_accepting = executor.losses, executor.tell_accepting
         self._logger: logging.Logger = executor._logger
         self._limit, self._grace = limit, grace
         self._closed = False
@@ -183,8 +184,11 @@ class Cooperative(ABC):
         if entry.timer is not None:
             entry.timer.cancel()
         self._started.discard(entry)
-        self.stuck -= entry.stuck
         run, report, _ = entry.item
+        if entry.stuck:
+            self.stuck -= 1
+            self._losses.pop(run.id, None)
+            self._tell_accepting()
         if self._board is not None:
             self._board.end(run.id)
         if entry.report.claim():
@@ -220,7 +224,9 @@ class Cooperative(ABC):
         entry.stuck = True
         self.stuck += 1
         run = entry.item[0]
+        self._losses[run.id] = run
         announce_stuck(run, self.what, "", self._notify, self._logger)
+        self._tell_accepting()
         if entry.stop is not None and may_end_now(run, entry.stop):
             self._give_up(entry)
         self._check_left()

@@ -27,6 +27,7 @@ __all__ = [
     "late",
     "may_end_now",
     "record",
+    "shown",
     "stopped",
     "tell",
     "trim",
@@ -114,14 +115,18 @@ def tell(report: Reporter, message: Report, logger: logging.Logger) -> None:
 
 def announce_stuck(run: Run, where: str, stack: str, notify: Notify, logger: logging.Logger) -> None:
     """Say that a run did not end at its time-out and that a slot is lost."""
-    func = run.call.func
-    name = func if isinstance(func, str) else get_callable_name(func)
-    text = f"run {run.id} of {name} did not end at its time-out of {run.policy.timeout:g} s; {where} is stuck"
+    text = f"{shown(run)} did not end at its time-out of {run.policy.timeout:g} s; {where} is stuck"
     logger.error("%s%s", text, f":\n{stack}" if stack else "")
     try:
         notify(EVENT_RUN_STUCK, run, text)
     except BaseException:
         logger.exception("the listener for stuck runs failed")
+
+
+def shown(run: Run) -> str:
+    """Name a run and what it calls."""
+    func = run.call.func
+    return f"run {run.id} of {func if isinstance(func, str) else get_callable_name(func)}"
 
 
 def may_end_now(run: Run, stop: Stop) -> bool:

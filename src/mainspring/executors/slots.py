@@ -4,7 +4,8 @@ A time-out or a cancellation raises an exception inside the thread. It may arriv
 just ended, so both sides follow a small protocol. Who interrupts first leaves an `Interrupt` in the slot, then looks
 whether the run is still there, and only then raises. The slot's thread first takes the run out of the slot, then looks
 for an `Interrupt`; if it finds one it waits until that is settled and until the exception has arrived. So the
-exception hits the run it is meant for or nothing, and runs that nobody interrupts pay for two attribute writes.
+exception hits the run it is meant for or nothing, and runs that nobody interrupts pay for two attribute writes. While
+the run is inside a store, the exception is left to its thread, which raises it outside: see `mainspring.shelter`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from mainspring.context import CURRENT
 from mainspring.errors import RunTimeout
 from mainspring.executors.execution import Item, Once, Stop, announce_stuck, failed, late, may_end_now, stopped, tell
 from mainspring.run import Report, Result
+from mainspring.shelter import Knock, shelter_of_this_thread
 from mainspring.task import ref_to_obj
 
 if TYPE_CHECKING:
@@ -48,15 +50,14 @@ _KINDS: Final[dict[Stop, type[BaseException]]] = {Stop.TIMEOUT: RunTimeout, Stop
 _STRAYS: Final = (RunTimeout, Cancelled)
 
 
-class Interrupt:
+class Interrupt(Knock):
     """Somebody's wish to stop the run in a slot."""
 
-    __slots__ = ("again", "hit", "item", "report", "settled", "started", "stop")
+    __slots__ = ("again", "hit", "item", "report", "started", "stop")
 
     def __init__(self, item: Item, stop: Stop) -> None:
+        super().__init__()
         self.item, self.stop = item, stop
-        self.settled = False
-        """Whether whoever interrupts has done all it will do."""
         self.hit = False
         """Whether the run was still there, and is being stopped."""
         self.again: float | None = None
@@ -69,7 +70,7 @@ class Interrupt:
 class Slot:
     """A place for one run at a time, in the thread that made it."""
 
-    __slots__ = ("deadline", "gone", "interrupt", "item", "runner", "stuck", "task", "thread")
+    __slots__ = ("deadline", "gone", "interrupt", "item", "runner", "shelter", "stuck", "task", "thread")
 
     def __init__(self, gone: threading.Event) -> None:
         self.gone = gone
@@ -81,6 +82,7 @@ class Slot:
         self.task: asyncio.Task[Any] | None = None
         self.runner: asyncio.Runner | None = None
         self.thread = threading.current_thread()
+        self.shelter = shelter_of_this_thread()
 
     def stop(self, kind: type[BaseException]) -> None:
         """Stop what the slot's thread executes: cancel its coroutine, or raise `kind` in it."""
@@ -111,6 +113,7 @@ class Slots:
         self.now: Callable[[], int] = executor.now
         self.stuck = 0
         self._notify = executor.notify
+        self._losses, self._tell_accepting = executor.losses, executor.tell_accepting
         self._logger: logging.Logger = executor._logger
         self._grace = grace
         self._board = executor.board
@@ -239,6 +242,7 @@ class Slots:
         # What was raised in this thread arrives with the next call, here. (Python can drop it instead, but until 3.12
         # goes on looking for it before every instruction, for ever.)
         time.sleep(0)
+        slot.shelter.withdraw(interrupt)
         slot.interrupt = None
         return interrupt if interrupt.hit else None
 
@@ -246,10 +250,13 @@ class Slots:
         self, slot: Slot, interrupt: Interrupt, error: BaseException | None, started: int
     ) -> Report | None:
         with self._lock:
-            if slot.stuck:
-                slot.stuck = False
+            was_stuck, slot.stuck = slot.stuck, False
+            if was_stuck:
                 slot.gone.clear()
                 self.stuck -= 1
+                self._losses.pop(interrupt.item[0].id, None)
+        if was_stuck:
+            self._tell_accepting()
         if not interrupt.report.claim():
             return None
         return stopped(interrupt.item[0], interrupt.stop, error, started, self.now())
@@ -259,11 +266,15 @@ class Slots:
             if slot.interrupt is not None:
                 return slot.interrupt.item is item
             slot.interrupt = interrupt = Interrupt(item, stop)
+            slot.shelter.announce(interrupt)
             try:
                 interrupt.hit = slot.item is item
-                if interrupt.hit:
+                if interrupt.hit and slot.shelter.inside and slot.task is None:
+                    interrupt.left = _KINDS[stop]
+                elif interrupt.hit:
                     slot.stop(_KINDS[stop])
                 else:
+                    slot.shelter.withdraw(interrupt)
                     slot.interrupt = None
             finally:
                 interrupt.settled = True
@@ -307,7 +318,8 @@ class Slots:
         interrupt = slot.interrupt
         if interrupt is None or interrupt.item is not item:
             return _NEVER
-        if interrupt.again is None:
+        if interrupt.again is None or (interrupt.again <= now and interrupt.left is not None):
+            # What was left to the thread is raised when it leaves the store, which waits for no server for long.
             interrupt.started, interrupt.again = started, time.monotonic() + self._grace
         elif interrupt.again <= now:
             interrupt.again = _NEVER
@@ -321,10 +333,12 @@ class Slots:
                 return
             slot.stuck = True
             self.stuck += 1
+            self._losses[interrupt.item[0].id] = interrupt.item[0]
             slot.gone.set()
         run, report, _ = interrupt.item
         stack = _stack_of(slot.thread)
         announce_stuck(run, f"thread {slot.thread.name}", stack, self._notify, self._logger)
+        self._tell_accepting()
         if may_end_now(run, interrupt.stop) and interrupt.report.claim():
             message = stopped(run, interrupt.stop, None, interrupt.started, self.now())
             if message.error is not None:

@@ -96,8 +96,8 @@ class TwistedExecutor(BaseExecutor):
 
     @property
     def accepting(self) -> bool:
-        """Whether to hand over more runs: not once half of the threads are lost."""
-        return self._threads is None or self._threads.stuck * 2 < self._threads.size
+        """Whether to hand over more runs: not once all threads are lost."""
+        return self._threads is None or self._threads.stuck < self._threads.size
 
     def _note_reactor_thread(self) -> None:
         self._reactor_thread = threading.current_thread()

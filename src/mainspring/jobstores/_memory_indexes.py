@@ -256,13 +256,18 @@ def next_run_at(lanes: Sequence[Lane], now: int) -> int | None:
 
 
 class History:
-    """Finished runs in the order they finished, and the ids of those that were deleted within the last hour."""
+    """Finished runs in the order in which they go, and the ids of those that were deleted within the last hour.
 
-    __slots__ = ("_finished", "_gone", "_gone_ids", "_records", "kept")
+    Those whose policy says how long they are kept are apart from the others, of which so many are kept.
+    """
+
+    __slots__ = ("_asked", "_expiring", "_finished", "_gone", "_gone_ids", "_records", "kept")
 
     def __init__(self, records: Mapping[str, Record]) -> None:
         self._records = records
-        self._finished: deque[tuple[int, int, str]] = deque()  # number, when it finished, run id
+        self._finished: deque[tuple[int, int, str]] = deque()  # when it finished, number, run id
+        self._expiring: list[tuple[int, int, str]] = []  # a heap: until when it is kept, number, run id
+        self._asked = 0  # items of the heap that are valid
         self._gone: deque[tuple[int, str]] = deque()
         self._gone_ids: dict[str, int] = {}
         self.kept = 0
@@ -270,20 +275,31 @@ class History:
     def add(self, record: Record, number: int, now: int) -> None:
         """File a finished run."""
         record.number = number
-        self._finished.append((number, now, record.run.id))
-        self.kept += 1
+        retention = record.run.policy.retention
+        if retention is None:
+            self._finished.append((now, number, record.run.id))
+            self.kept += 1
+        else:
+            heappush(self._expiring, (now + int(retention * SECOND), number, record.run.id))
+            self._asked += 1
 
     def discard(self, record: Record) -> None:
         """Take a run out; one that was never filed is left alone."""
         if not record.number:
             return
         record.number = 0
+        if record.run.policy.retention is not None:
+            self._asked -= 1
+            if len(self._expiring) > 2 * self._asked + SLACK:
+                self._expiring = [item for item in self._expiring if self._current(item) is not None]
+                heapify(self._expiring)
+            return
         self.kept -= 1
         if len(self._finished) > 2 * self.kept + SLACK:
             self._finished = deque(item for item in self._finished if self._current(item) is not None)
 
     def pop_oldest(self) -> Record:
-        """Take out the run that finished first; there must be one."""
+        """Take out the run that finished first, of those that are counted; there must be one."""
         while True:
             record = self._current(self._finished.popleft())
             if record is not None:
@@ -292,17 +308,17 @@ class History:
                 return record
 
     def outdated(self, now: int, keep_for: int) -> Iterator[Record]:
-        """Yield the runs that are past their retention."""
-        for item in self._finished:
-            record = self._current(item)
-            if record is not None:
-                own = record.run.policy.retention
-                if item[1] + (keep_for if own is None else int(own * SECOND)) <= now:
-                    yield record
+        """Yield the runs that are past their retention; each must be deleted before the next is asked for."""
+        while self._finished and self._finished[0][0] + keep_for <= now:
+            if (record := self._current(self._finished.popleft())) is not None:
+                yield record
+        while self._expiring and self._expiring[0][0] <= now:
+            if (record := self._current(heappop(self._expiring))) is not None:
+                yield record
 
     def _current(self, item: tuple[int, int, str]) -> Record | None:
         record = self._records.get(item[2])
-        return record if record is not None and record.number == item[0] else None
+        return record if record is not None and record.number == item[1] else None
 
     def remember(self, run_id: str, now: int) -> None:
         """Keep the id of a deleted run for an hour."""

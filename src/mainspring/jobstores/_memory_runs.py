@@ -28,7 +28,7 @@ class RunTable:
         self.stirred = False  # a run can be claimed, or shall be stopped: a sleeping loop may want to know
         self.totals = dict.fromkeys(sorted(FINAL), 0)
         self._jobs = jobs
-        self._keep_runs = keep_runs
+        self.keep_runs = keep_runs
         self._keep_for = keep_for
         self._numbers = count(1)
         self._records: dict[str, Record] = {}
@@ -156,12 +156,13 @@ class RunTable:
 
     def prune(self, limit: int, now: int) -> int:
         """Delete finished runs that are past their retention, and forget lanes with nothing in them."""
-        outdated = list(islice(self._history.outdated(now, self._keep_for), limit))
-        for record in outdated:
+        outdated = 0
+        for record in islice(self._history.outdated(now, self._keep_for), limit):
             self._delete(record, now)
+            outdated += 1
         for name in [name for name, lane in self._lanes.items() if lane.idle]:
             del self._lanes[name]
-        return len(outdated)
+        return outdated
 
     def queues(self, now: int) -> list[QueueInfo]:
         """Describe the lanes that hold unfinished runs or are paused."""
@@ -238,7 +239,7 @@ class RunTable:
             self.totals[status] += 1
             if status is not _BROKEN:  # never pruned, so not in the history
                 self._history.add(record, next(self._numbers), now)
-                while self._history.kept > self._keep_runs:
+                while self._history.kept > self.keep_runs:
                     self._delete(self._history.pop_oldest(), now)
 
     def _delete(self, record: Record, now: int) -> None:

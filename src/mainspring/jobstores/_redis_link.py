@@ -96,7 +96,6 @@ class Link:
 
     # -- scripts -----------------------------------------------------------------------------------------------
 
-    @sheltered
     def call(self, name: str, keys: Sequence[str], args: Sequence[Any] = (), *, reads: bool) -> Any:
         """Run a script; raise StoreUnavailable if nothing was done, OutcomeUnknown if it cannot be told.
 
@@ -220,6 +219,7 @@ class Link:
             told[place] = {name: value for name, _, value in (line.partition(":") for line in lines)}
         return told
 
+    @sheltered
     def _pool(self, key: str) -> Any:
         try:
             return self.servers.pool(key)
@@ -228,11 +228,11 @@ class Link:
         except (*CONNECTION, RedisError) as error:
             raise self._refused(error) from error
 
-    @sheltered
     def _ask(self, key: str, *command: Any) -> Any:
         """Send a command that reads to the server of a key."""
         return self._patiently(lambda: self._send(self._pool(key), command, reads=True))
 
+    @sheltered
     def _send(self, pool: Any, command: tuple[Any, ...], reads: bool, confirm: bool = False) -> Any:
         """Send a command and return the reply, once enough replicas have what it wrote."""
         connection = self._sent(pool, command)

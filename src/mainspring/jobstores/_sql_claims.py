@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from itertools import chain
+from typing import Any, Final
 
 from mainspring.clock import SECOND
 from mainspring.jobstores._sql_database import FusedTx, Row, Tx
@@ -12,6 +14,11 @@ from mainspring.jobstores.base import Hold
 from mainspring.jobstores.rows import BeatRow, RunRow
 
 __all__ = ["claim", "expired", "extend", "request_cancel"]
+
+FEW: Final = 4
+"""Lanes that are each read for as many runs as are wanted of all."""
+ASKED: Final = 100
+"""Lanes that MariaDB is asked for by one statement."""
 
 
 def claim(
@@ -27,27 +34,26 @@ def claim(
         rows = sorted(map(run_row, held), key=_urgency)
         return now, rows, min((first for _, _, first in levels), default=None)
     claimed: list[RunRow] = []
-    locked: list[RunRow] = []
     terms = (node, token, now + int(lease * SECOND))
-    left_over = [first for _, _, first in levels if first > now]
+    next_ones = [first for _, _, first in levels if first > now]
     due = [level for level in levels if level[2] <= now]
+    looked: list[tuple[str, int]] = []
     for priority in sorted({level[1] for level in due}, reverse=True):
-        peers = [level for level in due if level[1] == priority]
+        peers = sorted((first, queue) for queue, level, first in due if level == priority)
+        # No lane whose first run comes after those of as many others as there is room for has one of the most urgent.
         room = limit - len(claimed)
-        if room <= 0:
-            left_over += [first for _, _, first in peers]
-        elif isinstance(tx, FusedTx):
-            taken = tx.take(RUN_COLUMNS, [queue for queue, _, _ in peers], priority, now, room, terms)
-            claimed += sorted(map(run_row, taken), key=_urgency)
-        else:
-            found = [run for queue, _, _ in peers for run in _lock(tx, queue, priority, room, now)]
-            found.sort(key=_urgency)
-            left_over += [run.run_at for run in found[room : room + 1]]
-            locked += found[:room]
-            claimed += found[:room]
-    _start(tx, locked, terms)
-    later = [_next_of(tx, queue, priority, now, full=len(claimed) >= limit) for queue, priority, _ in due]
-    return now, claimed, min((at for at in (*left_over, *later) if at is not None), default=None)
+        next_ones += [first for first, _ in peers[room:]]
+        queues = [queue for _, queue in peers[:room]]
+        looked += [(queue, priority) for queue in queues]
+        if queues and isinstance(tx, FusedTx):
+            claimed += _take(tx, queues, priority, now, room, terms)
+        elif queues:
+            claimed += _lock(tx, queues, priority, now, room)
+    if not isinstance(tx, FusedTx):
+        _start(tx, claimed, terms)
+    # Due ones are left only if the claim was full, else others have them.
+    next_ones += _next_of(tx, looked, 0 if len(claimed) >= limit else now)
+    return now, claimed, min(next_ones, default=None)
 
 
 def _held(tx: Tx, token: str) -> tuple[int, list[Row]]:
@@ -86,10 +92,10 @@ def _levels(tx: Tx, lanes: list[str]) -> list[tuple[str, int, int]]:
         return []
     if tx.database.kind == "mysql":
         return _walk(tx, lanes)
-    names = " UNION ALL ".join(["SELECT {param} AS name"] * len(lanes))
+    one = len(lanes) == 1
     rows = tx.all(
         f"""
-        WITH RECURSIVE wanted AS ({names}),
+        WITH RECURSIVE wanted AS ({"SELECT {param} AS name" if one else "{each}"}),
         level(queue, priority) AS (
             SELECT name, (SELECT r.priority FROM {{runs}} r WHERE r.status = 'pending' AND r.queue = name
                            ORDER BY r.priority DESC LIMIT 1)
@@ -104,29 +110,68 @@ def _levels(tx: Tx, lanes: list[str]) -> list[tuple[str, int, int]]:
                                   ORDER BY r.run_at LIMIT 1)
           FROM level WHERE priority IS NOT NULL
         """,
-        *lanes,
+        *(lanes if one else [lanes]),
     )
     return [(queue, priority, first) for queue, priority, first in rows if first is not None]
 
 
 def _walk(tx: Tx, lanes: list[str]) -> list[tuple[str, int, int]]:
     """Return the levels of lanes step by step: MariaDB would read all that waits to find the next in a recursion."""
-    paused = {name for (name,) in tx.all("SELECT name FROM {lanes} WHERE name {in}", lanes)}
-    above = {lane: 2**31 for lane in lanes if lane not in paused}
+    wanted = set(lanes)
+    if len(lanes) > ASKED:
+        wanted &= {name for (name,) in tx.all("SELECT DISTINCT queue FROM {runs} WHERE status = 'pending'")}
+    wanted -= {name for (name,) in tx.all("SELECT name FROM {lanes}")}
+    above = dict.fromkeys(sorted(wanted), 2**31)
     found: list[tuple[str, int]] = []
     highest = "(SELECT max(priority) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority < ?)"
     while above:
-        [row] = tx.all(f"SELECT {', '.join([highest] * len(above))}", *chain.from_iterable(above.items()))
-        above = {lane: priority for lane, priority in zip(above, row, strict=True) if priority is not None}
+        levels = _of_each(tx, highest, list(above.items()))
+        above = {lane: priority for lane, priority in zip(above, levels, strict=True) if priority is not None}
         found += above.items()
-    if not found:
-        return []
     first = "(SELECT min(run_at) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ?)"
-    [row] = tx.all(f"SELECT {', '.join([first] * len(found))}", *chain.from_iterable(found))
-    return [(*level, run_at) for level, run_at in zip(found, row, strict=True) if run_at is not None]
+    firsts = _of_each(tx, first, found)
+    return [(*level, run_at) for level, run_at in zip(found, firsts, strict=True) if run_at is not None]
 
 
-def _lock(tx: Tx, queue: str, priority: int, limit: int, now: int) -> list[RunRow]:
+def _of_each(tx: Tx, expression: str, params: Sequence[Row]) -> list[Any]:
+    """Return the value of an expression for each of some parameters."""
+    values: list[Any] = []
+    for start in range(0, len(params), ASKED):
+        some = params[start : start + ASKED]
+        values += tx.all(f"SELECT {', '.join([expression] * len(some))}", *chain.from_iterable(some))[0]
+    return values
+
+
+def _take(tx: FusedTx, queues: list[str], priority: int, now: int, room: int, terms: Row) -> list[RunRow]:
+    """Claim due runs of some lanes; of many lanes a page at a time, so as not to lock all that is due in each."""
+    taken: list[RunRow] = []
+    while queues and (left := room - len(taken)) > 0:
+        page = left if len(queues) <= FEW else -(-2 * left // len(queues))
+        some = [run_row(row) for row in tx.take(RUN_COLUMNS, queues, priority, now, left, page, terms)]
+        taken += some
+        number = Counter(run.queue for run in some)
+        queues = [queue for queue in queues if number[queue] >= page] if page < left else []
+    return sorted(taken, key=_urgency)
+
+
+def _lock(tx: Tx, queues: list[str], priority: int, now: int, room: int) -> list[RunRow]:
+    """Lock the most urgent due runs of some lanes; of each no more are read at first than are likely to be needed."""
+    page = room if len(queues) <= FEW else min(room, -(-2 * room // len(queues)))
+    found: dict[str, list[RunRow]] = {}
+    best: list[RunRow] = []
+    while queues:
+        found |= {queue: _lock_lane(tx, queue, priority, page, now) for queue in queues}
+        best = sorted((run for runs in found.values() for run in runs), key=_urgency)[:room]
+        if page == room:
+            break
+        # A lane whose page is wholly among the best may have more of them.
+        among = Counter(run.queue for run in best)
+        queues = [queue for queue in queues if among[queue] == page]
+        page = room
+    return best
+
+
+def _lock_lane(tx: Tx, queue: str, priority: int, limit: int, now: int) -> list[RunRow]:
     rows = tx.table(
         COLUMNS,
         "FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at <= ?"
@@ -139,16 +184,23 @@ def _lock(tx: Tx, queue: str, priority: int, limit: int, now: int) -> list[RunRo
     return [run_row(row) for row in rows]
 
 
-def _next_of(tx: Tx, queue: str, priority: int, now: int, *, full: bool) -> int | None:
-    """Return when the next run can be had; due ones are left only if the claim was full, else others have them."""
-    row = tx.one(
-        "SELECT run_at FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at > ?"
-        " ORDER BY run_at LIMIT 1",
-        queue,
-        priority,
-        0 if full else now,
+def _next_of(tx: Tx, levels: Sequence[tuple[str, int]], after: int) -> list[int]:
+    """Return when the first runs at some levels can be had, of those after a time."""
+    first = (
+        "SELECT r.run_at FROM {runs} r WHERE r.status = 'pending'"
+        " AND r.queue = %s AND r.priority = %s AND r.run_at > ? ORDER BY r.run_at LIMIT 1"
     )
-    return None if row is None else row[0]
+    if len(levels) <= 1:
+        return [run_at for level in levels for (run_at,) in tx.all(first % ("?", "?"), *level, after)]
+    if tx.database.kind == "mysql":
+        times = _of_each(tx, f"({first % ('?', '?')})", [(*level, after) for level in levels])
+    else:
+        params: list[Any] = [list(levels)]
+        if tx.database.kind == "postgresql":
+            params = [[queue for queue, _ in levels], [priority for _, priority in levels]]
+        first %= ("level.queue", "level.priority")
+        times = [run_at for (run_at,) in tx.all(f"SELECT ({first}) FROM {{levels}}", after, *params)]
+    return [run_at for run_at in times if run_at is not None]
 
 
 def extend(tx: Tx, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
@@ -173,10 +225,14 @@ def extend(tx: Tx, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
     return holds
 
 
-def expired(tx: Tx, limit: int) -> list[RunRow]:
-    """Read running runs whose lease is over."""
+def expired(tx: Tx, limit: int, skip: int) -> list[RunRow]:
+    """Read running runs whose lease is over, without the first `skip`."""
     rows = tx.all(
-        f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND lease_until <= ? LIMIT ?", tx.now, limit
+        f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND lease_until <= ? "
+        "ORDER BY lease_until, id LIMIT ? OFFSET ?",
+        tx.now,
+        limit,
+        skip,
     )
     return [run_row(row) for row in rows]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -20,6 +21,8 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobstores import _sql_migrations as migrations
 from mainspring.jobstores._sql_schema import Tables
 from mainspring.jobstores._sql_waking import Waker
+from mainspring.jobstores.opening import without_password
+from mainspring.shelter import sheltered
 
 __all__ = ["ANSWER", "MIGRATING", "STEP", "TIMEOUT", "Database", "FusedTx", "Row", "Set", "Tx"]
 
@@ -108,10 +111,12 @@ class FusedTx(Tx):
         """Return now, and the runs that are held under a token."""
 
     @abstractmethod
-    def take(self, columns: str, lanes: list[str], priority: int, now: int, limit: int, terms: Row) -> list[Row]:
+    def take(
+        self, columns: str, lanes: list[str], priority: int, now: int, limit: int, page: int, terms: Row
+    ) -> list[Row]:
         """Claim the first due runs of some lanes for (node, token, end of the lease); return them in any order.
 
-        Those that others have locked are passed by.
+        At most `page` of each lane. Those that others have locked are passed by.
         """
 
     @abstractmethod
@@ -166,11 +171,16 @@ class Database(ABC):
         self._names: dict[str, str] = {}
         self._block: Iterator[int] = iter(())
         self._block_lock = threading.Lock()
+        self.count_again_at = 0
+        """How many runs must have ended, ever, before those that are kept are counted again."""
+        self.forgotten = sys.maxsize
+        """Ids of deleted runs that this process has remembered since all of them were last counted."""
         # Each of these rows has few writers, so that counting does not put commits in line.
         self.slot = random.randrange(16)
 
     # -- opening -----------------------------------------------------------------------------------------------
 
+    @sheltered
     def open(self) -> None:
         """Connect, create or migrate the tables, and see whether this release may use them."""
         collation = self._prepare()
@@ -263,6 +273,7 @@ class Database(ABC):
         """Do work that is one statement, atomic by itself; if it collides, or saves nothing here, take the steps."""
         return self.write(steps)
 
+    @sheltered
     def versions(self, count: int) -> list[int]:
         """Return numbers that nobody has been or will be given again."""
         with self._block_lock:
@@ -290,9 +301,9 @@ class Database(ABC):
         """Make the error to raise for a driver's: what failed where, without the password."""
         said = str(error.__cause__ if isinstance(error, SQLAlchemyError) and error.__cause__ else error)
         url = self.engine.url
-        if url.password is not None:
-            said = said.replace(str(url.password), "***")
-        where = url.render_as_string(hide_password=True)
+        for secret in (url.password, url.query.get("password")):
+            said = said.replace(str(secret), "***") if secret else said
+        where = without_password(url.render_as_string(hide_password=True))
         said = f"{type(error).__name__}: {' '.join(said.split()) or 'no reason was given'}"
         meaning = self._explain(error)
         return kind(f"{where}: {meaning} ({said})" if meaning else f"{where}: {said}")

@@ -70,7 +70,9 @@ class PostgreSQLTx(FusedTx):
         )
         return rows[0][0], [row[1:] for row in rows if row[1] is not None]
 
-    def take(self, columns: str, lanes: list[str], priority: int, now: int, limit: int, terms: Row) -> list[Row]:
+    def take(
+        self, columns: str, lanes: list[str], priority: int, now: int, limit: int, page: int, terms: Row
+    ) -> list[Row]:
         runs = self.database.name("runs")
         # By their place in the table, which the lock keeps: no plan can read more rows than these.
         statement = f"""
@@ -80,15 +82,15 @@ class PostgreSQLTx(FusedTx):
                SELECT first.ctid FROM unnest(%(lanes)s::text[]) AS lane(name) CROSS JOIN LATERAL (
                       SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND queue = lane.name
                          AND priority = %(priority)s AND run_at <= %(now)s
-                       ORDER BY run_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED) AS first
+                       ORDER BY run_at LIMIT %(page)s FOR UPDATE SKIP LOCKED) AS first
                 ORDER BY first.run_at LIMIT %(limit)s))
         RETURNING {columns}
         """
-        params = {"lanes": lanes, "priority": priority, "now": now, "limit": limit}
+        params = {"lanes": lanes, "priority": priority, "now": now, "limit": limit, "page": page}
         return self._fetch(statement, params | dict(zip(("node", "token", "until"), terms, strict=True)))
 
     def finish(self, columns: Sequence[Set], rows: Sequence[Row]) -> set[str]:
-        from_now = ("expires_at", f"LEAST({_NOW} + {{new}}, {NEVER})")
+        from_now = ("expires_at", f"LEAST(({_NOW} & -2) + {{new}}, {NEVER})")
         values, sets, source, params = _sets([from_now if name == "expires_at" else name for name in columns], rows)
         # The planner cannot look into CASE: the rows are found by id, however few it believes to be running.
         statement = f"""

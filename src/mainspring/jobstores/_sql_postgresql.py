@@ -33,7 +33,7 @@ CONNECT_ARGS: Final = {
     "application_name": "mainspring",
     # One plan for every batch, found once: by the indexes, whatever is believed of a table that fills and empties.
     "options": f"-c statement_timeout={_MS} -c lock_timeout={_MS} -c idle_in_transaction_session_timeout=60000"
-    " -c plan_cache_mode=force_generic_plan",
+    " -c plan_cache_mode=force_generic_plan -c jit=off",  # which would compile for longer than they take
 }
 
 _RETRIED: Final = frozenset({"40001", "40P01", "23505"})  # serialization, deadlock, a unique key taken meanwhile
@@ -82,6 +82,8 @@ class PostgreSQLDatabase(ServerDatabase):
         "lock": "FOR UPDATE",
         "skip": "FOR UPDATE SKIP LOCKED",
         "param": "CAST(? AS text)",
+        "each": "SELECT unnest(CAST(? AS text[])) AS name",
+        "levels": "unnest(CAST(? AS text[]), CAST(? AS integer[])) AS level(queue, priority)",
     }
 
     def __init__(self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool) -> None:

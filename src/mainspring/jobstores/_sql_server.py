@@ -10,9 +10,10 @@ from typing import Any, Final, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.errors import OutcomeUnknown
+from mainspring.errors import ConfigurationError, OutcomeUnknown
 from mainspring.jobstores._sql_database import Database, Tx
 from mainspring.jobstores._sql_waking import readable
+from mainspring.shelter import sheltered
 
 __all__ = ["Again", "ServerDatabase"]
 
@@ -32,10 +33,12 @@ class Again(Exception):
 class ServerDatabase(Database):
     """A database server: pooled connections, each in autocommit mode, transactions begun and ended by hand."""
 
+    @sheltered
     def read(self, work: Callable[[Tx], T]) -> T:
         """Do work that changes nothing, each statement by itself."""
         return self._do(lambda connection: work(self._tx(connection)), lambda connection: None)
 
+    @sheltered
     def write(self, work: Callable[[Tx], T]) -> T:
         """Do work in one transaction, begun again if it collides with another."""
 
@@ -55,6 +58,7 @@ class ServerDatabase(Database):
             self.waker.stir()
         return result
 
+    @sheltered
     def write_once(self, statement: Callable[[Tx], T], steps: Callable[[Tx], T]) -> T:
         """Do work that is one statement, in one round trip; if it collides, take the steps."""
         fairy = self._living()
@@ -126,6 +130,8 @@ class ServerDatabase(Database):
             if fairy is not None:
                 fairy.invalidate()
             raise self.unavailable(error) from error
+        except TypeError as error:  # a driver's, for an option that it does not know
+            raise ConfigurationError(f"an option in the URL is wrong: {self.unavailable(error)}") from error
         return fairy
 
     def _undo(self, fairy: Any, discard: bool) -> None:

@@ -32,6 +32,10 @@ __all__ = [
 
 PURGED: Final = 2000
 """Runs that are cancelled in one transaction of a purge."""
+REMEMBERED: Final = 100_000
+"""Ids of deleted runs that are remembered."""
+_COUNTED: Final = f"expires_at < {NEVER} AND (expires_at & 1) = 0"
+"""Finished runs whose policy says nothing of how long they are kept."""
 
 
 def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
@@ -70,24 +74,52 @@ def _where(query: RunQuery) -> tuple[str, list[Any]]:
 
 
 def prune(tx: Tx, limit: int, keep_runs: int) -> int:
-    """Delete finished runs past their retention by age, then by count those that would go next; forget old ids."""
+    """Delete finished runs past their retention by age, then by count the oldest of the others; forget old ids."""
     rows = tx.table(("id",), "FROM {runs} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, limit)
-    if len(rows) < limit:
-        [(kept,)] = tx.all(
-            f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE expires_at < {NEVER} LIMIT ?) AS kept",
-            keep_runs + limit,
-        )
-        surplus = min(limit, kept - keep_runs)
-        if surplus > len(rows):
-            rows = tx.table(
-                ("id",), f"FROM {{runs}} WHERE expires_at < {NEVER} ORDER BY expires_at LIMIT ? {{skip}}", surplus
-            )
-    if rows:
+    ids = [run_id for (run_id,) in rows]
+    if ids:
+        forget(tx, sorted(ids))
+    surplus = min(limit - len(ids), _surplus(tx, keep_runs, limit)) if len(ids) < limit else 0
+    if surplus > 0:
+        rows = tx.table(("id",), f"FROM {{runs}} WHERE {_COUNTED} ORDER BY expires_at LIMIT ? {{skip}}", surplus)
         forget(tx, sorted(run_id for (run_id,) in rows))
-    old = tx.all("SELECT id FROM {gone} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, 2 * limit)
+        ids += rows
+    _forget_ids(tx, 2 * limit)
+    return len(ids)
+
+
+def _surplus(tx: Tx, keep_runs: int, limit: int) -> int:
+    """Return how many finished runs are too many; more than `limit` need not be told apart.
+
+    Counting reads an entry for each run that is kept. So after it as many runs may end as there is room for, or one in
+    a hundred of those kept, before they are counted again.
+    """
+    database = tx.database
+    [(ended,)] = tx.all("SELECT COALESCE(sum(n), 0) FROM {totals}")
+    if ended < database.count_again_at:
+        return 0
+    [(kept,)] = tx.all(
+        f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE {_COUNTED} LIMIT ?) AS kept", keep_runs + limit
+    )
+    surplus: int = kept - keep_runs
+    database.count_again_at = 0 if surplus >= limit else int(ended) + max(-surplus, keep_runs // 100)
+    return surplus
+
+
+def _forget_ids(tx: Tx, limit: int) -> None:
+    """Forget ids of deleted runs that are old; and if there are too many, which is seldom counted, the oldest."""
+    database, number = tx.database, limit
+    old = tx.all("SELECT id FROM {gone} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, limit)
+    if len(old) < limit and database.forgotten >= REMEMBERED // 10:
+        most = REMEMBERED + 10 * limit
+        [(known,)] = tx.all("SELECT count(*) FROM (SELECT 1 AS one FROM {gone} LIMIT ?) AS known", most)
+        number = known - REMEMBERED
+        if number > len(old):
+            old = tx.all("SELECT id FROM {gone} ORDER BY expires_at LIMIT ? {skip}", number)
+        if known < most:
+            database.forgotten = 0
     if old:
         tx.run("DELETE FROM {gone} WHERE id {in}", sorted(run_id for (run_id,) in old))
-    return len(rows)
 
 
 # -- lanes ---------------------------------------------------------------------------------------------------------
@@ -129,7 +161,7 @@ def purge(tx: Tx, name: str) -> int:
             "UPDATE {runs} SET status = 'cancelled', finished_at = ?, unique_key = NULL, expires_at = ? + keep"
             " WHERE id {in} AND status = 'pending'",
             now,
-            now,
+            now & -2,
             sorted(run_id for (run_id,) in rows),
         )
         count_totals(tx, Counter(cancelled=len(rows)))

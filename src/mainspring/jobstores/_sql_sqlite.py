@@ -23,6 +23,7 @@ from mainspring.jobstores._sql_schema import Tables, ddl
 from mainspring.jobstores._sql_sockets import SocketWaker
 from mainspring.jobstores._sql_sqlite_errors import explain, is_busy, is_undone
 from mainspring.jobstores._sql_sqlite_tx import SQLiteTx
+from mainspring.shelter import sheltered
 
 __all__ = ["SQLiteDatabase"]
 
@@ -84,6 +85,9 @@ class SQLiteDatabase(Database):
         "lock": "",
         "skip": "",
         "param": "?",
+        "each": "SELECT value AS name FROM json_each(?)",
+        "levels": "(SELECT json_extract(value, '$[0]') AS queue, json_extract(value, '$[1]') AS priority"
+        " FROM json_each(?)) AS level",
     }
 
     def __init__(
@@ -196,6 +200,7 @@ class SQLiteDatabase(Database):
 
     # -- reading and writing -----------------------------------------------------------------------------------
 
+    @sheltered
     def read(self, work: Callable[[Tx], T]) -> T:
         """Do work that changes nothing on a connection of the pool."""
         if self.path is None:  # in memory: there is one connection
@@ -213,6 +218,7 @@ class SQLiteDatabase(Database):
         finally:
             fairy.close()
 
+    @sheltered
     def write(self, work: Callable[[Tx], T]) -> T:
         """Do work in a transaction that callers who wait at the same time share, each behind a savepoint."""
         item = _Item(work)

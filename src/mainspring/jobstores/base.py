@@ -351,6 +351,7 @@ class JobStore(BaseJobStore):
         """Write each outcome whose condition holds for the stored run, with its `then`; answer which were written.
 
         A running run that is marked to be stopped is not written as pending: whoever marked it was told that it ends.
+        Nor is a run that wants a unique key back which another unfinished run has.
         """
 
     def unstorable(self, value: Any) -> Exception | None:

@@ -18,22 +18,25 @@ from mainspring.jobstores._memory_runs import RunTable
 from mainspring.jobstores.base import BrokenJob, Claimed, DuePage, Hold, JobStore, NodeInfo, QueueInfo, RunQuery
 from mainspring.plan import Due, Firing
 from mainspring.run import Beat, Outcome, Run, Status
+from mainspring.shelter import sheltering
 
 __all__ = ["MemoryJobStore"]
 
 _RUNNING = Status.RUNNING
 
 
+@sheltering("wait")
 class MemoryJobStore(JobStore):
     """Keeps jobs and runs as they are, objects and all, while the process lives.
 
-    Finished runs are kept up to `keep_runs` of them, and for `keep_for` seconds unless their policy says otherwise.
+    Finished runs are kept for as long as their policy says; of those whose policy says nothing of it, `keep_runs` are
+    kept, and for `keep_for` seconds.
     """
 
     volatile: ClassVar[bool] = True
     keeps_objects: ClassVar[bool] = True
 
-    def __init__(self, clock: Clock | None = None, *, keep_runs: int = 10_000, keep_for: float = 7 * 86400) -> None:
+    def __init__(self, clock: Clock | None = None, *, keep_runs: int = 100_000, keep_for: float = 7 * 86400) -> None:
         self._clock = clock or SystemClock()
         self._shift = 0
         self._lock = threading.Lock()
@@ -46,6 +49,15 @@ class MemoryJobStore(JobStore):
         self._set_aside: list[tuple[BrokenJob, Entry]] = []
         self._runs = RunTable(self._jobs, keep_runs, int(keep_for * SECOND))
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
+
+    @property
+    def keep_runs(self) -> int:
+        """How many finished runs are kept of those whose policy does not say for how long."""
+        return self._runs.keep_runs
+
+    @keep_runs.setter
+    def keep_runs(self, number: int) -> None:
+        self._runs.keep_runs = number
 
     def shutdown(self) -> None:
         """Wake whoever waits; what is stored stays."""

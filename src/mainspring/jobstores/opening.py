@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Final
 
 from mainspring.errors import ConfigurationError, near
 from mainspring.jobstores.base import JobStore
+from mainspring.plugins import check_options
 from mainspring.task import ref_to_obj
 
-__all__ = ["open_store", "without_password"]
+__all__ = ["absent_file", "open_store", "without_password"]
 
 # scheme -> class, the extra that installs its driver
 _SCHEMES: Final = {
@@ -40,8 +42,16 @@ def open_store(url: str | JobStore, **options: Any) -> JobStore:
     if dialect in _SCHEMES:
         reference, extra = _SCHEMES[dialect]
         factory = _import(reference, dialect, extra)
-        return factory() if dialect == "memory" else factory(url=url, **options)  # type: ignore[no-any-return]
-    return _plug_in(dialect)(url=url, **options)  # type: ignore[no-any-return]
+        return factory() if dialect == "memory" else _make(factory, dialect, url, options)
+    return _make(_plug_in(dialect), dialect, url, options)
+
+
+def _make(factory: Any, scheme: str, url: str, options: dict[str, Any]) -> JobStore:
+    try:
+        check_options("store", f"{scheme}://", factory, options)
+    except TypeError as error:
+        raise ConfigurationError(str(error)) from None
+    return factory(url=url, **options)  # type: ignore[no-any-return]
 
 
 def _import(reference: str, scheme: str, extra: str) -> Any:
@@ -60,6 +70,17 @@ def _plug_in(scheme: str) -> Any:
     if scheme in found:
         return found[scheme].load()
     raise ConfigurationError(f"no store is known for {scheme}://{near(scheme, {*_SCHEMES, *found})}")
+
+
+def absent_file(url: str | JobStore) -> Path | None:
+    """Return the SQLite file that is not there: opening would make it, and hide a slip in its name."""
+    if not isinstance(url, str) or not url.startswith("sqlite"):
+        return None
+    rest = url.partition("://")[2].partition("?")[0]
+    path = rest.removeprefix("/")
+    if path in ("", rest, ":memory:") or path.startswith("file:") or Path(path).exists():
+        return None  # without its third slash a URL names no file, which the store says
+    return Path(path)
 
 
 def without_password(url: str) -> str:

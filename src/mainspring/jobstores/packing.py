@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import sys
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +36,10 @@ _PLAIN_TEXT: Final = 1000
 """Characters of a result that is kept as plain text."""
 _SCALARS: Final = frozenset([bool, int, float])
 _ATOMS: Final = _SCALARS | {type(None), str, bytes}
+_KEYS: Final = {"a": "args", "k": "kwargs", "n": "name", "p": "policy", "t": "trigger"}
+_TOP: Final = re.compile(r"(\w*)(\[\d+\]|\.\w+|)(.*)", re.DOTALL)
+"""A path in what `_call_data` returns: its key there, the step below, the rest."""
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _STATUSES: Final = {status.value: status for status in Status}
 
 
@@ -56,6 +64,8 @@ class _State(msgspec.Struct, array_like=True, gc=False):
     result: bool | int | float | str | None = None
     frame: bytes | None = None
     was: bytes | None = None
+    key: str | None = None
+    retried: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -87,7 +97,10 @@ class Packer:
         }
         if job.declared is not None:
             data["d"] = job.declared
-        frame = self.codec.dumps(data, f"job:{job.id}")
+        try:
+            frame = self.codec.dumps(data, f"job:{job.id}")
+        except EncodeError as error:
+            raise _in_call(error, data["f"]) from error.__cause__
         return JobRow(job.id, job.at, job.nominal, frame, job.version, job.incarnation)
 
     def job(self, row: JobRow) -> Job:
@@ -135,7 +148,10 @@ class Packer:
             data = _call_data(run.call, policy, run.id)
             if run.job_id is not None:
                 data["l"] = run.queue
-            frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue))
+            try:
+                frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue))
+            except EncodeError as error:
+                raise _in_call(error, data["f"]) from error.__cause__
         return RunRow(
             id=run.id,
             call=frame,
@@ -149,7 +165,7 @@ class Packer:
             run_at=run.run_at,
             created_at=run.created_at,
             finished_at=run.finished_at,
-            keep=_KEPT if policy.retention is None else int(policy.retention * SECOND),
+            keep=_KEPT if policy.retention is None else int(policy.retention * SECOND) | 1,
             token=run.token,
             node=run.node,
             lease_until=run.lease_until,
@@ -170,7 +186,7 @@ class Packer:
         packed = _encode(
             _State(
                 run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
-                run.interruptions, reason, run.count, run.last, run.later, result, frame,
+                run.interruptions, reason, run.count, run.last, run.later, result, frame, None, run.key, run.retried,
             )
         )  # fmt: skip
         return b"" if packed == _NO_STATE_BYTES else packed
@@ -208,7 +224,8 @@ class Packer:
                 progress=progress, data=data, log=lines, result=result, executor=state.executor,
                 fire_time=state.fire_time, start_by=state.start_by, started_at=state.started_at,
                 failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
-                reason=state.reason, count=state.count, last=state.last, later=state.later,
+                reason=state.reason, count=state.count, last=state.last, later=state.later, key=state.key,
+                retried=state.retried,
             )  # fmt: skip
         except Exception as error:
             raise _as_frame_error(error) from error
@@ -222,12 +239,14 @@ class Packer:
                 id=row.id, call=Call("", name="?", frame=row.call), queue=row.queue, job_id=row.job_id,
                 group=row.group, status=Status(row.status), priority=row.priority, attempt=row.attempt,
                 created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
-                token=row.token, reason=self._broken_reason(row) or f"{error.reason}: {error}",
+                token=row.token, reason=_readable_state(row).reason or f"{error.reason}: {error}",
             )  # fmt: skip
 
     def broken_row(self, row: RunRow, reason: str, now: int) -> RunRow:
         """Mark a row as broken, its bytes kept with the reason."""
-        state = _encode(_State(reason=reason, was=row.state))
+        before = _readable_state(row)
+        key = row.unique or before.key
+        state = _encode(_State(reason=reason, was=row.state, key=key, retried=before.retried))
         return msgspec.structs.replace(
             row, status=Status.BROKEN.value, state=state, finished_at=now, lease_until=None, unique=None
         )
@@ -243,12 +262,6 @@ class Packer:
             lease_until=None,
             node=None,
         )
-
-    def _broken_reason(self, row: RunRow) -> str | None:
-        try:
-            return _decode(row.state).reason if row.state else None
-        except msgspec.MsgspecError:
-            return None
 
     def _restored_call(self, frame: bytes, origin: str) -> tuple[Call, Policy, str | None]:
         # An unsigned frame says nothing of its origin, so that equal calls have equal frames.
@@ -299,6 +312,14 @@ class Packer:
         return None
 
 
+def _readable_state(row: RunRow) -> _State:
+    """Return what can be read of the state of a row that is damaged."""
+    try:
+        return _decode(row.state) if row.state else _NO_STATE
+    except msgspec.MsgspecError:
+        return _NO_STATE
+
+
 def _origin(run_id: str, job_id: str | None, queue: str) -> str:
     """Return the context for which the frame of a run's call is signed: for its queue, too, or as part of its job."""
     return f"run:{queue}:{run_id}" if job_id is None else f"job:{job_id}"
@@ -333,6 +354,30 @@ def _call_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
     if policy != DEFAULT_POLICY:
         data["p"] = policy_to_data(policy, partial(_reference, job_id=job_id))
     return data
+
+
+def _in_call(error: EncodeError, ref: str) -> EncodeError:
+    """Return the error in terms of whoever made the call: by parameters, not by the keys of `_call_data`."""
+    key, step, rest = _TOP.fullmatch(error.path).groups()  # type: ignore[union-attr]
+    if key == "a" and step.startswith("["):
+        path = (_parameter(ref, int(step[1:-1])) or f"args{step}") + rest
+    elif key == "k" and step.startswith("."):
+        path = step[1:] + rest
+    else:
+        path = _KEYS.get(key, key) + step + rest
+    return EncodeError(path, error.kind, f"in the call of {ref} {error.problem}")
+
+
+def _parameter(ref: str, number: int) -> str | None:
+    """Return the name of a positional parameter, as far as the function is at hand: nothing is imported for it."""
+    module, _, qualified = ref.partition(":")
+    try:
+        func = attrgetter(qualified)(sys.modules[module])
+        parameters = [*inspect.signature(func).parameters.values()]
+    except Exception:  # code of the user's may be behind each of these
+        return None
+    named = parameters[number : number + 1]
+    return named[0].name if named and named[0].kind in _POSITIONAL else None
 
 
 def _call(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:

@@ -10,7 +10,7 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -24,8 +24,19 @@ from mainspring.run import Beat, Condition, Outcome, Run
 
 __all__ = ["RecordStore"]
 
+Row = TypeVar("Row", JobRow, RunRow)
+Thing = TypeVar("Thing", Job, Run)
+
 _MOST_TOLD: Final = 1000
 """Reasons to leave something to others that are remembered as told."""
+
+_MOST_PAGES: Final = 20
+"""Pages of lost runs that are passed over at a time because only others can read them."""
+_LACKS: Final = {
+    Reason.MISSING_CODE: "code that this node does not have",
+    Reason.UNKNOWN_KEY: "a key that this node does not have",
+    Reason.UNKNOWN_VERSION: "a newer mainspring than this node's",
+}
 
 log = logging.getLogger("mainspring.jobstores")
 
@@ -38,6 +49,8 @@ class RecordStore(JobStore):
     def __init__(self, codec: Codec | None = None) -> None:
         self._packer = Packer(codec or Codec())
         self._missing: set[str] = set()
+        self._passed = 0
+        """Lost runs at the head of those that are expired that only others can read."""
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -78,9 +91,8 @@ class RecordStore(JobStore):
         for row in rows:
             job = self._restore_job(row)
             if job is not None and row.at is not None:
-                miss = None if row.miss is None else msgspec.json.decode(row.miss, type=Miss)
                 nominal = row.at if row.nominal is None else row.nominal
-                found.append(Due(job, row.at, nominal, row.version, row.incarnation, row.unfinished, miss))
+                found.append(Due(job, row.at, nominal, row.version, row.incarnation, row.unfinished, _miss(row)))
         return DuePage(now, found, next_at)
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
@@ -109,7 +121,7 @@ class RecordStore(JobStore):
 
     def _restore_job(self, row: JobRow) -> Job | None:
         try:
-            return self._packer.job(row)
+            return _restored(self._packer.job, row)
         except FrameError as error:
             if self._is_for_others(error):
                 self._tell_missing(f"job {row.id!r}", error)
@@ -146,9 +158,9 @@ class RecordStore(JobStore):
         return restored
 
     def _is_for_others(self, error: FrameError) -> bool:
-        """Tell whether others can restore what this node cannot: it lacks code, or any key to judge by."""
+        """Tell whether others can restore what this node cannot: it lacks code, any key to judge by, or is too old."""
         keyless = not self._packer.codec.signed
-        return error.reason is Reason.MISSING_CODE or (keyless and error.reason is Reason.UNKNOWN_KEY)
+        return error.reason in _LACKS and (keyless or error.reason is not Reason.UNKNOWN_KEY)
 
     def _tell_missing(self, what: str, error: FrameError) -> None:
         """Say, once for all that lacks the same, that something is left to others."""
@@ -156,8 +168,7 @@ class RecordStore(JobStore):
             if len(self._missing) >= _MOST_TOLD:
                 self._missing.clear()
             self._missing.add(str(error))
-            thing = "code" if error.reason is Reason.MISSING_CODE else "a key"
-            log.error("%s needs %s that this node does not have and is left to others: %s", what, thing, error)
+            log.error("%s needs %s and is left to others: %s", what, _LACKS[error.reason], error)
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -172,7 +183,7 @@ class RecordStore(JobStore):
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
         """Lease up to `limit` due runs; those that cannot be restored are set aside."""
         now, rows, next_at = self._claim_rows(lanes, node, token, limit, lease)
-        return Claimed(now, self._runs(rows, now), next_at)
+        return Claimed(now, self._runs(rows, now)[0], next_at)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         """Renew the lease of each claim that is still held, keep what it reports, and say how it stands."""
@@ -202,9 +213,24 @@ class RecordStore(JobStore):
         return None
 
     def expired(self, limit: int) -> list[Run]:
-        """Return running runs whose lease is over by the store's clock; those that are damaged are set aside."""
-        rows = self._expired_rows(limit)
-        return self._runs(rows, self.server_time(), Condition.EXPIRED) if rows else []
+        """Return running runs whose lease is over by the store's clock; those that are damaged are set aside.
+
+        Those that only others can read are passed over; should they be very many, the next call goes on behind them.
+        """
+        found: list[Run] = []
+        for _ in range(_MOST_PAGES):
+            wanted = limit - len(found)
+            rows = self._expired_rows(wanted, self._passed + len(found))
+            if rows:
+                runs, left = self._runs(rows, self.server_time(), Condition.EXPIRED)
+                found += runs
+                self._passed += left
+            if len(rows) < wanted:
+                self._passed = 0
+                break
+            if len(found) == limit:
+                break
+        return found
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         """Return the runs of these ids, None where there is none."""
@@ -215,23 +241,25 @@ class RecordStore(JobStore):
         """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""
         return [self._packer.shown(row) for row in self._find_run_rows(query, after, limit)]
 
-    def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> list[Run]:
-        """Restore running runs; leave those that need code of others to them, set the damaged aside."""
-        runs, refused = [], []
+    def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> tuple[list[Run], int]:
+        """Restore running runs, set the damaged aside; say how many lost ones stay, since only others can read them."""
+        runs, refused, left = [], [], 0
         for row in rows:
             try:
-                runs.append(self._packer.run(row))
+                runs.append(_restored(self._packer.run, row))
             except FrameError as error:
                 if self._is_for_others(error):
                     self._tell_missing(f"run {row.id!r}", error)
-                    if condition is Condition.HELD:  # of one that is lost, only who can read it knows whether it waits
+                    if condition is Condition.HELD:
                         refused.append(self._packer.given_back_row(row, now))
+                    else:  # only who can read it knows whether it waits again
+                        left += 1
                 else:
                     log.error("run %r cannot be restored and is set aside: %s", row.id, error)
                     refused.append(self._packer.broken_row(row, f"{error.reason}: {error}", now))
         if refused:
             self._settle_rows([SettleRow(row, condition, []) for row in refused])
-        return runs
+        return runs, left
 
     # -- what a back end implements ------------------------------------------------------------------------------
 
@@ -278,8 +306,8 @@ class RecordStore(JobStore):
         """Settle; see `JobStore.settle`."""
 
     @abstractmethod
-    def _expired_rows(self, limit: int) -> list[RunRow]:
-        """Read running runs whose lease is over."""
+    def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
+        """Read running runs whose lease is over, in an order that stays, without the first `skip`."""
 
     @abstractmethod
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
@@ -288,3 +316,20 @@ class RecordStore(JobStore):
     @abstractmethod
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         """Read matching runs by (created_at, id), newest first, those after `after`."""
+
+
+def _restored(restore: Callable[[Row], Thing], row: Row) -> Thing:
+    """Restore a row; code of the user's that exits meanwhile is code that this node lacks."""
+    try:
+        return restore(row)
+    except SystemExit as error:
+        raise FrameError(Reason.MISSING_CODE, f"what it names exits when it is imported: {error!r}") from None
+
+
+def _miss(row: JobRow) -> Miss | None:
+    """Restore a job's open missed record; one that is damaged is no reason not to fire: the next begins anew."""
+    try:
+        return None if row.miss is None else msgspec.json.decode(row.miss, type=Miss)
+    except Exception as error:
+        log.error("the open missed record of job %r is damaged, so a new one is begun: %s", row.id, error)
+        return None

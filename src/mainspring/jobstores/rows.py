@@ -32,7 +32,7 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
 
     `owner` is `<job id>@<incarnation>` of a fired run: its job's count of unfinished runs is kept while the job of
     that id still has that incarnation. `live` holds what beats reported (None: nothing yet). `keep` is how many
-    microseconds the run is kept once it has finished.
+    microseconds the run is kept once it has finished; an odd number was asked for, however many runs are kept.
     """
 
     id: str

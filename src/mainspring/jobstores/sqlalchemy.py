@@ -10,6 +10,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 from sqlalchemy import MetaData, create_engine, make_url
@@ -23,6 +24,7 @@ from mainspring.jobstores import _sql_claims, _sql_health, _sql_jobs, _sql_runs,
 from mainspring.jobstores._sql_database import TIMEOUT, Database, Tx
 from mainspring.jobstores._sql_migrations import SchemaTooNew
 from mainspring.jobstores.base import BrokenJob, Health, Hold, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.opening import without_password
 from mainspring.jobstores.records import RecordStore
 from mainspring.jobstores.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 from mainspring.run import Run
@@ -41,7 +43,7 @@ class SQLAlchemyJobStore(RecordStore):
     """Keeps jobs and runs in a SQL database, for any number of processes.
 
     Nothing is opened before `start` or the first use. `synchronous` is SQLite's: with "NORMAL" a power failure may
-    undo the last moments. Finished runs are kept for their retention, and up to `keep_runs` of them.
+    undo the last moments. Finished runs are kept for their retention; of those whose policy names none, `keep_runs`.
     `pickle_protocol` is accepted for programs written for APScheduler, and has no meaning here: nothing is pickled.
     """
 
@@ -59,7 +61,7 @@ class SQLAlchemyJobStore(RecordStore):
         *,
         codec: Codec | None = None,
         synchronous: str = "FULL",
-        keep_runs: int = 10_000,
+        keep_runs: int = 100_000,
     ) -> None:
         super().__init__(codec)
         if (url is None) == (engine is None):
@@ -70,11 +72,12 @@ class SQLAlchemyJobStore(RecordStore):
             log.warning("pickle_protocol=%r has no meaning: mainspring does not pickle jobs", pickle_protocol)
         self._url = _own_driver(url) if url is not None else engine.url  # type: ignore[union-attr]
         self._kind = _kind(self._url, engine)
+        _check_driver(self._kind)
         self._given = engine
         self._tablename, self._metadata, self._tableschema = tablename, metadata, tableschema
         self._engine_options = dict(engine_options or {})
         self._synchronous = synchronous
-        self._keep_runs = keep_runs
+        self.keep_runs = keep_runs
         self._shift = 0
         self._opened: Database | None = None
         self._pid = 0
@@ -145,13 +148,7 @@ class SQLAlchemyJobStore(RecordStore):
         options.setdefault("pool_reset_on_return", None)  # every transaction is ended before its connection goes back
         if self._kind != "sqlite" and "poolclass" not in options:
             options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": TIMEOUT, **options}
-        try:
-            return create_engine(self._url, **options)
-        except ImportError as error:
-            extra = {"postgresql": "postgresql", "mysql": "mysql"}.get(self._kind, "sqlalchemy")
-            raise ConfigurationError(
-                f'{self._kind} needs a driver that is missing: pip install "mainspring[{extra}]" ({error})'
-            ) from error
+        return create_engine(self._url, **options)
 
     def _read(self, work: Callable[[Tx], T]) -> T:
         return self._open().read(work)
@@ -252,8 +249,8 @@ class SQLAlchemyJobStore(RecordStore):
         fused = database.fused and _sql_runs.ends(outcomes) and not any(each.then for each in outcomes)
         return database.write_once(steps, steps) if fused else database.write(steps)
 
-    def _expired_rows(self, limit: int) -> list[RunRow]:
-        return self._read(lambda tx: _sql_claims.expired(tx, limit))
+    def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
+        return self._read(lambda tx: _sql_claims.expired(tx, limit, skip))
 
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
         return self._read(lambda tx: _sql_service.get_runs(tx, run_ids)) if run_ids else []
@@ -271,7 +268,7 @@ class SQLAlchemyJobStore(RecordStore):
         return self._write(lambda tx: _sql_runs.delete_runs(tx, run_ids)) if run_ids else 0
 
     def prune(self, limit: int = 1000) -> int:
-        return self._write(lambda tx: _sql_service.prune(tx, limit, self._keep_runs))
+        return self._write(lambda tx: _sql_service.prune(tx, limit, self.keep_runs))
 
     # -- service -----------------------------------------------------------------------------------------------
 
@@ -325,7 +322,7 @@ class SQLAlchemyJobStore(RecordStore):
         raise TypeError("a SQLAlchemyJobStore holds connections; give each process the URL, not the store")
 
     def __repr__(self) -> str:
-        return f"<SQLAlchemyJobStore ({self._url.render_as_string(hide_password=True)})>"
+        return f"<SQLAlchemyJobStore ({without_password(self._url.render_as_string(hide_password=True))})>"
 
 
 def _beat(database: Database, node: NodeInfo, ttl: float, tx: Tx) -> None:
@@ -346,6 +343,11 @@ def _own_driver(url: str | URL) -> URL:
         raise ConfigurationError(
             "this is no database URL; it looks like sqlite:///jobs.db or postgresql://user:password@host/name"
         ) from None
+    if made.get_backend_name() == "sqlite" and made.host:
+        raise ConfigurationError(
+            f"sqlite://{made.host} names a server, and SQLite has none; three slashes for a relative path: "
+            f"sqlite:///{made.host}{'/' + made.database if made.database else ''}, four for an absolute one"
+        )
     driver = _DRIVERS.get(made.get_backend_name())
     return made.set(drivername=f"{made.get_backend_name()}+{driver}") if driver and "+" not in made.drivername else made
 
@@ -363,3 +365,16 @@ def _kind(url: URL, engine: Engine | None) -> str:
             f"use {backend}+{driver}://"
         )
     return "mysql" if backend == "mariadb" else backend
+
+
+def _check_driver(kind: str) -> None:
+    """Raise if the driver of a server is missing, now rather than in every process that opens the store."""
+    driver = _DRIVERS[kind]
+    if kind == "sqlite":  # Python's own
+        return
+    try:
+        import_module(driver)
+    except ImportError as error:
+        raise ConfigurationError(
+            f'{kind}:// needs {driver}, which cannot be imported: pip install "mainspring[{kind}]" ({error})'
+        ) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from mainspring.codec import EncodeError
 from mainspring.jobstores.base import Hold
 from mainspring.run import Beat
 
@@ -57,7 +58,7 @@ class HeartbeatTick:
                 self._extend([run for run in list(link.claims.values()) if run.token is not None])
             else:  # whoever watches renews, also while a task holds the interpreter
                 self._tell(now)
-        except Exception:
+        except BaseException:
             self.steady_since = None
             raise
         link.answered()
@@ -78,10 +79,24 @@ class HeartbeatTick:
         for run in runs:
             live = link.lives.get(run.id)
             beats.append(Beat(run.id, str(run.token)) if live is None or not live.changed else live.beat())
-        answers = link.store.extend(beats, link.node.lease)
-        for run, answer in zip(runs, answers, strict=True):
+        for run, answer in zip(runs, self._sent(beats), strict=True):
             if answer is Hold.HELD or link.claims.get(run.id) is not run:
                 continue
             if answer is Hold.LOST:
                 log.warning("the lease of run %r is lost; it is stopped here if it can be", run.id)
             link.stop_run(run)
+
+    def _sent(self, beats: list[Beat]) -> list[Hold]:
+        store, lease = self.link.store, self.link.node.lease
+        try:
+            return store.extend(beats, lease)
+        except EncodeError:  # the leases of all come before what one of them says
+            answers = store.extend([Beat(beat.run_id, beat.token) for beat in beats], lease)
+        for beat in beats:
+            if beat.progress is None and beat.data is None and not beat.log:
+                continue
+            try:
+                store.extend([beat], lease)
+            except EncodeError as error:
+                log.error("what run %r says of itself cannot be stored: %s", beat.run_id, error)
+        return answers

@@ -51,8 +51,19 @@ class JanitorTick:
 
     def _recover(self, expired: list[Run]) -> None:
         link = self.link
-        outcomes = [recover(run, link.now()) for run in expired]
-        for outcome, accepted in zip(outcomes, link.store.settle(outcomes), strict=True):
+        try:
+            outcomes = [recover(run, link.now()) for run in expired]
+            answers = link.store.settle(outcomes)
+        except OSError:  # the store is away
+            raise
+        except Exception as error:
+            if len(expired) == 1:
+                log.error("run %r was lost with its node and cannot be recovered", expired[0].id, exc_info=error)
+                return
+            for run in expired:  # the others must not wait for one that cannot be
+                self._recover([run])
+            return
+        for outcome, accepted in zip(outcomes, answers, strict=True):
             if not accepted:
                 continue
             run = outcome.run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -9,6 +10,8 @@ from typing import Final
 from mainspring.clock import Clock
 
 __all__ = ["IDLE", "Loop", "Tick"]
+
+log = logging.getLogger("mainspring.loop")
 
 IDLE: Final = 5.0
 """The longest a loop sleeps: what no wake-up told is found within this many seconds."""
@@ -25,7 +28,7 @@ class Loop:
         name: str,
         ticks: Sequence[Tick],
         clock: Clock,
-        failed: Callable[[Exception], float],
+        failed: Callable[[BaseException], float],
         finished: Callable[[], bool],
     ) -> None:
         self._name = name
@@ -54,12 +57,21 @@ class Loop:
             self._woken[index] = False
             try:
                 delay = tick()
-            except Exception as error:
-                delay = self._failed(error)
+            except BaseException as error:  # a loop that ends while its node is alive leaves everybody waiting
+                if _is_death(error):
+                    raise
+                delay = self._delay_after(error)
             self._due[index] = self._clock.monotonic() + delay
         if any(self._woken):
             return 0.0
         return max(0.0, min(self._due) - self._clock.monotonic())
+
+    def _delay_after(self, error: BaseException) -> float:
+        try:
+            return self._failed(error)
+        except Exception:
+            log.exception("%s could not say that it failed", self._name)
+            return IDLE
 
     def run(self) -> None:
         """Step until there is nothing left to do."""
@@ -78,3 +90,8 @@ class Loop:
         """Wait until the loop has ended."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
+
+
+def _is_death(error: BaseException) -> bool:
+    """Tell whether the loop runs in a greenlet that is being ended."""
+    return type(error).__name__ == "GreenletExit"  # of a package that need not be installed

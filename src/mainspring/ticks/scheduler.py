@@ -6,6 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.clock import SECOND
+from mainspring.errors import is_own
 from mainspring.events import (
     EVENT_JOB_MAX_INSTANCES,
     EVENT_JOB_MISSED,
@@ -46,7 +47,7 @@ class SchedulerTick:
         """Seconds this tick lets others go first: it grows while others fire what it comes for."""
         self._awaited: int | None = None
         self._homeless: set[str] = set()
-        self._unplannable: dict[str, str] = {}
+        self._stuck: dict[str, str] = {}
 
     def __call__(self) -> float:
         """Fire a page of due jobs."""
@@ -80,8 +81,10 @@ class SchedulerTick:
         for due in jobs:
             try:
                 planned = plan(due, now, link.node.clock.random())
-            except Exception as error:
-                self._report_unplannable(due.job, error)
+            except BaseException as error:  # a trigger of the user's may even exit
+                if not is_own(error):
+                    raise
+                self._report_stuck("the trigger of", due.job.id, error)
                 soonest = min(soonest, now + int(HOLD * SECOND))
                 continue
             place = places.of(due.job, bool(planned.fires))
@@ -92,13 +95,17 @@ class SchedulerTick:
         if not firings:
             return soonest
         try:
-            answers = link.store.fire(firings, link.node.lease)
-        except Exception:
+            answers = self._take(firings)
+        except BaseException:
             # The step may have been taken: what it leased to us is asked for again by its token.
             link.worker.uncertain.append(places.token)
             raise
         started: list[Run] = []
         for step, inserted in zip(firings, answers, strict=True):
+            if isinstance(inserted, Exception):
+                self._report_stuck("firing", step.job_id, inserted)
+                soonest = min(soonest, now + int(HOLD * SECOND))
+                continue
             if inserted is None:  # somebody changed or fired it first: look again at once
                 soonest = now
                 continue
@@ -115,6 +122,18 @@ class SchedulerTick:
                 self._publish(step, inserted)
         link.begin(started)
         return soonest
+
+    def _take(self, firings: list[Firing]) -> list[tuple[str, ...] | Exception | None]:
+        """Have the store take steps, in ever fewer at a time if it cannot: those that it can must not wait for one."""
+        try:
+            return [*self.link.store.fire(firings, self.link.node.lease)]
+        except OSError:  # the store is away
+            raise
+        except Exception as error:
+            if len(firings) == 1:
+                return [error]
+        half = len(firings) // 2
+        return self._take(firings[:half]) + self._take(firings[half:])
 
     def _publish(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias
@@ -134,17 +153,19 @@ class SchedulerTick:
     def _report_homeless(self, job: Job) -> None:
         if job.executor not in self._homeless:
             self._homeless.add(job.executor)
+            of_app = self.link.node.queues is not None
             log.warning(
-                "job %r wants the executor %r, which this node does not have; its runs wait for a node that has it",
+                "job %r wants the executor %r, which this node does not have; its runs wait for a node that has it%s",
                 job.id,
                 job.executor,
+                f'; to have workers run it: app.modify_job({job.id!r}, executor="queue")' if of_app else "",
             )
 
-    def _report_unplannable(self, job: Job, error: Exception) -> None:
+    def _report_stuck(self, what: str, job_id: str, error: BaseException) -> None:
         complaint = f"{type(error).__name__}: {error}"
-        if self._unplannable.get(job.id) != complaint:
-            self._unplannable[job.id] = complaint
-            log.error("the trigger of job %r failed; the job stays due and is tried again", job.id, exc_info=error)
+        if self._stuck.get(job_id) != complaint:
+            self._stuck[job_id] = complaint
+            log.error("%s job %r failed; the job stays due and is tried again", what, job_id, exc_info=error)
 
 
 class _Places:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import SECOND
 from mainspring.codec import EncodeError
-from mainspring.errors import Retry
+from mainspring.errors import Retry, is_own
 from mainspring.events import (
     EVENT_JOB_ERROR,
     EVENT_JOB_EXECUTED,
@@ -128,14 +128,7 @@ class WorkerTick:
         while self.outbox and len(self._unsettled) < BATCH:
             report = self.outbox.popleft()
             self._unsettled.append((report, self._conclude(report, now)))
-        batch = self._unsettled
-        try:
-            answers = link.store.settle([outcome for _, outcome in batch])
-        except EncodeError:
-            # Nothing was written. The others must not wait for the one that cannot be stored.
-            batch = self._unsettled = [(report, self._storable(report, outcome, now)) for report, outcome in batch]
-            answers = link.store.settle([outcome for _, outcome in batch])
-        self._unsettled = []
+        batch, answers = self._write(now)
         link.answered()
         if not all(answers):
             batch, answers = self._set_apart_stopped(batch, answers, now)
@@ -161,6 +154,69 @@ class WorkerTick:
                 self._tell(report, outcome)
         if collectors:
             self._wake_collectors(collectors)
+
+    def _write(self, now: int) -> tuple[list[tuple[Report, Outcome]], list[bool]]:
+        """Write what is unsettled; return what was written, and which of it was accepted."""
+        batch = self._unsettled
+        try:
+            answers = self.link.store.settle([outcome for _, outcome in batch])
+        except OSError:  # the store is away
+            raise
+        except EncodeError:
+            self._unsettled = [(report, self._storable(report, outcome, now)) for report, outcome in batch]
+            return self._write_in_parts(now)
+        except Exception:
+            return self._write_in_parts(now)
+        self._unsettled = []
+        return batch, answers
+
+    def _write_in_parts(self, now: int) -> tuple[list[tuple[Report, Outcome]], list[bool]]:
+        """Write what is unsettled in ever smaller parts: the others must not wait for one that cannot be written."""
+        done: list[tuple[Report, Outcome]] = []
+        answers: list[bool] = []
+        parts = [self._unsettled]
+        while parts:
+            part = parts.pop()
+            try:
+                answers += self.link.store.settle([outcome for _, outcome in part])
+                done += part
+            except Exception as error:
+                if len(part) > 1 and not isinstance(error, OSError):
+                    half = len(part) // 2
+                    parts += part[half:], part[:half]
+                    continue
+                try:
+                    failed, answer = self._write_failure(part[0][0], error, now)
+                except Exception:  # the store itself is ill; next time this one is the last
+                    self._unsettled = [each for rest in reversed(parts) for each in rest] + part
+                    if not done:
+                        raise
+                    return done, answers
+                answers.append(answer)
+                done.append(failed)
+        self._unsettled = []
+        return done, answers
+
+    def _write_failure(self, report: Report, problem: Exception, now: int) -> tuple[tuple[Report, Outcome], bool]:
+        """Have a run whose outcome the store cannot write ended as failed, for that reason."""
+        if isinstance(problem, OSError):
+            raise problem
+        bare = replace(report.run, errors=(), progress=None, data=None, log=())
+        error = describe(problem, now, bare.attempt)
+        for changes in ({"retention": None}, {"retention": None, "hook": None}):
+            run = replace(bare, policy=replace(bare.policy, **changes))
+            failed = replace(report, run=run, result=Result.RAISED, value=None, exception=problem, error=error)
+            try:
+                outcome = conclude(failed, now, 0.0, retry=False)
+                outcome = replace(outcome, then=tuple(map(told_less, outcome.then)))
+                [answer] = self.link.store.settle([outcome])
+            except OSError:
+                raise
+            except Exception:
+                continue
+            log.error("the outcome of run %r cannot be written, so the run has failed: %s", run.id, problem)
+            return (failed, outcome), answer
+        raise problem
 
     def _set_apart_stopped(
         self, batch: list[tuple[Report, Outcome]], answers: list[bool], now: int
@@ -202,7 +258,9 @@ class WorkerTick:
                 return conclude(report, now, 0.0, retry=False)
         try:
             return conclude(report, now, self.link.node.clock.random())
-        except Exception as error:  # a back-off function of the user's, or follow-ups that cannot be made
+        except BaseException as error:  # a back-off function of the user's, or follow-ups that cannot be made
+            if not is_own(error):
+                raise
             log.error("run %r cannot be retried or followed up", report.run.id, exc_info=error)
             plain = replace(report.run.policy, backoff=(), hook=None, then=())
             report.run, report.exception = replace(report.run, policy=plain), None
@@ -211,8 +269,10 @@ class WorkerTick:
     def _unstorable(self, value: Any) -> Exception | None:
         try:
             return self.link.store.unstorable(value)
-        except Exception as error:  # a report must not be lost, whatever is wrong with its value
-            return error
+        except BaseException as error:  # a report must not be lost, whatever is wrong with its value
+            if not is_own(error):
+                raise
+            return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
     def _storable(self, report: Report, outcome: Outcome, now: int) -> Outcome:
         """Return an outcome, or what is left of it if it is too large; if even that is, the run failed for it."""
@@ -223,7 +283,8 @@ class WorkerTick:
         log.error("the outcome of run %r cannot be stored whole: %s", report.run.id, problem)
         hooks_told_less = replace(outcome, then=tuple(map(told_less, outcome.then)))
         brief = replace(outcome.run, errors=outcome.run.errors[-1:], log=())
-        for less in (hooks_told_less, replace(hooks_told_less, run=brief)):
+        silent = replace(brief, progress=None, data=None)
+        for less in (hooks_told_less, *(replace(hooks_told_less, run=run) for run in (brief, silent))):
             if store.unstorable_outcome(less) is None:
                 return less
         report.run = replace(report.run, errors=(), progress=None, data=None, log=())

@@ -46,6 +46,13 @@ class ExecutorContract:
         assert (report.exception, report.error) == (None, None)
         assert before <= report.started_at <= report.finished_at <= executor.now()
 
+    def test_a_run_whose_claim_is_over_is_not_started(self, executor: BaseExecutor, reports: Reports) -> None:
+        now = executor.now()
+        over, held = make_run(tasks.add, 1, lease_until=now - 1), make_run(tasks.add, 1, lease_until=now + 60_000_000)
+        executor.submit([over, held], reports)
+        found = {report.run.id: report.result for report in reports.wait(2)}
+        assert found == {over.id: Result.UNSTARTED, held.id: Result.RETURNED}
+
     def test_an_exception_is_reported_with_its_record(self, executor: BaseExecutor, reports: Reports) -> None:
         executor.submit([make_run(tasks.fail, "broken pipe", attempt=3)], reports)
         (report,) = reports.wait()

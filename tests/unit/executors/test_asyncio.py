@@ -134,16 +134,18 @@ class TestAsyncIO:
         executor.start(None, "asyncio")
         release = threading.Event()
         run = make_run(tasks.swallow_cancellation, release, policy=timeout(0.02))
-        with caplog.at_level(logging.CRITICAL, "mainspring"):
-            executor.submit([run], reports)
-            assert isinstance(reports.wait()[0].exception, RunTimeout)
+        executor.submit([run], reports)
+        assert isinstance(reports.wait()[0].exception, RunTimeout)
         assert executor.stuck == 1
         assert not executor.accepting
+        assert caplog.text.count("executor 'asyncio' takes no more runs until one of these has ended, all past") == 1
+        assert f"run {run.id} of swallow_cancellation" in caplog.text
         assert [(code, of) for code, of, _ in events] == [(EVENT_RUN_STUCK, run)]
         release.set()
         wait_until(lambda: executor.stuck == 0)
         executor.shutdown()
         assert len(reports.all) == 1
+        assert caplog.text.count("executor 'asyncio' takes runs again") == 1
 
     def test_a_stuck_coroutine_with_a_retry_left_is_reported_when_it_has_ended(
         self, executor: AsyncIOExecutor, reports: Reports, caplog: pytest.LogCaptureFixture

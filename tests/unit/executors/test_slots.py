@@ -39,6 +39,10 @@ class QuietSlot(Slot):
 
     __slots__ = ("kind",)
 
+    def __init__(self, gone: threading.Event) -> None:
+        super().__init__(gone)
+        self.kind: type[BaseException] | None = None
+
     def stop(self, kind: type[BaseException]) -> None:
         self.kind = kind
 
@@ -46,13 +50,15 @@ class QuietSlot(Slot):
 class InterruptAtStep:
     """A trace function that interrupts the run in a slot before the n-th instruction of the code under test."""
 
+    files = frozenset([module.__file__])
+
     def __init__(self, slots: Slots, slot: QuietSlot, item: Item, stop: Stop, step: int) -> None:
         self.slots, self.slot, self.item, self.stop = slots, slot, item, stop
         self.left = step
         self.done = self.hit = False
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> Any:
-        if frame.f_code.co_filename != module.__file__:
+        if frame.f_code.co_filename not in self.files:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode" and not self.done:
@@ -60,7 +66,7 @@ class InterruptAtStep:
             if self.left == 0:
                 self.done = True
                 self.hit = self.slots._interrupt(self.slot, self.item, self.stop)
-                if self.hit:
+                if self.hit and self.slot.kind is not None:
                     here, kind = ctypes.c_ulong(threading.get_ident()), ctypes.py_object(self.slot.kind)
                     send = partial(ctypes.pythonapi.PyThreadState_SetAsyncExc, here, kind)
                     sys.settrace(None)

@@ -346,13 +346,45 @@ class TestTimeOut:
         assert run.id in events[0][2]
         assert "mainspring-threads_0" in events[0][2]
         assert pool.stuck == 1
-        assert not pool.accepting
         blocker.release()
         wait_until(lambda: pool.stuck == 0)
-        assert pool.accepting
         pool.submit([make_run(tasks.add, 1)], reports)
         assert reports.wait(2)[1].value == 1
         assert reports.counts[run.id] == 1
+
+    def test_a_pool_goes_on_as_long_as_one_thread_is_not_stuck(
+        self, pool: ThreadPoolExecutor, reports: Reports, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        blocker = threading.Lock()
+        blocker.acquire()
+        pool.submit([make_run(blocker.acquire, policy=timeout(0.02))], reports)
+        reports.wait()
+        assert (pool.stuck, pool.accepting) == (1, True)
+        assert "takes no more runs" not in caplog.text
+        pool.submit([make_run(tasks.add, 1)], reports)
+        assert reports.wait(2)[1].value == 1
+        blocker.release()
+
+    def test_a_pool_whose_threads_are_all_stuck_says_once_that_it_stops_and_why_and_once_that_it_goes_on(
+        self, pool: ThreadPoolExecutor, reports: Reports, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        blockers = [threading.Lock(), threading.Lock()]
+        for blocker in blockers:
+            blocker.acquire()
+        runs = [make_run(blocker.acquire, policy=timeout(0.02)) for blocker in blockers]
+        pool.submit(runs, reports)
+        reports.wait(2)
+        assert not pool.accepting
+        [told] = [record for record in caplog.records if "takes no more runs" in record.message]
+        assert told.levelno == logging.ERROR
+        for words in ("executor 'threads'", *(f"run {run.id} of " for run in runs), 'isolation="process"'):
+            assert words in told.message
+        blockers[0].release()
+        wait_until(lambda: "executor 'threads' takes runs again" in caplog.text)
+        blockers[1].release()
+        wait_until(lambda: pool.stuck == 0)
+        assert caplog.text.count("takes runs again") == 1
+        assert pool.accepting
 
     def test_a_stuck_run_with_a_retry_left_is_reported_when_its_thread_has_ended(
         self, pool: ThreadPoolExecutor, reports: Reports, caplog: pytest.LogCaptureFixture

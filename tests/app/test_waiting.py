@@ -1,0 +1,93 @@
+"""Waiting for many runs: all of them are told about, and few are read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from mainspring import Mainspring
+from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.run import Run, Status
+from mainspring.runs import FIRST_PAGE, Waiter
+from mainspring.testing.conformance.helpers import claim, make_run, succeed
+from tests.app.kit import LIMIT
+
+
+class CountingStore(MemoryJobStore):
+    asked = 0
+
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        self.asked += len(run_ids)
+        return super().get_runs(run_ids)
+
+    def end(self, number: int) -> None:
+        assert all(self.settle([succeed(self, run) for run in claim(self, limit=number)]))
+
+
+@pytest.fixture
+def store() -> CountingStore:
+    return CountingStore()
+
+
+@pytest.fixture
+def ids(store: CountingStore) -> list[str]:
+    return store.add_runs([make_run(store, f"r{number:04}") for number in range(3000)])
+
+
+def test_while_the_first_ones_wait_the_others_are_not_read_again(store: CountingStore, ids: list[str]) -> None:
+    waiter = Waiter(ids)
+    assert not waiter.look(store)
+    assert store.asked == 3000
+    waiter._all_at = float("inf")
+    for _ in range(10):
+        assert not waiter.look(store)
+    assert store.asked == 3000 + 10 * FIRST_PAGE
+
+
+def test_what_has_ended_is_not_read_again(store: CountingStore, ids: list[str]) -> None:
+    waiter = Waiter(ids)
+    waiter._all_at = float("inf")
+    store.end(2500)
+    assert not waiter.look(store)
+    store.asked = 0
+    store.end(500)
+    assert waiter.look(store)
+    assert store.asked < 1000
+    assert [run.id for run in waiter.ended()] == ids
+    assert {run.status for run in waiter.ended()} == {Status.SUCCEEDED}
+
+
+def test_all_are_looked_at_again_after_a_while(store: CountingStore, ids: list[str]) -> None:
+    waiter = Waiter([ids[-1], *ids[:-1]])
+    assert not waiter.look(store)
+    store.end(2999)
+    waiter._all_at = 0.0
+    assert not waiter.look(store)
+    store.delete_runs(ids[:-1])
+    store.end(1)
+    assert waiter.look(store)
+    assert len(waiter.ended()) == 3000
+
+
+def test_a_time_out_says_how_many_have_really_not_ended(store: CountingStore, ids: list[str]) -> None:
+    waiter = Waiter([ids[-1], *ids[:-1]], 60)
+    assert not waiter.look(store)
+    store.end(2990)
+    waiter._all_at, waiter._deadline = float("inf"), 0.0
+    with pytest.raises(TimeoutError, match="10 of 3000 runs have not ended in 60 s"):
+        waiter.look(store)
+
+
+def same(number: int) -> int:
+    return number
+
+
+def test_more_results_are_gathered_than_finished_runs_are_kept() -> None:
+    app = Mainspring(MemoryJobStore(keep_runs=3))
+    task = app.task(same)
+    app.start(work=True)
+    try:
+        assert app.gather(task.call(number) for number in range(50)).result(timeout=LIMIT) == list(range(50))
+    finally:
+        app.stop()
