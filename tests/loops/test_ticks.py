@@ -422,3 +422,26 @@ def test_a_standby_is_prompt_again_once_it_has_fired(clock: VirtualClock) -> Non
     bench.link.scheduler()
     assert len(bench.executor.given) == 1
     assert bench.link.scheduler._patience == 0.0
+
+
+def test_when_the_clock_of_the_store_is_put_forward_the_living_renew_their_leases_before_others_take_their_runs(
+    bench: Bench, other: Bench
+) -> None:
+    bench.add(seconds=10_000)
+    bench.link.scheduler()
+    for seconds in (0, 5, 5, 5):
+        bench.clock.advance(seconds)
+        bench.link.heartbeat()
+        other.link.heartbeat()
+        other.link.janitor()
+    bench.store.shift_clock(3600)
+    for _ in range(4):
+        other.link.janitor()
+        assert [run.status for run in runs(bench)] == [Status.RUNNING]
+        bench.link.heartbeat()
+        other.link.heartbeat()
+        bench.clock.advance(5)
+    bench.clock.advance(16)  # and now it dies
+    other.link.heartbeat()
+    other.link.janitor()
+    assert [run.status for run in runs(bench)] == [Status.PENDING]

@@ -13,6 +13,7 @@ import redis
 from sqlalchemy import create_engine, text
 
 from mainspring.codec import Codec, Keyring
+from mainspring.codec.frame import seal
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
@@ -186,9 +187,9 @@ def test_runs_spoiled_while_they_ran_are_set_aside_when_their_node_is_gone_and_t
         assert back.frame("runs", "spoiled") == b"not a frame"
 
 
-def newer(frame: bytes) -> bytes:
-    """Return a frame as a later version of mainspring might write it."""
-    return frame[:2] + bytes([frame[2] + 1]) + frame[3:]
+def newer(context: str) -> bytes:
+    """Return a frame as a later version of mainspring might write it: its head has other flags."""
+    return seal(b"\x00", 0x40, context, Keyring([KEY]))
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb", "redis"])
@@ -200,7 +201,8 @@ def test_what_a_newer_mainspring_has_written_is_left_to_nodes_that_can_read_it(
         for table, add in (("jobs", add_job), ("runs", add_run)):
             add(store, f"{table}-new", due_in=-10)
             frames[table] = back.frame(table, f"{table}-new")
-            back.overwrite(table, f"{table}-new", newer(frames[table]))
+        back.overwrite("jobs", "jobs-new", newer("job:jobs-new"))
+        back.overwrite("runs", "runs-new", newer("run:default:runs-new"))
         assert store.due(10, 0).jobs == []
         assert claim(store) == []
         assert "jobs-new" not in {broken.id for broken in store.broken()}
@@ -223,8 +225,8 @@ def test_lost_runs_that_only_others_can_read_do_not_hide_those_behind_them(
             add_run(store, f"new-{number}", due_in=-10)
         claim(store, limit=90)
         frames = {f"new-{number}": back.frame("runs", f"new-{number}") for number in range(90)}
-        for name, frame in frames.items():
-            back.overwrite("runs", name, newer(frame))
+        for name in frames:
+            back.overwrite("runs", name, newer(f"run:default:{name}"))
         good = [add_run(store, f"good-{number}", due_in=-10).id for number in range(3)]
         store.shift_clock(1)
         claim(store, limit=3)

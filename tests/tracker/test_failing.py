@@ -263,7 +263,7 @@ def test_memory_databases_work_too() -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize("answer", [float("inf"), "soon", None])
+@pytest.mark.parametrize("answer", ["soon", None])
 def test_a_wrong_back_off_does_not_keep_the_lock(sqlite: Engine, answer: Any, caplog: pytest.LogCaptureFixture) -> None:
     class Odd(PatientStep):
         backoff = staticmethod(lambda failures: 1 / 0 if answer is None else answer)  # type: ignore[assignment]

@@ -151,6 +151,8 @@ class ServerDatabase(Database):
             again = Again()
             again.__cause__ = error
             return again
+        if any(kind.__name__ == "DataError" for kind in type(error).__mro__):
+            return ValueError(f"the database cannot keep a value that it was given: {error}")
         return self.unavailable(error)
 
     def close(self) -> None:

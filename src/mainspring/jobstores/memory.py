@@ -36,7 +36,7 @@ class MemoryJobStore(JobStore):
     volatile: ClassVar[bool] = True
     keeps_objects: ClassVar[bool] = True
 
-    def __init__(self, clock: Clock | None = None, *, keep_runs: int = 100_000, keep_for: float = 7 * 86400) -> None:
+    def __init__(self, clock: Clock | None = None, *, keep_runs: int = 10_000, keep_for: float = 7 * 86400) -> None:
         self._clock = clock or SystemClock()
         self._shift = 0
         self._lock = threading.Lock()

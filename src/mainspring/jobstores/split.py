@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.clock import SECOND
-from mainspring.codec import Codec, FrameError, Reason
+from mainspring.codec import Codec, FrameError
 from mainspring.jobstores._split_jobs import JobsInRecords
 from mainspring.jobstores._split_records import (
     Fired,
@@ -221,7 +221,7 @@ class SplitJobStore(JobsInRecords):
                 some = [replace(as_waiting(self._packer.run(row)), token=None) for row in fired.runs]
                 missed = [self._packer.run(row) for row in fired.missed]
             except FrameError as error:
-                if error.reason is Reason.MISSING_CODE:
+                if self._is_for_others(error):
                     self._tell_missing(f"a fire of job {kept.id!r}", error)
                     self._hide([kept], now, now + _LEFT)
                     continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from mainspring.clock import SECOND
 from mainspring.events import EVENT_RUN_RECOVERED, RunEvent
 from mainspring.outcome import recover
 
@@ -27,13 +28,16 @@ class JanitorTick:
     def __init__(self, link: Link) -> None:
         self.link = link
         self._restores_at = link.node.clock.monotonic() + RESTORE
+        self._seen: tuple[int, float] | None = None
+        """The store's time when it was last looked at, and this node's monotonic one just before."""
+        self._patient_until = 0.0
 
     def __call__(self) -> float:
         """Recover a page of expired runs; prune; now and then put back what others have set aside."""
         link, node = self.link, self.link.node
         steady = link.heartbeat.steady_since
         # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
-        if steady is not None and node.clock.monotonic() - steady >= node.lease:
+        if steady is not None and node.clock.monotonic() - steady >= node.lease and not self._has_jumped():
             expired = link.store.expired(PAGE)
             # What runs here is alive, whatever its lease says: this machine may have slept.
             dead = [run for run in expired if run.id not in link.claims]
@@ -48,6 +52,21 @@ class JanitorTick:
             if link.store.restore_readable():
                 link.work.wake(link.scheduler)
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
+
+    def _has_jumped(self) -> bool:
+        """Tell whether leases may be over only because the store's clock was put forward, or all machines slept."""
+        link, clock = self.link, self.link.node.clock
+        before, asked = self._seen, clock.monotonic()
+        now = link.store.server_time()
+        link.observe(now, asked)
+        self._seen, here = (now, asked), clock.monotonic()
+        if before is not None:
+            ahead = (now - before[0]) / SECOND - (here - before[1])  # at least, however slowly the store answered
+            if ahead > link.node.lease / 3:
+                alias = link.alias
+                log.warning("the clock of store %r jumped by %.0f s; who lives renews its leases first", alias, ahead)
+                self._patient_until = here + link.node.lease
+        return here < self._patient_until
 
     def _recover(self, expired: list[Run]) -> None:
         link = self.link
