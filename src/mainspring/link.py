@@ -248,6 +248,7 @@ class Link:
             seconds = sum(times) / len(times) / SECOND
             pace = self.node.pace.get(alias, seconds)
             self.node.pace[alias] = pace + (seconds - pace) * min(1.0, 0.1 * len(times))
+            self.node.note_ended(alias, len(times))
 
     def stop_run(self, run: Run) -> None:
         """Stop a run that this node should no longer execute, if its executor can."""

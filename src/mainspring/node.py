@@ -33,6 +33,10 @@ AHEAD: Final = 0.2
 MOST_CLAIMED: Final = 4000
 """In several batches, so that some are executed and some settled while the store hands out the next."""
 TRICKLE: Final = 10
+FIRST_RATE: Final = 250.0
+"""Runs that are supposed to end in a second until it is known how many do."""
+WINDOW: Final = 0.1
+"""Seconds for which ended runs are counted."""
 RARE: Final = 0.01
 """The share of the claimed runs below which an executor's room does not count."""
 ISOLATED: Final = "processes"
@@ -95,6 +99,10 @@ class Node:
         """References that this node cannot import."""
         self.pace: dict[str, float] = {}
         """Recent seconds per run, by executor."""
+        self.rates: dict[str, float] = {}
+        """Runs that ended lately in a second, by executor."""
+        self._ended: dict[str, tuple[float, int]] = {}
+        """By executor, runs that ended since an instant of the monotonic clock."""
         self.shares: dict[str, float] = {}
         """Which part of the runs claimed lately from queues each executor got."""
         self._listeners = listeners or Listeners()
@@ -217,7 +225,10 @@ class Node:
             return 0
         slots = executor.slots - executor.stuck
         pace = self.pace.get(alias)
-        wanted = slots if pace is None else max(slots, min(MOST_CLAIMED, int(slots * AHEAD / max(pace, 1e-6))))
+        wanted = slots
+        if pace is not None:  # by what one takes, and by how many really end: the store, or the machine, may be slower
+            rate = self.rates.get(alias, FIRST_RATE)
+            wanted = max(slots, min(MOST_CLAIMED, int(slots * AHEAD / max(pace, 1e-6)), slots + int(2 * AHEAD * rate)))
         return wanted - sum(link.in_flight.get(alias, 0) for link in self.links.values())
 
     def room(self) -> tuple[int, bool]:
@@ -236,6 +247,17 @@ class Node:
             if share > RARE:
                 room = min(room, int(free / share))
         return (room, True) if room > 0 else (min(TRICKLE, most), False)
+
+    def note_ended(self, alias: str, number: int) -> None:
+        """Learn how many runs an executor ends in a second: more at once, fewer by and by."""
+        now = self.clock.monotonic()
+        since, count = self._ended.get(alias, (now, 0))
+        count += number
+        if now - since >= WINDOW:
+            rate = count / (now - since)
+            self.rates[alias] = max(rate, (rate + self.rates.get(alias, rate)) / 2)
+            since, count = now, 0
+        self._ended[alias] = since, count
 
     def note_shares(self, numbers: Mapping[str, int]) -> None:
         """Learn which executors the runs need that come from the queues."""

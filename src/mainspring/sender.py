@@ -69,7 +69,7 @@ class Sender:
     def send(self, runs: Sequence[Run]) -> None:
         """Store up to a batch of runs: now or, if it is full and more may follow, while the caller goes on."""
         store = self._app.store
-        if len(runs) < BATCH or store.keeps_objects:
+        if len(runs) < BATCH or not store.remote:
             self.wait()
             self._handles += send(self._app, runs)
             return

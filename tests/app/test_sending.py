@@ -26,6 +26,7 @@ class Watched(SQLAlchemyJobStore):
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
+        self.remote = True  # as it were
         self.added: list[tuple[int, str]] = []
         self.before: Callable[[int], Any] = lambda batch: None
         self.after: Callable[[int], Any] = lambda batch: None

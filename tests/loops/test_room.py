@@ -81,7 +81,9 @@ def test_an_executor_that_is_hardly_ever_needed_does_not_hold_up_the_others(
     queue = Queue(clock, store, suspects=0, others=200)
     assert queue.node.room() == (2, True)
     while queue.link.worker() == 0 or queue.threads.given:
+        clock.advance(0.001)
         queue.threads.end_all()
+    queue.node.rates["threads"] = 1e6
     assert queue.node.room() == (MOST_CLAIMED, True)
 
 

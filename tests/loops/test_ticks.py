@@ -134,7 +134,11 @@ def test_slow_runs_are_claimed_one_per_slot_and_quick_ones_in_batches(bench: Ben
     bench.link.scheduler()
     bench.executor.end_all()  # they took no time at all
     bench.link.worker()
-    assert len(bench.executor.given) == 490
+    assert len(bench.executor.given) == 110  # a hundred more, until it is known how many end
+    bench.clock.advance(0.11)
+    bench.executor.end_all()
+    bench.link.worker()
+    assert len(bench.executor.given) == 380  # all that are left
     bench.executor.end_all()
     bench.node.pace["default"] = 60.0
     bench.clock.advance(1000)

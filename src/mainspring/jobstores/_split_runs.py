@@ -23,6 +23,7 @@ class RunsElsewhere(RecordStore):
         super().__init__(codec)
         self.runs = runs
         self.volatile = runs.volatile  # type: ignore[misc]
+        self.remote = runs.remote
         self._watch = watch
 
     def add_runs(self, runs: Sequence[Run]) -> list[str]:

@@ -48,6 +48,7 @@ class RedisJobStore(RedisRuns):
     accepted for the sake of APScheduler's signature and not used: nothing is pickled.
     """
 
+    remote = True
     _told: ClassVar[set[str]] = set()
 
     def __init__(

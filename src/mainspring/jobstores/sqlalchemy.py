@@ -72,6 +72,7 @@ class SQLAlchemyJobStore(RecordStore):
             log.warning("pickle_protocol=%r has no meaning: mainspring does not pickle jobs", pickle_protocol)
         self._url = _own_driver(url) if url is not None else engine.url  # type: ignore[union-attr]
         self._kind = _kind(self._url, engine)
+        self.remote = self._kind != "sqlite"
         _check_driver(self._kind)
         self._given = engine
         self._tablename, self._metadata, self._tableschema = tablename, metadata, tableschema
