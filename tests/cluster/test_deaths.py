@@ -38,6 +38,18 @@ def test_what_a_killed_worker_executed_is_charged_and_runs_alone_next(yard: Yard
     assert len({*pids, worker, *yard.spawned()}) == 4
 
 
+def test_of_many_runs_that_die_together_none_is_charged_the_first_time(yard: Yard) -> None:
+    crowd = [yard.jobs.at_gate_async.enqueue("gate") for _ in range(30)]
+    yard.start("-p", "1")
+    worker = yard.await_line("began", count=30)[0].pid
+    os.kill(worker, signal.SIGKILL)
+    lines = yard.await_line("began", count=60)
+    assert len({line.pid for line in lines}) == 2
+    yard.open("gate")
+    ended = yard.end(crowd)
+    assert {(run.status, run.attempt, run.interruptions, run.crashes) for run in ended} == {(Status.SUCCEEDED, 2, 1, 0)}
+
+
 def test_what_a_killed_worker_had_claimed_or_ended_or_had_apart_is_not_charged(yard: Yard) -> None:
     apart = yard.jobs.at_gate_apart.enqueue("gate")
     cluster = yard.start("-p", "1", "-t", "1")

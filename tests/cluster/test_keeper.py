@@ -36,7 +36,7 @@ class Desk:
         path.touch()
         ours, self.pipe = Pipe()
         process = SimpleNamespace(pid=os.getpid(), sentinel=0)
-        self.left = Left(process, ours, Board(str(path), entries=10), str(path))
+        self.left = Left(process, ours, Board(str(path), entries=50), str(path))
         self.board = Board(str(path))
         self.close = self.left.close
 
@@ -96,6 +96,25 @@ def test_leases_are_renewed_though_the_store_was_away_when_the_cluster_started(
     finally:
         keeper.close()
     assert (read(desk.pipe), len(pings)) == ((STOP_RUNS, [["run-1", "token"]]), 1)
+
+
+@pytest.mark.parametrize(("number", "crashes"), [(20, [1, 2]), (21, [0, 1])])
+def test_of_a_crowd_that_dies_together_nobody_is_charged_the_first_time(
+    app: Mainspring, desk: Desk, claim: Callable[..., list[Run]], number: int, crashes: list[int]
+) -> None:
+    charged, runs = [], claim(number)
+    for token in ("second", "third"):
+        desk.claims(runs, ago=0)
+        for run in runs:
+            desk.board.enter(run.id, None)
+        Keeper(app, lambda: [desk.left]).settle(desk.left, -9)
+        for run in runs:
+            desk.board.forget(run.id)
+        desk.left.claims.clear()
+        found = app.store.get_runs([run.id for run in runs])
+        charged.append({run.crashes for run in found if run is not None})
+        runs = list(app.store.claim(("default",), node="a node", token=token, limit=number, lease=LEASE).runs)
+    assert charged == [{count} for count in crashes]
 
 
 # -- a worker that stands still ---------------------------------------------------------------------------------------

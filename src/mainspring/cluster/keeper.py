@@ -44,6 +44,8 @@ __all__ = ["Claim", "Keeper", "Left"]
 
 TRIES: Final = 3
 PAGE: Final = 1000
+CROWD: Final = 20
+"""When more runs than these die together, most of them are innocent, and to have each run alone would take long."""
 STOPS: Final = 50
 """Runs that a worker is told to stop at a time: few enough to be said without waiting."""
 
@@ -318,10 +320,11 @@ class Keeper:
             left.claims.update((run.id, Claim(token, time.monotonic())) for run in brought.runs)
             left.claiming = None
         ids = list(left.claims)
+        crowd = sum(not (posted.ended or posted.apart) for posted in board.values()) > CROWD
         for start in range(0, len(ids), PAGE):
             page = ids[start : start + PAGE]
             found = [run for run in store.get_runs(page) if run is not None and _is_held(run, left.claims)]
-            self._write([_report(run, left, board.get(run.id), code, now) for run in found])
+            self._write([_report(run, left, board.get(run.id), code, now, crowd) for run in found])
 
     def _write(self, reports: list[Report]) -> None:
         store, now = self._app.store, self._app.now()
@@ -363,16 +366,16 @@ def _is_held(run: Run, claims: dict[str, Claim]) -> bool:
     return claim is not None and run.status is Status.RUNNING and run.token == claim.token
 
 
-def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int) -> Report:
-    """Say how it went with a run that a process left behind."""
+def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int, crowd: bool = False) -> Report:
+    """Say how it went with a run that a process left behind; in a crowd, nobody is charged the first time."""
     if run.cancelling:
         return Report(run, Result.CANCELLED, finished_at=now)
     if run.id in left.timed_out:
         return _failed(run, RunTimeout(run.policy.timeout), now)
     if posted is None:
         return Report(run, Result.UNSTARTED)
-    if left.killed or posted.ended or posted.apart:
-        # We killed the process, or it died of something else: not the fault of this run.
+    if left.killed or posted.ended or posted.apart or (crowd and not run.interruptions):
+        # We killed the process, or it died of something else, at least most probably: not the fault of this run.
         return Report(run, Result.INTERRUPTED)
     return _failed(run, WorkerDied(left.pid, code), now)
 
