@@ -48,6 +48,9 @@ HELD: Final = 100
 class Watcher(Protocol):
     """Whoever supervises this process and needs to know what it has claimed."""
 
+    steady_since: float | None
+    """Since when it has found the store answering, by the monotonic clock: outages before this process began count."""
+
     def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
         """Take notice that a claim is tried: who repeats it finds what it has brought."""
 

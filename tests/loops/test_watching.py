@@ -1,4 +1,4 @@
-"""Whoever watches a node is told of the end of one claim before it is told of the next one of the same run."""
+"""What whoever watches a node is told, in which order, and what the node takes from it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from mainspring.run import Result, Run
+from mainspring.jobstores.base import RunQuery
+from mainspring.link import Link
+from mainspring.run import Result, Run, Status
 from tests.loops.bench import Bench
 
 
 class Watching:
     """Notes what it is told, and which of it the node still held then."""
+
+    steady_since: float | None = None
 
     def __init__(self, bench: Bench) -> None:
         self.told: list[tuple[str, list[bool]]] = []
@@ -50,3 +54,16 @@ def test_a_run_that_was_held_when_its_next_claim_came_is_not_started_though_it_h
     watching.between = [run.id]
     bench.link.begin([replace(run, token="the next")])
     assert [(report.run.token, report.result) for report in bench.link.worker.outbox] == [("the next", Result.BUSY)]
+
+
+def test_a_node_whose_watcher_has_heard_the_store_for_a_lease_recovers_the_runs_of_the_dead_at_once(
+    bench: Bench, other: Bench
+) -> None:
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    bench.clock.advance(16)
+    Watching(other).steady_since = bench.clock.monotonic() - other.node.lease
+    link = other.node.links["default"] = Link(other.node, "default", other.store)
+    link.heartbeat()
+    link.janitor()
+    assert [run.status for run in other.store.find_runs(RunQuery())] == [Status.PENDING]

@@ -44,7 +44,7 @@ def main() -> int:
 
 def report(histories: Iterable[tuple[int, History, bool]], number: int) -> int:
     """Sum histories up; return how many failed."""
-    total = dict.fromkeys(("runs", "kills", "freezes", "attempts", "cancels"), 0)
+    total = dict.fromkeys(("runs", "kills", "freezes", "repeats", "cancels"), 0)
     failed = 0
     for done, (seed, history, same) in enumerate(histories, 1):
         for name in total:

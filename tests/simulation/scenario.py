@@ -41,7 +41,7 @@ class History(NamedTuple):
     runs: int
     kills: int
     freezes: int
-    attempts: int
+    repeats: int
     cancels: int
 
 
@@ -126,11 +126,11 @@ class Scenario:
         self._make_peace()
         world.run(START + TROUBLE + PEACE, self._is_quiet)
         self._reckon()
-        attempts = sum(run.attempt for run in self.store.runs.values())
+        repeats = sum(max(0, run.attempt - 1) for run in self.store.runs.values())
         faults = self.store.oracle.faults
         cancels = sum(run.status is Status.CANCELLED for run in self.store.runs.values())
         return History(
-            faults, world.history.hexdigest(), len(self.store.runs), self.kills, self.freezes, attempts, cancels
+            faults, world.history.hexdigest(), len(self.store.runs), self.kills, self.freezes, repeats, cancels
         )
 
     # -- the actors --------------------------------------------------------------------------------------------

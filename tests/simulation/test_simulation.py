@@ -30,7 +30,7 @@ def test_no_promise_is_broken_through_kills_freezes_and_lost_replies(first: int)
     assert sum(history.kills for history in histories.values()) >= 20
     assert sum(history.freezes for history in histories.values()) >= 20
     assert sum(history.cancels for history in histories.values()) >= 20
-    assert sum(history.attempts for history in histories.values()) > sum(h.runs for h in histories.values())
+    assert sum(history.repeats for history in histories.values()) >= 100
 
 
 @pytest.mark.parametrize("seed", [3, 4])

@@ -221,6 +221,8 @@ class Keeper:
         """Held while the store is used on the thread: a fork must not copy the store's locks while they are held."""
         self.locked_out = False
         """Whether somebody, perhaps a worker, keeps the store's lock."""
+        self.steady_since: float | None = None
+        """Since when the store has answered, by the monotonic clock, which new workers need not find out anew."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mainspring-renew", daemon=True)
 
@@ -239,11 +241,13 @@ class Keeper:
         while not self._done.wait(pause):
             try:
                 with self.busy:
-                    if not pause:  # opened now: while somebody keeps its lock, that would take long
-                        self._app.store.ping()
+                    self._app.store.ping()  # opens it at first: while somebody keeps its lock, that would take long
                     self.renew()
                 down = self.locked_out = False
+                if self.steady_since is None:
+                    self.steady_since = time.monotonic()
             except Exception as error:
+                self.steady_since = None
                 self.locked_out = isinstance(error, StoreLocked)
                 if not down:
                     known = isinstance(error, StoreUnavailable)

@@ -181,7 +181,7 @@ class Sentinel:
             forks = self.settings.start_method == "fork"
             process = self._context.Process(
                 target=work,
-                args=(self.settings, theirs, path, slot.number, strangers if forks else ()),
+                args=(self.settings, theirs, path, slot.number, strangers if forks else (), self._keeper.steady_since),
                 name=f"mainspring-worker-{slot.number}",
             )
             try:

@@ -113,8 +113,9 @@ def _has_room(pipe: Connection) -> bool:
 class Told(Wire):
     """The worker's end: the watcher of its node, which tells the sentinel of every claim and of its end."""
 
-    def __init__(self, pipe: Connection, board: Board) -> None:
+    def __init__(self, pipe: Connection, board: Board, steady_since: float | None = None) -> None:
         super().__init__(pipe)
+        self.steady_since = steady_since
         self.executed = 0
         self._board = board
 

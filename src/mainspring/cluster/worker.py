@@ -39,8 +39,18 @@ IDLE: Final = 0.2
 log = logging.getLogger("mainspring.cluster")
 
 
-def main(settings: Settings, pipe: Connection, board: str, number: int, strangers: Iterable[Connection]) -> None:
-    """Work until told to stop; `strangers` are pipe ends that a fork copied and that are not ours."""
+def main(
+    settings: Settings,
+    pipe: Connection,
+    board: str,
+    number: int,
+    strangers: Iterable[Connection],
+    steady_since: float | None,
+) -> None:
+    """Work until told to stop; `strangers` are pipe ends that a fork copied and that are not ours.
+
+    The sentinel has found the store answering since `steady_since`.
+    """
     for end in strangers:
         end.close()
     _let_fork_server_end()
@@ -54,7 +64,7 @@ def main(settings: Settings, pipe: Connection, board: str, number: int, stranger
     if sys.platform != "win32":
         with suppress(OSError):
             os.unlink(board)  # the memory is shared by now; so no kill leaves the file behind
-    Worker(settings, pipe, mine, number).run()
+    Worker(settings, pipe, mine, number, steady_since).run()
 
 
 def set_up_logging(level: str | None) -> None:
@@ -77,9 +87,11 @@ def _let_fork_server_end() -> None:
 class Worker:
     """What happens in a worker process."""
 
-    def __init__(self, settings: Settings, pipe: Connection, board: Board, number: int) -> None:
+    def __init__(
+        self, settings: Settings, pipe: Connection, board: Board, number: int, steady_since: float | None
+    ) -> None:
         self._settings = settings
-        self._wire = Told(pipe, board)
+        self._wire = Told(pipe, board, steady_since)
         self._board = board
         self._name = f"worker-{number}"
         # Why to stop. A signal handler may put into this queue; almost anything else could deadlock with what it

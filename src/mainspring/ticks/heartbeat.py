@@ -26,8 +26,9 @@ class HeartbeatTick:
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.steady_since: float | None = None
-        """Since when every beat has succeeded; None after one that failed."""
+        watcher = link.node.watcher
+        self.steady_since: float | None = None if watcher is None else watcher.steady_since
+        """Since when every beat has succeeded, here or where this process is watched; None after one that failed."""
 
         self._beat_at = 0.0
         self._told_at = 0.0
