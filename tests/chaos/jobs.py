@@ -65,7 +65,14 @@ app = Mainspring(lease=LEASE, timezone="UTC", store_options={"keep_runs": 10_000
 def watch(app: Mainspring) -> None:
     """Write down what the store is asked for and what it answers."""
     store: Any = app.store
-    claim, settle = store.claim, store.settle
+    claim, settle, beat = store.claim, store.settle, store.beat
+    began: set[int] = set()
+
+    def watched_beat(*args: Any, **options: Any) -> None:
+        beat(*args, **options)
+        if os.getpid() not in began:  # a process that cannot reach the store ends before it takes part
+            began.add(os.getpid())
+            ledger.note(BEGIN, "node")
 
     def watched_claim(*args: Any, **options: Any) -> Claimed:
         claimed: Claimed = claim(*args, **options)
@@ -80,7 +87,7 @@ def watch(app: Mainspring) -> None:
                 ledger.write(_kind(outcome, accepted), [(run.id, run.attempt, run.token, run.status.value)])
         return answers
 
-    store.claim, store.settle = watched_claim, watched_settle
+    store.claim, store.settle, store.beat = watched_claim, watched_settle, watched_beat
 
 
 def _kind(outcome: Outcome, accepted: bool) -> str:
@@ -92,13 +99,6 @@ def _kind(outcome: Outcome, accepted: bool) -> str:
 
 
 watch(app)
-
-
-def spawned(name: str) -> None:
-    ledger.note(BEGIN, "worker")
-
-
-app.on("post_spawn", spawned)
 
 
 def start(not_before: int = 0) -> None:
@@ -219,7 +219,6 @@ def main() -> None:
     done = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: done.set())
     app.start(work=True, threads=4)
-    ledger.note(BEGIN, "node")
     while not done.wait(1):
         pass
     app.close()
