@@ -127,8 +127,11 @@ class StoreTime:
         """Note the store's time, asked for at `asked` by the monotonic clock."""
         # Read after the answer, however long that took: behind the store's time nothing waits, ahead of it all do.
         monotonic = self._clock.monotonic()
-        self.slack = int((monotonic - asked) * SECOND)
-        self._offset = now - int(monotonic * 1e6)
+        offset, slack = now - int(monotonic * SECOND), int((monotonic - asked) * SECOND)
+        # The truth is between this and as much more as the answer took: what was told faster and fits is nearer to it.
+        fits = self._until > -math.inf and self.slack <= slack and offset <= self._offset <= offset + slack
+        if not fits:
+            self.slack, self._offset = slack, offset
         self._until = monotonic + self._trusted  # last, so that no other thread trusts the offset before
 
     def now(self) -> int:

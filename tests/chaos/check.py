@@ -66,7 +66,8 @@ class History:
             if record.id != "producer":
                 self.began[record.pid] = record.at
         elif kind == ledger.CLAIMED:
-            self.claims[record.id].setdefault(record.token, record)
+            if (record.id, record.token) not in self.released:  # else the reply was slower than the lease
+                self.claims[record.id].setdefault(record.token, record)
         elif kind in (ledger.ACCEPTED, ledger.BACK, ledger.RECOVERED):
             self.released.setdefault((record.id, record.token), record)
         self.by_kind[kind][record.id].append(record)

@@ -54,6 +54,23 @@ class TestStoreTime:
         assert time.now() == clock.now() + AHEAD
         assert store.asked == 2
 
+    def test_an_answer_that_came_late_does_not_replace_a_better_one(self, clock: VirtualClock) -> None:
+        time = StoreTime(Store(clock).time, clock)
+        time.now()
+        asked, told = clock.monotonic(), clock.now() + AHEAD
+        clock.advance(5)
+        time.observe(told, asked)
+        assert (time.now(), time.slack) == (clock.now() + AHEAD, 0)
+
+    @pytest.mark.parametrize("jump", [-3600, -1, 6, 3600])
+    def test_an_answer_that_contradicts_what_was_known_replaces_it(self, clock: VirtualClock, jump: int) -> None:
+        time = StoreTime(Store(clock).time, clock)
+        time.now()
+        asked, told = clock.monotonic(), clock.now() + AHEAD + jump * SECOND
+        clock.advance(5)
+        time.observe(told, asked)
+        assert (time.now(), time.slack) == (told, 5 * SECOND)
+
     def test_an_observation_is_trusted_as_an_answer_is(self, clock: VirtualClock) -> None:
         store = Store(clock)
         time = StoreTime(store.time, clock, trusted=60.0)
