@@ -161,7 +161,10 @@ class SentinelFleet(_Fleet):
         if primary.client().info("replication")["connected_slaves"] != 2 or not self._acquainted():
             return False
         others = [server for server in self.servers if server is not primary]
-        return all(server.client().info("replication").get("master_link_status") == "up" for server in others)
+        if any(server.client().info("replication").get("master_link_status") != "up" for server in others):
+            return False
+        # The Sentinels look for themselves, now and then, and promote nobody whom they have not seen well.
+        return all(_is_good(replica) for each in self.sentinels for replica in _replicas_of(each, self.service))
 
     def primary(self) -> FleetRedis:
         """Return the server that the Sentinels name."""
@@ -177,6 +180,15 @@ def _offset(server: FleetRedis) -> int:
 def _seen_by(sentinel: FleetRedis, service: str) -> Any:
     with sentinel.client() as client:
         return client.sentinel_master(service)
+
+
+def _replicas_of(sentinel: FleetRedis, service: str) -> list[Any]:
+    with sentinel.client() as client:
+        return list(client.sentinel_slaves(service))
+
+
+def _is_good(replica: Any) -> bool:
+    return bool(replica["flags"] == "slave" and replica["master-link-status"] == "ok")
 
 
 class ClusterFleet(_Fleet):
