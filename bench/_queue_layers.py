@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import _queue_notes as notes
-from mainspring.executors.threads import ThreadPoolExecutor
-from mainspring.jobstores.records import RecordStore
-from mainspring.link import Link
-from mainspring.ticks.heartbeat import HeartbeatTick
-from mainspring.ticks.janitor import JanitorTick
-from mainspring.ticks.worker import WorkerTick
+from mainspring.executors.threads.pool import ThreadPoolExecutor
+from mainspring.jobstores.records.store import RecordStore
+from mainspring.node.claiming import WorkerTick
+from mainspring.node.heartbeat import HeartbeatTick
+from mainspring.node.janitor import JanitorTick
+from mainspring.node.store_link import Link
 
 HERTZ = os.sysconf("SC_CLK_TCK")
 EVERY = 0.1

@@ -65,9 +65,9 @@ def make_scheduler(library: str, url: str) -> tuple[Any, Any]:
 
 def fill(store: Any, count: int, period: float, first: float, prefix: str) -> None:
     """Store interval jobs in bulk, made as `add_job` makes them; ours only."""
-    from mainspring.checks import make_call
-    from mainspring.clock import to_us
-    from mainspring.job import Job
+    from mainspring.core.instants import to_us
+    from mainspring.core.job import Job
+    from mainspring.core.validation import make_call
     from mainspring.triggers.interval import IntervalTrigger
 
     moment = datetime.fromtimestamp(first, UTC)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mainspring import Mainspring, Retry, current_run
-from mainspring.follow import Finished
+from mainspring.core.followups import Finished
 
 app = Mainspring("memory://", inline=True)
 

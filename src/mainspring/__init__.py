@@ -8,9 +8,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
-    from mainspring.context import current_run
+    from mainspring.app.handle import RunHandle
     from mainspring.errors import Cancel, Retry
-    from mainspring.handle import RunHandle
+    from mainspring.executors.current_run import current_run
 
 __all__ = ["Cancel", "Mainspring", "Retry", "RunHandle", "__version__", "current_run"]
 
@@ -18,8 +18,8 @@ _PLACES = {
     "Cancel": "mainspring.errors",
     "Mainspring": "mainspring.app",
     "Retry": "mainspring.errors",
-    "RunHandle": "mainspring.handle",
-    "current_run": "mainspring.context",
+    "RunHandle": "mainspring.app.handle",
+    "current_run": "mainspring.executors.current_run",
 }
 
 

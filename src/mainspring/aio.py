@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from mainspring.app import Mainspring
-from mainspring.handle import RunHandle
-from mainspring.runs import RunView
+from mainspring.app.handle import RunHandle
+from mainspring.app.runs import RunView
 
 __all__ = ["AsyncFace"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final, cast
 
+from mainspring.core.references import ref_to_obj
 from mainspring.errors import PluginNotFound, near
-from mainspring.task import ref_to_obj
 
 __all__ = ["check_options", "find_plugin", "trigger_factory"]
 

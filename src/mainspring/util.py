@@ -6,11 +6,11 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final, overload
 from zoneinfo import ZoneInfo
 
-from mainspring.triggers.moments import from_instant, read_datetime, to_instant
+from mainspring.triggers.parsing import from_instant, read_datetime, to_instant
 from mainspring.triggers.zones import EPOCH, astimezone, zone_of
 
 if TYPE_CHECKING:
-    from mainspring.task import (
+    from mainspring.core.references import (
         check_callable_args,
         get_callable_name,
         iscoroutinefunction_partial,
@@ -58,9 +58,9 @@ _CALLABLE_HELPERS = frozenset(
 def __getattr__(name: str) -> Any:
     # Lazy: triggers need the helpers for times only, and importing a trigger stays cheap.
     if name in _CALLABLE_HELPERS:
-        from mainspring import task
+        from mainspring.core import references
 
-        return getattr(task, name)
+        return getattr(references, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

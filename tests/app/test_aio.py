@@ -11,8 +11,8 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.aio import AsyncFace
+from mainspring.core.run import Status
 from mainspring.errors import RunCancelled, RunFailed, RunNotFound
-from mainspring.run import Status
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate, MakeApp
 
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring, current_run
-from mainspring.context import LOG_LINES, LOG_SIZE, NotInRun
-from mainspring.run import Status
+from mainspring.core.run import Status
+from mainspring.executors.current_run import LOG_LINES, LOG_SIZE, NotInRun
 from tests.app.kit import EVERYWHERE, LASTING, LIMIT, LOCAL, Gate, MakeApp
 
 log = logging.getLogger("shop")

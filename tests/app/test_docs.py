@@ -24,8 +24,8 @@ def test_the_snippets_of_the_guide_run_in_order(tmp_path: Path) -> None:
 
 
 def test_every_option_is_in_the_guide() -> None:
-    from mainspring.checks import POLICY_FIELDS
-    from mainspring.registry import Options
+    from mainspring.app.registry import Options
+    from mainspring.core.validation import POLICY_FIELDS
 
     table = GUIDE.read_text(encoding="utf-8").partition("## Options")[2].partition("## ")[0]
     options = (POLICY_FIELDS | set(Options.__struct_fields__)) - {"policy", "then", "collect"}

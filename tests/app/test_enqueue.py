@@ -15,9 +15,9 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.codec import EncodeError
+from mainspring.core.run import Call, Run, Status
 from mainspring.errors import ConfigurationError, TaskNotFound
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.run import Call, Run, Status
 from tests.app.kit import EVERYWHERE, KEY, LASTING, LIMIT, LOCAL, MakeApp
 
 

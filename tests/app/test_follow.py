@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
+from mainspring.core.followups import Finished
+from mainspring.core.run import Condition, Outcome, Run, Status
 from mainspring.errors import RunCancelled, RunFailed, RunNotFound, TaskNotFound
-from mainspring.follow import Finished
-from mainspring.run import Condition, Outcome, Run, Status
-from mainspring.ticks.worker import WorkerTick
+from mainspring.node.claiming import WorkerTick
 from tests.app.kit import EVERYWHERE, KEY, LASTING, LIMIT, LOCAL, MakeApp
 
 SEEN: list[Finished] = []

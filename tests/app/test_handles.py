@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import pytest
 
 from mainspring import Cancel, Mainspring, RunHandle
+from mainspring.core.run import Status
 from mainspring.errors import RunCancelled, RunFailed, RunNotFound, StoreUnavailable
-from mainspring.run import Status
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate, MakeApp
 
 

@@ -14,10 +14,10 @@ import pytest
 
 from mainspring import Cancel, Mainspring, Retry, current_run
 from mainspring.codec import EncodeError
-from mainspring.context import NotInRun
+from mainspring.core.followups import Finished
+from mainspring.core.run import Status
 from mainspring.errors import RunCancelled, RunFailed
-from mainspring.follow import Finished
-from mainspring.run import Status
+from mainspring.executors.current_run import NotInRun
 from tests.app.kit import LIMIT, MakeApp
 
 

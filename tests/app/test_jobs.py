@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from mainspring import Mainspring, appjobs
+from mainspring import Mainspring
+from mainspring.app import jobs as appjobs
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict
 from mainspring.events import EVENT_JOB_EXECUTED
-from mainspring.plan import Place, firing, plan
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import together
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate
 

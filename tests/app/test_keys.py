@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
+from mainspring.app.keys import find_keyring
 from mainspring.codec import Keyring
+from mainspring.core.run import Status
 from mainspring.errors import ConfigurationError
-from mainspring.keys import find_keyring
-from mainspring.run import Status
 from tests.app.kit import KEY, LIMIT, MakeApp
 
 OLD = "the key of the year before this"

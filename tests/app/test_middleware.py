@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring import middleware as middleware_module
+from mainspring.app import middleware as middleware_module
 from mainspring.errors import RunFailed
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, MakeApp
 

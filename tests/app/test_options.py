@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring, Retry
+from mainspring.core.run import Status
 from mainspring.errors import RunFailed, RunNotFound, TaskNotFound
-from mainspring.run import Status
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate, MakeApp
 
 

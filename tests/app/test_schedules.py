@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
+from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError
-from mainspring.run import Status
 from mainspring.triggers.combining import OrTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.interval import IntervalTrigger

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
+from mainspring.app.registry import TaskCall
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores.rows import RunRow
+from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.registry import TaskCall
 from tests.app.kit import LIMIT, MakeApp
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring.context import KEEPER
-from mainspring.executors.threads import ThreadPoolExecutor
+from mainspring.executors.current_run import KEEPER
+from mainspring.executors.threads.pool import ThreadPoolExecutor
 from tests.app.kit import LIMIT, LOCAL
 
 

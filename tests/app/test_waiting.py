@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from mainspring import Mainspring
+from mainspring.app.runs import FIRST_PAGE, Waiter
+from mainspring.core.run import Run, Status
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.run import Run, Status
-from mainspring.runs import FIRST_PAGE, Waiter
 from mainspring.testing.conformance.helpers import claim, make_run, succeed
 from tests.app.kit import LIMIT
 

@@ -9,12 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
+from mainspring.core.run import Call, Run, Status
 from mainspring.executors.debug import DebugExecutor
 from mainspring.jobstores.base import Claimed
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.link import Link
-from mainspring.node import Node
-from mainspring.run import Call, Run, Status
+from mainspring.node.node import Node
+from mainspring.node.store_link import Link
 from tests.app.kit import LIMIT, LOCAL
 
 

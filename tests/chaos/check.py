@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from mainspring.core.run import FINAL, Run, Status
 from mainspring.jobstores.base import QueueInfo
-from mainspring.run import FINAL, Run, Status
 from tests.chaos import ledger
 from tests.chaos.ledger import Record
 

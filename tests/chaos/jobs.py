@@ -14,9 +14,9 @@ from typing import Any
 
 from mainspring import Mainspring
 from mainspring.clock import SystemClock
-from mainspring.context import current_run
+from mainspring.core.run import FINAL, Condition, Outcome
+from mainspring.executors.current_run import current_run
 from mainspring.jobstores.base import Claimed
-from mainspring.run import FINAL, Condition, Outcome
 from tests.chaos.ledger import (
     ACCEPTED,
     BACK,

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from mainspring.clock import to_us
+from mainspring.app.registry import TaskCall
+from mainspring.core.instants import to_us
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.registry import TaskCall
 from tests.chaos import jobs
 from tests.chaos.ledger import BEGIN, ENQUEUED, PROPOSE, UNKNOWN, Reader
 

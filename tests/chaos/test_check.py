@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Run, Status
 from mainspring.jobstores.base import QueueInfo
-from mainspring.retry import Policy
-from mainspring.run import Call, Run, Status
 from tests.chaos.check import Checker, Finding, History, at_rest, tampered
 from tests.chaos.ledger import Record
 

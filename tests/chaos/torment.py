@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from mainspring.codec import Codec, Keyring
+from mainspring.core.run import UNFINISHED, Run
 from mainspring.jobstores.base import RunQuery
-from mainspring.run import UNFINISHED, Run
 from tests.chaos.actor import ROOT, Actor
 from tests.chaos.backs import Back
 from tests.chaos.ledger import EFFECT, FAULT, Ledger, Reader

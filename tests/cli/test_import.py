@@ -36,8 +36,8 @@ from mainspring.app import Mainspring
 from mainspring.cli import main
 from mainspring.cli.apscheduler_jobs import read_job
 from mainspring.codec import Codec, Keyring
+from mainspring.core.job import Job
 from mainspring.events import EVENT_JOB_EXECUTED
-from mainspring.job import Job
 from mainspring.jobstores.opening import open_store
 from mainspring.schedulers.background import BackgroundScheduler
 from tests.servers import Redis

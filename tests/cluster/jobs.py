@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mainspring import Mainspring
-from mainspring.context import current_run
+from mainspring.executors.current_run import current_run
 
 FOLDER = Path(os.environ["JOBS_FOLDER"])
 app = Mainspring(

@@ -21,7 +21,7 @@ import redis
 from sqlalchemy import create_engine, inspect, text
 
 from mainspring import Mainspring
-from mainspring.runs import RunView
+from mainspring.app.runs import RunView
 
 HERE = Path(__file__).parent
 MARK = "MAINSPRING_TEST_MARK"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.cluster.settings import Settings
-from mainspring.executors.board import Board
+from mainspring.executors.scoreboard import Board
 
 Boards = tuple[Board, Board]
 ENTRIES = 100

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring.run import Status
+from mainspring.core.run import Status
 from tests.cluster.kit import Yard, wait_until
 
 
@@ -206,9 +206,9 @@ def test_a_run_that_was_to_be_cancelled_when_its_worker_died_is_cancelled(yard: 
 
 
 NEVER_SAYS_THAT_IT_IS_READY = """
-from mainspring.cluster import wire
-send = wire.Wire.send
-wire.Wire.send = lambda self, word, *what: None if word == wire.READY else send(self, word, *what)
+from mainspring.cluster import messages
+send = messages.Wire.send
+messages.Wire.send = lambda self, word, *what: None if word == messages.READY else send(self, word, *what)
 """
 
 

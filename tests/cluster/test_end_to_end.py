@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.run import Status
+from mainspring.core.run import Status
 from tests.cluster.kit import Line, Yard, stop, wait_until
 
 FULL = os.environ.get("MAINSPRING_FULL") == "1"

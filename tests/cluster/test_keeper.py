@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring.cluster.keeper import Claim, Keeper, Left
-from mainspring.cluster.wire import STOP, STOP_RUNS, read
+from mainspring.cluster.leases import Claim, Keeper, Left
+from mainspring.cluster.messages import STOP, STOP_RUNS, read
+from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
-from mainspring.executors.board import Board
-from mainspring.run import Run, Status
+from mainspring.executors.scoreboard import Board
 from tests.cluster.kit import wait_until
 
 LEASE = 3.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from mainspring.run import Status
+from mainspring.core.run import Status
 from tests.cluster.kit import Yard
 
 

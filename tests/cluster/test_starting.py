@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.run import Status
+from mainspring.core.run import Status
 from tests.cluster.kit import Yard, stop, wait_until
 from tests.servers import PostgreSQL, Redis
 

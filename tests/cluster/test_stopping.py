@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from mainspring.run import Status
+from mainspring.core.run import Status
 from tests.cluster.kit import Yard, stop
 
 

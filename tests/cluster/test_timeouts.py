@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.run import Status
+from mainspring.core.run import Status
 from tests.cluster.kit import Yard, stop, wait_until, yard_in
 
 SECONDS = 0.5

@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
+from mainspring.core.run import Status
 from mainspring.errors import UnknownAlias
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED
-from mainspring.run import Status
 from mainspring.schedulers.background import BackgroundScheduler
 
 

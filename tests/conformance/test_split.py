@@ -12,13 +12,13 @@ import pytest
 import redis
 from sqlalchemy import Engine, create_engine, text
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Status
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.split import SplitJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.run import Status
 from mainspring.testing.conformance import StoreConformance
 from mainspring.testing.conformance.helpers import add_job, due_one, fire
 from tests.record_stores import DictRecords, TableRecords

@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring import Mainspring
+from mainspring.app.doctor import Diagnosis, Finding, Mark, diagnose
 from mainspring.cli import main
-from mainspring.doctor import Diagnosis, Finding, Mark, diagnose
-from mainspring.jobstores import _sql_health
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.health import enforce
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.jobstores.sqlalchemy import health as sql_health
 
 KEY, OTHER = "a key of 32 bytes for the tests", "another key of 32 bytes for them"
 MakeApp = Callable[..., Mainspring]
@@ -30,8 +30,8 @@ MakeApp = Callable[..., Mainspring]
 def _no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take neither keys nor the kind of disk from whoever runs the tests."""
     monkeypatch.delenv("MAINSPRING_SECRET_KEY", raising=False)
-    monkeypatch.setattr(_sql_health, "file_system", lambda path: "ext4")
-    monkeypatch.setattr(_sql_health, "ROOM", 0)
+    monkeypatch.setattr(sql_health, "file_system", lambda path: "ext4")
+    monkeypatch.setattr(sql_health, "ROOM", 0)
 
 
 @pytest.fixture
@@ -206,7 +206,7 @@ def test_a_function_that_lacks_on_every_node_is_a_problem_and_on_some_a_warning(
 
 
 def test_of_very_many_runs_the_newest_are_looked_at(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mainspring import doctor
+    from mainspring.app import doctor
 
     monkeypatch.setattr(doctor, "PAGE", 2)
     monkeypatch.setattr(doctor, "PAGES", 3)

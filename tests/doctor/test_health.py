@@ -13,11 +13,11 @@ import redis
 from sqlalchemy import create_engine, text
 
 from mainspring.errors import ConfigurationError, StoreUnavailable
-from mainspring.jobstores import _sql_health
 from mainspring.jobstores.health import Health, check_requirement, enforce, lacks
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.jobstores.sqlalchemy import health as sql_health
 from mainspring.testing.conformance.helpers import new_id
 from tests.servers import MariaDB, PostgreSQL, Redis, Server, Valkey
 
@@ -45,7 +45,7 @@ def test_a_store_in_memory_is_volatile_and_one_that_does_not_say_is_unknown() ->
 @pytest.fixture
 def on(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Have files be on a file system of some kind, wherever the tests run."""
-    return lambda kind: monkeypatch.setattr(_sql_health, "file_system", lambda path: kind)
+    return lambda kind: monkeypatch.setattr(sql_health, "file_system", lambda path: kind)
 
 
 def _sqlite(url: str, **options: Any) -> Health:
@@ -91,14 +91,14 @@ def test_a_disk_that_is_nearly_full_is_a_warning(
     tmp_path: Path, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on("ext4")
-    monkeypatch.setattr(_sql_health, "ROOM", 1 << 62)
+    monkeypatch.setattr(sql_health, "ROOM", 1 << 62)
     assert "are free on the disk of" in _sqlite(f"sqlite:///{tmp_path}/jobs.db").warnings[0]
 
 
 @pytest.mark.skipif(not Path("/proc/self/mountinfo").exists(), reason="only Linux tells")
 def test_the_file_system_of_a_file_is_that_of_the_innermost_mount() -> None:
-    assert _sql_health.file_system("/proc/self/status") == "proc"
-    assert _sql_health.file_system("/proc-not") == _sql_health.file_system("/")
+    assert sql_health.file_system("/proc/self/status") == "proc"
+    assert sql_health.file_system("/proc-not") == sql_health.file_system("/")
 
 
 # -- PostgreSQL ----------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_postgresql_without_fsync_is_volatile_and_missing_time_outs_are_told(pos
     [("", 0), ("a", 1), ("a, b", 1), ("2 (a, b)", 2), ("FIRST 3 (*)", 3), ("any 2(a,b,c)", 2), ('"3 (x)"', 1)],
 )
 def test_the_standbys_that_a_commit_waits_for_are_counted(names: str, number: int) -> None:
-    assert _sql_health.standbys(names) == number
+    assert sql_health.standbys(names) == number
 
 
 # -- MariaDB -------------------------------------------------------------------------------------------------------
@@ -192,7 +192,7 @@ def test_a_binary_log_that_waits_or_has_statements_is_told() -> None:
         def one(self, statement: str, *params: Any) -> Any:
             return (1,)
 
-    health = _sql_health._mariadb(Tx())  # type: ignore[arg-type]
+    health = sql_health._mariadb(Tx())  # type: ignore[arg-type]
     assert (health.level, health.version) == ("volatile", "MySQL 8.0.36")
     assert "sync_binlog is 0" in _said(health)
     assert "SKIP LOCKED" in health.warnings[0]

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any
 
-from mainspring.checks import make_policy
-from mainspring.clock import from_us
+from mainspring.core.instants import from_us
+from mainspring.core.job import Job
+from mainspring.core.policy import DEFAULT_POLICY
+from mainspring.core.run import Call, Report, Result, Run, describe
+from mainspring.core.validation import make_policy
 from mainspring.executors.base import BaseExecutor
-from mainspring.job import Job
 from mainspring.jobstores.base import JobStore
-from mainspring.link import Link
-from mainspring.listeners import Listeners
-from mainspring.node import Node
-from mainspring.retry import DEFAULT_POLICY
-from mainspring.run import Call, Report, Result, Run, describe
+from mainspring.node.listeners import Listeners
+from mainspring.node.node import Node
+from mainspring.node.store_link import Link
 from mainspring.testing.clock import VirtualClock
 from mainspring.triggers.interval import IntervalTrigger
 

@@ -13,14 +13,14 @@ from greenlet import GreenletExit
 from mainspring import events
 from mainspring.clock import SystemClock
 from mainspring.codec import EncodeError
+from mainspring.core.plan import Firing
+from mainspring.core.policy import LONGEST_DELAY, Policy
+from mainspring.core.run import Beat, Call, Outcome, Result, Run, Status
 from mainspring.errors import Retry, StoreUnavailable
 from mainspring.jobstores.base import Hold, RunQuery
-from mainspring.link import MOST_MISSING
-from mainspring.listeners import Listeners
-from mainspring.plan import Firing
-from mainspring.retry import LONGEST_DELAY, Policy
-from mainspring.run import Beat, Call, Outcome, Result, Run, Status
-from mainspring.ticks.loop import Loop
+from mainspring.node.listeners import Listeners
+from mainspring.node.loop import Loop
+from mainspring.node.store_link import MOST_MISSING
 from tests.loops.bench import Bench
 
 EXITS = [SystemExit, KeyboardInterrupt, GeneratorExit]

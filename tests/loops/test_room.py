@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Call, Run, Status
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.link import Link
-from mainspring.node import HELD, MOST_CLAIMED, TRICKLE, Node
-from mainspring.run import Call, Run, Status
+from mainspring.node.node import HELD, MOST_CLAIMED, TRICKLE, Node
+from mainspring.node.store_link import Link
 from mainspring.testing.clock import VirtualClock
 from tests.loops.bench import HandExecutor, work
 

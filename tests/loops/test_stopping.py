@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from mainspring import events
+from mainspring.core.run import Report, Result, Run, Status
+from mainspring.core.transitions import recover
 from mainspring.errors import Retry
 from mainspring.jobstores.base import RunQuery
-from mainspring.outcome import recover
-from mainspring.run import Report, Result, Run, Status
 from tests.loops.bench import Bench
 
 

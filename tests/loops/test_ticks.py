@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from mainspring import events
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.run import Run, Status
+from mainspring.node.loop import IDLE, Loop
 from mainspring.testing.clock import VirtualClock
-from mainspring.ticks.loop import IDLE, Loop
 from tests.loops.bench import Bench
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from mainspring.core.run import Result, Run, Status
 from mainspring.jobstores.base import RunQuery
-from mainspring.link import Link
-from mainspring.run import Result, Run, Status
+from mainspring.node.store_link import Link
 from tests.loops.bench import Bench
 
 

@@ -12,13 +12,14 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
-from mainspring import events, link
+from mainspring import events
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.node import claiming as working
+from mainspring.node import scheduler as scheduling
+from mainspring.node import store_link as link
 from mainspring.schedulers.background import BackgroundScheduler
-from mainspring.ticks import scheduler as scheduling
-from mainspring.ticks import worker as working
 
 POINTS: Final = ("before-look", "after-look", "during-fire", "after-fire", "later")
 """Where a node can be told to die: what is between reading a due job and having its run."""

@@ -14,13 +14,13 @@ from sqlalchemy import create_engine, text
 
 from mainspring.codec import Codec, Keyring
 from mainspring.codec.frame import seal
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.run import Status
+from mainspring.core.transitions import recover
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.node import Node
-from mainspring.outcome import recover
-from mainspring.plan import Place, firing, plan
-from mainspring.run import Status
+from mainspring.node.node import Node
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import LEASE, add_job, add_run, claim
 from tests.servers import MariaDB, PostgreSQL, Redis

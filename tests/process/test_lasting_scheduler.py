@@ -10,10 +10,10 @@ import pytest
 
 from mainspring import events
 from mainspring.codec import EncodeError
+from mainspring.core.run import Status
 from mainspring.errors import ConfigurationError, TransientJobError
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.opening import open_store
-from mainspring.run import Status
 from mainspring.schedulers.background import BackgroundScheduler
 
 LIMIT = 30.0

@@ -17,9 +17,9 @@ import pytest
 import redis
 from sqlalchemy import create_engine, inspect, text
 
-from mainspring.clock import SECOND, from_us, to_us
+from mainspring.core.instants import SECOND, from_us, to_us
+from mainspring.core.run import Run, Status
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.run import Run, Status
 from mainspring.schedulers.background import BackgroundScheduler
 from mainspring.testing.conformance.helpers import new_token
 from tests.process.node_program import FOLDER, POINTS, hold, make_scheduler, note, notes, open_store

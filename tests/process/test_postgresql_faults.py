@@ -15,11 +15,11 @@ import psycopg
 import pytest
 from sqlalchemy import MetaData, create_engine, text
 
+from mainspring.core.run import Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores._sql_postgresql import PostgreSQLDatabase
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.run import Run, Status
+from mainspring.jobstores.sqlalchemy.postgresql.dialect import PostgreSQLDatabase
 from mainspring.testing.conformance.helpers import add_run, claim, make_run, new_id, succeed
 from tests.servers import PostgreSQL, Server
 

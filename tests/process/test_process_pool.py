@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from mainspring.core.policy import Policy
+from mainspring.core.run import Result
 from mainspring.errors import RunTimeout, WorkerDied
 from mainspring.executors.pool import ProcessPoolExecutor
-from mainspring.retry import Policy
-from mainspring.run import Result
 from tests.unit.executors import tasks
 from tests.unit.executors.contract import ExecutorContract, Start
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_for_file, wait_until
@@ -382,7 +382,7 @@ class TestLeaving:
 PROGRAM = """
 import multiprocessing, sys
 from mainspring.executors.pool import ProcessPoolExecutor
-from mainspring.run import Call, Run
+from mainspring.core.run import Call, Run
 from tests.unit.executors import tasks
 
 if __name__ == "__main__":

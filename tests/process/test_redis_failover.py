@@ -19,12 +19,12 @@ from typing import TypeVar
 import pytest
 
 from mainspring import Mainspring
-from mainspring.context import current_run
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.run import Run, Status
 from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
+from mainspring.executors.current_run import current_run
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.redis import RedisJobStore
-from mainspring.plan import Place, firing, plan
-from mainspring.run import Run, Status
 from mainspring.testing.conformance.helpers import LEASE, claim, make_job, make_run, new_id, succeed
 from mainspring.triggers.interval import IntervalTrigger
 from tests.redis_fleet import SECONDS, ClusterFleet, SentinelFleet, until
@@ -212,7 +212,7 @@ def test_who_waits_hears_of_what_happens_at_the_new_primary(sentinel_fleet: Sent
 def test_who_waits_for_replicas_of_a_primary_that_was_replaced_is_let_go(
     sentinel_fleet: SentinelFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.jobstores._redis_link.REPLICATED", 3600.0)
+    monkeypatch.setattr("mainspring.jobstores.redis.connection.REPLICATED", 3600.0)
     sentinel_fleet.complete()
     store = RedisJobStore(url=sentinel_fleet.url, name="let-go", replicas=3)  # of which there are two
     patient(store.ping)

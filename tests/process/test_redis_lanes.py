@@ -11,10 +11,10 @@ import pytest
 import redis
 from redis.exceptions import ResponseError
 
+from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.redis import RedisJobStore
-from mainspring.run import Run
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,

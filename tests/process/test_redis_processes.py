@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import redis
 
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.run import Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.redis import RedisJobStore
-from mainspring.plan import Place, firing, plan
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import LEASE, claim, make_job, succeed
 from tests.servers import Redis, Server, Valkey
 

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 import redis
 
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.policy import Policy
+from mainspring.core.run import Status
+from mainspring.core.transitions import cancel, retry
 from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import Hold, RunQuery
 from mainspring.jobstores.redis import RedisJobStore, pin
-from mainspring.outcome import cancel, retry
-from mainspring.plan import Place, firing, plan
-from mainspring.retry import Policy
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import (
     CALL,
     LEASE,

@@ -12,13 +12,11 @@ from typing import TypeVar
 
 import pytest
 
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.run import Status
 from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores import _redis_link as link
-from mainspring.jobstores import _redis_servers as servers
 from mainspring.jobstores.base import RunQuery
-from mainspring.jobstores.redis import RedisJobStore
-from mainspring.plan import Place, firing, plan
-from mainspring.run import Status
+from mainspring.jobstores.redis import RedisJobStore, connection, servers
 from mainspring.testing.conformance.helpers import LEASE, add_job, claim, due_one, make_job, make_run, succeed
 from tests.redis_fleet import FleetRedis, until
 from tests.servers import HOST, Redis
@@ -55,7 +53,7 @@ def pair(redis_server: Redis) -> Iterator[Pair]:
 def store(pair: Pair, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisJobStore]:
     store = RedisJobStore(url=f"{pair.primary.url}?replicas=1", name=f"replicas-{next(_names)}", shards=request.param)
     store.ping()
-    monkeypatch.setattr(link, "REPLICATED", 0.1)
+    monkeypatch.setattr(connection, "REPLICATED", 0.1)
     yield store
     store.shutdown()
 

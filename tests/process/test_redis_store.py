@@ -13,13 +13,13 @@ import pytest
 import redis
 from msgspec.structs import replace
 
+from mainspring.core.job import Job
+from mainspring.core.policy import Policy
+from mainspring.core.run import Status
 from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
-from mainspring.job import Job
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.opening import open_store
 from mainspring.jobstores.redis import RedisJobStore
-from mainspring.retry import Policy
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import (
     CALL,
     LEASE,

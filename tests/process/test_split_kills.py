@@ -17,11 +17,11 @@ import pytest
 import redis
 from sqlalchemy import create_engine
 
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.run import Call, Status
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.split import SplitJobStore
-from mainspring.plan import Place, firing, plan
-from mainspring.run import Call, Status
 from mainspring.schedulers.background import BackgroundScheduler
 from mainspring.testing.conformance.helpers import make_job
 from mainspring.triggers.date import DateTrigger

@@ -11,11 +11,11 @@ from typing import TypeVar
 
 import pytest
 
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.run import Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.plan import Place, firing, plan
-from mainspring.run import Run, Status
 from mainspring.testing.conformance.helpers import add_run, claim, make_job, succeed
 from tests.servers import MariaDB, PostgreSQL, Server
 

@@ -16,11 +16,10 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from mainspring.errors import StoreUnavailable
-from mainspring.jobstores import _sql_migrations as migrations
-from mainspring.jobstores._sql_database import Tx
-from mainspring.jobstores._sql_migrations import Step
 from mainspring.jobstores.base import NodeInfo
-from mainspring.jobstores.sqlalchemy import SchemaTooNew, SQLAlchemyJobStore
+from mainspring.jobstores.sqlalchemy import SchemaTooNew, SQLAlchemyJobStore, migrations
+from mainspring.jobstores.sqlalchemy.database import Tx
+from mainspring.jobstores.sqlalchemy.migrations import Step
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,

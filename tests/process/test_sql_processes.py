@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.run import Status
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.plan import Place, firing, plan
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import add_run, claim, make_job, make_run, new_token, succeed
 from tests.servers import MariaDB, PostgreSQL
 

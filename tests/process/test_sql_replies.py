@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import make_url
 
+from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError, OutcomeUnknown
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_job,

@@ -16,11 +16,12 @@ import pytest
 from sqlalchemy import Engine, MetaData, create_engine, text
 
 from mainspring.errors import ConfigurationError, ConflictingIdError, StoreUnavailable
-from mainspring.jobstores import _sql_service, _sql_sqlite
-from mainspring.jobstores._sql_fused import PostgreSQLTx
-from mainspring.jobstores._sql_sqlite import HostClock
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.sqlalchemy import SchemaTooNew, SQLAlchemyJobStore
+from mainspring.jobstores.sqlalchemy import service as service_steps
+from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
+from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
+from mainspring.jobstores.sqlalchemy.sqlite.dialect import HostClock
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
@@ -152,7 +153,7 @@ def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_a_file_locked_by_another_is_unavailable_and_then_works(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_sql_sqlite, "TIMEOUT", 0.05)
+    monkeypatch.setattr(sqlite_dialect, "TIMEOUT", 0.05)
     store = SQLAlchemyJobStore(f"sqlite:///{path}")
     assert store.ping()
     other = sqlite3.connect(path, isolation_level=None)
@@ -272,7 +273,7 @@ def test_finished_runs_are_counted_again_only_when_there_may_be_too_many(path: P
 
 
 def test_no_more_than_so_many_deleted_ids_are_remembered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_sql_service, "REMEMBERED", 2)
+    monkeypatch.setattr(service_steps, "REMEMBERED", 2)
     store = SQLAlchemyJobStore(f"sqlite:///{path}")
     for name in ("a", "b", "c"):
         store.settle([succeed(store, start(store, name))])

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
+from mainspring.core.run import Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores import _sql_sqlite
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.run import Condition, Outcome, Run, Status
+from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
 from mainspring.testing.conformance.helpers import LEASE, add_run, claim, current, make_run, succeed
 
 ROOT = Path(__file__).parents[2]
@@ -196,7 +196,7 @@ def test_a_full_disk_is_told_with_what_to_do_and_with_room_it_goes_on(small_disk
 def test_a_file_locked_for_long_is_told_and_read_meanwhile_and_goes_on_when_its_holder_is_killed(
     path: Path, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_sql_sqlite, "TIMEOUT", 0.2)
+    monkeypatch.setattr(sqlite_dialect, "TIMEOUT", 0.2)
     with opened(path) as store:
         held = add_run(store)
         [held] = claim(store)

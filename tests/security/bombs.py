@@ -15,7 +15,7 @@ from mainspring import Mainspring
 from mainspring.codec import Codec, FrameError, Keyring
 from mainspring.codec.frame import COMPRESSED, seal
 from mainspring.codec.values import Code
-from mainspring.run import Call, Run
+from mainspring.core.run import Call, Run
 
 MIB: Final = 1024 * 1024
 KEYRING: Final = Keyring(["a key that the bomber has, too"])

@@ -14,8 +14,8 @@ import pytest
 import redis
 
 from mainspring import Mainspring
-from mainspring.outcome import conclude
-from mainspring.run import Beat, Report, Result, Status
+from mainspring.core.run import Beat, Report, Result, Status
+from mainspring.core.transitions import conclude
 from tests.app.kit import KEY, LASTING, LIMIT, MakeApp
 from tests.servers import Redis
 
@@ -210,7 +210,7 @@ def test_no_statement_is_made_of_values() -> None:
 
 def test_no_script_is_made_of_values() -> None:
     """Lua lives in files; keys and values are passed, and no script loads code."""
-    scripts = sorted((SOURCE / "jobstores" / "lua").glob("*.lua"))
+    scripts = sorted((SOURCE / "jobstores" / "redis" / "lua").glob("*.lua"))
     assert len(scripts) > 20
     for path in scripts:
         text = re.sub(r"--[^\n]*", "", path.read_text())

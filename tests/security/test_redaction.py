@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring import Mainspring
+from mainspring.app.registry import TaskCall
 from mainspring.cli import main
+from mainspring.core.followups import Finished
+from mainspring.core.redaction import Secret, masked
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED
-from mainspring.follow import Finished
 from mainspring.jobstores.opening import without_password
-from mainspring.redact import Secret, masked
-from mainspring.registry import TaskCall
 from mainspring.schedulers.background import BackgroundScheduler
 from mainspring.schedulers.base import BaseScheduler
 from mainspring.schedulers.blocking import BlockingScheduler

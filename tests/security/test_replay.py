@@ -14,13 +14,13 @@ import pytest
 from msgspec.structs import replace
 from sqlalchemy import create_engine
 
+from mainspring.core.policy import Policy
+from mainspring.core.run import Beat, Condition, Outcome, Run, Status
+from mainspring.core.transitions import cancel, recover, retry
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.split import SplitJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.outcome import cancel, recover, retry
-from mainspring.retry import Policy
-from mainspring.run import Beat, Condition, Outcome, Run, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     NODE,

@@ -23,9 +23,9 @@ from mainspring import Mainspring
 from mainspring.codec import Codec, FrameError, Keyring
 from mainspring.codec.frame import PICKLED, seal
 from mainspring.codec.values import Code
+from mainspring.core.job import Job
+from mainspring.core.run import Call, Run, Status
 from mainspring.errors import ConfigurationError, RunFailed, TaskNotFound
-from mainspring.job import Job
-from mainspring.run import Call, Run, Status
 from mainspring.triggers.date import DateTrigger
 from tests.app.kit import KEY, LASTING, LIMIT, LOCAL, MakeApp
 from tests.servers import Redis

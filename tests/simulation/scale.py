@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from datetime import UTC
 from typing import Any
 
-from mainspring.clock import SECOND, from_us
+from mainspring.core.instants import SECOND, from_us
+from mainspring.core.job import Job
+from mainspring.core.run import Call, Report, Result, Run
 from mainspring.executors.base import BaseExecutor
-from mainspring.job import Job
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.link import Link
-from mainspring.node import Node
-from mainspring.run import Call, Report, Result, Run
+from mainspring.node.node import Node
+from mainspring.node.store_link import Link
 from mainspring.testing.clock import VirtualClock
 from mainspring.triggers.interval import IntervalTrigger
 

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from mainspring.clock import from_us
+from mainspring.app.runs import Runs
+from mainspring.core.instants import from_us
+from mainspring.core.job import Job
+from mainspring.core.policy import Backoff, Policy
+from mainspring.core.run import FINAL, Call, Report, Result, Run, Status, describe
 from mainspring.errors import StoreUnavailable
 from mainspring.executors.base import BaseExecutor
-from mainspring.job import Job
-from mainspring.link import Link
-from mainspring.node import Node
-from mainspring.retry import Backoff, Policy
-from mainspring.run import FINAL, Call, Report, Result, Run, Status, describe
-from mainspring.runs import Runs
+from mainspring.node.node import Node
+from mainspring.node.store_link import Link
 from mainspring.triggers.interval import IntervalTrigger
 from tests.simulation.store import Faults, Mutant, SimStore, Wire
 from tests.simulation.world import SECOND, START, Process, SimClock, World

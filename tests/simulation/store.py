@@ -11,11 +11,11 @@ from typing import Any
 from greenlet import GreenletExit
 from msgspec.structs import replace
 
+from mainspring.core.job import Job
+from mainspring.core.plan import Due, Firing, Miss
+from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.job import Job
 from mainspring.jobstores.base import Claimed, DuePage, Hold, NodeInfo, RunQuery
-from mainspring.plan import Due, Firing, Miss
-from mainspring.run import FINAL, Beat, Condition, Outcome, Run, Status
 from tests.simulation.world import SECOND, Process, World
 
 

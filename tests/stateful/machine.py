@@ -13,15 +13,15 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from mainspring.clock import SECOND, from_us
+from mainspring.core.instants import SECOND, from_us
+from mainspring.core.job import Job
+from mainspring.core.plan import Due, Place, firing, plan
+from mainspring.core.policy import Policy
+from mainspring.core.run import Beat, Call, Report, Result, Run, Status, describe
+from mainspring.core.transitions import cancel, conclude, recover, retry
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
-from mainspring.job import Job
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.outcome import cancel, conclude, recover, retry
-from mainspring.plan import Due, Place, firing, plan
-from mainspring.retry import Policy
-from mainspring.run import Beat, Call, Report, Result, Run, Status, describe
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import work as noop
 from mainspring.triggers.interval import IntervalTrigger

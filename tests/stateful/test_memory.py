@@ -9,9 +9,9 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec.structs import replace
 
+from mainspring.core.plan import Firing
+from mainspring.core.run import Outcome
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.plan import Firing
-from mainspring.run import Outcome
 from tests.stateful.machine import StoreMachine, budget
 
 

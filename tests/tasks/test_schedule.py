@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from mainspring import Mainspring
+from mainspring.core.job import Job
 from mainspring.errors import ConflictingIdError, JobLookupError
-from mainspring.job import Job
 from mainspring.tasks import FetchedTask, Schedule, fetch, get_broker, schedule
 from tests.tasks import functions
 

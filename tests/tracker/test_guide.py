@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mainspring import run
+from mainspring.core import run
 from mainspring.tracker import JobMixin, Tracker, table
 from tests.servers import PostgreSQL
 

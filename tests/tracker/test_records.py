@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from mainspring.run import MESSAGE_LIMIT, TRACEBACK_LIMIT
+from mainspring.core.run import MESSAGE_LIMIT, TRACEBACK_LIMIT
 from mainspring.tracker import JobMixin, Tracker
 from tests.tracker.kit import Step, add, expire, row, start_as_peer
 

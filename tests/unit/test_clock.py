@@ -7,7 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from mainspring.clock import SECOND, StoreTime, from_us, to_us
+from mainspring.clock import StoreTime
+from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.testing.clock import VirtualClock
 from mainspring.triggers.zones import zone_of
 

@@ -7,13 +7,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mainspring.clock import SECOND
+from mainspring.core.followups import (
+    MOST_STEPS,
+    Finished,
+    follow_ups,
+    is_hook,
+    predecessors,
+    step_id,
+    step_of,
+    told_less,
+)
+from mainspring.core.ids import check_run_id
+from mainspring.core.instants import SECOND
+from mainspring.core.policy import Policy
+from mainspring.core.run import MOST_CRASHES, Call, Condition, Error, Report, Result, Run, Status
+from mainspring.core.transitions import cancel, conclude, recover, retry, unkeyed
 from mainspring.errors import Retry, WorkerDied
-from mainspring.follow import MOST_STEPS, Finished, follow_ups, is_hook, predecessors, step_id, step_of, told_less
-from mainspring.ids import check_run_id
-from mainspring.outcome import cancel, conclude, recover, retry, unkeyed
-from mainspring.retry import Policy
-from mainspring.run import MOST_CRASHES, Call, Condition, Error, Report, Result, Run, Status
 
 NOW = 1_900_000_000 * SECOND
 

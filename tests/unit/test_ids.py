@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.ids import pin
+from mainspring.core.ids import pin
 
 
 def test_an_id_is_pinned_once() -> None:

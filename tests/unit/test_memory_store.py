@@ -11,17 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.plan import Firing
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Run, Status
+from mainspring.core.transitions import retry
 from mainspring.errors import ConflictingIdError, JobLookupError
-from mainspring.job import Job
-from mainspring.jobstores import _memory_indexes
-from mainspring.jobstores._memory_indexes import Entry, Timetable
 from mainspring.jobstores.base import RunQuery
-from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.outcome import retry
-from mainspring.plan import Firing
-from mainspring.retry import Policy
-from mainspring.run import Call, Run, Status
+from mainspring.jobstores.memory import MemoryJobStore, indexes
+from mainspring.jobstores.memory.indexes import Entry, Timetable
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import (
     CALL,
@@ -224,7 +223,7 @@ def test_a_deleted_id_is_forgotten_after_an_hour(store: MemoryJobStore, clock: V
 def test_no_more_than_so_many_deleted_ids_are_remembered(
     store: MemoryJobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_memory_indexes, "REMEMBERED", 2)
+    monkeypatch.setattr(indexes, "REMEMBERED", 2)
     end(store, "a", "b", "c")
     store.delete_runs(["a", "b", "c"])
     store.add_runs([make_run(store, name) for name in ("a", "b", "c")])
@@ -290,7 +289,7 @@ def test_rewriting_jobs_does_not_fill_the_memory(store: MemoryJobStore) -> None:
     for _ in range(100):
         for job in jobs:
             store.update_job(job)
-    assert len(store._times._heap) <= 2 * len(jobs) + _memory_indexes.SLACK + 1
+    assert len(store._times._heap) <= 2 * len(jobs) + indexes.SLACK + 1
 
 
 def test_cancelling_runs_does_not_fill_the_memory(store: MemoryJobStore) -> None:
@@ -298,7 +297,7 @@ def test_cancelling_runs_does_not_fill_the_memory(store: MemoryJobStore) -> None
         store.add_runs([make_run(store, due_in=due_in) for due_in in (-5, 500) for _ in range(5)])
         assert store.purge("default") == 10
     lane = store._runs._lanes["default"]
-    assert len(lane._ready) + len(lane._delayed) <= _memory_indexes.SLACK + 10
+    assert len(lane._ready) + len(lane._delayed) <= indexes.SLACK + 10
     assert claim(store) == []
 
 
@@ -308,7 +307,7 @@ def test_a_job_that_always_misses_does_not_fill_the_memory(store: MemoryJobStore
         record = make_run(store, "job:missed", status=Status.MISSED, job_id="job")
         at = clock.now() - SECOND
         store.fire([Firing("job", stored(store).version, at, at, missed=(record,))], LEASE)
-    assert len(store._runs._history._finished) <= _memory_indexes.SLACK + 2
+    assert len(store._runs._history._finished) <= indexes.SLACK + 2
     assert ids(store) == ["job:missed"]
 
 
@@ -362,7 +361,7 @@ def test_a_timetable_agrees_with_a_search_through_a_list(steps: list[tuple[str, 
     model: dict[str, tuple[int, int]] = {}  # time and version of each job that has a time
     hidden: dict[str, int] = {}  # until when
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_memory_indexes, "SLACK", 1)
+        patch.setattr(indexes, "SLACK", 1)
         for verb, number, value in steps:
             name = str(number)
             if verb == "put":

@@ -70,7 +70,8 @@ def test_what_is_no_url_says_how_to_write_one() -> None:
 
 def test_a_missing_driver_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "redis", None)
-    monkeypatch.delitem(sys.modules, "mainspring.jobstores.redis")
+    for name in [name for name in sys.modules if name.startswith("mainspring.jobstores.redis")]:
+        monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ConfigurationError, match=r'pip install "mainspring\[redis\]"'):
         open_store("redis://localhost")
 

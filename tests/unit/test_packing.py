@@ -10,9 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring.codec import Codec, EncodeError, FrameError, Keyring
-from mainspring.job import Job
-from mainspring.jobstores.packing import Packer
-from mainspring.run import Call, Error, Run, Status
+from mainspring.core.job import Job
+from mainspring.core.run import Call, Error, Run, Status
+from mainspring.jobstores.records.packing import Packer
 from mainspring.triggers.interval import IntervalTrigger
 
 KEY = "a key of the tests, long enough"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from mainspring.clock import SECOND
-from mainspring.job import Job
-from mainspring.plan import Due, Miss, Place, firing, plan
-from mainspring.run import Call, Status
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.plan import Due, Miss, Place, firing, plan
+from mainspring.core.run import Call, Status
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.date import DateTrigger

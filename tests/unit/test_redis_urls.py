@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from mainspring.errors import ConfigurationError
-from mainspring.jobstores._redis_servers import Address, Cluster, Fixed, Sentinels
-from mainspring.jobstores._redis_urls import make_servers, take_options
 from mainspring.jobstores.opening import open_store, without_password
 from mainspring.jobstores.redis import RedisJobStore
+from mainspring.jobstores.redis.servers import Address, Cluster, Fixed, Sentinels
+from mainspring.jobstores.redis.urls import make_servers, take_options
 
 GIVEN = {"name": "mainspring", "shards": 1, "replicas": 0, "keep_runs": 100_000}
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from mainspring.core.policy import LONGEST_DELAY, Backoff, Policy, delay_after
 from mainspring.errors import Retry
-from mainspring.retry import LONGEST_DELAY, Backoff, Policy, delay_after
 
 
 def test_delays_double_up_to_the_longest() -> None:

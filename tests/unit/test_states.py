@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from mainspring.core.policy import Policy
+from mainspring.core.run import FINAL, TRANSITIONS, Call, Condition, Outcome, Report, Result, Run, Status, describe
+from mainspring.core.transitions import cancel, conclude, recover, retry, stop
 from mainspring.errors import Cancel, Retry, WorkerDied
-from mainspring.outcome import cancel, conclude, recover, retry, stop
-from mainspring.retry import Policy
-from mainspring.run import FINAL, TRANSITIONS, Call, Condition, Outcome, Report, Result, Run, Status, describe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "states.md").read_text()
 NOW = 1_763_000_000_123_457

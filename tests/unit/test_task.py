@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.errors import CallableReferenceError
-from mainspring.task import (
+from mainspring.core.references import (
     check_callable_args,
     get_callable_name,
     iscoroutinefunction_partial,
@@ -21,6 +20,7 @@ from mainspring.task import (
     obj_to_ref,
     ref_to_obj,
 )
+from mainspring.errors import CallableReferenceError
 
 
 def plain(a: int, b: int = 2, *, c: int = 3) -> None: ...

@@ -12,12 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
+from mainspring.app.placement import THREADS, Workplace
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Run
 from mainspring.errors import TaskNotFound
-from mainspring.executors.board import Board
-from mainspring.node import ISOLATED
-from mainspring.retry import Policy
-from mainspring.run import Call, Run
-from mainspring.working import THREADS, Workplace
+from mainspring.executors.scoreboard import Board
+from mainspring.node.node import ISOLATED
 
 NAME = "module_of_this_test"
 NOTES = f"""

@@ -16,8 +16,8 @@ from typing import Any, Final
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
-from mainspring.job import Job
-from mainspring.run import Call
+from mainspring.core.job import Job
+from mainspring.core.run import Call
 from mainspring.triggers import (
     AndTrigger,
     BaseTrigger,

@@ -13,7 +13,7 @@ import click
 from mainspring.errors import MainspringError
 
 if TYPE_CHECKING:
-    from mainspring.doctor import Diagnosis, Finding
+    from mainspring.app.doctor import Diagnosis, Finding
 
 __all__ = ["doctor"]
 
@@ -33,8 +33,8 @@ def doctor(where: str, name: str, require: str | None, as_json: bool) -> None:
     import msgspec
 
     from mainspring.app import Mainspring
+    from mainspring.app.doctor import diagnose
     from mainspring.cluster.settings import find_app
-    from mainspring.doctor import diagnose
     from mainspring.jobstores.health import check_requirement
 
     try:

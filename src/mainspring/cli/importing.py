@@ -10,17 +10,17 @@ from typing import Any, Final
 
 import click
 
-from mainspring import outcome
+from mainspring.app.keys import KEY_VARIABLE, find_keyring
+from mainspring.app.registry import check_queue
 from mainspring.cli.apscheduler_jobs import read_job
 from mainspring.codec import Codec, Keyring
+from mainspring.core import transitions
+from mainspring.core.job import Job
+from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError, JobLookupError, near
-from mainspring.job import Job
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.opening import open_store, without_password
-from mainspring.jobstores.packing import Packer
-from mainspring.keys import KEY_VARIABLE, find_keyring
-from mainspring.registry import check_queue
-from mainspring.run import Status
+from mainspring.jobstores.records.packing import Packer
 from mainspring.schedulers.portable import import_jobs
 
 __all__ = ["import_"]
@@ -261,7 +261,7 @@ def _cancel_waiting(lane: str, job_ids: Collection[str], store: JobStore) -> Non
     while page := store.find_runs(query, after=last, limit=_BATCH):
         last = page[-1]
         now = store.server_time()
-        store.settle([outcome.cancel(run, now) for run in page if run.job_id in job_ids])
+        store.settle([transitions.cancel(run, now) for run in page if run.job_id in job_ids])
 
 
 # -- showing -------------------------------------------------------------------------------------------------------

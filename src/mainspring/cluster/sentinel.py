@@ -14,13 +14,13 @@ from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
-from mainspring.cluster.keeper import Keeper, Left
+from mainspring.cluster.leases import Keeper, Left
+from mainspring.cluster.messages import NOTHING_LEFT
 from mainspring.cluster.orphans import Orphans
 from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat, find_app
-from mainspring.cluster.wire import NOTHING_LEFT
 from mainspring.cluster.worker import main as work
 from mainspring.errors import ConfigurationError, StoreUnavailable
-from mainspring.executors.board import Board
+from mainspring.executors.scoreboard import Board
 from mainspring.jobstores.health import enforce
 
 __all__ = ["Sentinel"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from mainspring.errors import ConfigurationError, near
-from mainspring.node import MOST_CLAIMED
+from mainspring.node.node import MOST_CLAIMED
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -96,7 +96,7 @@ def find_app(path: str) -> Mainspring:
     from pathlib import Path
 
     from mainspring.app import Mainspring
-    from mainspring.guards import importing
+    from mainspring.app.import_guard import importing
 
     module_name, _, attribute = path.partition(":")
     file: Path | None = None

@@ -17,13 +17,25 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from mainspring.app import Mainspring
+from mainspring.app.placement import Workplace
+from mainspring.cluster.messages import (
+    AWAY,
+    DRAINING,
+    NOTHING_LEFT,
+    PING,
+    PONG,
+    READY,
+    STOP,
+    STOP_RUNS,
+    STUCK,
+    Told,
+    read,
+)
 from mainspring.cluster.settings import Settings, find_app
-from mainspring.cluster.wire import AWAY, DRAINING, NOTHING_LEFT, PING, PONG, READY, STOP, STOP_RUNS, STUCK, Told, read
 from mainspring.errors import StoreUnavailable
 from mainspring.events import EVENT_RUN_STUCK, RunEvent
-from mainspring.executors.board import Board
-from mainspring.executors.child import die_with_parent
-from mainspring.working import Workplace
+from mainspring.executors.processes.child import die_with_parent
+from mainspring.executors.scoreboard import Board
 
 __all__ = ["main", "set_up_logging"]
 

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 from mainspring.codec.errors import FrameError, Reason
 from mainspring.codec.values import Unsupported
+from mainspring.core.references import obj_to_ref, ref_to_obj
 from mainspring.errors import CallableReferenceError, ConfigurationError, RunTimeout, near
-from mainspring.task import obj_to_ref, ref_to_obj
 
 __all__ = ["TypeBook", "a_kind", "full_name", "layout", "read_enum", "read_object", "write_enum", "write_object"]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from mainspring.context import CurrentRun
 from mainspring.errors import Cancel, Retry
+from mainspring.executors.current_run import CurrentRun
 
 __all__ = ["report"]
 

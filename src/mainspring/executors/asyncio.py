@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mainspring.core.references import iscoroutinefunction_partial
+from mainspring.core.run import Run
 from mainspring.executors.base import BaseExecutor
-from mainspring.executors.cooperative import sort_out
+from mainspring.executors.cooperative.base import sort_out
+from mainspring.executors.cooperative.loops import LoopRuns
 from mainspring.executors.execution import Reporter
-from mainspring.executors.loops import LoopRuns
-from mainspring.executors.threads import ThreadPoolExecutor, at_least_one
-from mainspring.run import Run
-from mainspring.task import iscoroutinefunction_partial
+from mainspring.executors.threads.pool import ThreadPoolExecutor, at_least_one
 
 __all__ = ["AsyncIOExecutor"]
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from mainspring.clock import SystemClock
+from mainspring.core.run import Run
 from mainspring.errors import MaxInstancesReachedError
-from mainspring.executors.board import Board
+from mainspring.executors.apscheduler import LegacyVerbs, run_coroutine_job, run_job
 from mainspring.executors.execution import Reporter, shown
-from mainspring.executors.legacy import LegacyVerbs, run_coroutine_job, run_job
-from mainspring.run import Run
+from mainspring.executors.scoreboard import Board
 
 __all__ = ["BaseExecutor", "MaxInstancesReachedError", "Reporter", "run_coroutine_job", "run_job"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mainspring.context import CURRENT
+from mainspring.core.run import Run
 from mainspring.executors.base import BaseExecutor
+from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import Reporter, give_back
-from mainspring.executors.slots import Slots
-from mainspring.run import Run
+from mainspring.executors.threads.slots import Slots
 
 __all__ = ["DebugExecutor"]
 

@@ -10,10 +10,10 @@ from enum import Enum
 from types import TracebackType
 from typing import Final
 
+from mainspring.core.references import get_callable_name
+from mainspring.core.run import Error, Report, Result, Run, describe
 from mainspring.errors import RunTimeout
 from mainspring.events import EVENT_RUN_STUCK
-from mainspring.run import Error, Report, Result, Run, describe
-from mainspring.task import get_callable_name
 
 __all__ = [
     "Item",

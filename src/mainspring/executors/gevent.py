@@ -13,14 +13,14 @@ from typing import Any
 import gevent
 from gevent.monkey import get_original
 
+from mainspring.core.references import iscoroutinefunction_partial, maybe_ref
+from mainspring.core.run import Run
 from mainspring.errors import RunTimeout
 from mainspring.executors.base import BaseExecutor
-from mainspring.executors.cooperative import Cooperative, Started, Timer, sort_out
+from mainspring.executors.cooperative.base import Cooperative, Started, Timer, sort_out
 from mainspring.executors.execution import Reporter, Stop
-from mainspring.executors.slots import Cancelled
-from mainspring.executors.threads import at_least_one
-from mainspring.run import Run
-from mainspring.task import iscoroutinefunction_partial, maybe_ref
+from mainspring.executors.threads.pool import at_least_one
+from mainspring.executors.threads.slots import Cancelled
 
 __all__ = ["GeventExecutor"]
 

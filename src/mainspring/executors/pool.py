@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mainspring.executors.processes import ProcessPoolExecutor
-from mainspring.executors.threads import ThreadPoolExecutor
+from mainspring.executors.processes.pool import ProcessPoolExecutor
+from mainspring.executors.threads.pool import ThreadPoolExecutor
 
 __all__ = ["ProcessPoolExecutor", "ThreadPoolExecutor"]

@@ -8,15 +8,15 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from mainspring.core.references import iscoroutinefunction_partial
+from mainspring.core.run import Report, Result, Run
 from mainspring.executors.base import BaseExecutor
-from mainspring.executors.cooperative import sort_out
-from mainspring.executors.crew import take_back, take_one, take_run
+from mainspring.executors.cooperative.base import sort_out
+from mainspring.executors.cooperative.loops import LoopRuns
 from mainspring.executors.execution import Item, Reporter, give_back, tell
-from mainspring.executors.loops import LoopRuns
-from mainspring.executors.slots import Slots
-from mainspring.executors.threads import at_least_one
-from mainspring.run import Report, Result, Run
-from mainspring.task import iscoroutinefunction_partial
+from mainspring.executors.threads.pool import at_least_one
+from mainspring.executors.threads.slots import Slots
+from mainspring.executors.threads.worker_threads import take_back, take_one, take_run
 
 __all__ = ["TwistedExecutor"]
 

@@ -18,12 +18,12 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace as _with
 
-from mainspring.clock import SECOND, from_us, to_us
+from mainspring.core.instants import SECOND, from_us, to_us
+from mainspring.core.job import Job
+from mainspring.core.plan import Due, Firing
+from mainspring.core.run import Beat, Condition, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
-from mainspring.job import Job
 from mainspring.jobstores.health import Health
-from mainspring.plan import Due, Firing
-from mainspring.run import Beat, Condition, Outcome, Run, Status
 
 _PAGE = 1000
 _UNFINISHED = (Status.PENDING, Status.RUNNING)

@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 from typing import Any, Final
 
+from mainspring.core.references import ref_to_obj
 from mainspring.errors import ConfigurationError, near
 from mainspring.jobstores.base import JobStore
 from mainspring.plugins import check_options
-from mainspring.task import ref_to_obj
 
 __all__ = ["absent_file", "open_store", "without_password"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Self
 
+from mainspring.core.references import maybe_ref
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.schedulers.base import BaseScheduler
-from mainspring.task import maybe_ref
 
 __all__ = ["AsyncIOScheduler"]
 

@@ -10,17 +10,17 @@ from datetime import tzinfo
 from typing import Any, Final, Self
 
 from mainspring import events
-from mainspring.checks import POLICY_FIELDS, check_field, make_policy
 from mainspring.clock import Clock, SystemClock
+from mainspring.core.policy import DEFAULT_POLICY
+from mainspring.core.validation import POLICY_FIELDS, check_field, make_policy
 from mainspring.errors import SchedulerAlreadyRunningError, SchedulerNotRunningError
 from mainspring.events import EVENT_ALL, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
-from mainspring.forking import check_threads, forget_in_children
 from mainspring.jobstores.base import BaseJobStore, JobStore
-from mainspring.listeners import Listeners
-from mainspring.node import Node
+from mainspring.node.forking import check_threads, forget_in_children
+from mainspring.node.listeners import Listeners
+from mainspring.node.node import Node
 from mainspring.plugins import check_options, find_plugin
-from mainspring.retry import DEFAULT_POLICY
 from mainspring.schedulers import config
 from mainspring.schedulers.jobs import JobVerbs, PendingJob
 from mainspring.util import astimezone
@@ -318,7 +318,7 @@ class BaseScheduler(JobVerbs):
     # -- for front ends ----------------------------------------------------------------------------------------
 
     def _create_default_executor(self) -> BaseExecutor:
-        from mainspring.executors.threads import ThreadPoolExecutor
+        from mainspring.executors.threads.pool import ThreadPoolExecutor
 
         return ThreadPoolExecutor()
 
@@ -366,6 +366,6 @@ def _local_zone() -> tzinfo:
 def _as_job_store(store: BaseJobStore) -> JobStore:
     if isinstance(store, JobStore):
         return store
-    from mainspring.jobstores.legacy import LegacyJobStore
+    from mainspring.jobstores.apscheduler import LegacyJobStore
 
     return LegacyJobStore(store)

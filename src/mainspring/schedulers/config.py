@@ -85,7 +85,7 @@ def take(name: str, value: Any) -> tuple[str, dict[str, Any]]:
 
 def read_job_defaults(given: Any) -> dict[str, Any]:
     """Read `job_defaults`, perhaps from text: every attribute of a job or of its policy."""
-    from mainspring.checks import POLICY_FIELDS
+    from mainspring.core.validation import POLICY_FIELDS
 
     known = {"misfire_grace_time", "coalesce", "max_instances", "executor", "queue", *POLICY_FIELDS}
     if not isinstance(given, Mapping):

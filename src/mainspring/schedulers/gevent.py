@@ -16,7 +16,7 @@ except ModuleNotFoundError as error:
 
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
-from mainspring.node import Node
+from mainspring.node.node import Node
 from mainspring.schedulers.base import BaseScheduler
 
 __all__ = ["GeventScheduler"]

@@ -10,19 +10,20 @@ from datetime import tzinfo
 from typing import Any, NamedTuple, TextIO, TypeVar
 
 from mainspring import events
-from mainspring.checks import POLICY_FIELDS, check_field, make_call, make_policy
-from mainspring.clock import SECOND, Clock
+from mainspring.clock import Clock
+from mainspring.core.ids import check_id, new_job_id, pin
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.policy import Policy
+from mainspring.core.run import Run, Status
+from mainspring.core.validation import POLICY_FIELDS, check_field, make_call, make_policy
 from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict
 from mainspring.events import JobEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
-from mainspring.ids import check_id, new_job_id, pin
-from mainspring.job import Job
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.listeners import Listeners
-from mainspring.node import Node
+from mainspring.node.listeners import Listeners
+from mainspring.node.node import Node
 from mainspring.plugins import check_options, trigger_factory
-from mainspring.retry import Policy
-from mainspring.run import Run, Status
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
 
@@ -379,7 +380,7 @@ class JobVerbs:
     ) -> list[Run]:
         """Return the record of what was fired, newest first: of a job, of a store, in a status, or of all.
 
-        Times in a run are microseconds since 1970; `mainspring.clock.from_us` makes datetimes of them.
+        Times in a run are microseconds since 1970; `mainspring.core.instants.from_us` makes datetimes of them.
         """
         wanted = (status,) if isinstance(status, str) else tuple(status)
         query = RunQuery(status=tuple(Status(each) for each in wanted), job_id=job_id)

@@ -14,12 +14,12 @@ from uuid import UUID
 import msgspec
 
 from mainspring import __version__
-from mainspring.checks import POLICY_FIELDS, make_policy
+from mainspring.core.job import Job
+from mainspring.core.policy import DEFAULT_POLICY, Backoff
+from mainspring.core.references import portable_call
+from mainspring.core.run import Call
+from mainspring.core.validation import POLICY_FIELDS, make_policy
 from mainspring.errors import CallableReferenceError, ConfigurationError
-from mainspring.job import Job
-from mainspring.retry import DEFAULT_POLICY, Backoff
-from mainspring.run import Call
-from mainspring.task import portable_call
 from mainspring.triggers import trigger_from_data
 
 __all__ = ["export_jobs", "import_jobs", "print_jobs"]

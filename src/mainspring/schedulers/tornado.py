@@ -11,9 +11,9 @@ except ModuleNotFoundError as error:
         f'TornadoScheduler needs tornado: pip install "mainspring[tornado]" ({error})', name=error.name
     ) from error
 
+from mainspring.core.references import maybe_ref
 from mainspring.executors.base import BaseExecutor
 from mainspring.schedulers.asyncio import AsyncIOScheduler
-from mainspring.task import maybe_ref
 
 __all__ = ["TornadoScheduler"]
 

@@ -11,10 +11,10 @@ except ModuleNotFoundError as error:
         f'TwistedScheduler needs twisted: pip install "mainspring[twisted]" ({error})', name=error.name
     ) from error
 
+from mainspring.core.references import maybe_ref
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.schedulers.base import BaseScheduler
-from mainspring.task import maybe_ref
 
 __all__ = ["TwistedScheduler"]
 

@@ -7,12 +7,12 @@ import platform
 from typing import Any
 
 from mainspring.app import Mainspring
+from mainspring.app.registry import check_queue
+from mainspring.app.runs import RunView
+from mainspring.core.run import FINAL, Error, Report, Result, Run, Status
+from mainspring.core.transitions import conclude
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import QueueInfo
-from mainspring.outcome import conclude
-from mainspring.registry import check_queue
-from mainspring.run import FINAL, Error, Report, Result, Run, Status
-from mainspring.runs import RunView
 from mainspring.tasks.current import get_app
 
 __all__ = ["Broker", "get_broker", "queue_size"]

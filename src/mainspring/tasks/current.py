@@ -8,9 +8,9 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from mainspring.app import Mainspring
-from mainspring.calls import COLLECT
+from mainspring.app.enqueue import COLLECT
+from mainspring.core.references import ref_to_obj
 from mainspring.errors import ConfigurationError
-from mainspring.task import ref_to_obj
 from mainspring.tasks import intended
 
 __all__ = ["get_app", "inline_twin", "set_app", "sides"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from mainspring.ids import new_run_id
+from mainspring.core.ids import new_run_id
 from mainspring.tasks.broker import Broker
 from mainspring.tasks.current import inline_twin
 from mainspring.tasks.options import Asked, call_of, read_options

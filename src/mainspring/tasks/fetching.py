@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
+from mainspring.app.runs import FIRST_LOOK, LONGEST_PAUSE, PAGE, RunView
+from mainspring.core.run import FINAL, Status
 from mainspring.errors import RunNotFound
-from mainspring.run import FINAL, Status
-from mainspring.runs import FIRST_LOOK, LONGEST_PAUSE, PAGE, RunView
 from mainspring.tasks import intended
 from mainspring.tasks.broker import Broker
 from mainspring.tasks.current import get_app, sides

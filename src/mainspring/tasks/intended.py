@@ -9,10 +9,10 @@ from functools import wraps
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.clock import from_us
-from mainspring.context import current_run
-from mainspring.registry import Options, Task
-from mainspring.task import ref_to_obj
+from mainspring.app.registry import Options, Task
+from mainspring.core.instants import from_us
+from mainspring.core.references import ref_to_obj
+from mainspring.executors.current_run import current_run
 
 __all__ = ["CALL", "call_with_intended_date", "register"]
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from mainspring.app import Mainspring
-from mainspring.checks import POLICY_FIELDS
+from mainspring.app.registry import Options, Task, TaskCall, reference_of
+from mainspring.core.validation import POLICY_FIELDS
 from mainspring.errors import near
-from mainspring.registry import Options, Task, TaskCall, reference_of
 from mainspring.tasks.current import get_app
 
 if TYPE_CHECKING:

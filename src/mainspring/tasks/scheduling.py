@@ -7,10 +7,10 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.clock import from_us, to_us
+from mainspring.app.registry import Task
+from mainspring.core.instants import from_us, to_us
+from mainspring.core.job import Job
 from mainspring.errors import near
-from mainspring.job import Job
-from mainspring.registry import Task
 from mainspring.tasks import intended
 from mainspring.tasks.options import JOB_OPTIONS, find_task, read_options, with_options
 from mainspring.triggers.base import BaseTrigger

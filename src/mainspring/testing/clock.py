@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 import threading
 
-from mainspring.clock import SECOND, Wake
+from mainspring.clock import Wake
+from mainspring.core.instants import SECOND
 
 __all__ = ["VirtualClock"]
 

@@ -9,7 +9,7 @@ except ImportError as _error:
         'mainspring.tracker needs SQLAlchemy, which is not installed: pip install "mainspring[sqlalchemy]"'
     ) from _error
 
-from mainspring.retry import Backoff
+from mainspring.core.policy import Backoff
 from mainspring.tracker.errors import (
     JobAlreadySucceededError,
     JobExecutionError,

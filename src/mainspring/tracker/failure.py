@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mainspring.run import MESSAGE_LIMIT, TRACEBACK_LIMIT, describe
+from mainspring.core.run import MESSAGE_LIMIT, TRACEBACK_LIMIT, describe
 
 __all__ = ["failure_records", "lost_records"]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from mainspring.core.policy import Backoff, Policy
 from mainspring.errors import ConfigurationError
-from mainspring.retry import Backoff, Policy
 
 __all__ = [
     "EPOCH",

@@ -8,8 +8,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar, Generic, TypeVar, get_args, get_origin, overload
 
+from mainspring.core.policy import Backoff, Delays
 from mainspring.errors import ConfigurationError, near
-from mainspring.retry import Backoff, Delays
 from mainspring.tracker.mixin import JobMixin
 from mainspring.tracker.rules import STATUSES, Rules, make_rules
 from mainspring.tracker.sessions import AsyncTarget, Target, is_async, run, run_async

@@ -14,8 +14,8 @@ from typing import Any, Final, Generic, TypeVar
 from sqlalchemy.exc import IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
+from mainspring.core.policy import delay_after
 from mainspring.errors import Cancel, Retry
-from mainspring.retry import delay_after
 from mainspring.tracker.errors import (
     JobAlreadySucceededError,
     JobIgnoredError,

@@ -7,7 +7,7 @@ from collections import deque
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, ClassVar, Final, Self
 
-from mainspring.triggers.moments import from_instant, to_instant
+from mainspring.triggers.parsing import from_instant, to_instant
 from mainspring.triggers.zones import SECOND, Zone
 
 __all__ = ["BaseTrigger", "InstantTrigger"]

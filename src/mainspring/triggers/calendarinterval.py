@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from mainspring.triggers.base import InstantTrigger
 from mainspring.triggers.data import check_jitter, read_jitter, read_zone
-from mainspring.triggers.moments import given_zone
+from mainspring.triggers.parsing import given_zone
 from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
 from mainspring.util import asdate, timezone_repr
 

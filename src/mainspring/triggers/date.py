@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from mainspring.triggers.base import InstantTrigger
 from mainspring.triggers.data import read_instant, read_zone
-from mainspring.triggers.moments import from_instant, given_zone, read_datetime, to_instant
+from mainspring.triggers.parsing import from_instant, given_zone, read_datetime, to_instant
 from mainspring.triggers.zones import Zone, astimezone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 

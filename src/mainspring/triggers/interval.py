@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from mainspring.triggers.base import InstantTrigger
 from mainspring.triggers.data import check_jitter, read_instant, read_jitter, read_optional_instant, read_zone
-from mainspring.triggers.moments import check_order, from_instant, given_zone, instant_of
+from mainspring.triggers.parsing import check_order, from_instant, given_zone, instant_of
 from mainspring.triggers.zones import MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mainspring.core.policy import Policy
+from mainspring.core.run import Report, Result
 from mainspring.errors import Cancel, RunTimeout
 from mainspring.executors.base import BaseExecutor
-from mainspring.retry import Policy
-from mainspring.run import Report, Result
 from tests.unit.executors import tasks
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_for_file, wait_until
 

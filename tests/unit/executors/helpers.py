@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from mainspring.retry import Policy
-from mainspring.run import Call, Report, Run
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Report, Run
 
 LIMIT = 60.0
 _numbers = itertools.count()

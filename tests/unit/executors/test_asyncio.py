@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
+from mainspring.core.policy import Policy
+from mainspring.core.run import Result, Run
 from mainspring.errors import RunTimeout
 from mainspring.events import EVENT_RUN_STUCK
 from mainspring.executors.asyncio import AsyncIOExecutor
-from mainspring.retry import Policy
-from mainspring.run import Result, Run
 from tests.unit.executors import tasks
 from tests.unit.executors.contract import ExecutorContract, Start
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_for_file, wait_until
@@ -267,7 +267,7 @@ class TestAsyncIO:
 PROGRAM = """
 import asyncio, pathlib, sys, time, types
 from mainspring.executors.asyncio import AsyncIOExecutor
-from mainspring.run import Call, Run
+from mainspring.core.run import Call, Run
 
 begun, ended = map(pathlib.Path, sys.argv[1:])
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from mainspring.executors.crew import Crew, Member, take_back, take_run
+from mainspring.core.run import Result
 from mainspring.executors.execution import Item
-from mainspring.run import Result
+from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_run
 from tests.unit.executors import tasks
 from tests.unit.executors.helpers import Reports, make_run, wait_until
 

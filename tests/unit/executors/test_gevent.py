@@ -8,9 +8,9 @@ from typing import Any
 import gevent
 import pytest
 
+from mainspring.core.run import Result
 from mainspring.errors import RunTimeout
 from mainspring.executors.gevent import GeventExecutor
-from mainspring.run import Result
 from tests.unit.executors import tasks
 from tests.unit.executors.contract import ExecutorContract, Start
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_until
@@ -214,8 +214,8 @@ monkey.patch_all()
 import gevent, threading, time
 from mainspring.executors.gevent import GeventExecutor
 from mainspring.errors import RunTimeout
-from mainspring.retry import Policy
-from mainspring.run import Call, Run
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Run
 
 async def coroutine():
     import asyncio

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from mainspring.clock import to_us
+from mainspring.core.instants import to_us
+from mainspring.core.run import Result
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MISSED, JobExecutionEvent
 from mainspring.executors.asyncio import AsyncIOExecutor
 from mainspring.executors.base import BaseExecutor, MaxInstancesReachedError, run_coroutine_job, run_job
 from mainspring.executors.debug import DebugExecutor
 from mainspring.executors.pool import ThreadPoolExecutor
-from mainspring.run import Result
 from tests.unit.executors import tasks
 from tests.unit.executors.helpers import Reports, make_run, wait_until
 

@@ -11,19 +11,19 @@ from typing import Any
 
 import pytest
 
-from mainspring import shelter
+from mainspring import interrupts
 from mainspring.clock import SystemClock
+from mainspring.core.run import Report, Result
 from mainspring.errors import RunTimeout
-from mainspring.executors import slots as slots_module
 from mainspring.executors.execution import Item, Stop
 from mainspring.executors.pool import ThreadPoolExecutor
-from mainspring.executors.slots import Slot, Slots
-from mainspring.jobstores._redis_link import Link
-from mainspring.jobstores._sql_sqlite import HostClock, SQLiteDatabase, _Item
+from mainspring.executors.threads import slots as slots_module
+from mainspring.executors.threads.slots import Slot, Slots
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.jobstores.redis.connection import Link
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.run import Report, Result
+from mainspring.jobstores.sqlalchemy.sqlite.dialect import HostClock, SQLiteDatabase, _Item
 from mainspring.testing.conformance import helpers
 from tests.unit.executors import tasks
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_until
@@ -38,20 +38,20 @@ class Ledger:
     def __init__(self) -> None:
         self.begun = self.done = 0
 
-    @shelter.sheltered
+    @interrupts.sheltered
     def write(self) -> None:
         self.begun += 1
         self.write_again()
         self.done += 1
 
-    @shelter.sheltered
+    @interrupts.sheltered
     def write_again(self) -> None:
         self.begun += 1
         self.done += 1
 
 
 class AtStepInside(InterruptAtStep):
-    files = frozenset([slots_module.__file__, shelter.__file__, __file__])
+    files = frozenset([slots_module.__file__, interrupts.__file__, __file__])
 
 
 @pytest.mark.parametrize("stop", list(Stop))
@@ -171,7 +171,7 @@ def test_a_run_that_waits_in_a_store_has_not_cost_a_slot() -> None:
     assert pool._crew is not None
 
     class SlowStore:
-        @shelter.sheltered
+        @interrupts.sheltered
         def wait(self) -> None:
             [slot] = slots_of_pool
             for _ in range(3):  # each time the grace is over, and given again
@@ -224,8 +224,8 @@ def test_the_time_out_of_a_run_is_not_taken_for_a_connection_that_was_lost(pool:
 
 
 def test_what_waits_for_a_thread_to_leave_a_store_is_raised_once() -> None:
-    here = shelter.Shelter()
-    knock = shelter.Knock()
+    here = interrupts.Shelter()
+    knock = interrupts.Knock()
     here.enter()
     here.announce(knock)
     knock.left, knock.settled = RunTimeout, True
@@ -236,7 +236,7 @@ def test_what_waits_for_a_thread_to_leave_a_store_is_raised_once() -> None:
 
 
 def test_a_thread_that_is_about_to_be_interrupted_does_not_enter_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, knock = shelter.Shelter(), shelter.Knock()
+    here, knock = interrupts.Shelter(), interrupts.Knock()
     here.announce(knock)
     waits: list[bool] = []
 

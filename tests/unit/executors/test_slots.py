@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from mainspring.context import CURRENT
+from mainspring.core.run import Report, Result
 from mainspring.errors import RunTimeout
-from mainspring.executors import slots as module
 from mainspring.executors.base import BaseExecutor
+from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import Item, Stop
-from mainspring.executors.slots import Cancelled, Interrupt, Slot, Slots
-from mainspring.run import Report, Result
+from mainspring.executors.threads import slots as module
+from mainspring.executors.threads.slots import Cancelled, Interrupt, Slot, Slots
 from tests.unit.executors import tasks
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_until
 
@@ -137,7 +137,7 @@ def test_the_end_of_a_run_waits_for_whoever_is_about_to_raise(slots: Slots, monk
             module._raise_in(threading.get_ident(), Cancelled)
 
     item: Item = (make_run(leave_an_unsettled_interrupt), reports.append, 0)
-    monkeypatch.setattr("mainspring.executors.slots.time.sleep", settle)
+    monkeypatch.setattr("mainspring.executors.threads.slots.time.sleep", settle)
     slots.execute(slot, item)
     assert len(waited) >= 3
     assert [report.result for report in reports] == [Result.CANCELLED]

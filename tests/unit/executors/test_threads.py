@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from mainspring.core.policy import Policy
+from mainspring.core.run import Result, Run, Status
+from mainspring.core.transitions import conclude
 from mainspring.errors import RunTimeout
 from mainspring.events import EVENT_RUN_STUCK
 from mainspring.executors.pool import ThreadPoolExecutor
-from mainspring.outcome import conclude
-from mainspring.retry import Policy
-from mainspring.run import Result, Run, Status
 from tests.unit.executors import tasks
 from tests.unit.executors.contract import ExecutorContract, Start
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_for_file, wait_until

@@ -8,9 +8,9 @@ import pytest
 from twisted.internet.asyncioreactor import AsyncioSelectorReactor
 from twisted.internet.selectreactor import SelectReactor
 
+from mainspring.core.run import Result
 from mainspring.errors import RunTimeout
 from mainspring.executors.twisted import TwistedExecutor
-from mainspring.run import Result
 from tests.unit.executors import tasks
 from tests.unit.executors.contract import ExecutorContract, Start
 from tests.unit.executors.helpers import Reports, make_run, timeout

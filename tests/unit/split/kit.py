@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from mainspring.core.plan import Place
+from mainspring.core.run import Run
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.split import SplitJobStore
-from mainspring.plan import Place
-from mainspring.run import Run
 from mainspring.testing.conformance.helpers import (
     due_one,
     fire,

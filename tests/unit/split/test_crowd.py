@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from mainspring.core.plan import Place, firing, plan
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.split import SplitJobStore
-from mainspring.plan import Place, firing, plan
 from mainspring.testing.conformance.helpers import claim, make_job, new_token, succeed, together
 from tests.record_stores import DictRecords
 from tests.unit.split.kit import Killed, open_firings

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.plan import Place, firing, plan
+from mainspring.core.policy import Policy
+from mainspring.core.run import Status
 from mainspring.jobstores.base import ConflictingIdError
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.split import JobRecord, SplitJobStore
-from mainspring.plan import Place, firing, plan
-from mainspring.retry import Policy
-from mainspring.run import Status
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import (
     LEASE,

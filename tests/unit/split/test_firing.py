@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.plan import Place
+from mainspring.core.run import Status
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.split import SplitJobStore
-from mainspring.plan import Place
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     NODE,

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from mainspring.jobstores import _split_watch
-from mainspring.jobstores._split_watch import Watch
+from mainspring.jobstores.split import watch as watching
+from mainspring.jobstores.split.watch import Watch
 
 
 class Source:
@@ -57,7 +57,7 @@ def test_a_change_of_either_store_wakes(which: int) -> None:
 
 
 def test_a_store_that_fails_is_listened_to_again_and_its_return_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_split_watch, "PAUSE", 0.01)
+    monkeypatch.setattr(watching, "PAUSE", 0.01)
     source = Source()
     watch = Watch([source.wait])
     seen_by_now(watch)

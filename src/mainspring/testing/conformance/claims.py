@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Error, Status
+from mainspring.core.transitions import cancel, recover, retry, unkeyed
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.outcome import cancel, recover, retry, unkeyed
-from mainspring.retry import Policy
-from mainspring.run import Call, Error, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     NODE,

@@ -6,12 +6,12 @@ from threading import Lock
 
 from msgspec.structs import replace
 
+from mainspring.core.job import Job
+from mainspring.core.plan import Firing, Place, firing, plan
+from mainspring.core.run import Run, Status
+from mainspring.core.transitions import cancel, recover
 from mainspring.errors import ConflictingIdError, VersionConflict
-from mainspring.job import Job
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.outcome import cancel, recover
-from mainspring.plan import Firing, Place, firing, plan
-from mainspring.run import Run, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     UNFINISHED,

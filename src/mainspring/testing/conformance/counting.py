@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from mainspring.clock import SECOND
-from mainspring.job import Job
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.plan import MAX_INSTANCES, Place
+from mainspring.core.policy import Policy
+from mainspring.core.run import Status
+from mainspring.core.transitions import cancel, recover, retry
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.outcome import cancel, recover, retry
-from mainspring.plan import MAX_INSTANCES, Place
-from mainspring.retry import Policy
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     NODE,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.plan import Firing, Miss, Place, firing, plan
+from mainspring.core.run import Status
 from mainspring.errors import VersionConflict
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
-from mainspring.plan import Firing, Miss, Place, firing, plan
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     NODE,

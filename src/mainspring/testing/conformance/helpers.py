@@ -10,13 +10,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from mainspring.clock import SECOND, from_us
-from mainspring.job import Job
+from mainspring.core.instants import SECOND, from_us
+from mainspring.core.job import Job
+from mainspring.core.plan import Due, Firing, Place, firing, plan
+from mainspring.core.references import obj_to_ref
+from mainspring.core.run import Beat, Call, Condition, Outcome, Report, Result, Run, Status, describe
+from mainspring.core.transitions import conclude
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.outcome import conclude
-from mainspring.plan import Due, Firing, Place, firing, plan
-from mainspring.run import Beat, Call, Condition, Outcome, Report, Result, Run, Status, describe
-from mainspring.task import obj_to_ref
 from mainspring.triggers.interval import IntervalTrigger
 
 __all__ = [

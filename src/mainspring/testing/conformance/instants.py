@@ -8,11 +8,11 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from mainspring.clock import SECOND, from_us, to_us
-from mainspring.job import Job
+from mainspring.core.instants import SECOND, from_us, to_us
+from mainspring.core.job import Job
+from mainspring.core.run import Status
+from mainspring.core.transitions import cancel
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.outcome import cancel
-from mainspring.run import Status
 from mainspring.testing.conformance.helpers import (
     CALL,
     add_job,

@@ -8,11 +8,11 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from mainspring.clock import SECOND, from_us, to_us
+from mainspring.core.instants import SECOND, from_us, to_us
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call
 from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
 from mainspring.jobstores.base import JobStore
-from mainspring.retry import Policy
-from mainspring.run import Call
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_job,

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.policy import Policy
+from mainspring.core.run import Beat, Outcome, Run, Status
+from mainspring.core.transitions import recover, retry
+from mainspring.core.transitions import stop as stop_instead
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
-from mainspring.outcome import recover, retry
-from mainspring.outcome import stop as stop_instead
-from mainspring.retry import Policy
-from mainspring.run import Beat, Outcome, Run, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_job,

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.policy import Policy
+from mainspring.core.run import Run, Status
 from mainspring.jobstores.base import JobStore, NodeInfo, QueueInfo, RunQuery
-from mainspring.retry import Policy
-from mainspring.run import Run, Status
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from mainspring.clock import SECOND
+from mainspring.core.instants import SECOND
+from mainspring.core.policy import Policy
+from mainspring.core.run import FINAL, Condition, Outcome, Run, Status
+from mainspring.core.transitions import cancel, retry
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.outcome import cancel, retry
-from mainspring.retry import Policy
-from mainspring.run import FINAL, Condition, Outcome, Run, Status
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_run,

@@ -11,7 +11,7 @@ from mainspring.triggers.cron.fields import FIELD_NAMES, CronField, CronFieldErr
 from mainspring.triggers.cron.schedule import compile_schedule
 from mainspring.triggers.cron.search import count_fires, latest_fires, next_instant
 from mainspring.triggers.data import check_jitter, read_jitter, read_optional_instant, read_zone
-from mainspring.triggers.moments import check_order, from_instant, given_zone, instant_of, to_instant
+from mainspring.triggers.parsing import check_order, from_instant, given_zone, instant_of, to_instant
 from mainspring.triggers.zones import Zone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 

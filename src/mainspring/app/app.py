@@ -1,0 +1,376 @@
+"""Mainspring: the front door. Tasks and schedules, start and stop; thin over a store and a node.
+
+What it can be asked (to enqueue, about runs, jobs and queues) is in `verbs`; what it stands on is in `appstore`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from datetime import tzinfo
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, overload
+
+from mainspring.app.enqueue import Calls
+from mainspring.app.import_guard import refuse_to_run, refuse_to_start, warn_of_enqueuing
+from mainspring.app.jobs import JobsOfApp
+from mainspring.app.middleware import SIGNALS, Middleware
+from mainspring.app.placement import Workplace
+from mainspring.app.registry import (
+    AsyncTask,
+    Options,
+    Registers,
+    Registry,
+    Task,
+    check_queue,
+    make_options,
+    reference_of,
+)
+from mainspring.app.runs import Runs
+from mainspring.app.verbs import Verbs
+from mainspring.clock import Clock, StoreTime, SystemClock
+from mainspring.core.references import iscoroutinefunction_partial
+from mainspring.core.run import Run
+from mainspring.errors import SchedulerAlreadyRunningError, near
+from mainspring.events import EVENT_ALL
+from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.health import check_requirement, enforce
+from mainspring.node.forking import check_threads, forget_in_children
+from mainspring.node.listeners import Listeners
+from mainspring.node.node import Node
+
+if TYPE_CHECKING:
+    from mainspring.aio import AsyncFace
+    from mainspring.triggers.base import BaseTrigger
+
+__all__ = ["Mainspring"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+
+TRUSTED: Final = 60.0
+"""Seconds for which this process trusts what it knows of the store's clock."""
+
+log = logging.getLogger("mainspring.app")
+
+
+class Mainspring(Verbs):
+    """An app: tasks and schedules over one store.
+
+    Making one opens nothing and starts nothing. Without a URL, `MAINSPRING_URL` says where the store is, else it is
+    `mainspring.db` in the current folder. Several apps share a store under different names. With `require`, `"durable"`
+    or `"replicated(n)"`, it does not start on a store that gives less.
+    """
+
+    def __init__(
+        self,
+        url: str | JobStore | None = None,
+        *,
+        name: str = "mainspring",
+        secret_key: str | bytes | Sequence[str | bytes] | None = None,
+        timezone: tzinfo | str | None = None,
+        allow_pickle: bool = False,
+        inline: bool = False,
+        queues: Iterable[str] = (),
+        lease: float = 15.0,
+        require: str | None = None,
+        clock: Clock | None = None,
+        store_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(url, name, secret_key, allow_pickle, store_options, timezone)
+        self.inline = inline
+        self.tasks = Registry()
+        self._runs = Runs(lambda: self.store, self.now, lambda: self.timezone, self._stop_here)
+        self._queues = {check_queue(queue): None for queue in ("default", *queues)}
+        self._lease = lease
+        self.require = None if require is None else check_requirement(require)
+        self._clock = clock or SystemClock()
+        self._listeners = Listeners()
+        self._middleware = Middleware()
+        self._jobs = JobsOfApp(self, self._clock)
+        self._calls = Calls(self)
+        self._time = StoreTime(lambda: self.store.server_time(), self._clock, TRUSTED)
+        self._node: Node | None = None
+        self._place: Workplace | None = None
+        self._face: AsyncFace | None = None
+
+    # -- tasks and schedules -----------------------------------------------------------------------------------
+
+    @overload
+    def task(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+
+    @overload
+    def task(self, func: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(self, *, name: str | None = None, **options: Any) -> Registers: ...
+
+    def task(self, func: Any = None, *, name: str | None = None, **options: Any) -> Any:
+        """Register a function as a task; options are its defaults: `queue`, `retries`, `timeout`, `priority`, ..."""
+        defaults = make_options(Options(), options)
+
+        def register(func: Callable[P, R]) -> Task[P, R]:
+            if isinstance(func, Task):
+                raise TypeError(f"{func!r} is a task already; put the options into one @app.task")
+            if not callable(func):
+                raise TypeError(f"a task is a function, not {func!r}; write @app.task or @app.task(queue=...)")
+            kind = AsyncTask if iscoroutinefunction_partial(func) else Task
+            made: Task[P, R] = kind(self, func, name or reference_of(func), defaults)
+            self.tasks.add(made)
+            self._queues.setdefault(defaults.queue, None)
+            self._forget_wrapped()
+            return made
+
+        return register if func is None else register(func)
+
+    def schedule(self, trigger: BaseTrigger | str, *, id: str | None = None, **options: Any) -> Callable[[F], F]:
+        """Declare that a function runs by a schedule: a crontab expression, a trigger, or its name and arguments.
+
+        Stacks with `@app.task`. Declarations are compared with the store when the app starts.
+        """
+
+        def declare(func: F) -> F:
+            task = func if isinstance(func, Task) else self.task(func)
+            self._jobs.declare(task, trigger, id, options)
+            return func
+
+        return declare
+
+    # -- events and middleware ---------------------------------------------------------------------------------
+
+    @overload
+    def on(self, event: str | int) -> Callable[[F], F]: ...
+
+    @overload
+    def on(self, event: str | int, callback: F) -> F: ...
+
+    def on(self, event: str | int, callback: Any = None) -> Any:
+        """Call a function at `pre_enqueue`, `pre_execute`, `post_execute`, `post_spawn`, or at events of a mask."""
+        if callback is None:
+            return functools.partial(self.on, event)
+        if isinstance(event, int):
+            self._listeners.add(callback, event & EVENT_ALL)
+        elif event in SIGNALS:
+            self._middleware.add_signal(event, callback)
+            self._forget_wrapped()
+        else:
+            raise ValueError(f"there is no event {event!r}{near(event, SIGNALS)}")
+        return callback
+
+    def middleware(self, func: F) -> F:
+        """Put a function around every execution: it is called with the run and what to call next."""
+        self._middleware.add(func)
+        self._forget_wrapped()
+        return func
+
+    def wrapped(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function inside the middleware."""
+        return self._middleware.around(func)
+
+    def emit(self, name: str, *args: Any) -> None:
+        """Call those who listen to a signal."""
+        self._middleware.emit(name, *args)
+
+    def _forget_wrapped(self) -> None:
+        if self._place is not None:
+            self._place.forget()
+        self._calls.forget()
+
+    # -- what the parts share ----------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Return the store's time, as far as this process knows it."""
+        if self.inline:
+            return self._calls.companion().store.server_time()
+        node = self._node
+        return self._time.now() if node is None else node.links["default"].now()
+
+    @property
+    def slack(self) -> int:
+        """By how much the store's time may be ahead of what `now` last said: so long did the store take to tell it."""
+        node = self._node
+        return self._time.slack if node is None else node.links["default"].slack
+
+    def _stop_here(self, run_id: str) -> None:
+        """Stop a run that is to be cancelled at once if this process executes it; other nodes learn by their beat."""
+        node = self._node
+        for link in [] if node is None else list(node.links.values()):
+            run = link.claims.get(run_id)
+            if run is not None:
+                link.stop_run(run)
+
+    def wake_worker(self, runs: Sequence[Run]) -> None:
+        """Have this process's own worker look for runs that were enqueued here; others are told by the store."""
+        warn_of_enqueuing()
+        node = self._node
+        if node is not None:
+            for run in {run.queue: run for run in runs}.values():
+                node.links["default"].worker.look(run.queue)
+
+    def wake_for(self, at: int | None) -> None:
+        """Have a job that is due at `at` seen in time by this process's own scheduler."""
+        node = self._node
+        if node is not None:
+            node.wake_for("default", at)
+
+    @property
+    def aio(self) -> AsyncFace:
+        """The same verbs, awaitable."""
+        from mainspring.aio import AsyncFace
+
+        face = self._face
+        if face is None or face.pid != os.getpid():  # threads do not survive a fork
+            face = self._face = AsyncFace(self)
+        return face
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether this process takes part."""
+        return self._node is not None
+
+    @property
+    def node(self) -> Node | None:
+        """This process's part in the work, while it takes part."""
+        return self._node
+
+    @property
+    def lease(self) -> float:
+        """Seconds for which a claim holds unless it is renewed."""
+        return self._lease
+
+    def declared_queues(self) -> list[str]:
+        """Return the queues that this app's tasks use, and those it was given."""
+        return list(self._queues)
+
+    def start(
+        self,
+        work: bool = False,
+        *,
+        schedule: bool = True,
+        queues: Mapping[str, int | None] | Iterable[str] | None = None,
+        threads: int = 8,
+        place: Workplace | None = None,
+        watcher: Any = None,
+    ) -> None:
+        """Take part in the background: fire due jobs, and with `work` execute the runs of queues, too.
+
+        Safe in every process of a web server: a fire happens once, whoever fires it.
+        """
+        refuse_to_start()
+        with self._lock:
+            if self._node is not None:
+                raise SchedulerAlreadyRunningError
+            check_threads("the app")
+            store = self.store
+            enforce(store, self.require)
+            wanted = self._wanted(queues) if work else {}
+            place = (place or Workplace(self, threads=threads)) if work else None
+            node = Node(
+                place.executors if place is not None else {},
+                clock=self._clock,
+                lease=self._lease,
+                timezone=self.timezone,
+                listeners=self._listeners,
+                queues=wanted,
+                prepare=place.prepare if place is not None else None,
+                schedules=schedule,
+                watcher=watcher,
+            )
+            store.start(self, "default")
+            node.add_store("default", store)
+            if schedule:
+                self._jobs.reconcile()
+            if place is not None:
+                try:
+                    place.start(node)
+                except BaseException:  # a start that is tried again must not find threads of this one
+                    place.shutdown(wait=False)
+                    raise
+            self._place, self._node = place, node
+            forget_in_children(self)
+            atexit.register(self.stop)
+            node.start()
+        log.info("%s takes part as %s", self, node.id)
+
+    def _wanted(self, queues: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
+        if queues is None:
+            return dict.fromkeys(self._queues)
+        if isinstance(queues, Mapping):
+            return {check_queue(name): limit for name, limit in queues.items()}
+        return {check_queue(name): None for name in queues}
+
+    def drain(self) -> None:
+        """Claim and fire nothing more; `stop` then waits for what runs."""
+        if self._node is not None:
+            self._node.drain(finish=False)
+
+    def stop(self, wait: bool = True) -> None:
+        """Stop taking part: finish what runs, give back what has not started."""
+        with self._lock:
+            node, self._node = self._node, None
+            place, self._place = self._place, None
+        atexit.unregister(self.stop)
+        if node is None:
+            return
+        if place is not None and place.executes_here():
+            # The caller is itself what would be waited for. No daemon: the interpreter waits for it.
+            node.drain(finish=False)
+            threading.Thread(target=_close, args=(node, place, wait), name="mainspring-close").start()
+        else:
+            _close(node, place, wait)
+
+    def run(self, **options: Any) -> None:
+        """Schedule and work in the foreground until SIGINT or SIGTERM, then finish what runs."""
+        refuse_to_run()
+        self.start(work=True, **options)
+        done = threading.Event()
+        before = {number: signal.signal(number, lambda *_: done.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            while not done.wait(1):  # in slices: a signal that comes just as one begins is seen when it ends
+                pass
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            self.stop()
+
+    def close(self) -> None:
+        """Stop, and close the store; a later call opens it again."""
+        self.stop()
+        if self._opened is not None:
+            self._opened.shutdown()
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()
+        self._node = self._place = None
+        atexit.unregister(self.stop)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        from mainspring.jobstores.opening import without_password
+
+        return f"<Mainspring {without_password(self.url) if isinstance(self.url, str) else self.url!r}>"
+
+
+def _close(node: Node, place: Workplace | None, wait: bool) -> None:
+    """Wait for what runs, and let go of threads and connections; a later call opens the store again."""
+    stores = [link.store for link in node.links.values()]
+    # In memory nobody could take over what waits.
+    node.stop(finish=wait and all(store.volatile for store in stores))
+    if place is not None:
+        place.shutdown(wait)
+    for store in stores:
+        store.shutdown()
+    for link in node.links.values():
+        link.join_listener()

@@ -1,0 +1,292 @@
+"""What is wrong with a store and those who use it, and what to do: `diagnose` asks and changes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mainspring.core.references import ref_to_obj
+from mainspring.core.run import Run, Status
+from mainspring.errors import ConfigurationError, MainspringError, TaskNotFound, near
+from mainspring.jobstores.base import Health, JobStore, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.health import lacks
+from mainspring.jobstores.opening import absent_file, without_password
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["Diagnosis", "Finding", "Mark", "diagnose"]
+
+SHOWN: Final = 3
+"""Examples that are named."""
+PAGE: Final = 1000
+PAGES: Final = 10
+"""Pages of pending runs that are looked through, the newest first."""
+SKEW: Final = 1_000_000
+"""Microseconds by which clocks may differ before it is worth a word."""
+
+
+class Mark(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at: how it is, and what to do."""
+
+    mark: Mark
+    subject: str
+    text: str
+    advice: str = ""
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """All findings, and the level of durability in force."""
+
+    where: str
+    level: str
+    findings: tuple[Finding, ...]
+
+    def count(self, mark: str) -> int:
+        """Return how many findings have a mark."""
+        return sum(finding.mark == mark for finding in self.findings)
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no problem."""
+        return not self.count(Mark.PROBLEM)
+
+
+def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, path: str | None = None) -> Diagnosis:
+    """Look at an app's store and nodes.
+
+    `code` says that the app has its tasks, so that what is stored can be compared with them; without it, only what the
+    nodes report is known. `require` is the level below which durability is a problem: the app's own by default.
+    `path` is where workers find the app, for the advice.
+    """
+    where = without_password(app.url) if isinstance(app.url, str) else repr(app.url)
+    if (absent := absent_file(app.url)) is not None:
+        finding = Finding(Mark.PROBLEM, "store", f"there is no file {absent}", "correct the URL, or start the app once")
+        return Diagnosis(where, "unknown", (finding,))
+    level, findings = "unknown", list[Finding]()
+    try:
+        store = app.store
+        health = store.health()
+        level = health.level
+        findings += _health(where, health, require or app.require)
+        findings += _clock(store)
+        findings += _key(app)
+        nodes = store.nodes()
+        findings += _nodes(nodes, store.server_time(), app.lease)
+        findings += _queues(store.queues(), nodes, path or _path(app, code))
+        findings += _broken(store)
+        findings += _reported(nodes)
+        findings += _contents(app, store, code)
+    except (MainspringError, OSError) as error:
+        findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}"))
+    return Diagnosis(where, level, tuple(findings))
+
+
+# -- the store -----------------------------------------------------------------------------------------------------
+
+
+def _health(where: str, health: Health, require: str | None) -> Iterator[Finding]:
+    schema = "" if health.schema is None else f", schema {health.schema}"
+    yield Finding(Mark.OK, "store", f"{health.version or 'it answers'} at {where}{schema}")
+    text = f"{health.level}: {'; '.join(health.reasons)}"
+    if require is not None and lacks(health, require):
+        yield Finding(Mark.PROBLEM, "durability", text, f"the app has require={require!r} and will not start")
+    else:
+        yield Finding(Mark.OK if health.durable or health.replicas else Mark.WARNING, "durability", text)
+    for warning in health.warnings:
+        yield Finding(Mark.WARNING, "settings", warning)
+
+
+def _clock(store: JobStore) -> Iterator[Finding]:
+    """Compare the clocks; half of the shortest round trip is what that may be wrong by."""
+    trips = []
+    for _ in range(3):
+        before = time.time_ns()
+        told = store.server_time() * 1000
+        after = time.time_ns()
+        trips.append((after - before, told - (before + after) // 2))
+    trip, skew = min(trips)
+    error = trip / 2e6
+    if abs(skew) - trip // 2 <= SKEW * 1000:
+        text = f"the store's clock and this machine's differ by {skew / 1e6:.0f} ms, give or take {error:.1f} ms"
+        yield Finding(Mark.OK, "clock", text)
+        return
+    side = "ahead of" if skew > 0 else "behind"
+    yield Finding(
+        Mark.WARNING,
+        "clock",
+        f"the store's clock is {abs(skew) / 1e9:.1f} s {side} this machine's, give or take {error:.0f} ms",
+        "the store's decides when runs are due; set both by NTP, else times that people read and give are off",
+    )
+
+
+def _key(app: Mainspring) -> Iterator[Finding]:
+    if app.codec.signed or app.store.volatile:
+        yield Finding(Mark.OK, "key", "what is stored is signed")
+    else:
+        yield Finding(
+            Mark.WARNING,
+            "key",
+            "this process has no signing key: whoever can write to the store decides what is called with what",
+            "set MAINSPRING_SECRET_KEY, or give the app secret_key=",
+        )
+
+
+# -- nodes and queues ----------------------------------------------------------------------------------------------
+
+
+def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
+    for node in nodes:
+        name, silent = f"node {node.host}:{node.pid}", (now - node.beat_at) / 1e6
+        if silent > lease * 2 / 3:
+            yield Finding(
+                Mark.WARNING,
+                "nodes",
+                f"{name} was heard of {silent:.0f} s ago, and should be every {lease / 3:g} s",
+                "look whether its process lives and reaches the store; its runs go to others when their leases end",
+            )
+        if node.stuck:
+            text = f"{name} has lost {node.stuck} threads to runs that did not end at their time-out"
+            yield Finding(Mark.WARNING, "nodes", text, "restart it, and give such tasks isolation='process'")
+    yield Finding(Mark.OK, "nodes", f"{_several(len(nodes), 'node is', 'nodes are')} alive")
+
+
+def _path(app: Mainspring, code: bool) -> str:
+    """Return where workers find an app, as far as that can be told."""
+    from mainspring.cluster.settings import path_of
+
+    with suppress(ConfigurationError):
+        if code:
+            return path_of(app)
+    return "MODULE:APP"
+
+
+def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterator[Finding]:
+    served = {lane for node in nodes if node.state != "draining" for lane in node.lanes}
+    fine = True
+    for queue in queues:
+        local = queue.name.startswith(".")
+        name = f"executor {queue.name[1:]!r}" if local else f"queue {queue.name!r}"
+        waiting = f"{_several(queue.waiting, 'run', 'runs')} waiting and {queue.delayed} for later"
+        if queue.paused:
+            fine = False
+            yield Finding(Mark.WARNING, "queues", f"{name} is paused, with {waiting}", "resume it when it may go on")
+        elif queue.name not in served and queue.waiting + queue.delayed:
+            fine = False
+            how = "start a scheduler that has it" if local else f"start one: mainspring worker {path} -Q {queue.name}"
+            mark = Mark.PROBLEM if queue.waiting else Mark.WARNING
+            yield Finding(mark, "queues", f"{name} has {waiting}, and no living node serves it", how)
+    if fine:
+        yield Finding(Mark.OK, "queues", "every queue that has runs is served")
+
+
+# -- records -------------------------------------------------------------------------------------------------------
+
+
+def _broken(store: JobStore) -> Iterator[Finding]:
+    jobs = {job.id: job.reason for job in store.broken()}
+    query = RunQuery(status=(Status.BROKEN,))
+    number = store.count_runs(query)
+    runs = {run.id: run.reason or "" for run in store.find_runs(query, limit=SHOWN)} if number else {}
+    for word, total, reasons in (("job", len(jobs), jobs), ("run", number, runs)):
+        if total:
+            text = f"{_several(total, f'{word} was', f'{word}s were')} set aside: {_examples(reasons, total)}"
+            yield Finding(Mark.PROBLEM, "broken", text, "put right what is named, then app.restore(id)")
+    if not jobs and not number:
+        yield Finding(Mark.OK, "broken", "no record was set aside")
+
+
+def _reported(nodes: list[NodeInfo]) -> Iterator[Finding]:
+    """Name the functions that living nodes say they cannot call."""
+    workers = [node for node in nodes if node.lanes]
+    for name in sorted({name for node in nodes for name in node.missing}):
+        lacking = [node for node in nodes if name in node.missing]
+        where = ", ".join(f"{node.host}:{node.pid}" for node in lacking[:SHOWN])
+        everywhere = all(node in lacking for node in workers)
+        yield Finding(
+            Mark.PROBLEM if everywhere else Mark.WARNING,
+            "tasks",
+            f"{name!r} cannot be called by {'any' if everywhere else 'this'} node: {where}",
+            "its runs wait; deploy the code there, or register the task",
+        )
+
+
+def _contents(app: Mainspring, store: JobStore, code: bool) -> Iterator[Finding]:
+    """Look into the jobs and the pending runs: can they be read here, and is what they call known?"""
+    jobs, unreadable = store.examine_jobs()
+    runs, complete = _pending(store)
+    unreadable |= {run.id: run.reason or "" for run in runs if run.call.func == ""}
+    if unreadable:
+        text = f"{_several(len(unreadable), 'record', 'records')} cannot be read here: {_examples(unreadable)}"
+        advice = "they would be set aside; give the app the key that they were signed with, and the code they need"
+        if not code:
+            advice = "to look into them, set MAINSPRING_SECRET_KEY, or name the app instead of the URL"
+        yield Finding(Mark.PROBLEM if code else Mark.WARNING, "records", text, advice)
+    if not code:
+        return
+    calls: dict[tuple[str, bool], Any] = {}
+    records: list[tuple[Any, bool]] = [(job, job.executor != "queue") for job in jobs]
+    records += [(run, run.queue.startswith(".")) for run in runs]
+    for each, local in records:
+        if isinstance(each.call.func, str) and each.call.func:
+            calls.setdefault((each.call.func, local), each)
+    find = _finder(app)
+    found = [
+        _unknown(app, name, partial(ref_to_obj, name) if local else partial(find, each))
+        for (name, local), each in calls.items()
+    ]
+    yield from filter(None, found)
+    if not any(found):
+        newest = "" if complete else f" (the newest {len(runs):,} were looked at)"
+        yield Finding(Mark.OK, "tasks", f"whatever jobs and waiting runs call is known here{newest}")
+
+
+def _pending(store: JobStore) -> tuple[list[Run], bool]:
+    runs: list[Run] = []
+    for _ in range(PAGES):
+        page = store.find_runs(RunQuery(status=(Status.PENDING,)), after=runs[-1] if runs else None, limit=PAGE)
+        runs += page
+        if len(page) < PAGE:
+            return runs, True
+    return runs, False
+
+
+def _finder(app: Mainspring) -> Callable[[Any], Any]:
+    from mainspring.app.placement import Workplace
+
+    return Workplace(app, threads=1).find
+
+
+def _unknown(app: Mainspring, name: str, find: Callable[[], Any]) -> Finding | None:
+    """Look a function up as whoever executes it would."""
+    try:
+        find()
+    except Exception as error:  # importing is the user's code: anything may come
+        advice = f"register it with @app.task, or deploy its module{near(name, [task.name for task in app.tasks])}"
+        why = error.__cause__ if isinstance(error, TaskNotFound) and error.__cause__ is not None else error
+        return Finding(Mark.PROBLEM, "tasks", f"{name!r} is stored and cannot be called here: {why}", advice)
+    return None
+
+
+def _examples(reasons: dict[str, str], total: int | None = None) -> str:
+    more = (len(reasons) if total is None else total) - SHOWN
+    named = "; ".join(f"{key!r} ({reason})" for key, reason in list(reasons.items())[:SHOWN])
+    return f"{named} and {more} more" if more > 0 else named
+
+
+def _several(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"

@@ -1,0 +1,70 @@
+"""A run seen by whoever enqueued it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, Generic, TypeVar
+
+from mainspring.app.runs import Runs, RunView, result_of
+from mainspring.core.run import Status
+
+__all__ = ["RunHandle"]
+
+R = TypeVar("R", covariant=True)
+
+
+class RunHandle(Generic[R]):
+    """A run by its id. `await handle` gives its result."""
+
+    __slots__ = ("_runs", "id")
+
+    def __init__(self, runs: Runs, run_id: str) -> None:
+        self._runs = runs
+        self.id = run_id
+
+    def status(self) -> Status:
+        """Return where the run is in its life; raise RunNotFound."""
+        return self._runs.read(self.id).status
+
+    def fetch(self) -> RunView:
+        """Return the run's record; raise RunNotFound."""
+        return self._runs.get(self.id)
+
+    def done(self) -> bool:
+        """Tell whether the run has ended."""
+        return self.fetch().finished
+
+    def wait(self, timeout: float | None = None) -> RunView:
+        """Wait until the run has ended, however it did; raise TimeoutError."""
+        return self._runs.view(self._runs.wait([self.id], timeout)[0])
+
+    def result(self, timeout: float | None = None) -> R:
+        """Wait for the run and return what it returned.
+
+        Raise RunFailed with the remote traceback, RunCancelled, TimeoutError, or RunNotFound.
+        """
+        return result_of(self._runs.wait([self.id], timeout)[0])  # type: ignore[no-any-return]
+
+    def cancel(self) -> bool:
+        """Cancel the run; False if it has ended."""
+        return self._runs.cancel(self.id)
+
+    def retry(self) -> None:
+        """Send the run back to pending if it failed, was cancelled or is broken."""
+        self._runs.retry(self.id)
+
+    async def result_async(self, timeout: float | None = None) -> R:
+        """Wait for the result without blocking the event loop."""
+        return result_of((await self._runs.wait_async([self.id], timeout))[0])  # type: ignore[no-any-return]
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self.result_async().__await__()
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, RunHandle) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<RunHandle {self.id}>"

@@ -1,0 +1,112 @@
+"""Inline mode: a call is executed where it is enqueued, through the real codec and the real life of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from msgspec.structs import replace
+
+from mainspring.app.placement import THREADS, Workplace
+from mainspring.app.runs import Runs
+from mainspring.codec import Codec, EncodeError
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Run
+from mainspring.executors.current_run import keep_logs, release_logs
+from mainspring.executors.debug import DebugExecutor
+from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.node.node import Node
+from mainspring.node.store_link import Link
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["Inline"]
+
+
+class _Store(MemoryJobStore):
+    """Refuses the results that the app's own store could not keep."""
+
+    def __init__(self, app: Mainspring) -> None:
+        super().__init__()
+        self._app = app
+
+    def unstorable(self, value: Any) -> Exception | None:
+        """Say why a result could not be kept, or None."""
+        try:
+            self._app.codec.dumps(value, "inline")
+        except EncodeError as error:
+            return error
+        return None
+
+
+class Inline:
+    """A store in memory whose runs are executed by whoever puts them into it, in that thread."""
+
+    def __init__(self, app: Mainspring) -> None:
+        self._app = app
+        self.store = _Store(app)
+        self.runs = Runs(lambda: self.store, self.store.server_time, lambda: app.timezone)
+        self._place = Workplace(app)
+        executor = DebugExecutor()
+        executor.slots = 1_000_000  # a task may enqueue another, which is executed inside it
+        executor.now = self.store.server_time
+        executor.start(self, THREADS)
+        self._place.executors = {THREADS: executor}
+
+    def forget(self) -> None:
+        """Look names up anew: the app's tasks or middleware have changed."""
+        self._place.forget()
+
+    def _prepare(self, run: Run) -> Run:
+        """Have a run executed in this thread, without a time-out and without waiting between attempts."""
+        policy = replace(run.policy, isolation=None, backoff=(0.0,), timeout=None)
+        try:
+            func = self._place.find(replace(run, policy=policy))[0].func
+        except Exception as error:  # no other node could execute it
+            func = partial(_raise, error)
+        return replace(run, call=replace(run.call, func=func), policy=policy, executor=THREADS, crashes=0)
+
+    def execute(self, runs: Sequence[Run]) -> list[str]:
+        """Add runs, execute them and all that follows from them, and return their ids."""
+        now = self.store.server_time()
+        codec: Codec = self._app.codec
+        ready = []
+        for run in runs:
+            args, kwargs = codec.loads(codec.dumps([list(run.args), dict(run.kwargs)], "inline"), "inline")
+            call = replace(run.call, args=tuple(args), kwargs=kwargs)
+            policy = replace(run.policy, retention=None)
+            ready.append(replace(run, call=call, created_at=now, run_at=now, policy=policy))
+        ids = self.store.add_runs(ready)
+        # A node for each, since tasks enqueue from within others and from several threads.
+        node = Node(self._place.executors, queues={}, prepare=self._prepare, schedules=False)
+        link = node.add_store("inline", self.store)
+        keep_logs()
+        try:
+            while self._work(node, link):
+                pass
+            self.runs.wait(ids)  # what another thread was quicker to take
+        finally:
+            release_logs()
+        return ids
+
+    def _work(self, node: Node, link: Link) -> bool:
+        """Execute what is due; move the clock if all that is left is due later; False if nothing is left."""
+        queues = self.store.queues()
+        due = [queue.name for queue in queues if queue.waiting]
+        if due:
+            node.queues = dict.fromkeys(due)
+            link.worker.look_everywhere()
+            link.worker()  # claims and executes
+            while link.worker.outbox:
+                link.worker()  # settles, and goes on with what follows
+            return True
+        later = [run.run_at for run in self.runs.iterate(status="pending")]
+        if later:
+            self.store.shift_clock(max(0, min(later) - self.store.server_time()) / SECOND + 1e-6)
+        return bool(later)
+
+
+def _raise(error: Exception, *args: Any, **kwargs: Any) -> NoReturn:
+    raise error

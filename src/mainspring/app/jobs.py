@@ -1,0 +1,358 @@
+"""The verbs about jobs, over an app's one store: add, change, pause, run now, preview; schedules declared in code."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, tzinfo
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mainspring.app.handle import RunHandle
+from mainspring.app.registry import check_queue, make_options, reference_of
+from mainspring.clock import Clock
+from mainspring.core import transitions
+from mainspring.core.ids import check_id, new_job_id, pin
+from mainspring.core.instants import SECOND, from_us
+from mainspring.core.job import Job
+from mainspring.core.plan import Firing, Place, make_run
+from mainspring.core.policy import policy_to_data
+from mainspring.core.run import Call, Status
+from mainspring.core.validation import POLICY_FIELDS, check_field
+from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict
+from mainspring.jobstores.base import JobStore
+from mainspring.plugins import check_options, trigger_factory
+from mainspring.triggers.base import BaseTrigger
+from mainspring.util import convert_to_datetime, undefined
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["JobsOfApp", "Reconciled"]
+
+_DEFAULTS: Final = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+_NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
+"""The options of a declared schedule that are not its trigger's."""
+
+TRIES: Final = 1000
+"""So often may somebody else change a job just as it is to be run now."""
+
+log = logging.getLogger("mainspring.app")
+
+
+class Reconciled(NamedTuple):
+    """What comparing the declared schedules with the store led to; `gone` are in the store but not in the code."""
+
+    added: list[str]
+    updated: list[str]
+    unchanged: list[str]
+    gone: list[str]
+
+
+class JobsOfApp:
+    """An app's jobs; their runs go to queues."""
+
+    def __init__(self, app: Mainspring, clock: Clock) -> None:
+        self._app, self._clock = app, clock
+        self.declared: dict[str, Callable[[], Job]] = {}
+
+    @property
+    def timezone(self) -> tzinfo:
+        """The zone in which times are read and shown."""
+        return self._app.timezone
+
+    @property
+    def _store(self) -> JobStore:
+        return self._app.store
+
+    # -- adding ------------------------------------------------------------------------------------------------
+
+    def make(
+        self,
+        func: Any,
+        trigger: BaseTrigger | str | None,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        name: str | None = None,
+        next_run_time: Any = undefined,
+        queue: str | None = None,
+        **rest: Any,
+    ) -> Job:
+        """Make a job of a task or callable, all of it checked."""
+        task = self._app.as_task(func)
+        call = task.call(*(() if args is None else args), **(kwargs or {}))
+        options = {field: rest.pop(field) for field in POLICY_FIELDS & rest.keys()}
+        policy = make_options(task.defaults, options).policy
+        self._app.check_policy(policy)
+        plain = {field: check_field(field, rest.pop(field, default)) for field, default in _DEFAULTS.items()}
+        job_id, shard = new_job_id() if id is None else check_id(id), rest.pop("shard", None)
+        job = Job(
+            job_id if shard is None else check_id(pin(shard, job_id)),
+            Call(self._app.stored_func(task), tuple(call.args), call.kwargs, name or task.__name__),
+            self.trigger(trigger, rest),
+            executor="queue",
+            queue=task.defaults.queue if queue is None else check_queue(queue),
+            policy=policy,
+            **plain,
+        )
+        if next_run_time is not undefined:
+            job.next_run_time = convert_to_datetime(next_run_time, self.timezone, "next_run_time")
+        return job
+
+    def trigger(self, trigger: BaseTrigger | str | None, options: dict[str, Any]) -> BaseTrigger:
+        """Make a trigger of its name and arguments, or of a crontab expression."""
+        if isinstance(trigger, BaseTrigger):
+            if options:
+                raise TypeError(f"{next(iter(options))!r} is no argument of a job, and the trigger is made already")
+            return trigger
+        if trigger is not None and not isinstance(trigger, str):
+            raise TypeError(f"trigger must be a trigger object, its name or a crontab expression, not {trigger!r}")
+        if trigger is not None and (len(trigger.split()) > 1 or trigger.startswith("@")):
+            from mainspring.triggers.cron import CronTrigger
+
+            zone = options.pop("timezone", None) or self.timezone
+            if options:
+                raise TypeError(f"{next(iter(options))!r} is no argument of a crontab schedule; only timezone is")
+            return CronTrigger.from_crontab(trigger, timezone=zone)
+        name = trigger or "date"
+        factory, zoned = trigger_factory(name)
+        if zoned:
+            options.setdefault("timezone", self.timezone)
+        try:
+            return factory(**options)  # type: ignore[no-any-return]
+        except TypeError:
+            check_options("trigger", name, factory, options)
+            raise
+
+    def add(self, job: Job, replace: bool) -> Job:
+        """Store a job."""
+        if not job.timed:
+            self._time(job)
+        if replace:
+            self._store.add_jobs([job], replace=True)
+        else:
+            self._store.add_job(job)
+        self._app.wake_for(job.at)
+        return self._bound(job)
+
+    def _time(self, job: Job) -> None:
+        job.at = job.nominal = job.trigger.next_fire(None, self._app.now())
+        job.timed = True
+        if job.at is None:
+            log.warning("job %r will never run: %s has no fire time ahead", job.id, job.trigger)
+        elif job.trigger.jitter:
+            job.at += int(job.trigger.jitter * self._clock.random() * SECOND)
+
+    def _bound(self, job: Job) -> Job:
+        job._scheduler, job._jobstore_alias = self, "default"
+        return job
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    def all(self) -> list[Job]:
+        """Return all jobs by next run time, paused ones last."""
+        return [self._bound(job) for job in self._store.get_all_jobs()]
+
+    def get(self, job_id: str) -> Job:
+        """Return a job; raise JobLookupError with near matches."""
+        job = self._store.lookup_job(job_id)
+        if job is None:
+            few = self._store.counters().get("jobs", 0) <= 1000
+            raise JobLookupError(job_id, tuple(each.id for each in self._store.get_all_jobs()) if few else ())
+        return self._bound(job)
+
+    def current_run_time(self, job: Job) -> int | None:
+        """Return the job's next run time as it was read."""
+        return job.at
+
+    def preview(self, job: Job, number: int) -> list[datetime]:
+        """Return the next fire times of a job, before jitter."""
+        moments: list[datetime] = []
+        at = job.nominal if job.at is not None else job.trigger.next_fire(None, self._app.now())
+        zone = getattr(job.trigger, "timezone", None) or self.timezone
+        while at is not None and len(moments) < number:
+            moments.append(from_us(at, zone))
+            at = job.trigger.next_fire(at, at)
+        return moments
+
+    # -- changing ----------------------------------------------------------------------------------------------
+
+    def change(self, job_id: str, change: Callable[[Job], Job]) -> Job:
+        """Read, change and write a job, again if somebody else wrote it meanwhile."""
+        while True:
+            changed = change(self.get(job_id))
+            try:
+                self._store.update_job(changed)
+            except VersionConflict:
+                continue
+            self._app.wake_for(changed.at)
+            return self._bound(changed)
+
+    def modify_job(self, job_id: str, jobstore: str | None = None, **changes: Any) -> Job:
+        """Change attributes of a job."""
+        if "next_run_time" in changes:
+            changes["next_run_time"] = convert_to_datetime(changes["next_run_time"], self.timezone, "next_run_time")
+        if "func" in changes:
+            changes["func"] = self._app.stored_func(self._app.as_task(changes["func"]))
+        return self.change(job_id, lambda job: job.evolve(**changes))
+
+    def reschedule_job(self, job_id: str, jobstore: str | None = None, trigger: Any = None, **trigger_args: Any) -> Job:
+        """Give a job another trigger; its next run time is computed from now."""
+        made = self.trigger(trigger, trigger_args)
+
+        def change(job: Job) -> Job:
+            changed = job.evolve(trigger=made)
+            self._time(changed)
+            return changed
+
+        return self.change(job_id, change)
+
+    def pause_job(self, job_id: str, jobstore: str | None = None) -> Job:
+        """Stop a job from coming due."""
+        return self.change(job_id, lambda job: job.evolve(next_run_time=None))
+
+    def resume_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
+        """Let a job come due again, from now on; one that has no fire time left is removed (None)."""
+
+        def change(job: Job) -> Job:
+            changed = job.copy()
+            self._time(changed)
+            return changed
+
+        job = self.change(job_id, change)
+        if job.at is None:
+            self.remove_job(job_id)
+            return None
+        return job
+
+    def skip_next(self, job_id: str) -> Job:
+        """Leave out a job's next fire."""
+
+        def change(job: Job) -> Job:
+            if job.nominal is None or job.at is None:
+                raise ValueError(f"job {job.id!r} is paused, so there is no next fire to skip")
+            following = job.trigger.next_fire(job.nominal, job.nominal)
+            if following is None:
+                raise ValueError(f"the next fire of job {job.id!r} is its last; remove the job instead")
+            changed = job.copy()
+            changed.at = changed.nominal = following
+            return changed
+
+        return self.change(job_id, change)
+
+    def run_now(self, job_id: str) -> RunHandle[Any]:
+        """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
+        for _ in range(TRIES):
+            job, now = self.get(job_id), self._app.now()
+            if self._store.count_unfinished([(job.id, job.incarnation)])[0] >= job.max_instances:
+                raise MaxInstancesReachedError(job)
+            place = Place(job.queue if job.executor == "queue" else f".{job.executor}")
+            run = make_run(job, job.incarnation, place, now, now)
+            step = Firing(job.id, job.version, job.at, job.nominal, (run,))
+            # Whatever fired the job since it was read has made a new version, and is counted next time.
+            if self._store.fire_besides(step, self._app.lease):
+                return RunHandle(self._app.runs, run.id)
+        raise VersionConflict(job_id)
+
+    def remove_job(self, job_id: str, jobstore: str | None = None, *, cancel_runs: bool = False) -> None:
+        """Remove a job; with `cancel_runs` also cancel the runs of it that have not ended."""
+        self._store.remove_job(self.get(job_id).id)
+        if cancel_runs:
+            unfinished = list(self._app.runs.iterate(status=("pending", "running"), job=job_id))
+            waiting = [transitions.cancel(run, self._app.now()) for run in unfinished if run.status is Status.PENDING]
+            self._store.settle(waiting)
+            for run in unfinished:
+                self._app.runs.cancel(run.id)
+
+    # -- declared in code --------------------------------------------------------------------------------------
+
+    def declare(self, func: Any, trigger: Any, id: str | None, given: Mapping[str, Any]) -> None:
+        """Note a schedule, compared later as it is written here."""
+        name = self._app.as_task(func).name
+        job_id = check_id(id or name)
+        if job_id in self.declared:
+            raise ConflictingIdError(job_id)
+
+        def make() -> Job:
+            # The task as it is declared by now: @app.task may also stand above @app.schedule.
+            task = self._app.tasks.find(name)
+            job = self.make(task, trigger, id=job_id, **dict(given))
+            policy = sorted(policy_to_data(task.defaults.policy, reference_of).items())
+            said = {option: _shown(value) for option, value in sorted(given.items())}
+            when = {option: said.pop(option) for option in list(said) if option not in _NOT_WHEN}
+            job.declared = f"{_digest(_shown(trigger), when)}.{_digest(name, said, task.defaults.queue, policy)}"
+            return job
+
+        make()  # so that a mistake is seen where it is written
+        self.declared[job_id] = make
+
+    def reconcile(self, remove: bool = False) -> Reconciled:
+        """Bring the store in line with the declared schedules; what people paused or edited stays so."""
+        done = Reconciled([], [], [], [])
+        for job_id, make in self.declared.items():
+            fresh = make()
+            known = self._store.lookup_job(job_id)
+            if known is None:
+                try:
+                    self.add(fresh, replace=False)
+                    done.added.append(job_id)
+                except ConflictingIdError:  # another node was quicker, or it is set aside
+                    done.unchanged.append(job_id)
+            elif known.declared == fresh.declared:
+                done.unchanged.append(job_id)
+            elif known.declared is None:
+                log.warning("job %r was added by hand; the schedule of that id in the code is left out", job_id)
+                done.unchanged.append(job_id)
+            else:
+                self.change(job_id, partial(self._renewed, fresh=fresh))
+                done.updated.append(job_id)
+        self._report_gone(done, remove)
+        return done
+
+    def _renewed(self, job: Job, fresh: Job) -> Job:
+        changed = job.copy()
+        for name in ("call", "queue", "policy", "declared", *_DEFAULTS):
+            setattr(changed, name, getattr(fresh, name))
+        if str(fresh.declared).partition(".")[0] != str(job.declared).partition(".")[0]:
+            changed.trigger = fresh.trigger
+            if job.at is not None:  # what is paused stays so
+                self._time(changed)
+        return changed
+
+    def _report_gone(self, done: Reconciled, remove: bool) -> None:
+        for job in self._store.get_all_jobs():
+            if job.declared is None or job.id in self.declared:
+                continue
+            done.gone.append(job.id)
+            if remove:
+                self._store.remove_job(job.id)
+                log.warning("schedule %r is no longer declared in the code and was removed", job.id)
+            else:
+                log.warning(
+                    "schedule %r is no longer declared in the code but still in the store, and goes on; "
+                    "app.reconcile(remove=True) removes it",
+                    job.id,
+                )
+
+
+def _digest(*said: Any) -> str:
+    return hashlib.sha256(repr(said).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _shown(value: Any) -> str:
+    """Return a value as text that is the same in every process."""
+    if isinstance(value, BaseTrigger):
+        return repr(_without_start(value.to_data()))
+    if callable(value):
+        return reference_of(value)
+    return repr(value)
+
+
+def _without_start(data: Any) -> Any:
+    """Leave out the moment at which a trigger was made, which is where an interval starts unless it is told."""
+    if isinstance(data, dict):
+        moves = "start_date" if data.get("type") in ("interval", "calendarinterval") else None
+        return {key: _without_start(item) for key, item in sorted(data.items()) if key != moves}
+    return [_without_start(item) for item in data] if isinstance(data, list | tuple) else data

@@ -1,0 +1,128 @@
+"""What is called around enqueueing and executing: signals, middleware, error reporters."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+from mainspring.core.references import iscoroutinefunction_partial
+from mainspring.executors.current_run import CURRENT, CurrentRun
+
+__all__ = ["SIGNALS", "Middleware", "error_reporters"]
+
+SIGNALS: Final = ("pre_enqueue", "pre_execute", "post_execute", "post_spawn")
+REPORTERS: Final = "mainspring.error_reporters"
+_INNER: Final = "__mainspring_inner__"
+
+log = logging.getLogger("mainspring.app")
+
+Reporter = Callable[[BaseException, Any], object]
+
+
+@functools.cache
+def error_reporters() -> tuple[Reporter, ...]:
+    """Return the error reporters that are installed: each is called with the exception and the run."""
+    from importlib.metadata import entry_points
+
+    found = []
+    for point in entry_points(group=REPORTERS):
+        try:
+            found.append(point.load())
+        except Exception as error:
+            if point.extras and isinstance(error, ModuleNotFoundError):
+                continue  # its extra is not installed
+            log.exception("the error reporter %r cannot be loaded and is left out", point.name)
+    return tuple(found)
+
+
+class Middleware:
+    """Functions around every execution, outermost first, and those who listen to signals."""
+
+    def __init__(self) -> None:
+        self._around: list[Callable[..., Any]] = []
+        self._signals: dict[str, list[Callable[..., Any]]] = {name: [] for name in SIGNALS}
+
+    def add(self, func: Callable[..., Any]) -> None:
+        """Put a function around what is there."""
+        if not callable(func):
+            raise TypeError(f"middleware is a function of (run, call_next), not {func!r}")
+        self._around.append(func)
+
+    def add_signal(self, name: str, callback: Callable[..., Any]) -> None:
+        """Have a function called at a signal."""
+        if not callable(callback):
+            raise TypeError(f"a listener must be callable, not {callback!r}")
+        self._signals[name].append(callback)
+
+    def emit(self, name: str, *args: Any) -> None:
+        """Call those who listen; before something happens they may raise to prevent it, afterwards they harm nobody."""
+        for callback in self._signals[name]:
+            if name.startswith("pre_"):
+                callback(*args)
+                continue
+            try:
+                callback(*args)
+            except Exception:
+                log.exception("a listener to %s failed", name)
+
+    def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function with everything around it, or itself if there is nothing."""
+        func = getattr(func, _INNER, func)  # in memory a run that is tried again has it around already
+        if not (self._around or self._signals["pre_execute"] or self._signals["post_execute"] or error_reporters()):
+            return func
+        made = self._async_wrapper(func) if iscoroutinefunction_partial(func) else self._wrapper(func)
+        setattr(made, _INNER, func)
+        return made
+
+    def _wrapper(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            run = _current()
+            self.emit("pre_execute", run)
+            call_next: Callable[[], Any] = functools.partial(func, *args, **kwargs)
+            for layer in reversed(self._around):
+                call_next = functools.partial(layer, run, call_next)
+            try:
+                value = call_next()
+            except BaseException as error:
+                self._failed(run, error)
+                raise
+            self.emit("post_execute", run, value, None)
+            return value
+
+        return call
+
+    def _async_wrapper(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(func)
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            run = _current()
+            self.emit("pre_execute", run)
+            call_next: Callable[[], Any] = functools.partial(func, *args, **kwargs)
+            for layer in reversed(self._around):
+                call_next = functools.partial(layer, run, call_next)
+            try:
+                value = call_next()
+                while hasattr(value, "__await__"):
+                    value = await value
+            except BaseException as error:
+                self._failed(run, error)
+                raise
+            self.emit("post_execute", run, value, None)
+            return value
+
+        return call
+
+    def _failed(self, run: CurrentRun | None, error: BaseException) -> None:
+        self.emit("post_execute", run, None, error)
+        for report in error_reporters():
+            try:
+                report(error, run)
+            except Exception:
+                log.exception("an error reporter failed")
+
+
+def _current() -> CurrentRun | None:
+    found = CURRENT.get()
+    return None if found is None else CurrentRun(*found)

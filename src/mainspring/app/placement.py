@@ -1,0 +1,195 @@
+"""Where a node executes the runs of queues: threads for `def`, a loop for `async def`, processes for isolation."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
+
+from mainspring.app.registry import Task
+from mainspring.core.policy import Policy
+from mainspring.core.references import iscoroutinefunction_partial, ref_to_obj
+from mainspring.core.run import Run
+from mainspring.errors import TaskNotFound
+from mainspring.executors.base import BaseExecutor
+from mainspring.executors.current_run import keep_logs, release_logs
+from mainspring.executors.processes.child import preload
+from mainspring.executors.threads.pool import ThreadPoolExecutor
+from mainspring.node.node import ISOLATED
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.executors.scoreboard import Board
+    from mainspring.node.node import Node
+
+__all__ = ["LOOP", "THREADS", "Workplace"]
+
+T = TypeVar("T")
+
+THREADS: Final = "threads"
+LOOP: Final = "loop"
+
+
+class Found(NamedTuple):
+    """What a name stands for here."""
+
+    func: Callable[..., Any]
+    is_async: bool
+    portable: Callable[..., Any] | str
+    """What is sent to another process: a name to import if there is one."""
+
+
+class Workplace:
+    """The executors of a node that serves queues; the loop and the processes start when a run needs them."""
+
+    def __init__(
+        self, app: Mainspring, *, threads: int = 8, coroutines: int = 1000, isolated: int | None = None
+    ) -> None:
+        self._app = app
+        self._coroutines = coroutines
+        self._isolated = isolated or max(2, os.cpu_count() or 2)
+        self.executors: dict[str, BaseExecutor] = {THREADS: ThreadPoolExecutor(threads)}
+        self.board: Board | None = None
+        self._found: dict[str, Found] = {}
+        self._backoffs: dict[str, Callable[..., Any]] = {}
+        self._node: Node | None = None
+
+    def start(self, node: Node) -> None:
+        """Start what is there; called when the node has its store."""
+        self._node = node
+        keep_logs()
+        for alias, executor in self.executors.items():
+            self._start(alias, executor)
+        if any(task.is_async for task in self._app.tasks):
+            self._executor(LOOP)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Stop the executors."""
+        for executor in self.executors.values():
+            executor.shutdown(wait)
+        release_logs()
+
+    def executes_here(self) -> bool:
+        """Tell whether the caller is part of a run."""
+        return any(executor.executes_here() for executor in list(self.executors.values()))
+
+    def prepare(self, run: Run) -> Run:
+        """Find what a run calls and which executor it needs; raise TaskNotFound if it may not be called here."""
+        alias, target, policy = ISOLATED, run.call.func, run.policy
+        # One that crashed a worker runs alone from then on: in a process that nobody shares, and that imports its code.
+        if run.crashes and isinstance(target, str) and self._noted(run, self._is_left_to_child, target):
+            policy = self._policy(run)
+        else:
+            found, policy = self.find(run)
+            if policy.isolation == "process" or run.crashes:
+                target = found.portable
+            else:
+                alias, target = (LOOP if found.is_async else THREADS), found.func
+        if alias not in self.executors:
+            self._executor(alias)
+        return replace(run, call=replace(run.call, func=target), policy=policy, executor=alias)
+
+    def find(self, run: Run) -> tuple[Found, Policy]:
+        """Find what a run calls, and its policy with what that names."""
+        func = run.call.func
+        if isinstance(func, str):
+            found = self._found.get(func) or self._noted(run, self._look_up, func)
+        else:
+            found = Found(self._app.wrapped(func), iscoroutinefunction_partial(func), func)
+        return found, self._policy(run) if isinstance(run.policy.backoff, str) else run.policy
+
+    def backoff(self, name: str) -> Callable[..., Any]:
+        """Return the back-off function of that name; raise TaskNotFound if it may not be called here."""
+        named: Callable[..., Any] = self._named(name)
+        return named.func if isinstance(named, Task) else named
+
+    def forget(self) -> None:
+        """Look names up anew: the app's tasks or middleware have changed."""
+        self._found.clear()
+        self._backoffs.clear()
+
+    def _policy(self, run: Run) -> Policy:
+        name = run.policy.backoff
+        if not isinstance(name, str):
+            return run.policy
+        known = self._backoffs.get(name)
+        if known is None:
+            known = self._backoffs[name] = self._noted(run, self.backoff, name)
+        return replace(run.policy, backoff=known)
+
+    def _noted(self, run: Run, look: Callable[[str], T], name: str) -> T:
+        """Look up a name that is new here; should importing it end this process, the board tells for which run."""
+        board = self.board
+        if board is None:
+            return look(name)
+        board.enter(run.id, None)
+        try:
+            return look(name)
+        finally:
+            board.forget(run.id)
+
+    def _is_left_to_child(self, name: str) -> bool:
+        """Tell whether a name can be imported and nobody here has done so."""
+        module = name.partition(":")[0]
+        if module in sys.modules or self._app.tasks.get(name) is not None or not self._app.may_import:
+            return False
+        try:
+            return find_spec(module) is not None
+        except Exception:
+            return False
+
+    def _look_up(self, name: str) -> Found:
+        named = self._named(name)
+        if isinstance(named, Task):
+            found = Found(self._app.wrapped(named.func), named.is_async, named.import_name)
+        else:
+            found = Found(self._app.wrapped(named), iscoroutinefunction_partial(named), name)
+        self._found[name] = found
+        return found
+
+    def _named(self, name: str) -> Any:
+        """Return the task of that name, or what it refers to where that may be imported."""
+        task = self._app.tasks.get(name)
+        if task is not None:
+            return task
+        known = tuple(each.name for each in self._app.tasks)
+        if not self._app.may_import:
+            raise TaskNotFound(name, known, _NO_KEY)
+        try:
+            return ref_to_obj(name)
+        except (LookupError, ValueError) as error:
+            raise TaskNotFound(name, known, f" ({error})") from error
+
+    def _executor(self, alias: str) -> BaseExecutor:
+        executor: BaseExecutor
+        if alias == LOOP:
+            from mainspring.executors.asyncio import AsyncIOExecutor  # asyncio costs 40 ms, and not all need it
+
+            executor = AsyncIOExecutor(max_running=self._coroutines, max_workers=1)
+        else:
+            from mainspring.executors.processes.pool import ProcessPoolExecutor
+
+            # Imported before a run's time-out begins.
+            modules = {task.func.__module__ for task in self._app.tasks if isinstance(task.func, FunctionType)}
+            executor = ProcessPoolExecutor(self._isolated, {"initializer": preload, "initargs": (sorted(modules),)})
+        self._start(alias, executor)
+        self.executors[alias] = executor
+        return executor
+
+    def _start(self, alias: str, executor: BaseExecutor) -> None:
+        node = self._node
+        assert node is not None
+        executor.now, executor.notify = node.time(), node.notify
+        executor.board = self.board
+        executor.start(self, alias)
+
+
+_NO_KEY: Final = (
+    "; this worker has no signing key, so it executes registered tasks only: register it with @app.task, or give app "
+    "and workers a secret_key"
+)

@@ -1,0 +1,265 @@
+"""Tasks: functions that an app knows by name, each with its default policy, and calls of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from datetime import datetime, timedelta
+from functools import update_wrapper
+from types import CellType
+from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, TypeVar, overload
+
+import msgspec
+
+from mainspring.core.ids import check_run_id, check_text
+from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY, Policy
+from mainspring.core.redaction import masked
+from mainspring.core.references import check_callable_args, get_callable_name, iscoroutinefunction_partial, module_of
+from mainspring.core.validation import POLICY_FIELDS, make_policy
+from mainspring.errors import ConfigurationError, TaskNotFound, near
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.app.handle import RunHandle
+
+__all__ = [
+    "AsyncTask",
+    "Options",
+    "Registers",
+    "Registry",
+    "Task",
+    "TaskCall",
+    "check_queue",
+    "is_same",
+    "make_options",
+    "reference_of",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
+
+NAME_LIMIT: Final = 255
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What is said about one enqueued call, besides its policy."""
+
+    queue: str = "default"
+    policy: Policy = DEFAULT_POLICY
+    name: str | None = None
+    group: str | None = None
+    unique: str | None = None
+    delay: float | None = None
+    at: datetime | None = None
+    id: str | None = None
+    shard: str | None = None
+    inline: bool = False
+
+
+_OWN: Final = frozenset(Options.__struct_fields__) - {"policy"}
+
+
+def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
+    """Return options with some changed, each checked."""
+    if not changes:
+        return base
+    known = POLICY_FIELDS | _OWN
+    for name in changes:
+        if name not in known:
+            raise TypeError(f"there is no option {name!r}{near(name, known)}")
+    policy = {name: value for name, value in changes.items() if name in POLICY_FIELDS}
+    own = {name: _checked(name, value) for name, value in changes.items() if name in _OWN}
+    if own.get("delay") is not None and own.get("at") is not None:
+        raise ValueError("delay= and at= both say when to start; give one of them")
+    for name, other in (("delay", "at"), ("at", "delay")):
+        if name in own:
+            own.setdefault(other, None)  # the last word counts
+    if policy:
+        if "hook" in policy and policy["hook"] is not None and not isinstance(policy["hook"], str):
+            policy["hook"] = reference_of(policy["hook"])
+        own["policy"] = make_policy(base.policy, **policy)
+    return msgspec.structs.replace(base, **own)
+
+
+def _checked(name: str, value: Any) -> Any:
+    if name == "delay":
+        if isinstance(value, timedelta):
+            value = value.total_seconds()
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise TypeError(f"delay must be a number of seconds or a timedelta, not {value!r}")
+        if value is not None and not 0 <= value <= LONGEST_DELAY:
+            raise ValueError(f"delay must be between 0 and {LONGEST_DELAY:,} seconds, not {value!r}")
+        return value
+    if name == "at":
+        if value is not None and not isinstance(value, datetime):
+            raise TypeError(f"at must be a datetime, not {value!r}")
+        return value  # a naive one is read in the app's zone
+    if name == "inline":
+        return bool(value)
+    if name == "queue":
+        return check_queue(value)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be a text that is not empty, not {value!r}")
+    if len(value) > NAME_LIMIT:
+        raise ValueError(f"{name} has {len(value)} characters; at most {NAME_LIMIT} are kept")
+    return check_run_id(value) if name == "id" else check_text(name, value)
+
+
+def check_queue(value: Any) -> str:
+    """Check a queue's name."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"queue must be a text that is not empty, not {value!r}")
+    if len(value) > NAME_LIMIT or value.startswith(".") or not value.isprintable() or set(value) & set(",:{}*"):
+        raise ValueError(
+            f"{value!r} cannot name a queue: it has up to {NAME_LIMIT} printable characters, no dot in front, and none "
+            "of , : { } *"
+        )
+    return value
+
+
+def reference_of(func: Any) -> str:
+    """Return the name under which a function is stored: a task's own, or `module:qualified.name`."""
+    if isinstance(func, str):
+        return func if ":" in func else ":".join(func.rsplit(".", 1))
+    if isinstance(func, Task):
+        return func.name
+    # `python app.py` and `mainspring worker app:app` must agree on the names of the tasks.
+    return f"{module_of(func)}:{get_callable_name(func)}"
+
+
+class Task(Generic[P, R]):
+    """A function that an app knows by name. Calling it is an ordinary call; `enqueue` has it run elsewhere."""
+
+    def __init__(self, app: Mainspring, func: Callable[P, R], name: str, options: Options) -> None:
+        self.app = app
+        self.func = func
+        self.name = name
+        self._options = options
+        self.is_async = iscoroutinefunction_partial(func)
+        update_wrapper(self, func)
+        self.__name__: str = getattr(func, "__name__", None) or get_callable_name(func)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function, here and now."""
+        return self.func(*args, **kwargs)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
+        """Have the function called by a worker; return a handle on that run."""
+        return self.app.enqueue_call(TaskCall(self, args, kwargs))
+
+    delay = enqueue
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
+        """Return the call as a value, for `enqueue_many`, chains and `async_iter`."""
+        return TaskCall(self, args, kwargs)
+
+    def options(self, **changes: Any) -> Task[P, R]:
+        """Return the task with some options changed: `delay`, `at`, `queue`, `priority`, `unique`, `group`, ..."""
+        return type(self)(self.app, self.func, self.name, make_options(self._options, changes))
+
+    @property
+    def defaults(self) -> Options:
+        """The options that calls of this task have."""
+        return self._options
+
+    @property
+    def import_name(self) -> str:
+        """The name by which another process of this machine can import the task."""
+        return f"{self.func.__module__}:{get_callable_name(self.func)}"
+
+    def __mainspring_execute__(self) -> Callable[..., Any]:
+        """Return what a worker calls: the function inside the app's middleware."""
+        return self.app.wrapped(self.func)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+
+class AsyncTask(Task[P, R]):
+    """A task that is a coroutine function: calling it gives a coroutine, its runs give what that returns."""
+
+    if TYPE_CHECKING:
+
+        def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
+            """Call the function, here and now."""
+
+
+class Registers(Protocol):
+    """Makes tasks of functions."""
+
+    @overload
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+
+    @overload
+    def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...
+
+
+class TaskCall(Generic[R]):
+    """A call that can be enqueued: a task and its arguments, checked against its signature."""
+
+    __slots__ = ("args", "kwargs", "options", "task")
+
+    def __init__(self, task: Task[Any, R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        try:
+            check_callable_args(task.func, args, kwargs)
+        except ValueError as error:
+            raise TypeError(str(error)) from None
+        self.task, self.args, self.kwargs = task, args, kwargs
+        self.options = task.defaults
+
+    def __repr__(self) -> str:
+        args, kwargs = masked(self.args, self.kwargs, self.task.func)
+        parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+        return f"<TaskCall {self.task.name}({', '.join(parts)})>"
+
+
+class Registry:
+    """The tasks of an app by name."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Task[Any, Any]] = {}
+
+    def add(self, task: Task[Any, Any]) -> None:
+        """Add a task; the same function may be declared again, another may not take its name."""
+        known = self._tasks.get(task.name)
+        if known is not None and not is_same(known.func, task.func):
+            raise ConfigurationError(
+                f"two functions are the task {task.name!r}: {known.func!r} and {task.func!r}; give one of them name="
+            )
+        self._tasks[task.name] = task
+
+    def get(self, name: str) -> Task[Any, Any] | None:
+        """Return the task of that name, or None."""
+        return self._tasks.get(name)
+
+    def find(self, name: str) -> Task[Any, Any]:
+        """Return the task of that name; raise TaskNotFound with near matches."""
+        found = self._tasks.get(name)
+        if found is None:
+            raise TaskNotFound(name, tuple(self._tasks))
+        return found
+
+    def __iter__(self) -> Iterator[Task[Any, Any]]:
+        return iter(list(self._tasks.values()))
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+
+def _values(func: Any) -> list[int]:
+    """Return which values, the very objects, a function has from where it was made."""
+    cells = [cell for cell in func.__closure__ or () if cell != CellType()]
+    return [id(cell.cell_contents) for cell in cells] + [id(value) for value in func.__defaults__ or ()]
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Tell whether two functions are the same line of code, as after a reload."""
+    if one is other:
+        return True
+    first, second = getattr(one, "__code__", None), getattr(other, "__code__", None)
+    if first is None or second is None or one.__qualname__ != other.__qualname__:
+        return False
+    if "<" in one.__qualname__:  # several lambdas, or functions that another made, have the same name
+        return bool(first == second and _values(one) == _values(other))
+    return bool(first.co_filename == second.co_filename)

@@ -1,0 +1,405 @@
+"""What the sentinel does with the store: renew the claims of living workers, settle those of dead ones."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec.structs import replace
+
+from mainspring.app.middleware import error_reporters
+from mainspring.app.placement import Workplace
+from mainspring.cluster.messages import (
+    AWAY,
+    CLAIMED,
+    CLAIMING,
+    DRAINING,
+    ENDED,
+    PING,
+    PONG,
+    READY,
+    STOP,
+    STOP_RUNS,
+    STUCK,
+    Asides,
+    read,
+)
+from mainspring.core.run import Beat, Outcome, Report, Result, Run, Status, describe
+from mainspring.core.transitions import conclude, stop
+from mainspring.errors import RunTimeout, StoreLocked, StoreUnavailable, WorkerDied
+from mainspring.executors.current_run import CurrentRun, Live
+from mainspring.executors.scoreboard import Board, Posted
+from mainspring.jobstores.base import Hold
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["Claim", "Keeper", "Left"]
+
+TRIES: Final = 3
+PAGE: Final = 1000
+CROWD: Final = 20
+"""When more runs than these die together, most of them are innocent, and to have each run alone would take long."""
+STOPS: Final = 50
+"""Runs that a worker is told to stop at a time: few enough to be said without waiting."""
+
+log = logging.getLogger("mainspring.cluster")
+
+
+class Claim(NamedTuple):
+    """What a worker has said of a run that it has claimed."""
+
+    token: str
+    heard_at: float
+    """By the monotonic clock."""
+
+
+class Left:
+    """A worker process, and what it would leave behind if it died now."""
+
+    def __init__(self, process: Any, pipe: Connection, board: Board, path: str) -> None:
+        self.process, self.pipe, self.board = process, pipe, board
+        self.pid: int = process.pid
+        self.started_at, self.since = time.monotonic(), time.time()
+        self.claims: dict[str, Claim] = {}
+        """What it has claimed, by run id."""
+        self.claiming: tuple[str, str, list[str]] | None = None
+        """A claim that it has tried, and not told what it brought: node, token, lanes."""
+        self.timed_out: set[str] = set()
+        self.stuck_since: float | None = None
+        self.draining: str | None = None
+        self.empty_since: float | None = None
+        """While draining: since when it has had nothing left to end."""
+        self.asked_at: float | None = None
+        """Since when it owes an answer to `ping`."""
+        self.ready = False
+        self.away: str | None = None
+        """What the store that it could not reach said."""
+        self.killed = False
+        self.runs = 0
+        self._told_to_stop: set[tuple[str, str]] = set()
+        self._wire = Asides(pipe)
+        self._books = threading.Lock()
+        self._path = path
+        self._deaf = False
+        self._pidfd = _open_pidfd(self.pid)
+
+    @property
+    def end(self) -> int:
+        """What becomes readable when the process ends. Its children may keep the sentinel open, but not a pidfd."""
+        sentinel: int = self.process.sentinel
+        return sentinel if self._pidfd is None else self._pidfd
+
+    def hear(self) -> None:
+        """Take in all that the worker has said."""
+        try:
+            while not self._deaf and self.pipe.poll(0):
+                self._take(*read(self.pipe))
+        except (EOFError, OSError):
+            self._deaf = True
+
+    @property
+    def deaf(self) -> bool:
+        """Whether nothing more will be heard from it."""
+        return self._deaf
+
+    def _take(self, word: str, what: Any) -> None:
+        if word == CLAIMING:
+            self.claiming = tuple(what)
+            self.ready = True  # a task may hold the interpreter before it can say so
+        elif word == CLAIMED:
+            token, ids = what
+            self.claiming = None
+            with self._books:
+                self.claims.update(dict.fromkeys(ids, Claim(token, time.monotonic())))
+        elif word == ENDED:
+            ids, executed = what
+            self.runs += executed
+            with self._books:
+                for run_id in ids:
+                    self.claims.pop(run_id, None)
+        elif word == STUCK:
+            self.timed_out.add(what)
+        elif word == DRAINING:
+            self.draining = what
+        elif word == READY:
+            self.ready = True
+        elif word == AWAY:
+            self.away = what
+        elif word == PONG:
+            self.asked_at = None
+
+    def ask_to_stop(self, why: str) -> None:
+        """Tell it to finish what runs, and end."""
+        self._wire.send(STOP, why)
+
+    def ping(self) -> None:
+        """Ask whether it can answer, unless it has been asked."""
+        if self.asked_at is None:
+            self.asked_at = time.monotonic()
+            self._wire.send(PING)
+
+    def stop_runs(self, claims: list[tuple[str, str]]) -> None:
+        """Tell it, once, to stop runs that it lost, or that are to be cancelled; if it does not read, next time."""
+        fresh = [claim for claim in claims if claim not in self._told_to_stop]
+        for start in range(0, len(fresh), STOPS):
+            if not self._wire.all_said:
+                return
+            page = fresh[start : start + STOPS]
+            self._told_to_stop.update(page)
+            self._wire.send(STOP_RUNS, page)
+
+    def say_again(self) -> None:
+        """Tell it what it could not be told before, because it did not read."""
+        self._wire.say_again()
+
+    def held(self) -> dict[str, Claim]:
+        """Return a copy of its claims."""
+        with self._books:
+            return self.claims.copy()
+
+    def give_up(self, claims: dict[str, Claim]) -> None:
+        """Forget claims, unless it has made them anew."""
+        with self._books:
+            for run_id, claim in claims.items():
+                if self.claims.get(run_id) is claim:
+                    del self.claims[run_id]
+
+    def overslept(self, since: float) -> dict[str, Claim]:
+        """Return what it has claimed before `since` and not started: what it cannot start it gives back in a second.
+
+        So it has stood still; and when it goes on, it starts nothing whose first lease is over.
+        """
+        old = {run_id: claim for run_id, claim in self.held().items() if claim.heard_at < since}
+        try:
+            for posted in self.board.read() if old else ():
+                old.pop(posted.run_id, None)
+        except ValueError:  # closed: it has ended, and what it left is being settled
+            return {}
+        return old
+
+    def has_ended(self) -> bool:
+        """Tell whether the process is over; for the main thread only, since who asks first reaps it."""
+        return not self.process.is_alive()
+
+    def kill(self) -> None:
+        """Kill the process."""
+        self.killed = True
+        with suppress(ProcessLookupError, AttributeError):
+            self.process.kill()
+
+    def reap(self) -> int:
+        """Wait for the process's end, hear its last words, and return its exit code."""
+        self.process.join()
+        self.hear()
+        return int(self.process.exitcode)
+
+    def close(self) -> None:
+        """Let go of the pipe and the board."""
+        self.pipe.close()
+        self.board.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        with suppress(OSError):
+            os.unlink(self._path)
+
+
+class Keeper:
+    """Renews, on a thread of its own, what living workers have claimed; settles what dead ones left."""
+
+    def __init__(self, app: Mainspring, workers: Callable[[], list[Left]]) -> None:
+        self._app, self._workers = app, workers
+        self._lease = app.lease
+        self._place = Workplace(app)
+        self.busy = threading.Lock()
+        """Held while the store is used on the thread: a fork must not copy the store's locks while they are held."""
+        self.locked_out = False
+        """Whether somebody, perhaps a worker, keeps the store's lock."""
+        self.steady_since: float | None = None
+        """Since when the store has answered, by the monotonic clock, which new workers need not find out anew."""
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="mainspring-renew", daemon=True)
+
+    def start(self) -> None:
+        """Begin to renew."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop renewing."""
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        down, pause = False, 0.0
+        while not self._done.wait(pause):
+            try:
+                with self.busy:
+                    self._app.store.ping()  # opens it at first: while somebody keeps its lock, that would take long
+                    self.renew()
+                down = self.locked_out = False
+                if self.steady_since is None:
+                    self.steady_since = time.monotonic()
+            except Exception as error:
+                self.steady_since = None
+                self.locked_out = isinstance(error, StoreLocked)
+                if not down:
+                    known = isinstance(error, StoreUnavailable)
+                    log.error(
+                        "the leases of the workers cannot be renewed; it is tried again: %s",
+                        error,
+                        exc_info=None if known else error,
+                    )
+                down = True
+            pause = self._lease / 3
+
+    def renew(self) -> None:
+        """Renew the claims of the workers that live; pass on which are lost or to be cancelled.
+
+        What a worker that stands still has not started is given back: others have time for it.
+        """
+        living = [left for left in self._workers() if not left.killed]
+        for left in living:
+            self._extend(left)
+        # Its first lease is over for the worker, too: its idea of the store's time is a store's answer behind at most.
+        since = time.monotonic() - self._lease * 4 / 3
+        for left in living:
+            overslept = left.overslept(since)
+            if overslept:
+                self._give_back(left, overslept)
+
+    def _extend(self, left: Left) -> None:
+        claims = list(left.held().items())
+        stop: list[tuple[str, str]] = []
+        for start in range(0, len(claims), PAGE):
+            page = claims[start : start + PAGE]
+            answers = self._app.store.extend([Beat(run_id, claim.token) for run_id, claim in page], self._lease)
+            for (run_id, claim), hold in zip(page, answers, strict=True):
+                if hold is not Hold.HELD and left.claims.get(run_id) is claim:
+                    stop.append((run_id, claim.token))
+        left.stop_runs(stop)
+
+    def _give_back(self, left: Left, claims: dict[str, Claim]) -> None:
+        """Give back runs that a worker has not started, if it still has them."""
+        store, ids = self._app.store, list(claims)
+        given: list[str] = []
+        for start in range(0, len(ids), PAGE):
+            page = ids[start : start + PAGE]
+            runs = [run for run in store.get_runs(page) if run is not None and _is_held(run, claims)]
+            # A thread may have been stopped between its look at the lease and its note on the board. It will start its
+            # run in the end, which others may have executed by then: so not one that may start only once.
+            unstarted = [run for run in runs if run.policy.delivery != "at_most_once"]
+            self._write([_report(run, left, None, 0, self._app.now()) for run in unstarted])
+            given += [run.id for run in unstarted]
+        if given:
+            left.give_up({run_id: claims[run_id] for run_id in given})
+            log.warning("process %s stands still: %s runs that it has not started are given back", left.pid, len(given))
+
+    def settle(self, left: Left, code: int) -> None:
+        """Settle what a worker left: what it executed is charged with its death, the rest is given back."""
+        if not (left.claims or left.claiming):
+            return
+        board = {posted.run_id: posted for posted in left.board.read()}
+        for attempt in range(TRIES):
+            try:
+                self._settle(left, board, code)
+                return
+            except Exception as error:
+                log.warning("what process %s left cannot be settled: %s", left.pid, error)
+                if attempt + 1 < TRIES and not self._done.wait(0.5):
+                    continue
+        log.error("%s runs of process %s are left to their leases", len(left.claims), left.pid)
+
+    def _settle(self, left: Left, board: dict[str, Posted], code: int) -> None:
+        store, now = self._app.store, self._app.now()
+        if left.claiming is not None:
+            node, token, lanes = left.claiming
+            brought = store.claim(lanes, node=node, token=token, limit=1, lease=self._lease)
+            left.claims.update((run.id, Claim(token, time.monotonic())) for run in brought.runs)
+            left.claiming = None
+        ids = list(left.claims)
+        crowd = sum(not (posted.ended or posted.apart) for posted in board.values()) > CROWD
+        for start in range(0, len(ids), PAGE):
+            page = ids[start : start + PAGE]
+            found = [run for run in store.get_runs(page) if run is not None and _is_held(run, left.claims)]
+            self._write([_report(run, left, board.get(run.id), code, now, crowd) for run in found])
+
+    def _write(self, reports: list[Report]) -> None:
+        store, now = self._app.store, self._app.now()
+        outcomes = [self._conclude(report, now) for report in reports]
+        answers = store.settle(outcomes)
+        # What may not wait again is lost, or somebody has just asked to cancel it.
+        refused = [each for each, accepted in zip(outcomes, answers, strict=True) if not accepted]
+        store.settle([stop(each, now) for each in refused if each.run.status is Status.PENDING])
+        for report, accepted in zip(reports, answers, strict=True):
+            if accepted and report.exception is not None:
+                _tell(report.run, report.exception)
+
+    def _conclude(self, report: Report, now: int) -> Outcome:
+        policy = report.run.policy
+        try:
+            # Only if it is needed: what crashes a process when it is imported must not crash this one.
+            if isinstance(policy.backoff, str) and isinstance(report.exception, RunTimeout):
+                policy = replace(policy, backoff=self._place.backoff(policy.backoff))
+                report.run = replace(report.run, policy=policy)
+            return conclude(report, now, 0.5)
+        except Exception as error:  # a back-off function of the user's
+            log.error("the back-off of run %r failed; the run is not retried", report.run.id, exc_info=error)
+            return conclude(report, now, 0.5, retry=False)
+
+
+class _Mute:
+    """Takes the words of a run that says nothing any more."""
+
+    def live(self, run: Run) -> Live:
+        """Return nothing said so far."""
+        return Live(run)
+
+    def said(self, live: Live) -> None:
+        """Take no notice."""
+
+
+def _is_held(run: Run, claims: dict[str, Claim]) -> bool:
+    claim = claims.get(run.id)
+    return claim is not None and run.status is Status.RUNNING and run.token == claim.token
+
+
+def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int, crowd: bool = False) -> Report:
+    """Say how it went with a run that a process left behind; in a crowd, nobody is charged the first time."""
+    if run.cancelling:
+        return Report(run, Result.CANCELLED, finished_at=now)
+    if run.id in left.timed_out:
+        return _failed(run, RunTimeout(run.policy.timeout), now)
+    if posted is None:
+        return Report(run, Result.UNSTARTED)
+    if left.killed or posted.ended or posted.apart or (crowd and not run.interruptions):
+        # We killed the process, or it died of something else, at least most probably: not the fault of this run.
+        return Report(run, Result.INTERRUPTED)
+    return _failed(run, WorkerDied(left.pid, code), now)
+
+
+def _failed(run: Run, error: BaseException, now: int) -> Report:
+    began = run.started_at or now
+    return Report(run, Result.RAISED, None, error, describe(error, now, run.attempt), began, now)
+
+
+def _tell(run: Run, error: BaseException) -> None:
+    log.error('run %s of "%s": %s', run.id, run.name, error)
+    for report in error_reporters():
+        try:
+            report(error, CurrentRun(run, _Mute()))
+        except Exception:
+            log.exception("an error reporter failed")
+
+
+def _open_pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None

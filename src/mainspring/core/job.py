@@ -1,0 +1,310 @@
+"""A job is what to call and when. Pure: a value, plus the scheduler it came from, for those who say `job.pause()`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mainspring.core.instants import from_us, to_us
+from mainspring.core.policy import DEFAULT_POLICY, Policy
+from mainspring.core.references import obj_to_ref, portable_call, ref_to_obj
+from mainspring.core.run import Call
+from mainspring.core.validation import POLICY_FIELDS, check_field, make_call, make_policy
+from mainspring.errors import CallableReferenceError, near
+from mainspring.triggers.base import BaseTrigger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Job", "JobOwner"]
+
+_PLAIN_FIELDS = ("executor", "queue", "coalesce", "max_instances", "misfire_grace_time", "trigger")
+_CALL_FIELDS = ("func", "args", "kwargs", "name")
+MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run_time"})
+
+
+class JobOwner(Protocol):
+    """The verbs a job passes on to the scheduler it belongs to."""
+
+    @property
+    def timezone(self) -> tzinfo:
+        """The zone in which times are read and shown."""
+
+    def modify_job(self, job_id: str, jobstore: str | None = None, **changes: Any) -> Job:
+        """Change a job."""
+
+    def reschedule_job(self, job_id: str, jobstore: str | None = None, trigger: Any = None, **trigger_args: Any) -> Job:
+        """Give a job another trigger."""
+
+    def pause_job(self, job_id: str, jobstore: str | None = None) -> Job:
+        """Stop a job from coming due."""
+
+    def resume_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
+        """Let a job come due again."""
+
+    def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
+        """Remove a job."""
+
+    def current_run_time(self, job: Job) -> int | None:
+        """Return the job's next run time as it is now where that is cheap, else as the job has it."""
+
+
+class Job:
+    """What to call and when: `at` is its next run time in microseconds (None: paused), `nominal` that before jitter.
+
+    Stores treat it as a value; `version` and `incarnation` are the ones under which it was read.
+    """
+
+    __slots__ = (
+        "_jobstore_alias",
+        "_scheduler",
+        "at",
+        "call",
+        "coalesce",
+        "declared",
+        "executor",
+        "id",
+        "incarnation",
+        "max_instances",
+        "misfire_grace_time",
+        "nominal",
+        "policy",
+        "queue",
+        "timed",
+        "trigger",
+        "version",
+    )
+
+    def __init__(
+        self,
+        id: str,
+        call: Call,
+        trigger: BaseTrigger,
+        *,
+        executor: str = "default",
+        queue: str = "default",
+        misfire_grace_time: float | None = None,
+        coalesce: bool = True,
+        max_instances: int = 1,
+        policy: Policy = DEFAULT_POLICY,
+        at: int | None = None,
+        nominal: int | None = None,
+    ) -> None:
+        self.id = id
+        self.call = call
+        self.trigger = trigger
+        self.executor = executor
+        self.queue = queue
+        self.misfire_grace_time = misfire_grace_time
+        self.coalesce = coalesce
+        self.max_instances = max_instances
+        self.policy = policy
+        self.at = at
+        self.nominal = at if nominal is None else nominal
+        self.timed = at is not None
+        """Whether the next run time is set; if not, it is computed when the job is stored."""
+        self.declared: str | None = None
+        """For a schedule declared in code: a digest of the declaration."""
+        self.version = 0
+        self.incarnation = 0
+        self._scheduler: JobOwner | None = None
+        self._jobstore_alias: str | None = None
+
+    # -- the value -----------------------------------------------------------------------------------------------
+
+    @property
+    def func(self) -> Callable[..., Any]:
+        """The callable, imported now if the job was read from a store."""
+        func = self.call.func
+        return ref_to_obj(func) if isinstance(func, str) else func
+
+    @property
+    def func_ref(self) -> str | None:
+        """The callable's reference, or None if it has none."""
+        func = self.call.func
+        if isinstance(func, str):
+            return func
+        try:
+            return obj_to_ref(func)
+        except (CallableReferenceError, LookupError):
+            return None
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments."""
+        return self.call.args
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """The keyword arguments."""
+        return self.call.kwargs
+
+    @property
+    def name(self) -> str:
+        """The readable name."""
+        return self.call.name
+
+    @property
+    def next_run_time(self) -> datetime | None:
+        """When the job is due next, in the user's time zone; None if it is paused."""
+        owner = self._scheduler
+        at = self.at if owner is None else owner.current_run_time(self)
+        return None if at is None else from_us(at).astimezone(self._zone())
+
+    @next_run_time.setter
+    def next_run_time(self, moment: datetime | None) -> None:
+        # For job stores written for APScheduler, which set it on the job they restored.
+        self.at = self.nominal = None if moment is None else to_us(moment)
+        self.timed = True
+
+    def _zone(self) -> tzinfo | None:
+        zone: tzinfo | None = getattr(self.trigger, "timezone", None)
+        return zone if zone is not None or self._scheduler is None else self._scheduler.timezone
+
+    @property
+    def pending(self) -> bool:
+        """Whether the job waits for the scheduler to start before it is stored."""
+        return self._jobstore_alias is None
+
+    def copy(self) -> Job:
+        """Return an unbound copy."""
+        # Written out: stores copy a job at every add and lookup, and a loop over the slots takes four times as long.
+        twin = Job.__new__(Job)
+        twin.id = self.id
+        twin.call = self.call
+        twin.trigger = self.trigger
+        twin.executor = self.executor
+        twin.queue = self.queue
+        twin.misfire_grace_time = self.misfire_grace_time
+        twin.coalesce = self.coalesce
+        twin.max_instances = self.max_instances
+        twin.policy = self.policy
+        twin.at = self.at
+        twin.nominal = self.nominal
+        twin.timed = self.timed
+        twin.declared = self.declared
+        twin.version = self.version
+        twin.incarnation = self.incarnation
+        twin._scheduler = None
+        twin._jobstore_alias = self._jobstore_alias
+        return twin
+
+    def evolve(self, **changes: Any) -> Job:
+        """Return a copy with some attributes changed, each checked."""
+        unknown = sorted(changes.keys() - MODIFIABLE)
+        if unknown:
+            if "id" in unknown:
+                raise ValueError(f"the id of job {self.id!r} cannot be changed; remove it and add another")
+            raise AttributeError(f"a job has no attribute {unknown[0]!r} to modify{near(unknown[0], MODIFIABLE)}")
+        twin = self.copy()
+        if any(name in changes for name in _CALL_FIELDS):
+            twin.call = _changed_call(self.call, changes)
+        policy = {name: changes[name] for name in changes.keys() & POLICY_FIELDS}
+        if policy:
+            twin.policy = make_policy(self.policy, **policy)
+        for name in _PLAIN_FIELDS:
+            if name in changes:
+                setattr(twin, name, check_field(name, changes[name]))
+        if "next_run_time" in changes:
+            twin.next_run_time = changes["next_run_time"]
+        return twin
+
+    def _get_run_times(self, now: datetime) -> list[datetime]:
+        """Return the fires due by `now`, at most the latest hundred."""
+        until = to_us(now)
+        if self.at is None or self.nominal is None or self.at > until:
+            return []
+        _, fires = self.trigger.overdue(self.nominal, until, 100)
+        return [from_us(us).astimezone(self._zone()) for us in fires]
+
+    # -- through the scheduler it belongs to -----------------------------------------------------------------------
+
+    def modify(self, **changes: Any) -> Job:
+        """Change the job in its store."""
+        return self._follow(self._owner().modify_job(self.id, self._jobstore_alias, **changes))
+
+    def reschedule(self, trigger: Any = None, **trigger_args: Any) -> Job:
+        """Give the job another trigger."""
+        return self._follow(self._owner().reschedule_job(self.id, self._jobstore_alias, trigger, **trigger_args))
+
+    def pause(self) -> Job:
+        """Stop the job from coming due."""
+        return self._follow(self._owner().pause_job(self.id, self._jobstore_alias))
+
+    def resume(self) -> Job:
+        """Let the job come due again."""
+        return self._follow(self._owner().resume_job(self.id, self._jobstore_alias))
+
+    def remove(self) -> None:
+        """Remove the job from its store."""
+        self._owner().remove_job(self.id, self._jobstore_alias)
+
+    def _owner(self) -> JobOwner:
+        if self._scheduler is None:
+            raise RuntimeError(f"job {self.id!r} belongs to no scheduler; get it from one with get_job()")
+        return self._scheduler
+
+    def _follow(self, changed: Job | None) -> Job:
+        """Take over what the scheduler made of this job, so that the holder sees it too."""
+        if changed is not None:
+            for name in Job.__slots__:
+                setattr(self, name, getattr(changed, name))
+        return self
+
+    # -- as text and as state ------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        try:
+            ref, args = portable_call(self.call.func, self.args)
+        except (CallableReferenceError, LookupError) as error:
+            raise ValueError(f"job {self.id!r} cannot be serialized: {error}") from error
+        return {
+            "version": 1,
+            "id": self.id,
+            "func": ref,
+            "trigger": self.trigger,
+            "executor": self.executor,
+            "args": args,
+            "kwargs": dict(self.kwargs),
+            "name": self.name,
+            "misfire_grace_time": self.misfire_grace_time,
+            "coalesce": self.coalesce,
+            "max_instances": self.max_instances,
+            "next_run_time": self.next_run_time,
+            "queue": self.queue,
+            "policy": {name: getattr(self.policy, name) for name in POLICY_FIELDS},
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if state.get("version", 1) > 1:
+            raise ValueError(f"job state has version {state['version']}; this mainspring reads version 1")
+        call = Call(state["func"], tuple(state["args"]), dict(state["kwargs"]), state["name"])
+        plain = {name: state[name] for name in ("executor", "misfire_grace_time", "coalesce", "max_instances")}
+        policy = Policy(**state["policy"]) if "policy" in state else DEFAULT_POLICY
+        queue = state.get("queue", "default")
+        Job.__init__(self, state["id"], call, state["trigger"], queue=queue, policy=policy, **plain)
+        self.next_run_time = state["next_run_time"]
+
+    def __eq__(self, other: object) -> bool:
+        return self.id == other.id if isinstance(other, Job) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+    def __repr__(self) -> str:
+        return f"<Job (id={self.id} name={self.name})>"
+
+    def __str__(self) -> str:
+        if self.pending and not self.timed:
+            when = "pending"
+        else:
+            moment = self.next_run_time
+            when = f"next run at: {moment:%Y-%m-%d %H:%M:%S %Z}" if moment is not None else "paused"
+        return f"{self.name} (trigger: {self.trigger}, {when})"
+
+
+def _changed_call(call: Call, changes: dict[str, Any]) -> Call:
+    func = changes.get("func", call.func)
+    name = changes.get("name", call.name)
+    return make_call(func, changes.get("args", call.args), changes.get("kwargs", call.kwargs), name)

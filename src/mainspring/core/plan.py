@@ -1,0 +1,227 @@
+"""What a job that came due gives: which fires run, which are missed and why, and when it is due next. Pure.
+
+Bounded by design: however long a job slept, planning it costs one look at its trigger's arithmetic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Run, Status
+
+if TYPE_CHECKING:
+    from mainspring.core.job import Job
+
+__all__ = ["CATCH_UP", "Due", "Firing", "Miss", "Missed", "Place", "Plan", "firing", "make_run", "plan"]
+
+CATCH_UP: Final = 100
+"""At most this many overdue fires of one job run; the earlier ones are recorded as missed."""
+
+LATE: Final = "late"
+MAX_INSTANCES: Final = "max_instances"
+BEYOND_CATCH_UP: Final = "catch_up"
+
+
+class Miss(msgspec.Struct, frozen=True, gc=False):
+    """The open record of a job's fires missed in a row, kept beside the job so that the next one extends it."""
+
+    run_id: str
+    reason: str
+    count: int
+    first: int
+
+
+class Due(msgspec.Struct, gc=False):
+    """A job that is due, as the store hands it out: `at` is its next run time, `nominal` the same before jitter."""
+
+    job: Job
+    at: int
+    nominal: int
+    version: int
+    incarnation: int
+    unfinished: int = 0
+    miss: Miss | None = None
+
+
+class Missed(msgspec.Struct, frozen=True, gc=False):
+    """Fires that will not run, and why."""
+
+    reason: str
+    count: int
+    first: int
+    last: int
+
+
+class Plan(msgspec.Struct, frozen=True, gc=False):
+    """What follows from a job being due now: `next_at` None means that it is finished."""
+
+    next_at: int | None
+    next_nominal: int | None
+    fires: tuple[int, ...] = ()
+    count: int = 1
+    missed: tuple[Missed, ...] = ()
+
+
+class Firing(msgspec.Struct, frozen=True, gc=False):
+    """One atomic step: if the job still has `version`, set its next run time (None: remove it) and insert `runs`.
+
+    `missed` are finished records, replaced by id if present; `miss` becomes the job's open missed record.
+    """
+
+    job_id: str
+    version: int
+    next_at: int | None
+    next_nominal: int | None
+    runs: tuple[Run, ...] = ()
+    missed: tuple[Run, ...] = ()
+    miss: Miss | None = None
+
+
+class Place(msgspec.Struct, frozen=True, gc=False):
+    """Where a fired run goes: its lane, and the claim if it starts on this node at once."""
+
+    lane: str
+    node: str | None = None
+    token: str | None = None
+    until: int | None = None  # the end of the lease, for a store that need not compute it anew
+
+
+def plan(due: Due, now: int, noise: float = 0.0) -> Plan:
+    """Decide what a due job does at `now` (the store's); `noise` in [0, 1) places the next fire within its jitter."""
+    job, trigger = due.job, due.job.trigger
+    following = trigger.next_fire(due.nominal, now)
+    if following is None or following > now:
+        count, fires = 1, [due.at]
+    else:
+        count, fires = trigger.overdue(due.nominal, now, 1 if job.coalesce else CATCH_UP)
+        following = trigger.next_fire(fires[-1], now)
+        if following is not None and following <= now:  # a trigger of the user's that does not count its fires
+            following = trigger.next_fire(now, now)
+    missed: list[Missed] = []
+    if job.coalesce:
+        first = due.at
+    else:
+        if count > len(fires):
+            cutoff = None if job.misfire_grace_time is None else now - int(job.misfire_grace_time * SECOND)
+            why = LATE if cutoff is not None and fires[0] < cutoff else BEYOND_CATCH_UP
+            missed.append(Missed(why, count - len(fires), due.at, fires[0] - 1))
+        first, count = fires[0], 1
+    fires = _in_time(job, fires, first, count, now, missed)
+    if fires and due.unfinished >= job.max_instances:
+        missed.append(Missed(MAX_INSTANCES, count if job.coalesce else len(fires), fires[0], fires[-1]))
+        fires = []
+    next_at = following
+    if following is not None and trigger.jitter:
+        next_at = following + int(trigger.jitter * noise * SECOND)
+    return Plan(next_at, following, tuple(fires), count, tuple(missed))
+
+
+def _in_time(job: Job, fires: list[int], first: int, count: int, now: int, missed: list[Missed]) -> list[int]:
+    """Return the fires inside the grace time; note the others as missed."""
+    if job.misfire_grace_time is None:
+        return fires
+    cutoff = now - int(job.misfire_grace_time * SECOND)
+    if fires[0] >= cutoff:
+        return fires
+    in_time = [fire for fire in fires if fire >= cutoff]
+    late = fires[: len(fires) - len(in_time)]
+    number = count if job.coalesce else len(late)
+    if missed and missed[-1].reason == LATE:
+        earlier = missed.pop()
+        missed.append(Missed(LATE, earlier.count + number, earlier.first, late[-1]))
+    else:
+        missed.append(Missed(LATE, number, first, late[-1]))
+    return in_time
+
+
+def firing(due: Due, planned: Plan, place: Place, now: int) -> Firing:
+    """Turn a plan into the step the store takes."""
+    job = due.job
+    runs: tuple[Run, ...] = ()
+    if planned.fires:
+        fire_time, *later = planned.fires
+        grace = job.misfire_grace_time
+        start_by = None if grace is None else fire_time + int(grace * SECOND)
+        run = make_run(
+            job, due.incarnation, place, fire_time, now, start_by=start_by, count=planned.count, later=tuple(later)
+        )
+        runs = (run,)
+    missed: list[Run] = []
+    miss = None if planned.fires else due.miss
+    for item in planned.missed:
+        record, miss = _record(due, item, miss, place, now)
+        missed.append(record)
+    return Firing(
+        job_id=job.id,
+        version=due.version,
+        next_at=planned.next_at,
+        next_nominal=planned.next_nominal,
+        runs=runs,
+        missed=tuple(missed),
+        miss=None if planned.fires else miss,
+    )
+
+
+def make_run(
+    job: Job,
+    incarnation: int,
+    place: Place,
+    fire_time: int,
+    now: int,
+    *,
+    start_by: int | None = None,
+    count: int = 1,
+    later: tuple[int, ...] = (),
+) -> Run:
+    """Make the run of a job's fire, which its id names; claimed already if its place says so."""
+    held = place.token is not None
+    return Run(
+        id=f"{job.id}@{incarnation}@{fire_time}",
+        call=job.call,
+        queue=place.lane,
+        executor=job.executor,
+        job_id=job.id,
+        status=Status.RUNNING if held else Status.PENDING,
+        policy=job.policy,
+        priority=job.policy.priority,
+        attempt=1 if held else 0,
+        created_at=now,
+        fire_time=fire_time,
+        run_at=fire_time,
+        start_by=start_by,
+        started_at=now if held else None,
+        node=place.node,
+        token=place.token,
+        lease_until=place.until,
+        count=count,
+        later=later,
+    )
+
+
+def _record(due: Due, item: Missed, miss: Miss | None, place: Place, now: int) -> tuple[Run, Miss]:
+    """Make the record of missed fires, extending the open one if the reason is the same."""
+    job = due.job
+    if miss is None or miss.reason != item.reason:
+        miss = Miss(f"{job.id}@{due.incarnation}@{item.first}:missed", item.reason, item.count, item.first)
+    else:
+        miss = Miss(miss.run_id, miss.reason, miss.count + item.count, miss.first)
+    record = Run(
+        id=miss.run_id,
+        call=job.call,
+        queue=place.lane,
+        executor=job.executor,
+        job_id=job.id,
+        status=Status.MISSED,
+        policy=job.policy,
+        created_at=now,
+        fire_time=miss.first,
+        run_at=miss.first,
+        finished_at=now,
+        reason=item.reason,
+        count=miss.count,
+        last=item.last,
+    )
+    return record, miss

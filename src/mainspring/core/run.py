@@ -1,0 +1,242 @@
+"""A run is one execution and its record. All that may happen to it is in `TRANSITIONS`; see `outcome`. Pure."""
+
+from __future__ import annotations
+
+import traceback as _traceback
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from mainspring.core.instants import SECOND
+from mainspring.core.policy import DEFAULT_POLICY, Policy
+
+__all__ = [
+    "FINAL",
+    "TRANSITIONS",
+    "UNFINISHED",
+    "Beat",
+    "Call",
+    "Condition",
+    "Error",
+    "Outcome",
+    "Report",
+    "Result",
+    "Run",
+    "Status",
+    "Transition",
+    "describe",
+]
+
+TRACEBACK_LIMIT: Final = 64 * 1024
+MESSAGE_LIMIT: Final = 4 * 1024
+ERRORS_KEPT: Final = 20
+ABSENT_LONGEST: Final = 60 * SECOND
+MOST_CRASHES: Final = 3
+
+
+class Status(StrEnum):
+    """Where a run is in its life."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    MISSED = "missed"
+    BROKEN = "broken"
+
+
+FINAL: Final = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN})
+
+UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
+
+
+class Condition(StrEnum):
+    """What must still hold in the store for an outcome to be written; the token is compared in every case."""
+
+    HELD = "held"  # running, under this token; to wait again, also not to be stopped
+    EXPIRED = "expired"  # the same, and the lease over by the store's clock
+    WAITING = "waiting"  # pending, and not claimed since it was read
+    FINISHED = "finished"  # in a final status, and not retried since it was read
+
+
+class Transition(NamedTuple):
+    """One permitted change of a run's status."""
+
+    verb: str
+    before: Status | None
+    after: Status
+    condition: Condition | None
+    when: str
+
+
+_S, _C = Status, Condition
+TRANSITIONS: Final = (
+    Transition("add", None, _S.PENDING, None, "enqueued, or fired while no slot is free"),
+    Transition("fire", None, _S.RUNNING, None, "fired straight into a free slot of this node"),
+    Transition("miss", None, _S.MISSED, None, "came due too late, above max_instances, or beyond the catch-up"),
+    Transition("claim", _S.PENDING, _S.RUNNING, None, "a node leased it"),
+    Transition("cancel", _S.PENDING, _S.CANCELLED, _C.WAITING, "somebody cancelled it before it started"),
+    Transition("succeed", _S.RUNNING, _S.SUCCEEDED, _C.HELD, "the callable returned"),
+    Transition("fail", _S.RUNNING, _S.FAILED, _C.HELD, "the callable raised and no retry is left"),
+    Transition("retry later", _S.RUNNING, _S.PENDING, _C.HELD, "the callable raised and a retry is left"),
+    Transition("give back", _S.RUNNING, _S.PENDING, _C.HELD, "the node will not start it"),
+    Transition("stop", _S.RUNNING, _S.CANCELLED, _C.HELD, "it was cancelled while it ran, or raised Cancel"),
+    Transition("start late", _S.RUNNING, _S.MISSED, _C.HELD, "it would have started after start_by"),
+    Transition("set aside", _S.RUNNING, _S.BROKEN, _C.HELD, "its record cannot be read, or it crashes its process"),
+    Transition("crash", _S.RUNNING, _S.PENDING, _C.HELD, "its process is gone: it runs alone next time"),
+    Transition("recover", _S.RUNNING, _S.PENDING, _C.EXPIRED, "its node is gone"),
+    Transition("stop", _S.RUNNING, _S.CANCELLED, _C.EXPIRED, "its node is gone, and it was to be stopped"),
+    Transition("lose", _S.RUNNING, _S.FAILED, _C.EXPIRED, "its node is gone and delivery is at_most_once"),
+    Transition("retry", _S.FAILED, _S.PENDING, _C.FINISHED, "a person sent it back"),
+    Transition("retry", _S.CANCELLED, _S.PENDING, _C.FINISHED, "a person sent it back"),
+    Transition("retry", _S.BROKEN, _S.PENDING, _C.FINISHED, "a person sent it back"),
+)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """What to call: a callable (or its reference), its arguments, a readable name."""
+
+    func: Callable[..., Any] | str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = {}
+    name: str = ""
+    frame: bytes | None = None  # the stored bytes it was read from, passed on as they are
+
+
+class Error(msgspec.Struct, frozen=True, gc=False):
+    """How one attempt failed."""
+
+    type: str
+    message: str
+    traceback: str
+    at: int
+    attempt: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One execution. Times are microseconds UTC; `queue` is the lane it waits in (`.alias`: a local executor's)."""
+
+    id: str
+    call: Call
+    queue: str = "default"
+    executor: str | None = None
+    job_id: str | None = None
+    group: str | None = None
+    unique: str | None = None
+    status: Status = Status.PENDING
+    policy: Policy = DEFAULT_POLICY
+    priority: int = 0
+    attempt: int = 0
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    created_at: int = 0
+    fire_time: int | None = None
+    run_at: int = 0
+    start_by: int | None = None
+    started_at: int | None = None
+    finished_at: int | None = None
+    node: str | None = None
+    token: str | None = None
+    lease_until: int | None = None
+    cancelling: bool = False
+    result: Any = None
+    errors: tuple[Error, ...] = ()
+    progress: Any = None
+    data: Any = None
+    log: tuple[str, ...] = ()
+    reason: str | None = None
+    count: int = 1  # fires this record stands for: coalesced into it, or missed in a row
+    last: int | None = None  # the last of those fires
+    later: tuple[int, ...] = ()  # overdue fire times that run one after another, after this one
+    key: str | None = None  # the unique key that it had when it ended
+    retried: int = 0  # how often a person has sent it back
+
+    @property
+    def func(self) -> Callable[..., Any] | str:
+        """What is called."""
+        return self.call.func
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments."""
+        return self.call.args
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """The keyword arguments."""
+        return self.call.kwargs
+
+    @property
+    def name(self) -> str:
+        """The readable name."""
+        return self.call.name
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """A run's next record, written only if `condition` holds for the stored one; `then` is added in the same write."""
+
+    run: Run
+    condition: Condition
+    then: tuple[Run, ...] = ()
+
+
+class Beat(msgspec.Struct, frozen=True, gc=False):
+    """A sign of life for one claim, with what changed since the last."""
+
+    run_id: str
+    token: str
+    progress: Any = None
+    data: Any = None
+    log: tuple[str, ...] = ()
+
+
+class Result(StrEnum):
+    """How an execution went, as its executor saw it."""
+
+    RETURNED = "returned"
+    RAISED = "raised"
+    LATE = "late"  # not started: past start_by
+    UNSTARTED = "unstarted"  # not started: given back
+    ABSENT = "absent"  # not started: this node cannot import the function
+    BUSY = "busy"  # not started: this node is not done with an earlier claim of the same run
+    INTERRUPTED = "interrupted"  # stopped by a deploy: it is started again elsewhere, uncharged
+    CANCELLED = "cancelled"
+
+
+class Report(msgspec.Struct):
+    """An executor's word about a run it was given."""
+
+    run: Run
+    result: Result
+    value: Any = None
+    exception: BaseException | None = None
+    error: Error | None = None
+    started_at: int = 0
+    finished_at: int = 0
+
+
+def describe(exception: BaseException, at: int, attempt: int) -> Error:
+    """Make the lasting record of an exception, cut at the limits; never raises."""
+    try:
+        message = str(exception)
+    except BaseException as broken:  # even SystemExit, which a task's author may well raise there
+        message = f"<its __str__ raised {type(broken).__name__}>"
+    try:
+        text = "".join(_traceback.format_exception(exception))
+    except BaseException as broken:
+        text = f"<the traceback could not be formatted: {type(broken).__name__}>"
+    kind = type(exception)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return Error(type=name, message=message[:MESSAGE_LIMIT], traceback=_cut(text), at=at, attempt=attempt)
+
+
+def _cut(text: str) -> str:
+    if len(text) <= TRACEBACK_LIMIT:
+        return text
+    # The cause is at the end; the start shows where it came from.
+    head, tail = TRACEBACK_LIMIT // 4, TRACEBACK_LIMIT // 4 * 3
+    return f"{text[:head]}\n... {len(text) - head - tail} characters left out ...\n{text[-tail:]}"

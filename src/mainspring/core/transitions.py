@@ -1,0 +1,187 @@
+"""What becomes of a run: every change of its record, as `TRANSITIONS` permits them. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from mainspring.core.followups import follow_ups
+from mainspring.core.instants import SECOND
+from mainspring.core.policy import Policy, bounded, delay_after
+from mainspring.core.run import (
+    ABSENT_LONGEST,
+    ERRORS_KEPT,
+    MOST_CRASHES,
+    TRANSITIONS,
+    Condition,
+    Error,
+    Outcome,
+    Report,
+    Result,
+    Run,
+    Status,
+)
+from mainspring.errors import Cancel, Retry, WorkerDied
+
+__all__ = ["cancel", "conclude", "recover", "retry", "stop", "unkeyed"]
+
+
+def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
+    """Return what becomes of a run after an executor's report on it; without `retry` a failure is final."""
+    run = report.run
+    result = report.result
+    if result is Result.RETURNED:
+        done = msgspec.structs.replace(
+            run,
+            status=Status.SUCCEEDED,
+            result=report.value,
+            started_at=report.started_at,
+            finished_at=report.finished_at,
+            lease_until=None,
+            unique=None,
+        )
+        return Outcome(done, Condition.HELD, follow_ups(done, now))
+    if result is Result.UNSTARTED:
+        return Outcome(_waiting(run, run_at=run.run_at, attempt=max(0, run.attempt - 1)), Condition.HELD)
+    if result is Result.ABSENT:
+        # Half the run's age, so that nodes that lack the code ask ever less often, but within a minute of a deploy.
+        wait = min(ABSENT_LONGEST, max(SECOND, (now - run.created_at) // 2))
+        return Outcome(_waiting(run, run_at=now + wait, attempt=max(0, run.attempt - 1)), Condition.HELD)
+    if result is Result.BUSY:
+        return Outcome(_waiting(run, run_at=now + SECOND, attempt=max(0, run.attempt - 1)), Condition.HELD)
+    if result is Result.LATE:
+        return _end(report, Status.MISSED, now, reason="late")
+    if result is Result.CANCELLED or isinstance(report.exception, Cancel):
+        return _end(report, Status.CANCELLED, now, reason=str(report.exception or "") or None)
+    if result is Result.INTERRUPTED:
+        return _lost(run, now, Condition.HELD, interruptions=run.interruptions + 1)
+    if isinstance(report.exception, WorkerDied) and not run.queue.startswith("."):
+        return _crashed(report, now)
+    return _failed(report, now, noise, retry)
+
+
+def _failed(report: Report, now: int, noise: float, retry: bool) -> Outcome:
+    run, exception = report.run, report.exception
+    if isinstance(exception, Retry) and not exception.counted:
+        again = _waiting(run, run_at=now + int(bounded(exception.delay or 0) * SECOND), start_by=None)
+        return Outcome(again, Condition.HELD)
+    failures = run.failures + 1
+    errors = run.errors if report.error is None else (*run.errors, report.error)[-ERRORS_KEPT:]
+    if retry and run.policy.wants_retry(failures, exception):
+        asked = exception.delay if isinstance(exception, Retry) else None
+        wait = delay_after(run.policy.backoff, failures, noise) if asked is None else bounded(asked)
+        again = _waiting(run, run_at=now + int(wait * SECOND), failures=failures, errors=errors, start_by=None)
+        return Outcome(again, Condition.HELD)
+    return _end(report, Status.FAILED, now, failures=failures, errors=errors)
+
+
+def _crashed(report: Report, now: int) -> Outcome:
+    """Charge a crash, apart from failures: the run is tried again, alone, until it has crashed too often."""
+    run, error = report.run, report.error
+    crashes = run.crashes + 1
+    errors = run.errors if error is None else (*run.errors, error)[-ERRORS_KEPT:]
+    if run.policy.delivery == "at_most_once":
+        return _end(report, Status.FAILED, now, crashes=crashes, errors=errors, reason="lost")
+    if crashes > MOST_CRASHES:
+        reason = f"crashed the process that executed it {crashes} times"
+        return _end(report, Status.BROKEN, now, crashes=crashes, errors=errors, reason=reason)
+    return Outcome(_waiting(run, run_at=now, crashes=crashes, errors=errors), Condition.HELD)
+
+
+def recover(run: Run, now: int) -> Outcome:
+    """Return what becomes of a run whose node is gone: it waits again if it may and is not to be stopped."""
+    if run.cancelling:
+        return _cancelled(run, now, Condition.EXPIRED)
+    return _lost(run, now, Condition.EXPIRED, interruptions=run.interruptions + 1)
+
+
+def _lost(run: Run, now: int, condition: Condition, **changes: Any) -> Outcome:
+    if run.policy.delivery != "at_most_once":
+        return Outcome(_waiting(run, run_at=now, **changes), condition)
+    lost = Error(type="NodeLost", message=f"node {run.node} is gone", traceback="", at=now, attempt=run.attempt)
+    ended = msgspec.structs.replace(
+        run,
+        status=Status.FAILED,
+        reason="lost",
+        errors=(*run.errors, lost)[-ERRORS_KEPT:],
+        finished_at=now,
+        lease_until=None,
+        **_freed(run),
+    )
+    return Outcome(ended, condition, follow_ups(ended, now))
+
+
+def cancel(run: Run, now: int) -> Outcome:
+    """Return the outcome that cancels a pending run."""
+    return _cancelled(run, now, Condition.WAITING)
+
+
+def stop(refused: Outcome, now: int) -> Outcome:
+    """Return what to try instead of a refused outcome that would have a run wait again: it may be to be stopped."""
+    return _cancelled(refused.run, now, refused.condition)
+
+
+def _cancelled(run: Run, now: int, condition: Condition) -> Outcome:
+    ended = msgspec.structs.replace(
+        run, status=Status.CANCELLED, policy=_kept(run.policy), finished_at=now, lease_until=None, **_freed(run)
+    )
+    return Outcome(ended, condition, follow_ups(ended, now))
+
+
+def retry(run: Run, now: int) -> Outcome:
+    """Return the outcome that sends a failed, cancelled or broken run back to pending, with its unique key."""
+    allowed = [step.before for step in TRANSITIONS if step.verb == "retry"]
+    if run.status not in allowed:
+        words = ", ".join(str(status) for status in allowed)
+        raise ValueError(f"run {run.id!r} is {run.status}; only a run that is {words} can be sent back to pending")
+    again = _waiting(
+        run,
+        run_at=now,
+        failures=0,
+        crashes=0,
+        finished_at=None,
+        reason=None,
+        start_by=None,
+        later=(),
+        unique=run.key,
+        retried=run.retried + 1,
+    )
+    return Outcome(again, Condition.FINISHED)
+
+
+def unkeyed(again: Outcome) -> Outcome:
+    """Return what to try instead of a refused retry: another run may have the unique key by now."""
+    return msgspec.structs.replace(again, run=msgspec.structs.replace(again.run, unique=None))
+
+
+def _waiting(run: Run, **changes: Any) -> Run:
+    # The token stays: it tells a pending record that was claimed meanwhile from one that was not.
+    return msgspec.structs.replace(
+        run, status=Status.PENDING, node=None, lease_until=None, cancelling=False, started_at=None, **changes
+    )
+
+
+def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
+    run = report.run
+    ended = msgspec.structs.replace(
+        run,
+        status=status,
+        policy=_kept(run.policy),
+        started_at=report.started_at or None,
+        finished_at=report.finished_at or now,
+        lease_until=None,
+        **_freed(run),
+        **changes,
+    )
+    return Outcome(ended, Condition.HELD, follow_ups(ended, now))
+
+
+def _freed(run: Run) -> dict[str, Any]:
+    """Return how a run lets its unique key go, and keeps it in mind in case that it is sent back."""
+    return {"unique": None, "key": run.unique or run.key}
+
+
+def _kept(policy: Policy) -> Policy:
+    """Return the policy of a run that did not succeed: a success need not be kept, what went wrong is."""
+    return policy if policy.retention != 0 else msgspec.structs.replace(policy, retention=None)

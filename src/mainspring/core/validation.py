@@ -1,0 +1,172 @@
+"""What a job may be given: each check returns the value to keep, or says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.core.policy import LONGEST_DELAY, Backoff, Policy, kind_name
+from mainspring.core.references import check_callable_args, get_callable_name, ref_to_obj
+from mainspring.core.run import Call
+from mainspring.triggers.base import BaseTrigger
+
+__all__ = ["POLICY_FIELDS", "check_duration", "check_field", "make_call", "make_policy"]
+
+POLICY_FIELDS: Final = frozenset(Policy.__struct_fields__)
+
+
+def make_call(func: Any, args: Any, kwargs: Any, name: Any) -> Call:
+    """Check a callable, its arguments and its name, and make the call of them."""
+    if args is None and kwargs is None and name is None:
+        try:
+            return _bare_call(func)
+        except TypeError:  # not hashable, or not right
+            pass
+    if isinstance(func, str):
+        func = ref_to_obj(func)
+    if not callable(func):
+        raise TypeError(f"func must be a callable or a reference to one like 'package.module:name', not {func!r}")
+    if args is None:
+        args = ()
+    elif isinstance(args, (str, bytes)) or not isinstance(args, Iterable):
+        raise TypeError(f"args must be a list or tuple of arguments, not {args!r}; did you mean [{args!r}]?")
+    else:
+        args = tuple(args)
+    if kwargs is None:
+        kwargs = {}
+    elif not isinstance(kwargs, Mapping) or not all(isinstance(key, str) for key in kwargs):
+        raise TypeError(f"kwargs must be a mapping of argument names to values, not {kwargs!r}")
+    check_callable_args(func, args, kwargs)
+    if name is None:
+        name = get_callable_name(func)
+    elif not name or not isinstance(name, str):
+        raise TypeError(f"name must be a text that is not empty, not {name!r}")
+    return Call(func, args, kwargs, name)
+
+
+@lru_cache(maxsize=1024)
+def _bare_call(func: Any) -> Call:
+    """Make the call of a function without arguments; all jobs that call it share it."""
+    return make_call(func, (), {}, None)
+
+
+def check_duration(name: str, value: Any) -> float | None:
+    """Check a positive number of seconds (or a timedelta), or None."""
+    if value is None:
+        return None
+    seconds = _seconds(value)
+    if seconds is None or not seconds > 0:
+        raise TypeError(f"{name} must be None or a positive number of seconds, not {value!r}")
+    if seconds > LONGEST_DELAY:
+        unlimited = "; None means however late" if name == "misfire_grace_time" else ""
+        raise ValueError(f"{name} must be at most {LONGEST_DELAY:,} seconds, not {value!r}{unlimited}")
+    return seconds
+
+
+def _seconds(value: Any) -> float | None:
+    """Return a number of seconds as a plain number; None if it is neither a number nor a timedelta."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if isinstance(value, int) else float(value)  # numpy's float is no float to whoever stores it
+
+
+def _wait(value: Any) -> float:
+    """Check a delay of a back-off."""
+    seconds = _seconds(value)
+    if seconds is None:
+        raise TypeError(f"backoff takes numbers of seconds or timedeltas, not {value!r}")
+    if not 0 <= seconds <= LONGEST_DELAY:
+        raise ValueError(f"a delay of backoff must be between 0 and {LONGEST_DELAY:,} seconds, not {value!r}")
+    return float(seconds)
+
+
+def _misfire_grace_time(value: Any) -> float | None:
+    return check_duration("misfire_grace_time", value)
+
+
+def _coalesce(value: Any) -> bool:
+    return bool(value)
+
+
+def _max_instances(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise TypeError(f"max_instances must be a positive whole number, not {value!r}")
+    return value
+
+
+def _trigger(value: Any) -> BaseTrigger:
+    if not isinstance(value, BaseTrigger):
+        raise TypeError(f"trigger must be a trigger object, not {value!r}")
+    return value
+
+
+def _text(name: str) -> Callable[[Any], str]:
+    def check(value: Any) -> str:
+        if not isinstance(value, str) or not value:
+            raise TypeError(f"{name} must be a text that is not empty, not {value!r}")
+        return value
+
+    return check
+
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "executor": _text("executor"),
+    "queue": _text("queue"),
+    "coalesce": _coalesce,
+    "max_instances": _max_instances,
+    "misfire_grace_time": _misfire_grace_time,
+    "trigger": _trigger,
+}
+
+
+def check_field(name: str, value: Any) -> Any:
+    """Check one plain attribute of a job."""
+    return _CHECKS[name](value)
+
+
+def make_policy(base: Policy, **changes: Any) -> Policy:
+    """Change a policy, each value checked."""
+    retries = changes.get("retries", 0)
+    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+        raise TypeError(f"retries must be a whole number of at least 0, not {retries!r}")
+    if "timeout" in changes:
+        changes["timeout"] = check_duration("timeout", changes["timeout"])
+    if "retention" in changes and changes["retention"] != 0:  # 0: a success is not kept
+        changes["retention"] = check_duration("retention", changes["retention"])
+    priority = changes.get("priority", 0)
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise TypeError(f"priority must be a whole number from -100 to 100, not {priority!r}")
+    if not -100 <= priority <= 100:
+        raise ValueError(f"priority goes from -100 to 100, not {priority!r}")
+    backoff = changes.get("backoff")
+    if isinstance(backoff, (list, tuple)):
+        changes["backoff"] = tuple(map(_wait, backoff))
+    elif isinstance(backoff, (int, float, timedelta)):
+        changes["backoff"] = Backoff(first=_wait(backoff))
+    delivery = changes.get("delivery", "at_least_once")
+    if delivery not in ("at_least_once", "at_most_once"):
+        raise ValueError(f"delivery is 'at_least_once' or 'at_most_once', not {delivery!r}")
+    for name in ("retry_on", "give_up_on"):
+        if name in changes:
+            changes[name] = _exception_names(name, changes[name])
+    if changes.get("isolation") not in (None, "process"):
+        raise ValueError(f"isolation is None or 'process', not {changes['isolation']!r}")
+    hook = changes.get("hook")
+    if hook is not None and not callable(hook) and not isinstance(hook, str):
+        raise TypeError(f"hook must be a callable or a reference like 'package.module:name', not {hook!r}")
+    return msgspec.structs.replace(base, **changes)
+
+
+def _exception_names(field: str, kinds: Any) -> tuple[str, ...]:
+    """Check exception types; they are kept by name."""
+    given = (kinds,) if isinstance(kinds, (type, str)) else tuple(kinds)
+    for kind in given:
+        if not isinstance(kind, str) and not (isinstance(kind, type) and issubclass(kind, BaseException)):
+            raise TypeError(f"{field} takes exception types, not {kind!r}")
+    return tuple(kind_name(kind) for kind in given)

@@ -1,0 +1,1 @@
+"""Runs that take turns on one loop."""

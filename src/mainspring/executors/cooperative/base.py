@@ -1,0 +1,257 @@
+"""Runs that take turns on one loop: what event loops and greenlets have in common."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mainspring.core.references import maybe_ref
+from mainspring.core.run import Report, Result, Run
+from mainspring.executors.current_run import CURRENT
+from mainspring.executors.execution import (
+    Item,
+    Once,
+    Reporter,
+    Stop,
+    announce_stuck,
+    failed,
+    give_back,
+    lapsed,
+    late,
+    may_end_now,
+    stopped,
+    tell,
+)
+from mainspring.executors.threads.worker_threads import take_back, take_one, take_run
+
+if TYPE_CHECKING:
+    from mainspring.executors.base import BaseExecutor
+
+__all__ = ["Cooperative", "Started", "Timer", "sort_out"]
+
+_STEP: Final = 0.1
+
+
+class Timer(Protocol):
+    """Something that will happen later."""
+
+    def cancel(self) -> None:
+        """Keep it from happening."""
+
+
+class Started:
+    """A run that has started on the loop."""
+
+    __slots__ = ("at", "item", "past", "report", "stop", "stuck", "task", "timer")
+
+    def __init__(self, item: Item, at: int) -> None:
+        self.item, self.at = item, at
+        self.task: Any = None
+        self.timer: Timer | None = None
+        self.stop: Stop | None = None
+        self.past = self.stuck = False
+        self.report = Once()
+
+
+class Cooperative(ABC):
+    """The runs that an executor has on a loop, its own or somebody else's, at most `limit` at once.
+
+    Any thread may call the public methods and `_wait`, `_give_back`, `_abandon`, `_call`; the others are for the loop.
+    """
+
+    what = "its task"
+
+    def __init__(self, executor: BaseExecutor, limit: int, grace: float) -> None:
+        self.waiting: deque[Item] = deque()
+        self.stuck = 0
+        self.on_empty: Callable[[], None] = lambda: None
+        """Called on the loop when it is closed and nothing is left, but for what is stuck."""
+        self._started: set[Started] = set()
+        self._board = executor.board
+        self._now: Callable[[], int] = executor.now
+        self._notify = executor.notify
+        self._losses, self._tell_accepting = executor.losses, executor.tell_accepting
+        self._logger: logging.Logger = executor._logger
+        self._limit, self._grace = limit, grace
+        self._closed = False
+        self._none_left = threading.Event()
+
+    @abstractmethod
+    def _call(self, func: Callable[..., Any], *args: Any) -> bool:
+        """Have a function called on the loop; return False if there is no loop any more."""
+
+    @abstractmethod
+    def _later(self, seconds: float, func: Callable[..., Any], *args: Any) -> Timer:
+        """Have a function called on the loop after a while."""
+
+    @abstractmethod
+    def _start(self, entry: Started) -> Any:
+        """Start to execute a run and return its task; `_end` must be called when it ends."""
+
+    @abstractmethod
+    def _halt(self, entry: Started) -> None:
+        """Raise in a run's task what `entry.stop` asks for; without one, what shutting down means to it."""
+
+    @abstractmethod
+    def _turns(self) -> bool:
+        """Tell whether the loop turns, so that what has started can come to an end."""
+
+    def put(self, items: Iterable[Item]) -> None:
+        """Start runs as soon as the loop gets to it."""
+        self.waiting.extend(items)
+        if self._closed:
+            self._give_back()
+        elif not self._call(self._begin):
+            self._abandon()
+
+    def withdraw(self, older_than: int | None) -> list[Run]:
+        """Take back runs that the loop has not got to."""
+        if not self._call(self._check_left):
+            self._abandon()
+        return take_back(self.waiting, older_than)
+
+    def cancel(self, run_id: str) -> bool:
+        """Stop the task of a run."""
+        item = take_run(self.waiting, run_id)
+        if item is not None:
+            tell(item[1], Report(item[0], Result.CANCELLED), self._logger)
+            return True
+        for entry in list(self._started):
+            if entry.item[0].id == run_id:
+                return self._call(self._stop, entry, Stop.CANCEL)
+        return False
+
+    def close(self) -> None:
+        """Start nothing more."""
+        self._closed = True
+        self._give_back()
+        if not self._call(self._check_left):
+            self._abandon()
+
+    def halt_all(self) -> None:
+        """Stop all tasks; their runs fail with what that raises in them."""
+        for entry in list(self._started):
+            self._call(self._halt, entry)
+
+    def join(self) -> None:
+        """Wait until all runs have ended; one whose loop no longer turns never will, and fails."""
+        while not self._wait(_STEP):
+            if not self._turns():
+                self._abandon()
+                return
+        for entry in list(self._started):
+            self._give_up(entry)
+
+    def _wait(self, seconds: float) -> bool:
+        return self._none_left.wait(seconds)
+
+    def _give_back(self) -> None:
+        give_back(iter(lambda: take_one(self.waiting), None), self._logger)
+
+    def _abandon(self) -> None:
+        """Report everything that a loop which has ended leaves behind."""
+        self._give_back()
+        for entry in list(self._started):
+            self._started.discard(entry)
+            if entry.report.claim():
+                error = RuntimeError("the event loop ended before the run did")
+                tell(entry.item[1], failed(entry.item[0], error, entry.at, self._now()), self._logger)
+
+    def _begin(self) -> None:
+        while len(self._started) < self._limit and (item := take_one(self.waiting)) is not None:
+            now, run = self._now(), item[0]
+            if run.start_by is not None and now > run.start_by:
+                tell(item[1], late(run, now), self._logger)
+                continue
+            if lapsed(run, now):
+                tell(item[1], Report(run, Result.UNSTARTED), self._logger)
+                continue
+            entry = Started(item, now)
+            self._started.add(entry)
+            if run.policy.timeout is not None:
+                entry.timer = self._later(run.policy.timeout, self._expire, entry)
+            if self._board is not None:
+                self._board.enter(run.id, run.policy.timeout)
+            CURRENT.set((run, item[1]))  # what is started takes a copy of this context
+            entry.task = self._start(entry)
+
+    def _end(self, entry: Started, value: Any, error: BaseException | None) -> None:
+        """Report a run that has ended, and make room for the next."""
+        if entry.timer is not None:
+            entry.timer.cancel()
+        self._started.discard(entry)
+        run, report, _ = entry.item
+        if entry.stuck:
+            self.stuck -= 1
+            self._losses.pop(run.id, None)
+            self._tell_accepting()
+        if self._board is not None:
+            self._board.end(run.id)
+        if entry.report.claim():
+            finished = self._now()
+            if entry.stop is not None:
+                message = stopped(run, entry.stop, error, entry.at, finished)
+            elif error is not None:
+                message = failed(run, error, entry.at, finished)
+            else:
+                message = Report(run, Result.RETURNED, value, None, None, entry.at, finished)
+            tell(report, message, self._logger)
+        self._check_left()
+        if self.waiting:
+            self._call(self._begin)
+
+    def _check_left(self) -> None:
+        if self._closed and all(entry.stuck for entry in self._started):
+            self._none_left.set()
+            self.on_empty()
+
+    def _stop(self, entry: Started, stop: Stop) -> None:
+        if entry in self._started and entry.stop is None:
+            entry.stop = stop
+            self._halt(entry)
+
+    def _expire(self, entry: Started) -> None:
+        """Stop a run at its time-out; one that is still there after the grace is counted and given up."""
+        if not entry.past:
+            entry.past = True
+            entry.timer = self._later(self._grace, self._expire, entry)
+            self._stop(entry, Stop.TIMEOUT)
+            return
+        entry.stuck = True
+        self.stuck += 1
+        run = entry.item[0]
+        self._losses[run.id] = run
+        announce_stuck(run, self.what, "", self._notify, self._logger)
+        self._tell_accepting()
+        if entry.stop is not None and may_end_now(run, entry.stop):
+            self._give_up(entry)
+        self._check_left()
+
+    def _give_up(self, entry: Started) -> None:
+        run, report, _ = entry.item
+        if entry.report.claim():
+            tell(report, stopped(run, entry.stop or Stop.TIMEOUT, None, entry.at, self._now()), self._logger)
+
+
+def sort_out(
+    runs: Sequence[Run],
+    report: Reporter,
+    on_loop: Callable[[Callable[..., Any]], bool],
+    executor: BaseExecutor,
+) -> tuple[list[Item], list[Item]]:
+    """Split runs into those for the loop and the others; report those whose function cannot be found."""
+    here: list[Item] = []
+    elsewhere: list[Item] = []
+    now = executor.now()
+    for run in runs:
+        try:
+            func = maybe_ref(run.call.func)
+        except BaseException as error:
+            tell(report, failed(run, error, now, executor.now()), executor._logger)
+        else:
+            (here if on_loop(func) else elsewhere).append((run, report, now))
+    return here, elsewhere

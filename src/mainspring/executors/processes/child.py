@@ -1,0 +1,113 @@
+"""The life of a child process of the pool: read a call, execute it, answer; until the pipe is closed."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from importlib import import_module
+from multiprocessing import parent_process
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from mainspring.core.references import ref_to_obj
+from mainspring.executors.current_run import CURRENT, KEEPER
+from mainspring.executors.execution import trim
+from mainspring.executors.processes.pickling import PipeTeller, dump_failure, dump_value, load_call
+
+__all__ = ["READY", "die_with_parent", "preload", "serve"]
+
+READY = b"ready"
+_PR_SET_PDEATHSIG = 1
+
+
+def serve(
+    pipe: Connection, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...], strangers: Iterable[Connection]
+) -> None:
+    """Answer calls until the pipe is closed; `strangers` are pipe ends that a fork copied and that are not ours."""
+    for end in strangers:
+        end.close()
+    _live_apart()
+    die_with_parent()
+    try:
+        if initializer is not None:
+            initializer(*initargs)
+    except BaseException as error:
+        trim(error)
+        pipe.send_bytes(dump_failure(error, 0))
+        return
+    pipe.send_bytes(READY)
+    logging.getLogger().addHandler(KEEPER)  # a fork may have it already
+    while True:
+        try:
+            data = pipe.recv_bytes()
+        except (EOFError, OSError):
+            return
+        answer = _answer(data, pipe.send_bytes)
+        try:
+            pipe.send_bytes(answer)
+        except OSError:
+            return
+        del data, answer
+
+
+def _answer(data: bytes, send: Callable[[bytes], None]) -> bytes:
+    attempt = 0
+    try:
+        func, args, kwargs, run = load_call(data)
+        attempt = run.attempt
+        CURRENT.set((run, PipeTeller(send, run)))
+        if isinstance(func, str):
+            func = ref_to_obj(func)
+            if hasattr(func, "__mainspring_execute__"):  # a task, which has middleware around it
+                func = func.__mainspring_execute__()
+        value = func(*args, **kwargs)
+        if inspect.iscoroutine(value):
+            import asyncio  # costs 40 ms, and few need it
+
+            value = asyncio.run(value)
+        return dump_value(value)
+    except BaseException as error:
+        trim(error)
+        return dump_failure(error, attempt)
+
+
+def preload(modules: Iterable[str]) -> None:
+    """Import what calls will need; what cannot be imported is the error of the run that needs it."""
+    for name in modules:
+        with suppress(Exception):
+            import_module(name)
+
+
+def _live_apart() -> None:
+    """Leave the parent's signals to the parent, and become a group that can be killed with all its own children."""
+    if hasattr(os, "setsid") and os.getpgrp() != os.getpid():
+        os.setsid()
+    # A handler that does nothing, since an ignored signal would stay ignored in programs that a task starts.
+    signal.signal(signal.SIGINT, lambda number, frame: None)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def die_with_parent() -> None:
+    """See to it that this process does not outlive the one that started it."""
+    if sys.platform == "linux":
+        import ctypes
+
+        # Sent when the *thread* that started us ends; that thread keeps us and does not end before we do.
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        return
+    parent = parent_process()
+    if parent is not None:
+        threading.Thread(target=_end_after, args=(parent.sentinel,), name="mainspring-parent", daemon=True).start()
+
+
+def _end_after(sentinel: int) -> None:
+    wait([sentinel])
+    if hasattr(os, "killpg"):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(1)

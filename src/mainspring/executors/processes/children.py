@@ -1,0 +1,163 @@
+"""A child process as its parent sees it: started, waited for, killed with all that it started, reaped."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import BaseContext
+from typing import Any, Final
+
+from mainspring.executors.processes import child as _child
+
+__all__ = ["STARTING", "Child", "ChildGone"]
+
+STARTING: Final = threading.Lock()
+"""Held while a child is started or reaped: a fork must not copy another child's end of a pipe, nor two threads wait
+for the same process."""
+
+_LEAVE_TIME: Final = 5.0
+_LONGEST_POLL: Final = 1_000_000.0
+
+_our_ends: weakref.WeakSet[Connection] = weakref.WeakSet()
+
+
+class ChildGone(Exception):
+    """The child has ended."""
+
+
+class Child:
+    """One child process and the pipe to it; only the thread that started it talks to it, any may kill it."""
+
+    def __init__(self, context: BaseContext, name: str, options: Mapping[str, Any]) -> None:
+        initializer, initargs = options.get("initializer"), tuple(options.get("initargs", ()))
+        self.pipe, theirs = context.Pipe()
+        try:
+            _our_ends.add(self.pipe)
+            forked = context.get_start_method() == "fork"
+            strangers = tuple(_our_ends) if forked else ()
+            self._process: Any = context.Process(  # type: ignore[attr-defined]
+                target=_child.serve, args=(theirs, initializer, initargs, strangers), name=name, daemon=False
+            )
+            self._process.start()
+        except BaseException:
+            self.pipe.close()
+            raise
+        finally:
+            theirs.close()
+        self.pid: int = self._process.pid
+        self.runs = 0
+        self._lock = threading.Lock()
+        self._reaped = False
+        self._code: int | None = None
+        self._pidfd = _open_pidfd(self.pid)
+        self._poller = _poller(self.pipe.fileno(), self._end)
+
+    @property
+    def _end(self) -> int:
+        """What becomes readable when the process ends. A grandchild may keep the sentinel open, but not a pidfd."""
+        sentinel: int = self._process.sentinel
+        return sentinel if self._pidfd is None else self._pidfd
+
+    def receive(self, timeout: float | None) -> bytes | None:
+        """Return the next message, None after `timeout` seconds; raise ChildGone if none will come."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = _LONGEST_POLL if deadline is None else min(deadline - time.monotonic(), _LONGEST_POLL)
+            speaks, ended = self._wait(max(0.0, left))
+            if speaks:
+                try:
+                    return self.pipe.recv_bytes()
+                except (EOFError, OSError) as error:
+                    raise ChildGone from error
+            if ended:
+                raise ChildGone
+            if deadline is not None and time.monotonic() >= deadline:
+                return None
+
+    def send(self, data: bytes) -> None:
+        """Send a message; raise ChildGone if nobody is there to read it."""
+        try:
+            self.pipe.send_bytes(data)
+        except OSError as error:
+            raise ChildGone from error
+
+    def is_gone(self) -> bool:
+        """Tell whether a child that has nothing to say has ended."""
+        return any(self._wait(0.0))
+
+    def kill(self) -> None:
+        """Kill the process and its group, unless it is known to be over."""
+        with self._lock:
+            if not self._reaped:
+                _kill(self.pid, self._process)
+
+    def dismiss(self) -> int | None:
+        """Wait for the end of the child, kill it if it stays too long, and return its exit code."""
+        self.pipe.close()  # which tells a living one to leave
+        if self._reaped:
+            return self._code
+        wait([self._end], _LEAVE_TIME)
+        self.kill()
+        wait([self._end])
+        with self._lock, STARTING:
+            self._process.join()
+            self._code = self._exitcode()
+            self._reaped = True
+            if self._pidfd is not None:
+                os.close(self._pidfd)
+        return self._code
+
+    def _exitcode(self) -> int | None:
+        # Whoever starts a process reaps all that have ended, and may be between having the code and keeping it.
+        for _ in range(100):
+            code: int | None = self._process.exitcode
+            if code is not None:
+                return code
+            time.sleep(0.01)
+        return None
+
+    def _wait(self, timeout: float) -> tuple[bool, bool]:
+        """Wait until the child speaks or ends."""
+        if self._poller is None:
+            ready = wait([self.pipe, self._end], timeout)
+            return self.pipe in ready, self._end in ready
+        # Rounded up: a time-out must not pass early and spin.
+        ready_fds = {fd for fd, _ in self._poller.poll(int(timeout * 1000) + (timeout > 0))}
+        return self.pipe.fileno() in ready_fds, self._end in ready_fds
+
+
+def _poller(*fds: int) -> Any:
+    """Return something kept to poll with, where there is such a thing: half as dear as `wait`."""
+    if not hasattr(select, "poll"):
+        return None
+    poller = select.poll()
+    for fd in fds:
+        poller.register(fd, select.POLLIN)
+    return poller
+
+
+def _open_pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _kill(pid: int, process: Any) -> None:
+    if not hasattr(os, "killpg"):
+        process.kill()
+        return
+    try:
+        # It leads a group from its first moments on; before that a kill of the group would be ours.
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, signal.SIGKILL)
+        else:
+            os.kill(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass  # over already

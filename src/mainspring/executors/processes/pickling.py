@@ -1,0 +1,178 @@
+"""What crosses between a process pool and its children: calls, values, exceptions, and errors that name what cannot."""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from mainspring.core.policy import DEFAULT_POLICY
+from mainspring.core.references import get_callable_name
+from mainspring.core.run import Call, Error, Run
+from mainspring.executors.current_run import Live
+from mainspring.executors.execution import record
+
+__all__ = [
+    "TOLD",
+    "PipeTeller",
+    "Reply",
+    "dump_call",
+    "dump_failure",
+    "dump_value",
+    "load_call",
+    "load_reply",
+    "take_told",
+]
+
+TOLD: Final = b"told:"
+"""Begins a message that is not yet the answer: what the run says of itself."""
+
+Reply = tuple[Any, BaseException | None, Error | None]
+"""What a child answers: a value, or an exception and its record."""
+
+
+def dump_call(run: Run) -> bytes:
+    """Turn a run's call into bytes, or raise PicklingError naming the part that cannot be sent."""
+    call = run.call
+    try:
+        head = replace(run, call=Call("", name=call.name), policy=DEFAULT_POLICY, errors=(), log=())
+        return _dump((call.func, call.args, dict(call.kwargs), head))
+    except Exception as error:
+        for name, part in _parts(call.func, call.args, call.kwargs):
+            try:
+                _dump(part)
+            except Exception as reason:
+                raise _cannot_cross(name, part, "to a child process", reason) from reason
+        raise pickle.PicklingError(f"the call cannot be sent to a child process: {error}") from error
+
+
+def load_call(data: bytes) -> tuple[Any, tuple[Any, ...], dict[str, Any], Run]:
+    """Turn the bytes of a call back: function, arguments, and the run without them."""
+    call: tuple[Any, tuple[Any, ...], dict[str, Any], Run] = pickle.loads(data)
+    return call
+
+
+class PipeTeller:
+    """Passes on what a run in a child process says of itself."""
+
+    def __init__(self, send: Callable[[bytes], None], run: Run) -> None:
+        self._send, self._live = send, Live(run)
+        self._lock = threading.Lock()
+
+    def live(self, run: Run) -> Live:
+        """Return what the run has said so far."""
+        return self._live
+
+    def said(self, live: Live) -> None:
+        """Send what is new; a parent that is gone needs it no more."""
+        with self._lock, suppress(OSError):
+            lines, live.unsent = live.unsent, []
+            self._send(TOLD + _dump((live.progress, live.data, lines)))
+
+
+def take_told(data: bytes, live: Live) -> None:
+    """Note what a child has passed on."""
+    progress, document, lines = pickle.loads(data[len(TOLD) :])
+    live.progress = live.progress if progress is None else progress
+    live.data = live.data if document is None else document
+    for line in lines:
+        live.write(line)
+    live.changed = True
+
+
+def dump_value(value: Any) -> bytes:
+    """Turn what a call returned into bytes, or raise PicklingError."""
+    try:
+        return _dump((True, value))
+    except Exception as error:
+        raise _cannot_cross("the result", value, "back from the child process", error) from error
+
+
+def dump_failure(error: BaseException, attempt: int) -> bytes:
+    """Turn what a call raised into bytes: its record in any case, the exception as far as it can be."""
+    return _dump((False, _dump_exception(error), record(error, 0, attempt)))
+
+
+def load_reply(data: bytes, pid: int) -> Reply:
+    """Turn a child's bytes back; what cannot be restored here is a failure of that run."""
+    try:
+        returned, first, *rest = pickle.loads(data)
+    except BaseException as error:
+        problem = _cannot_cross("the result", None, "back from the child process", error)
+        return None, problem, record(problem, 0, 0)
+    if returned:
+        return first, None, None
+    described: Error = rest[0]
+    exception = _load_exception(first, described)
+    exception.add_note(f"In child process {pid}:\n{described.traceback}")
+    return None, exception, described
+
+
+def _dump(value: Any) -> bytes:
+    return bytes(ForkingPickler.dumps(value))
+
+
+def _parts(
+    func: Callable[..., Any] | str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Iterator[tuple[str, Any]]:
+    yield f"the function {func if isinstance(func, str) else get_callable_name(func)}", func
+    for number, value in enumerate(args, 1):
+        yield f"positional argument {number}", value
+    for name, value in kwargs.items():
+        yield f"argument {name!r}", value
+
+
+def _cannot_cross(name: str, part: Any, where: str, reason: BaseException) -> pickle.PicklingError:
+    kind = "" if part is None or callable(part) else f" (of type {type(part).__qualname__})"
+    return pickle.PicklingError(f"{name}{kind} cannot be sent {where}: {reason}")
+
+
+# Python pickles an exception as a call of its class with `args`, which fails or doubles the text whenever `__init__`
+# formats a message or takes something else. So the copy is compared, and if it is not like the original it is
+# made again without the class's own `__init__`.
+
+
+def _dump_exception(error: BaseException) -> bytes | None:
+    for form in ((error,), (type(error), error.args, error.__dict__), (type(error), (_text(error),), {})):
+        try:
+            data = _dump(form)
+            copy = _build(pickle.loads(data))
+        except BaseException:
+            continue
+        if type(copy) is type(error) and _text(copy) == _text(error):
+            return data
+    return None
+
+
+def _load_exception(data: bytes | None, described: Error) -> BaseException:
+    if data is not None:
+        try:
+            return _build(pickle.loads(data))
+        except BaseException:
+            pass  # its class cannot be imported here
+    return RuntimeError(f"{described.type}: {described.message}")
+
+
+def _build(form: tuple[Any, ...]) -> BaseException:
+    if len(form) == 1:
+        whole: BaseException = form[0]
+        return whole
+    cls, args, state = form
+    error: BaseException = cls.__new__(cls, *args)
+    standard = next(base for base in cls.__mro__ if base.__module__ == builtins.__name__)
+    standard.__init__(error, *args)
+    error.__dict__.update(state)
+    return error
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except BaseException as broken:
+        return type(broken).__name__

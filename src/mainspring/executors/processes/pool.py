@@ -1,0 +1,276 @@
+"""The process pool: child processes of its own, each kept by a thread, any of which may be killed without harm."""
+
+from __future__ import annotations
+
+import atexit
+import multiprocessing
+import os
+import threading
+import time
+import weakref
+from collections.abc import Mapping, Sequence
+from multiprocessing.context import BaseContext
+from typing import Any
+
+import msgspec
+
+from mainspring.core.run import Report, Result, Run
+from mainspring.errors import WorkerDied
+from mainspring.executors.base import BaseExecutor
+from mainspring.executors.execution import Item, Reporter, Stop, failed, lapsed, late, stopped, tell
+from mainspring.executors.processes.child import READY
+from mainspring.executors.processes.children import STARTING, Child, ChildGone
+from mainspring.executors.processes.pickling import TOLD, dump_call, load_reply, take_told
+from mainspring.executors.threads.pool import at_least_one, check_options
+from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_one, take_run
+
+__all__ = ["ProcessPoolExecutor"]
+
+_OPTIONS = ("mp_context", "initializer", "initargs", "max_tasks_per_child")
+
+
+class ProcessPoolExecutor(BaseExecutor):
+    """Executes each run in one of up to `max_workers` child processes.
+
+    A child that dies fails the run it executed (WorkerDied) and is replaced. A time-out or a cancellation kills the
+    child with all that it has started. Children end with this process, however it ends.
+    """
+
+    def __init__(self, max_workers: int = 10, pool_kwargs: Mapping[str, Any] | None = None) -> None:
+        super().__init__()
+        self.slots = at_least_one("max_workers", max_workers)
+        self._options = check_options(type(self).__name__, pool_kwargs, _OPTIONS)
+        self._crew: _Keepers | None = None
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Get ready; children start as they are needed."""
+        super().start(scheduler, alias)
+        self._crew = _Keepers(self, f"mainspring-{alias}-keeper", self._options)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Stop; without `wait` the children are killed and what they executed fails with WorkerDied."""
+        crew = self._crew
+        if crew is not None:
+            crew.close()
+            crew.kill(executing=not wait)
+            if wait:
+                crew.join()
+
+    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+        """Execute runs in child processes, in this order as far as there are children."""
+        if self._crew is None:
+            raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
+        now = self.now()
+        self._crew.put([(run, report, now) for run in runs])
+
+    def withdraw(self, older_than: int | None = None) -> list[Run]:
+        """Take back runs that no child has been given yet."""
+        return [] if self._crew is None else take_back(self._crew.items, older_than)
+
+    def cancel(self, run_id: str) -> bool:
+        """Kill the child that executes a run."""
+        return self._crew is not None and self._crew.cancel(run_id)
+
+
+class _Keeper(Member):
+    """A thread that keeps one child."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child: Child | None = None
+        self.item: Item | None = None
+        self.stop: Stop | None = None
+        self.lock = threading.Lock()
+
+
+class _Keepers(Crew[_Keeper]):
+    def __init__(self, executor: ProcessPoolExecutor, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(executor.slots, name, executor._logger)
+        self._now, self._board = executor.now, executor.board
+        self._options = options
+        self._context = _context(options.get("mp_context"))
+        limit = options.get("max_tasks_per_child")
+        self._runs_per_child = None if limit is None else at_least_one("max_tasks_per_child", limit)
+        self._pid = os.getpid()
+        _end_children_at_exit(self)
+
+    def member(self) -> _Keeper:
+        return _Keeper()
+
+    def serve(self, member: _Keeper) -> None:
+        try:
+            while not self.closed:
+                if not self.items:
+                    self.park(member)
+                elif self._has_child(member) and (item := take_one(self.items)) is not None:
+                    if self.items:
+                        self.wake()
+                    self._execute(member, item)
+                    item = None
+        finally:
+            self._let_go(member)
+
+    def cancel(self, run_id: str) -> bool:
+        item = take_run(self.items, run_id)
+        if item is not None:
+            tell(item[1], Report(item[0], Result.CANCELLED), self._logger)
+            return True
+        for keeper in list(self.members):
+            with keeper.lock:
+                if keeper.item is not None and keeper.child is not None and keeper.item[0].id == run_id:
+                    keeper.stop = Stop.CANCEL
+                    keeper.child.kill()
+                    return True
+        return False
+
+    def kill(self, executing: bool) -> None:
+        """Kill the children: all, or only those that execute nothing."""
+        for keeper in list(self.members):
+            with keeper.lock:
+                if keeper.child is not None and (executing or keeper.item is None):
+                    keeper.child.kill()
+
+    def end_at_exit(self) -> None:
+        # After a fork of this process the children are not ours to kill.
+        if self._pid == os.getpid():
+            with STARTING:
+                self.closed, self.hiring = True, False
+            self.kill(executing=True)
+
+    def _has_child(self, keeper: _Keeper) -> bool:
+        """Make sure that the keeper has a living child; if it cannot be had, a run that waits fails with the reason."""
+        if keeper.child is not None:
+            if not keeper.child.is_gone():
+                return True
+            self._let_go(keeper)
+        if len(self.items) > 1:
+            self.wake()
+        try:
+            with STARTING:
+                if self.closed:
+                    return False
+                child = Child(self._context, self._name, self._options)
+            with keeper.lock:
+                keeper.child = child
+            problem = self._greeting(child)
+        except BaseException as error:
+            problem = error
+        if problem is None:
+            return True
+        self._let_go(keeper)
+        if not self.closed:
+            self._logger.error("a child process could not be started", exc_info=problem)
+            item = take_one(self.items)
+            if item is not None:
+                now = self._now()
+                tell(item[1], failed(item[0], problem, now, now), self._logger)
+        return False
+
+    def _greeting(self, child: Child) -> BaseException | None:
+        try:
+            data = child.receive(None)
+        except ChildGone:
+            died = WorkerDied(child.pid, child.dismiss())
+            died.add_note(
+                "It ended while it was starting. What it wrote to stderr says why; often the main module starts "
+                "processes when it is imported: put that under if __name__ == '__main__'."
+            )
+            return died
+        return None if data == READY or data is None else load_reply(data, child.pid)[1]
+
+    def _execute(self, keeper: _Keeper, item: Item) -> None:
+        run, report, _ = item
+        child, started = keeper.child, self._now()
+        if run.start_by is not None and started > run.start_by:
+            return tell(report, late(run, started), self._logger)
+        if lapsed(run, started):
+            return tell(report, Report(run, Result.UNSTARTED), self._logger)
+        try:
+            data = dump_call(run)
+        except BaseException as error:
+            return tell(report, failed(run, error, started, self._now()), self._logger)
+        assert child is not None
+        with keeper.lock:
+            keeper.item, keeper.stop = item, None
+        if self._board is not None:
+            self._board.enter(run.id, run.policy.timeout, apart=True)
+        try:
+            child.send(data)
+            answer = self._answer(child, item)
+            stop = None if answer is not None else Stop.TIMEOUT
+        except ChildGone:
+            answer = stop = None
+        with keeper.lock:
+            keeper.item = None
+            stop = stop or keeper.stop
+        message = self._message(keeper, child, run, answer, stop, started)
+        if self._board is not None:
+            self._board.end(run.id)
+        tell(report, message, self._logger)
+        child.runs += 1
+        if child.runs == self._runs_per_child:
+            self._let_go(keeper)
+
+    def _answer(self, child: Child, item: Item) -> bytes | None:
+        """Return the child's answer, None if the time-out passes first; pass on what the run says meanwhile."""
+        run, report, _ = item
+        timeout = run.policy.timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            data = child.receive(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if data is None or not data.startswith(TOLD):
+                return data
+            teller: Any = report
+            try:
+                live = teller.live(run)
+                take_told(data, live)
+                teller.said(live)
+            except Exception:
+                self._logger.exception("what run %s said of itself is lost", run.id)
+
+    def _message(
+        self, keeper: _Keeper, child: Child, run: Run, answer: bytes | None, stop: Stop | None, started: int
+    ) -> Report:
+        if answer is None:
+            if stop is not None:
+                child.kill()
+            # Gone before it is reported: a retry must not overlap with it.
+            died = WorkerDied(child.pid, self._let_go(keeper))
+            finished = self._now()
+            if stop is not None:
+                return stopped(run, stop, None, started, finished)
+            return failed(run, died, started, finished)
+        value, exception, described = load_reply(answer, child.pid)
+        finished = self._now()
+        if exception is None:
+            return Report(run, Result.RETURNED, value, None, None, started, finished)
+        error = described and msgspec.structs.replace(described, at=finished, attempt=run.attempt)
+        return Report(run, Result.RAISED, None, exception, error, started, finished)
+
+    def _let_go(self, keeper: _Keeper) -> int | None:
+        """Part with the keeper's child, living or dead, and return its exit code."""
+        with keeper.lock:
+            child, keeper.child = keeper.child, None
+        return None if child is None else child.dismiss()
+
+
+def _context(given: Any) -> BaseContext:
+    if isinstance(given, BaseContext):
+        return given
+    return multiprocessing.get_context(given or "spawn")
+
+
+_crews: weakref.WeakSet[_Keepers] = weakref.WeakSet()
+
+
+def _end_children_at_exit(crew: _Keepers) -> None:
+    if not _crews:
+        # Now, and not at import: it must come before multiprocessing's own, which waits for children.
+        atexit.unregister(_at_exit)
+        atexit.register(_at_exit)
+    _crews.add(crew)
+
+
+def _at_exit() -> None:
+    for crew in list(_crews):
+        crew.end_at_exit()

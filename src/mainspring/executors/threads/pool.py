@@ -1,0 +1,161 @@
+"""The thread pool."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mainspring.core.run import Report, Result, Run
+from mainspring.errors import near
+from mainspring.executors.base import BaseExecutor
+from mainspring.executors.execution import Item, Reporter, failed, tell
+from mainspring.executors.threads.slots import Slot, Slots
+from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_one, take_run
+
+__all__ = ["ThreadPoolExecutor", "at_least_one", "check_options"]
+
+_OPTIONS = ("thread_name_prefix", "initializer", "initargs")
+
+
+class ThreadPoolExecutor(BaseExecutor):
+    """Executes runs in up to `max_workers` daemon threads of its own.
+
+    A run that passes its time-out has RunTimeout raised in its thread. One that is still there `timeout_grace`
+    seconds later (it sits in C code, or swallows the exception) has cost the pool a slot: see `stuck`.
+    """
+
+    def __init__(
+        self, max_workers: int = 10, pool_kwargs: Mapping[str, Any] | None = None, *, timeout_grace: float = 2.0
+    ) -> None:
+        super().__init__()
+        self.slots = at_least_one("max_workers", max_workers)
+        self.timeout_grace = float(timeout_grace)
+        self._options = check_options(type(self).__name__, pool_kwargs, _OPTIONS)
+        self._crew: _Threads | None = None
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Get ready; threads start as they are needed."""
+        super().start(scheduler, alias)
+        prefix = self._options.get("thread_name_prefix") or f"mainspring-{alias}"
+        self._crew = _Threads(self, str(prefix), self._options)
+
+    def shutdown(self, wait: bool = True) -> None:
+        """Stop; what has started ends in any case, and is reported then."""
+        crew = self._crew
+        if crew is not None:
+            crew.close()
+            if wait:
+                crew.join()
+
+    def finish_at_exit(self) -> None:
+        """Have the interpreter wait at its exit for what has started, for a caller of `shutdown` who must not wait."""
+        if self._crew is not None:
+            atexit.register(self._crew.join)
+
+    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+        """Execute runs in threads, in this order as far as there are threads."""
+        if self._crew is None:
+            raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
+        now = self.now()
+        self._crew.put([(run, report, now) for run in runs])
+
+    def withdraw(self, older_than: int | None = None) -> list[Run]:
+        """Take back runs that no thread has taken yet."""
+        return [] if self._crew is None else take_back(self._crew.items, older_than)
+
+    def cancel(self, run_id: str) -> bool:
+        """Raise an exception in the thread of a run; it stops at its next step of Python code."""
+        return self._crew is not None and self._crew.cancel(run_id)
+
+    def executes_here(self) -> bool:
+        """Tell whether the caller is executed in one of the threads."""
+        return self._crew is not None and self._crew.slots.hold_this_thread()
+
+    @property
+    def stuck(self) -> int:
+        """Threads lost to runs that did not end at their time-out."""
+        return 0 if self._crew is None else self._crew.slots.stuck
+
+
+class _Threads(Crew[Member]):
+    def __init__(self, executor: ThreadPoolExecutor, name: str, options: Mapping[str, Any]) -> None:
+        super().__init__(executor.slots, name, executor._logger)
+        self.slots = Slots(executor, executor.timeout_grace)
+        self._initializer: Callable[..., Any] | None = options.get("initializer")
+        self._initargs: tuple[Any, ...] = tuple(options.get("initargs", ()))
+
+    def member(self) -> Member:
+        return Member()
+
+    def serve(self, member: Member) -> None:
+        slot = self.slots.open(member.gone)
+        try:
+            self._prepare(member)
+            self._work(member, slot)
+        finally:
+            self.slots.drop(slot)
+
+    def _work(self, member: Member, slot: Slot) -> None:
+        items, idle, execute = self.items, self.idle, self.slots.execute
+        item: Item | None
+        while not self.closed:
+            try:
+                item = items.popleft()
+            except IndexError:
+                item = None  # keep nothing alive while asleep
+                self.park(member)
+                continue
+            if items and (idle or self.hiring):
+                self.wake()
+            execute(slot, item)
+
+    def _prepare(self, member: Member) -> None:
+        """Run the initializer; while it raises, each run that comes fails with its error."""
+        while self._initializer is not None and not self.closed:
+            try:
+                return self._initializer(*self._initargs)  # type: ignore[no-any-return]
+            except BaseException as error:
+                self._logger.exception("the initializer of thread %s failed", threading.current_thread().name)
+                item = take_one(self.items)
+                if item is not None:
+                    now = self.slots.now()
+                    tell(item[1], failed(item[0], error, now, now), self._logger)
+            if not self.items:
+                self.park(member)
+
+    def cancel(self, run_id: str) -> bool:
+        item = take_run(self.items, run_id)
+        if item is None:
+            return self.slots.cancel(run_id)
+        tell(item[1], Report(item[0], Result.CANCELLED), self._logger)
+        return True
+
+    def close(self) -> None:
+        super().close()
+        self.slots.close()
+
+    def gave_up(self, thread: threading.Thread) -> bool:
+        return self.slots.has_lost(thread)
+
+    def join(self) -> None:
+        super().join()
+        self.slots.join()
+
+
+def check_options(owner: str, given: Mapping[str, Any] | None, known: Sequence[str]) -> dict[str, Any]:
+    """Return the pool's options, or raise TypeError naming one it does not know."""
+    options = dict(given or {})
+    for name in options:
+        if name not in known:
+            raise TypeError(f"{owner} knows no option {name!r} in pool_kwargs{near(name, known)}")
+    return options
+
+
+def at_least_one(name: str, value: Any) -> int:
+    """Return a count given as a number or as text, or raise ValueError."""
+    number = int(value)
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, not {number}")
+    return number

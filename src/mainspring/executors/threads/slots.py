@@ -1,0 +1,358 @@
+"""Slots: where a thread executes one run at a time, and where that run can be interrupted.
+
+A time-out or a cancellation raises an exception inside the thread. It may arrive at any moment, even when the run has
+just ended, so both sides follow a small protocol. Who interrupts first leaves an `Interrupt` in the slot, then looks
+whether the run is still there, and only then raises. The slot's thread first takes the run out of the slot, then looks
+for an `Interrupt`; if it finds one it waits until that is settled and until the exception has arrived. So the
+exception hits the run it is meant for or nothing, and runs that nobody interrupts pay for two attribute writes. While
+the run is inside a store, the exception is left to its thread, which raises it outside: see `mainspring.interrupts`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context, copy_context
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from mainspring.core.references import ref_to_obj
+from mainspring.core.run import Report, Result
+from mainspring.errors import RunTimeout
+from mainspring.executors.current_run import CURRENT
+from mainspring.executors.execution import Item, Once, Stop, announce_stuck, failed, late, may_end_now, stopped, tell
+from mainspring.interrupts import Knock, shelter_of_this_thread
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mainspring.executors.base import BaseExecutor
+
+__all__ = ["Cancelled", "Slot", "Slots"]
+
+_RETURNED: Final = Result.RETURNED
+_NEVER: Final = math.inf
+_MOMENT: Final = 0.01
+
+
+class Cancelled(BaseException):
+    """Raised in the thread of a run that is cancelled; no `except Exception` stops it."""
+
+
+_KINDS: Final[dict[Stop, type[BaseException]]] = {Stop.TIMEOUT: RunTimeout, Stop.CANCEL: Cancelled}
+_STRAYS: Final = (RunTimeout, Cancelled)
+
+
+class Interrupt(Knock):
+    """Somebody's wish to stop the run in a slot."""
+
+    __slots__ = ("again", "hit", "item", "report", "started", "stop")
+
+    def __init__(self, item: Item, stop: Stop) -> None:
+        super().__init__()
+        self.item, self.stop = item, stop
+        self.hit = False
+        """Whether the run was still there, and is being stopped."""
+        self.again: float | None = None
+        """When to look whether the run has ended; never, once it is given up."""
+        self.started = 0
+        self.report = Once()
+        """The right to report the run: the slot's thread and whoever gives it up both may want to."""
+
+
+class Slot:
+    """A place for one run at a time, in the thread that made it."""
+
+    __slots__ = ("deadline", "gone", "interrupt", "item", "runner", "shelter", "stuck", "task", "thread")
+
+    def __init__(self, gone: threading.Event) -> None:
+        self.gone = gone
+        """Set while nobody needs to wait for this slot: its thread has left it, or is stuck in it."""
+        self.item: Item | None = None
+        self.interrupt: Interrupt | None = None
+        self.deadline: tuple[float, Item, int] | None = None
+        self.stuck = False
+        self.task: asyncio.Task[Any] | None = None
+        self.runner: asyncio.Runner | None = None
+        self.thread = threading.current_thread()
+        self.shelter = shelter_of_this_thread()
+
+    def stop(self, kind: type[BaseException]) -> None:
+        """Stop what the slot's thread executes: cancel its coroutine, or raise `kind` in it."""
+        task = self.task
+        if task is None:
+            _raise_in(self.thread.ident, kind)
+        else:
+            with suppress(RuntimeError):  # the loop has been closed: it is over
+                task.get_loop().call_soon_threadsafe(task.cancel)
+
+    def finish(self, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
+        """Run a coroutine to its end in this thread."""
+        from mainspring.executors.cooperative.coroutines import finish  # asyncio costs 40 ms, and few need it here
+
+        return finish(self, coroutine, context)
+
+    def close(self) -> None:
+        """Let go of the slot's event loop."""
+        runner, self.runner = self.runner, None
+        if runner is not None:
+            runner.close()
+
+
+class Slots:
+    """The slots of an executor: executes runs in them, watches their deadlines, counts those that are lost."""
+
+    def __init__(self, executor: BaseExecutor, grace: float) -> None:
+        self.now: Callable[[], int] = executor.now
+        self.stuck = 0
+        self._notify = executor.notify
+        self._losses, self._tell_accepting = executor.losses, executor.tell_accepting
+        self._logger: logging.Logger = executor._logger
+        self._grace = grace
+        self._board = executor.board
+        self._slots: list[Slot] = []
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._wake_at = _NEVER
+        self._closing = False
+        self._watchdog: threading.Thread | None = None
+
+    def open(self, gone: threading.Event | None = None) -> Slot:
+        """Add a slot for the current thread; it must do so before it takes a run."""
+        slot = Slot(gone or threading.Event())
+        slot.gone.clear()
+        self._slots.append(slot)
+        return slot
+
+    def drop(self, slot: Slot) -> None:
+        """Take a slot away; its thread is done with it."""
+        try:
+            slot.close()
+        finally:
+            self._slots.remove(slot)
+            slot.gone.set()
+            if self._closing:
+                self._wake.set()
+
+    def execute(self, slot: Slot, item: Item) -> None:
+        """Execute a run in its slot and report it; nothing the run raises gets out."""
+        # One long function, since this is done for every run and each call more would cost a tenth of it.
+        run, report, _ = item
+        call, timeout = run.call, run.policy.timeout
+        started = self.now()
+        if run.start_by is not None and started > run.start_by:
+            return tell(report, late(run, started), self._logger)
+        if run.lease_until is not None and started > run.lease_until:  # see `lapsed`
+            return tell(report, Report(run, Result.UNSTARTED), self._logger)
+        value = error = message = None
+        board = self._board
+        if board is not None:
+            board.enter(run.id, timeout)
+        if timeout is not None:
+            # Before the run can be interrupted: an exception inside here would leave the watchdog's lock held.
+            self._arm(slot, item, timeout, started)
+        # The outer `try` is for an exception that arrives when the run has just ended.
+        try:
+            try:
+                slot.item = item
+                func = call.func
+                CURRENT.set((run, report))
+                context = copy_context()
+                value = context.run(ref_to_obj(func) if isinstance(func, str) else func, *call.args, **call.kwargs)
+                if value is not None and isinstance(value, Coroutine):
+                    value = slot.finish(value, context)
+            except BaseException as exc:
+                error = exc
+            slot.item = None
+            interrupt = slot.interrupt
+            if interrupt is not None:
+                interrupt = self._settle(slot, interrupt)
+        except _STRAYS:
+            slot.item = None
+            interrupt = None if slot.interrupt is None else self._settle(slot, slot.interrupt)
+        if timeout is not None:
+            slot.deadline = None
+        if board is not None:
+            board.end(run.id)
+        if interrupt is not None:
+            message = self._after_interrupt(slot, interrupt, error, started)
+        elif error is not None:
+            message = failed(run, error, started, self.now())
+        else:
+            message = Report(run, _RETURNED, value, None, None, started, self.now())
+        try:
+            if message is not None:
+                report(message)
+        except BaseException:
+            self._logger.exception("reporting run %s failed", run.id)
+        finally:
+            # The error's frames lead back to this one: what it held would be kept until a garbage collection.
+            value = error = message = item = None  # type: ignore[assignment]
+
+    def hold_this_thread(self) -> bool:
+        """Tell whether the caller is executed in one of the slots."""
+        here = threading.current_thread()
+        return any(slot.thread is here and slot.item is not None for slot in list(self._slots))
+
+    def has_lost(self, thread: threading.Thread) -> bool:
+        """Tell whether a thread is stuck in its slot."""
+        return any(slot.stuck and slot.thread is thread for slot in list(self._slots))
+
+    def cancel(self, run_id: str) -> bool:
+        """Stop the run of this id if it is in a slot."""
+        for slot in list(self._slots):
+            item = slot.item
+            if item is not None and item[0].id == run_id:
+                return self._interrupt(slot, item, Stop.CANCEL)
+        return False
+
+    def close(self) -> None:
+        """Let the watchdog go once no slot is left to watch."""
+        self._closing = True
+        self._wake.set()
+
+    def join(self) -> None:
+        """Wait until all slots are left or stuck, and report what is stuck in one."""
+        here = threading.current_thread()
+        for slot in list(self._slots):
+            if slot.thread is not here:
+                slot.gone.wait()
+                self._give_up(slot)
+        watchdog = self._watchdog
+        if watchdog is not None and not any(slot.thread is here for slot in self._slots):
+            watchdog.join()
+
+    def _give_up(self, slot: Slot) -> None:
+        interrupt = slot.interrupt
+        if slot.stuck and interrupt is not None and interrupt.report.claim():
+            message = stopped(interrupt.item[0], interrupt.stop, None, interrupt.started, self.now())
+            tell(interrupt.item[1], message, self._logger)
+
+    def _settle(self, slot: Slot, interrupt: Interrupt) -> Interrupt | None:
+        """Wait for whoever interrupts this slot, and for what it raised; return the interrupt if it was for us."""
+        while not interrupt.settled:
+            time.sleep(0)
+        # What was raised in this thread arrives with the next call, here. (Python can drop it instead, but until 3.12
+        # goes on looking for it before every instruction, for ever.)
+        time.sleep(0)
+        slot.shelter.withdraw(interrupt)
+        slot.interrupt = None
+        return interrupt if interrupt.hit else None
+
+    def _after_interrupt(
+        self, slot: Slot, interrupt: Interrupt, error: BaseException | None, started: int
+    ) -> Report | None:
+        with self._lock:
+            was_stuck, slot.stuck = slot.stuck, False
+            if was_stuck:
+                slot.gone.clear()
+                self.stuck -= 1
+                self._losses.pop(interrupt.item[0].id, None)
+        if was_stuck:
+            self._tell_accepting()
+        if not interrupt.report.claim():
+            return None
+        return stopped(interrupt.item[0], interrupt.stop, error, started, self.now())
+
+    def _interrupt(self, slot: Slot, item: Item, stop: Stop) -> bool:
+        with self._lock:
+            if slot.interrupt is not None:
+                return slot.interrupt.item is item
+            slot.interrupt = interrupt = Interrupt(item, stop)
+            slot.shelter.announce(interrupt)
+            try:
+                interrupt.hit = slot.item is item
+                if interrupt.hit and slot.shelter.inside and slot.task is None:
+                    interrupt.left = _KINDS[stop]
+                elif interrupt.hit:
+                    slot.stop(_KINDS[stop])
+                else:
+                    slot.shelter.withdraw(interrupt)
+                    slot.interrupt = None
+            finally:
+                interrupt.settled = True
+            return interrupt.hit
+
+    # The watchdog sleeps until the first deadline. While it looks at the slots `_wake_at` is `never`, so whoever sets
+    # a deadline meanwhile wakes it: none is overlooked, and a run whose deadline is not the first wakes nobody.
+
+    def _arm(self, slot: Slot, item: Item, timeout: float, started: int) -> None:
+        deadline = time.monotonic() + timeout
+        slot.deadline = (deadline, item, started)
+        if self._watchdog is None:
+            with self._lock:
+                if self._watchdog is None:
+                    self._watchdog = threading.Thread(target=self._watch, name="mainspring-watchdog", daemon=True)
+                    self._watchdog.start()
+        if deadline < self._wake_at:
+            self._wake.set()
+
+    def _watch(self) -> None:
+        while True:
+            self._wake.clear()
+            self._wake_at = _NEVER
+            first = min(map(self._look_at, list(self._slots)), default=_NEVER)
+            if self._closing and all(slot.stuck for slot in list(self._slots)):
+                return
+            self._wake_at = first
+            self._wake.wait(min(max(0.0, first - time.monotonic()), threading.TIMEOUT_MAX))
+
+    def _look_at(self, slot: Slot) -> float:
+        """Do what is due for a slot; return when to look again."""
+        armed, now = slot.deadline, time.monotonic()
+        if armed is None:
+            return _NEVER
+        deadline, item, started = armed
+        if slot.item is not item:  # it is about to start, or has just ended
+            return max(deadline, now + _MOMENT)
+        if deadline > now:
+            return deadline
+        self._interrupt(slot, item, Stop.TIMEOUT)
+        interrupt = slot.interrupt
+        if interrupt is None or interrupt.item is not item:
+            return _NEVER
+        if interrupt.again is None or (interrupt.again <= now and interrupt.left is not None):
+            # What was left to the thread is raised when it leaves the store, which waits for no server for long.
+            interrupt.started, interrupt.again = started, time.monotonic() + self._grace
+        elif interrupt.again <= now:
+            interrupt.again = _NEVER
+            self._lose(slot, interrupt)
+        return interrupt.again
+
+    def _lose(self, slot: Slot, interrupt: Interrupt) -> None:
+        """Count a slot whose run does not end, say so, and report the run if nothing will start it again."""
+        with self._lock:
+            if slot.item is not interrupt.item:
+                return
+            slot.stuck = True
+            self.stuck += 1
+            self._losses[interrupt.item[0].id] = interrupt.item[0]
+            slot.gone.set()
+        run, report, _ = interrupt.item
+        stack = _stack_of(slot.thread)
+        announce_stuck(run, f"thread {slot.thread.name}", stack, self._notify, self._logger)
+        self._tell_accepting()
+        if may_end_now(run, interrupt.stop) and interrupt.report.claim():
+            message = stopped(run, interrupt.stop, None, interrupt.started, self.now())
+            if message.error is not None:
+                message.error = msgspec.structs.replace(message.error, traceback=stack)
+            tell(report, message, self._logger)
+
+
+def _stack_of(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return "".join(traceback.format_stack(frame)) if frame is not None else ""
+
+
+def _raise_in(thread_id: int | None, kind: type[BaseException]) -> None:
+    """Raise `kind` in a thread when it next executes Python code."""
+    import ctypes  # only here, and only once something has to be stopped
+
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id or 0), ctypes.py_object(kind))

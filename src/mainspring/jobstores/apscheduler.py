@@ -1,0 +1,125 @@
+"""Adapts a job store of the user's own, written for APScheduler: eight methods, one node."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from mainspring.core.instants import SECOND, from_us, to_us
+from mainspring.core.job import Job
+from mainspring.core.plan import Firing
+from mainspring.jobstores.base import BaseJobStore, DuePage
+from mainspring.jobstores.memory import MemoryJobStore
+
+__all__ = ["LegacyJobStore"]
+
+log = logging.getLogger("mainspring.jobstores")
+
+
+class LegacyJobStore(MemoryJobStore):
+    """Keeps the jobs in the user's store and their runs in memory.
+
+    The memory store judges which fire counts, so several schedulers of this process may share it; schedulers of other
+    processes must not. A crash between a fire and the user's store repeats the fire: at least once.
+    """
+
+    volatile = True
+    keeps_objects = False
+
+    def __init__(self, store: BaseJobStore) -> None:
+        super().__init__()
+        self._store = store
+        warnings.warn(
+            f"{type(store).__name__} has APScheduler's eight methods only: use it from one process,"
+            " and expect its runs to be forgotten when the process ends",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Open the user's store."""
+        super().start(scheduler, alias)
+        self._store.start(scheduler, alias)
+
+    def shutdown(self) -> None:
+        """Close the user's store."""
+        self._store.shutdown()
+        super().shutdown()
+
+    def lookup_job(self, job_id: str) -> Job | None:
+        """Return a job from the user's store."""
+        job = self._store.lookup_job(job_id)
+        return None if job is None else self._follow(job)
+
+    def get_all_jobs(self) -> list[Job]:
+        """Return all jobs of the user's store."""
+        return [self._follow(job) for job in self._store.get_all_jobs()]
+
+    def next_at(self) -> int | None:
+        """Return the earliest next run time."""
+        moment = self._store.get_next_run_time()
+        return None if moment is None else to_us(moment)
+
+    def add_job(self, job: Job) -> None:
+        """Add a job."""
+        self.add_jobs([job])
+
+    def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
+        """Add jobs to the user's store, one by one."""
+        for job in jobs:
+            if replace and self._store.lookup_job(job.id) is not None:
+                self._store.update_job(job)
+            else:
+                self._store.add_job(job)
+            super().add_jobs([job], replace=True)
+
+    def update_job(self, job: Job) -> None:
+        """Replace a job."""
+        super().update_job(job)
+        self._store.update_job(job)
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove a job."""
+        self._store.remove_job(job_id)
+        if super().lookup_job(job_id) is not None:
+            super().remove_job(job_id)
+
+    def remove_all_jobs(self) -> None:
+        """Remove all jobs."""
+        self._store.remove_all_jobs()
+        super().remove_all_jobs()
+
+    def due(self, limit: int, hold: float) -> DuePage:
+        """Hand out what the user's store says is due."""
+        for job in self._store.get_due_jobs(from_us(self.server_time()))[:limit]:
+            self._follow(job)
+        page = super().due(limit, hold)
+        page.next_at = self.next_at()
+        if not page.jobs and page.next_at is not None and page.next_at <= page.now:
+            page.next_at = page.now + int(hold * SECOND)  # due, but handed out already
+        return page
+
+    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+        """Fire in memory, then tell the user's store."""
+        answers = super().fire(firings, lease)
+        for firing, answer in zip(firings, answers, strict=True):
+            if answer is None:
+                continue
+            if firing.next_at is None:
+                self._store.remove_job(firing.job_id)
+                continue
+            job = super().lookup_job(firing.job_id)
+            if job is not None:
+                self._store.update_job(job)
+        return answers
+
+    def _follow(self, job: Job) -> Job:
+        """Take a job of the user's store into memory as it is now, and stamp the versions on it."""
+        known = super().lookup_job(job.id)
+        if known is None or known.at != job.at:
+            super().add_jobs([job], replace=True)
+        else:
+            job.version, job.incarnation, job.nominal = known.version, known.incarnation, known.nominal
+        return job

@@ -1,0 +1,335 @@
+"""What the memory store finds things by: jobs by time, waiting runs by urgency, finished runs by age.
+
+Heaps are never searched. An item carries the number under which its owner was filed; when the owner has another one by
+now, the item is outdated, skipped when it comes up, and swept out when more than half of a heap is outdated. An item
+names its owner by id instead of referring to it: the garbage collector passes over tuples of numbers and text, and with
+a million jobs its passes would be most of the time spent on adding them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heappush, heapreplace
+
+import msgspec
+
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.plan import Miss
+from mainspring.core.run import Run
+
+__all__ = ["Entry", "History", "Lane", "Record", "Timetable", "next_run_at", "take_runs"]
+
+SLACK = 64
+"""Outdated items that are not worth a sweep."""
+REMEMBERED_FOR = 3600 * SECOND
+REMEMBERED = 100_000
+
+
+class Entry(msgspec.Struct, eq=False):
+    """A stored job: the store's own copy of it, and what the store knows besides."""
+
+    job: Job
+    version: int = 0  # 0: not in the store any more
+    filed: bool = False  # whether the heap holds an item of this version
+    unfinished: int = 0
+    miss: Miss | None = None
+
+
+class Record(msgspec.Struct, eq=False):
+    """A stored run; `owner` is the job that its unfinished runs are counted for."""
+
+    run: Run
+    owner: Entry | None
+    number: int = 0  # of the item that is valid in a lane or in the history
+
+
+_Filed = tuple[int, int, str]  # run time, version, job id
+_Page = tuple[int, int, list[_Filed]]  # hidden until, version of its first job; the earliest job is the last
+
+
+class Timetable:
+    """Jobs by next run time, and the pages of them that are hidden from other schedulers."""
+
+    __slots__ = ("_heap", "_jobs", "_outdated", "_pages")
+
+    def __init__(self, jobs: Mapping[str, Entry]) -> None:
+        self._jobs = jobs
+        self._heap: list[_Filed] = []
+        self._pages: list[_Page] = []
+        self._outdated = 0
+
+    def put(self, entry: Entry, at: int | None, version: int) -> bool:
+        """File a job under its new version and time (None: nowhere); tell whether a sleeper may now sleep too long."""
+        if entry.filed:
+            self._outdated += 1
+        entry.version = version
+        entry.filed = at is not None
+        heap = self._heap
+        if self._outdated > SLACK and self._outdated * 2 > len(heap):
+            self._heap = heap = [item for item in heap if self._current(item)]
+            heapify(heap)
+            self._outdated = 0
+        if at is None:
+            return False
+        # An outdated first item is still what the sleepers were told, and only `take` tells them anew.
+        earlier = not heap or at < heap[0][0]
+        heappush(heap, (at, version, entry.job.id))
+        return earlier
+
+    def take(self, now: int, limit: int, until: int) -> tuple[list[Entry], int | None]:
+        """Hand out due jobs, earliest first, hide them, and say when the next of the others can be had."""
+        self._show(now)
+        heap, jobs = self._heap, self._jobs
+        page: list[_Filed] = []
+        taken: list[Entry] = []
+        while heap and heap[0][0] <= now and len(page) < limit:
+            item = heappop(heap)
+            entry = jobs.get(item[2])
+            if entry is not None and entry.version == item[1]:
+                entry.filed = False
+                page.append(item)
+                taken.append(entry)
+            else:
+                self._outdated -= 1
+        self._skip()
+        times = [heap[0][0]] if heap else []
+        if self._pages:
+            times.append(self._pages[0][0])
+        if page:
+            page.reverse()
+            heappush(self._pages, (until, page[-1][1], page))
+        return taken, min(times, default=None)
+
+    def earliest(self) -> int | None:
+        """Return the earliest run time of all jobs, hidden or not."""
+        self._skip()
+        times = [self._heap[0][0]] if self._heap else []
+        times += [page[2][-1][0] for page in self._pages if self._trim(page[2])]
+        return min(times, default=None)
+
+    def _current(self, item: _Filed) -> bool:
+        entry = self._jobs.get(item[2])
+        return entry is not None and entry.version == item[1]
+
+    def _show(self, now: int) -> None:
+        """Let go of the pages whose time is over, and of those whose jobs have all been written since."""
+        pages = self._pages
+        while pages and (pages[0][0] <= now or not self._trim(pages[0][2])):
+            for item in heappop(pages)[2]:
+                if self._current(item):
+                    self._jobs[item[2]].filed = True
+                    heappush(self._heap, item)
+
+    def _trim(self, page: list[_Filed]) -> bool:
+        """Drop the outdated items at a page's end; tell whether any are left."""
+        while page and not self._current(page[-1]):
+            page.pop()
+        return bool(page)
+
+    def _skip(self) -> None:
+        heap = self._heap
+        while heap and not self._current(heap[0]):
+            heappop(heap)
+            self._outdated -= 1
+
+
+_Ready = tuple[int, int, int, str]  # -priority, run_at, number, run id
+_Delayed = tuple[int, int, str]  # run_at, number, run id
+
+
+class Lane:
+    """The waiting runs of one queue: those that are due by urgency, the others by time."""
+
+    __slots__ = ("_delayed", "_outdated", "_ready", "_records", "paused")
+
+    def __init__(self, records: Mapping[str, Record]) -> None:
+        self._records = records
+        self._ready: list[_Ready] = []
+        self._delayed: list[_Delayed] = []
+        self._outdated = 0
+        self.paused = False
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to know about the lane."""
+        return not (self._ready or self._delayed or self.paused)
+
+    def put(self, record: Record, number: int, now: int) -> bool:
+        """File a waiting run; tell whether a sleeper may now sleep too long."""
+        run = record.run
+        record.number = number
+        if run.run_at <= now:
+            heappush(self._ready, (-run.priority, run.run_at, number, run.id))
+            return not self.paused
+        earlier = not self._delayed or run.run_at < self._delayed[0][0]
+        heappush(self._delayed, (run.run_at, number, run.id))
+        return earlier and not self.paused
+
+    def discard(self, record: Record) -> None:
+        """Take a run out that was not popped."""
+        record.number = 0
+        self._outdated += 1
+        if self._outdated > SLACK and self._outdated * 2 > len(self._ready) + len(self._delayed):
+            self._ready = [item for item in self._ready if self._current(item)]
+            self._delayed = [item for item in self._delayed if self._current(item)]
+            heapify(self._ready)
+            heapify(self._delayed)
+            self._outdated = 0
+
+    def ripen(self, now: int) -> None:
+        """Move the runs whose time has come to those that are due."""
+        delayed = self._delayed
+        while delayed and delayed[0][0] <= now:
+            item = heappop(delayed)
+            if self._current(item):
+                run_at, number, run_id = item
+                heappush(self._ready, (-self._records[run_id].run.priority, run_at, number, run_id))
+            else:
+                self._outdated -= 1
+
+    def head(self) -> _Ready | None:
+        """Return the most urgent item, or None."""
+        ready = self._ready
+        while ready:
+            head = ready[0]
+            if self._current(head):
+                return head
+            heappop(ready)
+            self._outdated -= 1
+        return None
+
+    def pop(self) -> Record:
+        """Take out the run that `head` has just shown."""
+        record = self._records[heappop(self._ready)[3]]
+        record.number = 0
+        return record
+
+    def next_delayed(self) -> int | None:
+        """Return when the next run that is not due yet will be."""
+        delayed = self._delayed
+        while delayed:
+            if self._current(delayed[0]):
+                return delayed[0][0]
+            heappop(delayed)
+            self._outdated -= 1
+        return None
+
+    def waiting(self) -> list[Record]:
+        """Return the runs that are due, in no order."""
+        return [self._records[item[3]] for item in self._ready if self._current(item)]
+
+    def delayed(self) -> list[Record]:
+        """Return the runs that are not due yet, in no order."""
+        return [self._records[item[2]] for item in self._delayed if self._current(item)]
+
+    def _current(self, item: _Ready | _Delayed) -> bool:
+        record = self._records.get(item[-1])
+        return record is not None and record.number == item[-2]
+
+
+def take_runs(lanes: Sequence[Lane], now: int, limit: int) -> list[Record]:
+    """Take up to `limit` due runs out of several lanes, most urgent first."""
+    for lane in lanes:
+        lane.ripen(now)
+    # No two items are equal (their numbers differ), so a lane is never compared.
+    heads = [(head, lane) for lane in lanes if (head := lane.head()) is not None]
+    heapify(heads)
+    taken: list[Record] = []
+    while heads and len(taken) < limit:
+        lane = heads[0][1]
+        taken.append(lane.pop())
+        head = lane.head()
+        if head is None:
+            heappop(heads)
+        else:
+            heapreplace(heads, (head, lane))
+    return taken
+
+
+def next_run_at(lanes: Sequence[Lane], now: int) -> int | None:
+    """Return when a waiting run of the lanes can be claimed: now, if one is due."""
+    if any(lane.head() is not None for lane in lanes):
+        return now
+    return min((at for lane in lanes if (at := lane.next_delayed()) is not None), default=None)
+
+
+class History:
+    """Finished runs in the order in which they go, and the ids of those that were deleted within the last hour.
+
+    Those whose policy says how long they are kept are apart from the others, of which so many are kept.
+    """
+
+    __slots__ = ("_asked", "_expiring", "_finished", "_gone", "_gone_ids", "_records", "kept")
+
+    def __init__(self, records: Mapping[str, Record]) -> None:
+        self._records = records
+        self._finished: deque[tuple[int, int, str]] = deque()  # when it finished, number, run id
+        self._expiring: list[tuple[int, int, str]] = []  # a heap: until when it is kept, number, run id
+        self._asked = 0  # items of the heap that are valid
+        self._gone: deque[tuple[int, str]] = deque()
+        self._gone_ids: dict[str, int] = {}
+        self.kept = 0
+
+    def add(self, record: Record, number: int, now: int) -> None:
+        """File a finished run."""
+        record.number = number
+        retention = record.run.policy.retention
+        if retention is None:
+            self._finished.append((now, number, record.run.id))
+            self.kept += 1
+        else:
+            heappush(self._expiring, (now + int(retention * SECOND), number, record.run.id))
+            self._asked += 1
+
+    def discard(self, record: Record) -> None:
+        """Take a run out; one that was never filed is left alone."""
+        if not record.number:
+            return
+        record.number = 0
+        if record.run.policy.retention is not None:
+            self._asked -= 1
+            if len(self._expiring) > 2 * self._asked + SLACK:
+                self._expiring = [item for item in self._expiring if self._current(item) is not None]
+                heapify(self._expiring)
+            return
+        self.kept -= 1
+        if len(self._finished) > 2 * self.kept + SLACK:
+            self._finished = deque(item for item in self._finished if self._current(item) is not None)
+
+    def pop_oldest(self) -> Record:
+        """Take out the run that finished first, of those that are counted; there must be one."""
+        while True:
+            record = self._current(self._finished.popleft())
+            if record is not None:
+                record.number = 0
+                self.kept -= 1
+                return record
+
+    def outdated(self, now: int, keep_for: int) -> Iterator[Record]:
+        """Yield the runs that are past their retention; each must be deleted before the next is asked for."""
+        while self._finished and self._finished[0][0] + keep_for <= now:
+            if (record := self._current(self._finished.popleft())) is not None:
+                yield record
+        while self._expiring and self._expiring[0][0] <= now:
+            if (record := self._current(heappop(self._expiring))) is not None:
+                yield record
+
+    def _current(self, item: tuple[int, int, str]) -> Record | None:
+        record = self._records.get(item[2])
+        return record if record is not None and record.number == item[1] else None
+
+    def remember(self, run_id: str, now: int) -> None:
+        """Keep the id of a deleted run for an hour."""
+        gone, ids = self._gone, self._gone_ids
+        ids[run_id] = until = now + REMEMBERED_FOR
+        gone.append((until, run_id))
+        while gone[0][0] <= now or len(gone) > REMEMBERED:
+            ended, old = gone.popleft()
+            if ids.get(old) == ended:  # else it was remembered again since
+                del ids[old]
+
+    def remembers(self, run_id: str, now: int) -> bool:
+        """Tell whether a run of this id was deleted within the last hour."""
+        return self._gone_ids.get(run_id, 0) > now

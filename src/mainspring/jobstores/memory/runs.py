@@ -1,0 +1,287 @@
+"""The runs of the memory store. Holds no lock and reads no clock: the store calls it under its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count, islice
+
+from msgspec.structs import replace
+
+from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
+from mainspring.jobstores.base import Claimed, Hold, QueueInfo
+from mainspring.jobstores.memory.indexes import Entry, History, Lane, Record, next_run_at, take_runs
+
+__all__ = ["RunTable"]
+
+LOG_LINES = 1000
+"""Lines of a run's log that are kept: the last ones."""
+
+# Reading a member off its class takes three times as long in the hot loops.
+_PENDING, _RUNNING, _BROKEN = Status.PENDING, Status.RUNNING, Status.BROKEN
+_HELD, _EXPIRED, _WAITING = Condition.HELD, Condition.EXPIRED, Condition.WAITING
+
+
+class RunTable:
+    """Runs by id, and by what is asked for: lane, token, unique key, age. `keep_for` is in microseconds."""
+
+    def __init__(self, jobs: Mapping[str, Entry], keep_runs: int, keep_for: int) -> None:
+        self.stirred = False  # a run can be claimed, or shall be stopped: a sleeping loop may want to know
+        self.totals = dict.fromkeys(sorted(FINAL), 0)
+        self._jobs = jobs
+        self.keep_runs = keep_runs
+        self._keep_for = keep_for
+        self._numbers = count(1)
+        self._records: dict[str, Record] = {}
+        self._lanes: dict[str, Lane] = {}
+        self._held: dict[str | None, dict[str, Record]] = {}  # the running ones, by token
+        self._unique: dict[str, str] = {}
+        self._history = History(self._records)
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def get(self, run_id: str) -> Run | None:
+        """Return a run, or None."""
+        record = self._records.get(run_id)
+        return None if record is None else record.run
+
+    def all(self) -> list[Run]:
+        """Return every run, in no order."""
+        return [record.run for record in self._records.values()]
+
+    def add(self, run: Run, now: int) -> str:
+        """Add a run that somebody enqueued; answer the id under which it is stored."""
+        if self.insert(run, self._owner(run), now) or run.unique is None:
+            return run.id
+        return run.id if run.id in self._records else self._unique.get(run.unique, run.id)
+
+    def insert(self, run: Run, owner: Entry | None, now: int) -> bool:
+        """Add an unfinished run unless its id is known or its unique key is taken."""
+        if run.id in self._records or self._history.remembers(run.id, now):
+            return False
+        if run.unique is not None and self._unique.setdefault(run.unique, run.id) != run.id:
+            return False
+        if owner is not None:
+            owner.unfinished += 1
+        self._put(Record(run, owner), now)
+        return True
+
+    def record_missed(self, run: Run, owner: Entry, now: int) -> None:
+        """Add the record of missed fires, or replace it by a longer one."""
+        record = self._records.get(run.id)
+        if record is None:
+            self._put(Record(run, owner), now)
+        else:
+            self._history.discard(record)
+            record.run = run
+            self._history.add(record, next(self._numbers), now)
+
+    def claim(self, names: Iterable[str], node: str, token: str, limit: int, now: int, until: int) -> Claimed:
+        """Lease due runs of some lanes, or say again which are held under this token."""
+        named = [self._lanes.get(name) for name in dict.fromkeys(names)]
+        lanes = [lane for lane in named if lane is not None and not lane.paused]
+        held = self._held.get(token)
+        if held is None:
+            held = {}
+            for record in take_runs(lanes, now, limit):
+                run = record.run
+                record.run = replace(
+                    run,
+                    status=_RUNNING,
+                    attempt=run.attempt + 1,
+                    node=node,
+                    token=token,
+                    lease_until=until,
+                    started_at=now,
+                )
+                held[run.id] = record
+            if held:
+                self._held[token] = held
+        return Claimed(now, [record.run for record in held.values()], next_run_at(lanes, now))
+
+    def extend(self, beat: Beat, until: int) -> Hold:
+        """Renew a lease and keep what its holder reports."""
+        record = self._held.get(beat.token, {}).get(beat.run_id)
+        if record is None:
+            return Hold.LOST
+        run = record.run
+        record.run = replace(
+            run,
+            lease_until=until,
+            progress=run.progress if beat.progress is None else beat.progress,
+            data=run.data if beat.data is None else beat.data,
+            log=(*run.log, *beat.log)[-LOG_LINES:] if beat.log else run.log,
+        )
+        return Hold.CANCEL if run.cancelling else Hold.HELD
+
+    def settle(self, outcome: Outcome, now: int) -> bool:
+        """Write a run's next record and what follows from it, if its condition holds."""
+        run = outcome.run
+        record = self._records.get(run.id)
+        if record is None or not _holds(outcome.condition, record.run, run.token, now):
+            return False
+        if run.status is _PENDING and record.run.status is _RUNNING and record.run.cancelling:
+            return False
+        if run.unique is not None and run.status not in FINAL and self._unique.get(run.unique, run.id) != run.id:
+            return False
+        if outcome.condition is _HELD:
+            run = _with_reports(run, record.run)
+        self._write(record, run, now)
+        for follower in outcome.then:
+            owner = record.owner if follower.job_id == run.job_id else self._owner(follower)
+            self.insert(follower, owner, now)
+        return True
+
+    def expired(self, limit: int, now: int) -> list[Run]:
+        """Return running runs whose lease is over."""
+        running = (record.run for held in self._held.values() for record in held.values())
+        return list(islice((run for run in running if (run.lease_until or 0) <= now), limit))
+
+    def request_cancel(self, run_id: str) -> bool:
+        """Mark a running run to be stopped."""
+        record = self._records.get(run_id)
+        if record is None or record.run.status is not _RUNNING:
+            return False
+        record.run = replace(record.run, cancelling=True)
+        self.stirred = True
+        return True
+
+    def delete(self, run_id: str, now: int) -> bool:
+        """Delete a finished run."""
+        record = self._records.get(run_id)
+        if record is None or record.run.status not in FINAL:
+            return False
+        self._delete(record, now)
+        return True
+
+    def prune(self, limit: int, now: int) -> int:
+        """Delete finished runs that are past their retention, and forget lanes with nothing in them."""
+        outdated = 0
+        for record in islice(self._history.outdated(now, self._keep_for), limit):
+            self._delete(record, now)
+            outdated += 1
+        for name in [name for name, lane in self._lanes.items() if lane.idle]:
+            del self._lanes[name]
+        return outdated
+
+    def queues(self, now: int) -> list[QueueInfo]:
+        """Describe the lanes that hold unfinished runs or are paused."""
+        running: dict[str, int] = {}
+        for held in self._held.values():
+            for record in held.values():
+                running[record.run.queue] = running.get(record.run.queue, 0) + 1
+        lanes = [
+            _describe(name, self._lanes.get(name), running.get(name, 0), now)
+            for name in sorted(self._lanes.keys() | running.keys())
+        ]
+        return [lane for lane in lanes if lane.waiting or lane.delayed or lane.running or lane.paused]
+
+    def set_queue(self, name: str, paused: bool) -> None:
+        """Pause or resume a lane."""
+        lane = self._lanes.setdefault(name, Lane(self._records))
+        if lane.paused and not paused:
+            self.stirred = True
+        lane.paused = paused
+
+    def purge(self, name: str, now: int) -> int:
+        """Cancel the pending runs of a lane."""
+        lane = self._lanes.get(name)
+        pending: Sequence[Record] = () if lane is None else (*lane.waiting(), *lane.delayed())
+        for record in pending:
+            self._write(record, replace(record.run, status=Status.CANCELLED, finished_at=now, unique=None), now)
+        return len(pending)
+
+    def _owner(self, run: Run) -> Entry | None:
+        """Find the job that a run counts for: the one of its id, if it is still the same incarnation."""
+        entry = None if run.job_id is None else self._jobs.get(run.job_id)
+        if entry is None or not run.id.startswith(f"{run.job_id}@{entry.job.incarnation}@"):
+            return None
+        return entry
+
+    def _write(self, record: Record, run: Run, now: int) -> None:
+        """Replace a run by its next record: take it out of the index it is in, file it anew."""
+        old = record.run
+        if old.status is _RUNNING:
+            held = self._held[old.token]
+            del held[old.id]
+            if not held:
+                del self._held[old.token]
+        elif old.status is _PENDING:
+            self._lanes[old.queue].discard(record)
+        else:
+            self._history.discard(record)
+        ended, ends = old.status in FINAL, run.status in FINAL
+        if ended and old.status is run.status:  # written again, not reached again
+            self.totals[run.status] -= 1
+        if record.owner is not None:
+            record.owner.unfinished += ended - ends
+        if old.unique is not None and not ended:
+            del self._unique[old.unique]
+        if run.unique is not None and not ends:
+            self._unique[run.unique] = run.id
+        record.run = run
+        self._put(record, now)
+
+    def _put(self, record: Record, now: int) -> None:
+        """File a run under its status."""
+        run = record.run
+        self._records[run.id] = record
+        status = run.status
+        if status is _PENDING:
+            lane = self._lanes.get(run.queue)
+            if lane is None:
+                lane = self._lanes[run.queue] = Lane(self._records)
+            if lane.put(record, next(self._numbers), now):
+                self.stirred = True
+        elif status is _RUNNING:
+            self._held.setdefault(run.token, {})[run.id] = record
+        else:
+            self.totals[status] += 1
+            if status is not _BROKEN:  # never pruned, so not in the history
+                self._history.add(record, next(self._numbers), now)
+                while self._history.kept > self.keep_runs:
+                    self._delete(self._history.pop_oldest(), now)
+
+    def _delete(self, record: Record, now: int) -> None:
+        del self._records[record.run.id]
+        self._history.discard(record)
+        self._history.remember(record.run.id, now)
+
+
+def _holds(condition: Condition, stored: Run, token: str | None, now: int) -> bool:
+    if stored.token != token:
+        return False
+    if condition is _HELD:
+        return stored.status is _RUNNING
+    if condition is _EXPIRED:
+        return stored.status is _RUNNING and (stored.lease_until or 0) <= now
+    if condition is _WAITING:
+        return stored.status is _PENDING
+    return stored.status in FINAL
+
+
+def _with_reports(run: Run, stored: Run) -> Run:
+    """Keep what beats have reported where the outcome says nothing of it."""
+    if stored.progress is None and stored.data is None and not stored.log:
+        return run
+    return replace(
+        run,
+        progress=stored.progress if run.progress is None else run.progress,
+        data=stored.data if run.data is None else run.data,
+        log=run.log or stored.log,
+    )
+
+
+def _describe(name: str, lane: Lane | None, running: int, now: int) -> QueueInfo:
+    if lane is None:
+        return QueueInfo(name=name, running=running)
+    lane.ripen(now)
+    due = [record.run.run_at for record in lane.waiting()]
+    return QueueInfo(
+        name=name,
+        waiting=len(due),
+        delayed=len(lane.delayed()),
+        running=running,
+        paused=lane.paused,
+        oldest_at=min(due, default=None),
+    )

@@ -1,0 +1,375 @@
+"""Keep jobs and runs in this process: the reference implementation of the store contract, for tests and scripts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from heapq import nlargest
+from itertools import count
+from typing import ClassVar, NoReturn
+
+from msgspec.structs import replace
+
+from mainspring.clock import Clock, SystemClock
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.plan import Due, Firing
+from mainspring.core.run import Beat, Outcome, Run, Status
+from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
+from mainspring.interrupts import sheltering
+from mainspring.jobstores.base import BrokenJob, Claimed, DuePage, Hold, JobStore, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.memory.indexes import Entry, Timetable
+from mainspring.jobstores.memory.runs import RunTable
+
+__all__ = ["MemoryJobStore"]
+
+_RUNNING = Status.RUNNING
+
+
+@sheltering("wait")
+class MemoryJobStore(JobStore):
+    """Keeps jobs and runs as they are, objects and all, while the process lives.
+
+    Finished runs are kept for as long as their policy says; of those whose policy says nothing of it, `keep_runs` are
+    kept, and for `keep_for` seconds.
+    """
+
+    volatile: ClassVar[bool] = True
+    keeps_objects: ClassVar[bool] = True
+
+    def __init__(self, clock: Clock | None = None, *, keep_runs: int = 10_000, keep_for: float = 7 * 86400) -> None:
+        self._clock = clock or SystemClock()
+        self._shift = 0
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._cursor = 0
+        self._stirred = False  # something has changed that a sleeping loop may want to know
+        self._versions = count(1)
+        self._jobs: dict[str, Entry] = {}
+        self._times = Timetable(self._jobs)
+        self._set_aside: list[tuple[BrokenJob, Entry]] = []
+        self._runs = RunTable(self._jobs, keep_runs, int(keep_for * SECOND))
+        self._nodes: dict[str, tuple[int, NodeInfo]] = {}
+
+    @property
+    def keep_runs(self) -> int:
+        """How many finished runs are kept of those whose policy does not say for how long."""
+        return self._runs.keep_runs
+
+    @keep_runs.setter
+    def keep_runs(self, number: int) -> None:
+        self._runs.keep_runs = number
+
+    def shutdown(self) -> None:
+        """Wake whoever waits; what is stored stays."""
+        with self._lock:
+            self._stirred = True
+            self._tell()
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def lookup_job(self, job_id: str) -> Job | None:
+        with self._lock:
+            entry = self._jobs.get(job_id)
+            return None if entry is None else entry.job.copy()
+
+    def get_all_jobs(self) -> list[Job]:
+        with self._lock:
+            jobs = [entry.job.copy() for entry in self._jobs.values()]
+        return sorted(jobs, key=lambda job: (job.at is None, job.at or 0))
+
+    def add_job(self, job: Job) -> None:
+        with self._lock:
+            if job.id in self._jobs:
+                raise ConflictingIdError(job.id)
+            self._add(job)
+            self._tell()
+
+    def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
+        with self._lock:
+            if not replace:
+                seen: set[str] = set()
+                for job in jobs:
+                    if job.id in self._jobs or job.id in seen:
+                        raise ConflictingIdError(job.id)
+                    seen.add(job.id)
+            for job in jobs:
+                entry = self._jobs.get(job.id)
+                if entry is None:
+                    self._add(job)
+                else:
+                    self._rewrite(entry, job)
+            self._tell()
+
+    def update_job(self, job: Job) -> None:
+        with self._lock:
+            entry = self._entry(job.id)
+            if entry.version != job.version:
+                raise VersionConflict(job.id)
+            self._rewrite(entry, job)
+            self._tell()
+
+    def remove_job(self, job_id: str) -> None:
+        with self._lock:
+            self._take_out(self._entry(job_id))
+
+    def remove_all_jobs(self) -> None:
+        with self._lock:
+            for entry in list(self._jobs.values()):
+                self._take_out(entry)
+
+    def next_at(self) -> int | None:
+        with self._lock:
+            return self._times.earliest()
+
+    def due(self, limit: int, hold: float) -> DuePage:
+        with self._lock:
+            now = self._now()
+            entries, next_at = self._times.take(now, limit, now + int(hold * SECOND))
+            return DuePage(now, [_due(entry) for entry in entries], next_at)
+
+    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+        with self._lock:
+            now = self._now()
+            until = now + int(lease * SECOND)
+            answers = [self._fire(firing, now, until) for firing in firings]
+            self._tell()
+            return answers
+
+    def fire_besides(self, step: Firing, lease: float) -> bool:
+        with self._lock:
+            now = self._now()
+            answer = self._fire(step, now, now + int(lease * SECOND), besides=True)
+            self._tell()
+            return answer is not None
+
+    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
+        with self._lock:
+            entry = self._jobs.get(job_id)
+            if entry is None or entry.version != version:
+                return False
+            self._take_out(entry)
+            broken = BrokenJob(id=job_id, reason=reason, payload=entry.job.copy(), at=self._now())
+            self._set_aside.append((broken, entry))
+            return True
+
+    def broken(self) -> list[BrokenJob]:
+        with self._lock:
+            return [broken for broken, _ in self._set_aside]
+
+    def restore(self, job_id: str) -> bool:
+        with self._lock:
+            found = next((item for item in reversed(self._set_aside) if item[0].id == job_id), None)
+            if found is None:
+                return False
+            if job_id in self._jobs:
+                raise ConflictingIdError(job_id)
+            self._set_aside.remove(found)
+            self._jobs[job_id] = found[1]
+            self._file(found[1])
+            self._tell()
+            return True
+
+    def _entry(self, job_id: str) -> Entry:
+        entry = self._jobs.get(job_id)
+        if entry is None:
+            # Likely names are worth looking for only among a readable number of jobs.
+            raise JobLookupError(job_id, tuple(self._jobs) if len(self._jobs) <= 100 else ())
+        return entry
+
+    def _add(self, job: Job) -> None:
+        own = job.copy()
+        self._jobs[job.id] = entry = Entry(own)
+        self._file(entry)
+        own.incarnation = job.incarnation = job.version = own.version
+
+    def _rewrite(self, entry: Entry, job: Job) -> None:
+        own = job.copy()
+        own.incarnation = entry.job.incarnation
+        entry.job = own
+        self._file(entry)
+        job.version, job.incarnation = own.version, own.incarnation
+
+    def _file(self, entry: Entry) -> None:
+        """Give a job a new version and its place in time."""
+        job = entry.job
+        job.version = version = next(self._versions)
+        if self._times.put(entry, job.at, version):
+            self._stirred = True
+
+    def _take_out(self, entry: Entry) -> None:
+        del self._jobs[entry.job.id]
+        self._times.put(entry, None, 0)
+
+    def _fire(self, firing: Firing, now: int, until: int, *, besides: bool = False) -> tuple[str, ...] | None:
+        entry = self._jobs.get(firing.job_id)
+        if entry is None or entry.version != firing.version:
+            return None
+        job = entry.job
+        if not besides and (job.at is None or job.at > now):
+            return None
+        if firing.next_at is None and not besides:
+            self._take_out(entry)
+        else:
+            job.at, job.nominal, entry.miss = firing.next_at, firing.next_nominal, firing.miss
+            self._file(entry)
+        inserted = []
+        for run in firing.runs:
+            if run.status is _RUNNING and run.lease_until is None:
+                run = replace(run, lease_until=until)
+            if self._runs.insert(run, entry, now):
+                inserted.append(run.id)
+        for run in firing.missed:
+            self._runs.record_missed(run, entry, now)
+        return tuple(inserted)
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def add_runs(self, runs: Sequence[Run]) -> list[str]:
+        with self._lock:
+            now = self._now()
+            ids = [self._runs.add(run, now) for run in runs]
+            self._tell()
+            return ids
+
+    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+        with self._lock:
+            now = self._now()
+            return self._runs.claim(lanes, node, token, limit, now, now + int(lease * SECOND))
+
+    def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
+        with self._lock:
+            until = self._now() + int(lease * SECOND)
+            return [self._runs.extend(beat, until) for beat in beats]
+
+    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        with self._lock:
+            now = self._now()
+            answers = [self._runs.settle(outcome, now) for outcome in outcomes]
+            self._tell()
+            return answers
+
+    def expired(self, limit: int) -> list[Run]:
+        with self._lock:
+            return self._runs.expired(limit, self._now())
+
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        with self._lock:
+            return [self._runs.get(run_id) for run_id in run_ids]
+
+    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
+        found = self._matching(query)
+        if after is not None:
+            last = _age(after)
+            found = (run for run in found if _age(run) < last)
+        return nlargest(limit, found, key=_age)
+
+    def count_runs(self, query: RunQuery) -> int:
+        return sum(1 for _ in self._matching(query))
+
+    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+        with self._lock:
+            answers = [self._runs.request_cancel(run_id) for run_id in run_ids]
+            self._tell()
+            return answers
+
+    def delete_runs(self, run_ids: Sequence[str]) -> int:
+        with self._lock:
+            now = self._now()
+            return sum(self._runs.delete(run_id, now) for run_id in run_ids)
+
+    def prune(self, limit: int = 1000) -> int:
+        with self._lock:
+            return self._runs.prune(limit, self._now())
+
+    def _matching(self, query: RunQuery) -> Iterator[Run]:
+        with self._lock:
+            runs = self._runs.all()
+        # Runs are never changed, only replaced: what follows needs no lock.
+        return (
+            run
+            for run in runs
+            if (not query.status or run.status in query.status)
+            and (query.queue is None or run.queue == query.queue)
+            and (query.group is None or run.group == query.group)
+            and (query.job_id is None or run.job_id == query.job_id)
+        )
+
+    # -- service -----------------------------------------------------------------------------------------------
+
+    def beat(self, node: NodeInfo, ttl: float) -> None:
+        with self._lock:
+            now = self._now()
+            self._nodes[node.id] = now + int(ttl * SECOND), replace(node, beat_at=now)
+
+    def leave(self, node_id: str) -> None:
+        with self._lock:
+            self._nodes.pop(node_id, None)
+
+    def nodes(self) -> list[NodeInfo]:
+        with self._lock:
+            now = self._now()
+            self._nodes = {name: item for name, item in self._nodes.items() if item[0] > now}
+            return [self._nodes[name][1] for name in sorted(self._nodes)]
+
+    def queues(self) -> list[QueueInfo]:
+        with self._lock:
+            return self._runs.queues(self._now())
+
+    def set_queue(self, name: str, *, paused: bool) -> None:
+        with self._lock:
+            self._runs.set_queue(name, paused)
+            self._tell()
+
+    def purge(self, name: str) -> int:
+        with self._lock:
+            return self._runs.purge(name, self._now())
+
+    def counters(self) -> dict[str, int]:
+        with self._lock:
+            return {**{str(status): total for status, total in self._runs.totals.items()}, "jobs": len(self._jobs)}
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        with self._changed:
+            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
+            return self._cursor
+
+    def server_time(self) -> int:
+        with self._lock:
+            return self._now()
+
+    def ping(self) -> bool:
+        return True
+
+    def shift_clock(self, seconds: float) -> None:
+        with self._lock:
+            self._shift += int(seconds * SECOND)
+            self._stirred = True
+            self._tell()
+
+    def _now(self) -> int:
+        return self._clock.now() + self._shift
+
+    def _tell(self) -> None:
+        """Wake the sleepers if what was done may interest them."""
+        if self._stirred or self._runs.stirred:
+            self._stirred = self._runs.stirred = False
+            self._cursor += 1
+            self._changed.notify_all()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a MemoryJobStore lives in one process; use a store with a URL to share jobs with others")
+
+    def __repr__(self) -> str:
+        return f"<MemoryJobStore ({len(self._jobs)} jobs, {len(self._runs)} runs)>"
+
+
+def _age(run: Run) -> tuple[int, str]:
+    return run.created_at, run.id
+
+
+def _due(entry: Entry) -> Due:
+    job = entry.job.copy()
+    assert job.at is not None
+    nominal = job.at if job.nominal is None else job.nominal
+    return Due(job, job.at, nominal, job.version, job.incarnation, entry.unfinished, entry.miss)

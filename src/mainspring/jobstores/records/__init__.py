@@ -1,0 +1,1 @@
+"""What every store of bytes shares: jobs and runs <-> rows."""

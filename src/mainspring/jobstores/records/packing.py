@@ -1,0 +1,392 @@
+"""Jobs and runs <-> rows: what is signed, what is opaque, what a back end may look at."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.codec import Codec, EncodeError, FrameError, Reason
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.policy import DEFAULT_POLICY, Policy, policy_from_data, policy_to_data
+from mainspring.core.references import obj_to_ref, portable_call
+from mainspring.core.run import ABSENT_LONGEST, Beat, Call, Error, Run, Status
+from mainspring.errors import CallableReferenceError, TransientJobError
+from mainspring.jobstores.records.rows import BeatRow, JobRow, RunRow
+from mainspring.triggers import trigger_from_data
+
+__all__ = ["Packer"]
+
+KEEP_FOR: Final = 7 * 86400.0
+"""Seconds for which a finished run is kept unless its policy says otherwise."""
+LOG_LINES: Final = 1000
+"""Lines of a run's log that are kept: the last ones."""
+_CACHED: Final = 10_000
+_SHORT: Final = 500
+"""Bytes of a direct call's frame that may well come again."""
+_KEPT: Final = int(KEEP_FOR * SECOND)
+_PLAIN_TEXT: Final = 1000
+"""Characters of a result that is kept as plain text."""
+_SCALARS: Final = frozenset([bool, int, float])
+_ATOMS: Final = _SCALARS | {type(None), str, bytes}
+_KEYS: Final = {"a": "args", "k": "kwargs", "n": "name", "p": "policy", "t": "trigger"}
+_TOP: Final = re.compile(r"(\w*)(\[\d+\]|\.\w+|)(.*)", re.DOTALL)
+"""A path in what `_call_data` returns: its key there, the step below, the rest."""
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_STATUSES: Final = {status.value: status for status in Status}
+
+
+class _State(msgspec.Struct, array_like=True, gc=False):
+    """What only the core looks at in a run.
+
+    `frame` holds result and errors where they need the codec: signed, compressed, of any type. `was` is the state of a
+    run that is broken, as it was found.
+    """
+
+    executor: str | None = None
+    fire_time: int | None = None
+    start_by: int | None = None
+    started_at: int | None = None
+    failures: int = 0
+    crashes: int = 0
+    interruptions: int = 0
+    reason: str | None = None
+    count: int = 1
+    last: int | None = None
+    later: tuple[int, ...] = ()
+    result: bool | int | float | str | None = None
+    frame: bytes | None = None
+    was: bytes | None = None
+    key: str | None = None
+    retried: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_State).decode
+_NO_STATE: Final = _State()
+_NO_STATE_BYTES: Final = _encode(_NO_STATE)
+
+
+class Packer:
+    """Turns jobs and runs into rows and back; restores a frame that it has seen before without decoding it again."""
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+        self._jobs: dict[tuple[str, bytes], tuple[Job, bool]] = {}
+        self._calls: dict[tuple[str, bytes], tuple[Call, Policy, str | None]] = {}
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def job_row(self, job: Job) -> JobRow:
+        """Pack a job; raise if its function has no name, or an argument cannot be stored."""
+        data = _call_data(job.call, job.policy, job.id)
+        data |= {
+            "t": job.trigger.to_data(),
+            "x": job.executor,
+            "q": job.queue,
+            "g": job.misfire_grace_time,
+            "c": job.coalesce,
+            "m": job.max_instances,
+        }
+        if job.declared is not None:
+            data["d"] = job.declared
+        try:
+            frame = self.codec.dumps(data, f"job:{job.id}")
+        except EncodeError as error:
+            raise _in_call(error, data["f"]) from error.__cause__
+        return JobRow(job.id, job.at, job.nominal, frame, job.version, job.incarnation)
+
+    def job(self, row: JobRow) -> Job:
+        """Restore a job; raise FrameError if its bytes are not what they should be."""
+        known = self._jobs.get((row.id, row.frame))
+        if known is None:
+            job = self._decode_job(row)
+            known = job, _is_unchangeable(job.call)
+            if len(self._jobs) >= _CACHED:
+                self._jobs.clear()
+            self._jobs[row.id, row.frame] = known
+        job = known[0].copy()
+        if not known[1]:  # what a function may change is not shared
+            job.call = _call(self.codec.loads(row.frame, f"job:{row.id}"), row.frame)[0]
+        job.at, job.nominal = row.at, row.nominal
+        job.version, job.incarnation = row.version, row.incarnation
+        return job
+
+    def _decode_job(self, row: JobRow) -> Job:
+        data = self.codec.loads(row.frame, f"job:{row.id}")
+        try:
+            call, policy = _call(data, row.frame)
+            job = Job(
+                row.id,
+                call,
+                trigger_from_data(data["t"]),
+                executor=data["x"],
+                queue=data["q"],
+                misfire_grace_time=data["g"],
+                coalesce=data["c"],
+                max_instances=data["m"],
+                policy=policy,
+            )
+            job.declared = data.get("d")
+            return job
+        except Exception as error:
+            raise _as_frame_error(error) from error
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def run_row(self, run: Run) -> RunRow:
+        """Pack a run; a fired one carries its job's frame as it is."""
+        frame, policy = run.call.frame, run.policy
+        if frame is None:
+            data = _call_data(run.call, policy, run.id)
+            if run.job_id is not None:
+                data["l"] = run.queue
+            try:
+                frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue))
+            except EncodeError as error:
+                raise _in_call(error, data["f"]) from error.__cause__
+        return RunRow(
+            id=run.id,
+            call=frame,
+            state=self._state(run),
+            live=self._live(run.id, run.progress, run.data, run.log),
+            owner=None if run.job_id is None else run.id.rpartition("@")[0],
+            job_id=run.job_id,
+            queue=run.queue,
+            status=run.status._value_,
+            priority=run.priority,
+            run_at=run.run_at,
+            created_at=run.created_at,
+            finished_at=run.finished_at,
+            keep=_KEPT if policy.retention is None else int(policy.retention * SECOND) | 1,
+            token=run.token,
+            node=run.node,
+            lease_until=run.lease_until,
+            attempt=run.attempt,
+            cancelling=run.cancelling,
+            unique=run.unique,
+            group=run.group,
+        )
+
+    def _state(self, run: Run) -> bytes:
+        """Pack what only the core looks at; nothing at all if there is nothing to say."""
+        result, errors, reason, frame = run.result, run.errors, run.reason, None
+        if reason is not None and not reason.isascii():  # half a character of the user's must not stop the settle
+            reason = reason.encode("utf-8", "backslashreplace").decode()
+        if errors or (result is not None and not self._is_plain(result)):
+            more = {"result": result, "errors": [msgspec.structs.astuple(error) for error in errors]}
+            result, frame = None, self.codec.dumps(more, f"state:{run.id}")
+        packed = _encode(
+            _State(
+                run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
+                run.interruptions, reason, run.count, run.last, run.later, result, frame, None, run.key, run.retried,
+            )
+        )  # fmt: skip
+        return b"" if packed == _NO_STATE_BYTES else packed
+
+    def _is_plain(self, result: Any) -> bool:
+        """Tell whether a result needs neither a signature nor the codec's types."""
+        if self.codec.signed:
+            return False
+        kind = type(result)
+        if kind is int:
+            return bool(-(2**63) <= result < 2**63)
+        return kind in _SCALARS or (kind is str and len(result) <= _PLAIN_TEXT and result.isascii())
+
+    def run(self, row: RunRow) -> Run:
+        """Restore a run; raise FrameError if its bytes are not what they should be."""
+        try:
+            state = _decode(row.state) if row.state else _NO_STATE
+            call, policy, lane = self._restored_call(row.call, _origin(row.id, row.job_id, row.queue))
+            if self.codec.signed:
+                if lane != row.queue and row.job_id is not None:
+                    raise FrameError(Reason.BAD_SIGNATURE, f"signed for the queue {lane!r}, but found in {row.queue!r}")
+                if state.result is not None:
+                    raise FrameError(Reason.UNSIGNED, "its result is not signed")
+            result: Any = state.result
+            errors: tuple[Error, ...] = ()
+            if state.frame is not None:
+                more = self.codec.loads(state.frame, f"state:{row.id}")
+                result, errors = more["result"], tuple(Error(*error) for error in more["errors"])
+            progress, data, lines = (None, None, ()) if row.live is None else self._loaded_live(row)
+            return Run(
+                id=row.id, call=call, policy=policy, queue=row.queue, job_id=row.job_id, group=row.group,
+                unique=row.unique, status=_STATUSES[row.status], priority=row.priority, attempt=row.attempt,
+                created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
+                token=row.token, lease_until=row.lease_until, cancelling=row.cancelling, errors=errors,
+                progress=progress, data=data, log=lines, result=result, executor=state.executor,
+                fire_time=state.fire_time, start_by=state.start_by, started_at=state.started_at,
+                failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
+                reason=state.reason, count=state.count, last=state.last, later=state.later, key=state.key,
+                retried=state.retried,
+            )  # fmt: skip
+        except Exception as error:
+            raise _as_frame_error(error) from error
+
+    def shown(self, row: RunRow) -> Run:
+        """Restore a run to look at; where its bytes are damaged, say so in its reason."""
+        try:
+            return self.run(row)
+        except FrameError as error:
+            return Run(
+                id=row.id, call=Call("", name="?", frame=row.call), queue=row.queue, job_id=row.job_id,
+                group=row.group, status=Status(row.status), priority=row.priority, attempt=row.attempt,
+                created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
+                token=row.token, reason=_readable_state(row).reason or f"{error.reason}: {error}",
+            )  # fmt: skip
+
+    def broken_row(self, row: RunRow, reason: str, now: int) -> RunRow:
+        """Mark a row as broken, its bytes kept with the reason."""
+        before = _readable_state(row)
+        key = row.unique or before.key
+        state = _encode(_State(reason=reason, was=row.state, key=key, retried=before.retried))
+        return msgspec.structs.replace(
+            row, status=Status.BROKEN.value, state=state, finished_at=now, lease_until=None, unique=None
+        )
+
+    def given_back_row(self, row: RunRow, now: int) -> RunRow:
+        """Make a claimed row wait for a node that has its code, ever longer as it gets older."""
+        wait = min(ABSENT_LONGEST, max(SECOND, (now - row.created_at) // 2))
+        return msgspec.structs.replace(
+            row,
+            status=Status.PENDING.value,
+            run_at=now + wait,
+            attempt=max(0, row.attempt - 1),
+            lease_until=None,
+            node=None,
+        )
+
+    def _restored_call(self, frame: bytes, origin: str) -> tuple[Call, Policy, str | None]:
+        # An unsigned frame says nothing of its origin, so that equal calls have equal frames.
+        key = origin if self.codec.signed else "", frame
+        known = self._calls.get(key)
+        if known is None:
+            data = self.codec.loads(frame, origin)
+            known = *_call(data, frame), _lane(data)
+            # A signed frame of a direct call does not come again, nor does a long one.
+            again = origin.startswith("job:") or (not self.codec.signed and len(frame) <= _SHORT)
+            if again and _is_unchangeable(known[0]):
+                if len(self._calls) >= _CACHED:
+                    self._calls.clear()
+                self._calls[key] = known
+        return known
+
+    def beat_row(self, beat: Beat, stored: RunRow | None = None) -> BeatRow:
+        """Pack a sign of life, its reports added to those of the stored row."""
+        progress, data, lines = beat.progress, beat.data, beat.log
+        if stored is not None and stored.live is not None and stored.token == beat.token:
+            try:
+                earlier = self._loaded_live(stored)
+            except FrameError:  # what cannot be read is replaced by what the holder says now
+                earlier = (None, None, ())
+            progress = earlier[0] if progress is None else progress
+            data = earlier[1] if data is None else data
+            lines = (*earlier[2], *lines)[-LOG_LINES:]
+        return BeatRow(beat.run_id, beat.token, self._live(beat.run_id, progress, data, lines))
+
+    def _live(self, run_id: str, progress: Any, data: Any, lines: tuple[str, ...]) -> bytes | None:
+        if progress is None and data is None and not lines:
+            return None
+        return self.codec.dumps([progress, data, list(lines)], f"live:{run_id}")
+
+    def _loaded_live(self, row: RunRow) -> tuple[Any, Any, tuple[str, ...]]:
+        assert row.live is not None
+        progress, data, lines = self.codec.loads(row.live, f"live:{row.id}")
+        return progress, data, tuple(lines)
+
+    def unstorable(self, value: Any) -> Exception | None:
+        """Say why a result could not be kept, or None."""
+        if value is None or type(value) in _SCALARS:
+            return None
+        try:
+            self.codec.dumps({"result": value}, "")
+        except EncodeError as error:
+            return error
+        return None
+
+
+def _readable_state(row: RunRow) -> _State:
+    """Return what can be read of the state of a row that is damaged."""
+    try:
+        return _decode(row.state) if row.state else _NO_STATE
+    except msgspec.MsgspecError:
+        return _NO_STATE
+
+
+def _origin(run_id: str, job_id: str | None, queue: str) -> str:
+    """Return the context for which the frame of a run's call is signed: for its queue, too, or as part of its job."""
+    return f"run:{queue}:{run_id}" if job_id is None else f"job:{job_id}"
+
+
+def _lane(data: dict[str, Any]) -> str | None:
+    """Return the lane for which the call of a job is signed."""
+    if "l" in data:
+        return str(data["l"])
+    return None if "x" not in data else str(data["q"]) if data["x"] == "queue" else f".{data['x']}"
+
+
+def _is_unchangeable(call: Call) -> bool:
+    return _ATOMS.issuperset(map(type, call.args)) and _ATOMS.issuperset(map(type, call.kwargs.values()))
+
+
+def _as_frame_error(error: Exception) -> FrameError:
+    """Tell code that is missing here from bytes that are wrong everywhere."""
+    if isinstance(error, FrameError):
+        return error
+    missing = isinstance(error, LookupError) and not isinstance(error, KeyError)
+    return FrameError(Reason.MISSING_CODE if missing else Reason.BAD_DATA, f"{type(error).__name__}: {error}")
+
+
+def _call_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
+    """Return what is called and how as plain data."""
+    try:
+        ref, args = portable_call(call.func, call.args)
+    except (CallableReferenceError, LookupError) as error:
+        raise TransientJobError(job_id, str(error)) from error
+    data = {"f": ref, "a": list(args), "k": dict(call.kwargs), "n": call.name}
+    if policy != DEFAULT_POLICY:
+        data["p"] = policy_to_data(policy, partial(_reference, job_id=job_id))
+    return data
+
+
+def _in_call(error: EncodeError, ref: str) -> EncodeError:
+    """Return the error in terms of whoever made the call: by parameters, not by the keys of `_call_data`."""
+    key, step, rest = _TOP.fullmatch(error.path).groups()  # type: ignore[union-attr]
+    if key == "a" and step.startswith("["):
+        path = (_parameter(ref, int(step[1:-1])) or f"args{step}") + rest
+    elif key == "k" and step.startswith("."):
+        path = step[1:] + rest
+    else:
+        path = _KEYS.get(key, key) + step + rest
+    return EncodeError(path, error.kind, f"in the call of {ref} {error.problem}")
+
+
+def _parameter(ref: str, number: int) -> str | None:
+    """Return the name of a positional parameter, as far as the function is at hand: nothing is imported for it."""
+    module, _, qualified = ref.partition(":")
+    try:
+        func = attrgetter(qualified)(sys.modules[module])
+        parameters = [*inspect.signature(func).parameters.values()]
+    except Exception:  # code of the user's may be behind each of these
+        return None
+    named = parameters[number : number + 1]
+    return named[0].name if named and named[0].kind in _POSITIONAL else None
+
+
+def _call(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
+    policy = policy_from_data(data["p"]) if "p" in data else DEFAULT_POLICY
+    return Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame), policy
+
+
+def _reference(obj: Callable[..., Any], job_id: str) -> str:
+    try:
+        return obj_to_ref(obj)
+    except (CallableReferenceError, LookupError) as error:
+        raise TransientJobError(job_id, str(error)) from error

@@ -1,0 +1,89 @@
+"""Rows: jobs and runs as a back end sees them, with what it needs to know in fields and the rest as opaque bytes."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from mainspring.core.run import FINAL, Condition
+
+__all__ = ["FINAL_VALUES", "BeatRow", "FireRow", "JobRow", "RunRow", "SettleRow"]
+
+FINAL_VALUES: Final = frozenset(str(status) for status in FINAL)
+"""The final statuses as text."""
+
+
+class JobRow(msgspec.Struct, gc=False):
+    """A stored job; `frame` is opaque, `miss` an opaque text kept beside it."""
+
+    id: str
+    at: int | None
+    nominal: int | None
+    frame: bytes
+    version: int = 0
+    incarnation: int = 0
+    unfinished: int = 0
+    miss: str | None = None
+
+
+class RunRow(msgspec.Struct, gc=False, kw_only=True):
+    """A stored run. The back end looks at the named fields only; `call`, `state` and `live` are opaque.
+
+    `owner` is `<job id>@<incarnation>` of a fired run: its job's count of unfinished runs is kept while the job of
+    that id still has that incarnation. `live` holds what beats reported (None: nothing yet). `keep` is how many
+    microseconds the run is kept once it has finished; an odd number was asked for, however many runs are kept.
+    """
+
+    id: str
+    call: bytes
+    state: bytes
+    live: bytes | None = None
+    owner: str | None = None
+    job_id: str | None = None
+    queue: str
+    status: str
+    priority: int = 0
+    run_at: int
+    created_at: int
+    finished_at: int | None = None
+    keep: int
+    token: str | None = None
+    node: str | None = None
+    lease_until: int | None = None
+    attempt: int = 0
+    cancelling: bool = False
+    unique: str | None = None
+    group: str | None = None
+
+
+class FireRow(msgspec.Struct, gc=False):
+    """One firing, within its job's schedule or besides it: see `JobStore.fire` and `fire_besides`."""
+
+    job_id: str
+    version: int
+    next_at: int | None
+    next_nominal: int | None
+    miss: str | None
+    runs: list[RunRow]
+    missed: list[RunRow]
+    besides: bool = False
+
+
+class SettleRow(msgspec.Struct, gc=False):
+    """One outcome: write `run` (all but `call`, `owner`, `created_at`) if `condition` holds, and add `then`.
+
+    A `live` of None leaves what beats reported.
+    """
+
+    run: RunRow
+    condition: Condition
+    then: list[RunRow]
+
+
+class BeatRow(msgspec.Struct, gc=False):
+    """One sign of life; a `live` of None changes nothing but the lease."""
+
+    run_id: str
+    token: str
+    live: bytes | None

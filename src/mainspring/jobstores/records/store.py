@@ -1,0 +1,335 @@
+"""Jobs and runs as rows: what every store that keeps bytes shares.
+
+A back end handles ids, times, versions and opaque bytes; this class turns them into objects and back. What cannot be
+restored is set aside with its bytes and the reason, and everything else goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+from mainspring.codec import Codec, EncodeError, FrameError, Reason
+from mainspring.core.job import Job
+from mainspring.core.plan import Due, Firing, Miss
+from mainspring.core.run import Beat, Condition, Outcome, Run
+from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
+from mainspring.jobstores.records.packing import Packer
+from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
+
+__all__ = ["RecordStore"]
+
+Row = TypeVar("Row", JobRow, RunRow)
+Thing = TypeVar("Thing", Job, Run)
+
+_MOST_TOLD: Final = 1000
+"""Reasons to leave something to others that are remembered as told."""
+
+_MOST_PAGES: Final = 20
+"""Pages of lost runs that are passed over at a time because only others can read them."""
+_LACKS: Final = {
+    Reason.MISSING_CODE: "code that this node does not have",
+    Reason.UNKNOWN_KEY: "a key that this node does not have",
+    Reason.UNKNOWN_VERSION: "a newer mainspring than this node's",
+}
+
+log = logging.getLogger("mainspring.jobstores")
+
+
+class RecordStore(JobStore):
+    """A store that keeps bytes. A back end implements the `_..._rows` methods and the rest of `JobStore`."""
+
+    _told_unsigned: ClassVar[bool] = False
+
+    def __init__(self, codec: Codec | None = None) -> None:
+        self._packer = Packer(codec or Codec())
+        self._missing: set[str] = set()
+        self._passed = 0
+        """Lost runs at the head of those that are expired that only others can read."""
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
+        """Add jobs, all or none, and set `version` and `incarnation` on each."""
+        rows = [self._packer.job_row(job) for job in jobs]
+        for job, (version, incarnation) in zip(jobs, self._add_job_rows(rows, replace), strict=True):
+            job.version, job.incarnation = version, incarnation
+
+    def update_job(self, job: Job) -> None:
+        """Replace the job if its stored version is still `job.version`, and set the new one on it."""
+        job.version = self._update_job_row(self._packer.job_row(job))
+
+    def lookup_job(self, job_id: str) -> Job | None:
+        """Return a job, or None; one that cannot be restored is set aside."""
+        row = self._job_row(job_id)
+        jobs = self._jobs([] if row is None else [row])
+        return jobs[0] if jobs else None
+
+    def get_all_jobs(self) -> list[Job]:
+        """Return all jobs by next run time, paused ones last; those that cannot be restored are set aside."""
+        return self._jobs(self._all_job_rows())
+
+    def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
+        """Return the jobs that can be restored here, and by id why others cannot; set none aside."""
+        jobs, reasons = [], {}
+        for row in self._all_job_rows():
+            try:
+                jobs.append(self._packer.job(row))
+            except FrameError as error:
+                reasons[row.id] = f"{error.reason}: {error}"
+        return jobs, reasons
+
+    def due(self, limit: int, hold: float) -> DuePage:
+        """Hand out up to `limit` due jobs; those that cannot be restored are set aside."""
+        now, rows, next_at = self._due_rows(limit, hold)
+        found = []
+        for row in rows:
+            job = self._restore_job(row)
+            if job is not None and row.at is not None:
+                nominal = row.at if row.nominal is None else row.nominal
+                found.append(Due(job, row.at, nominal, row.version, row.incarnation, row.unfinished, _miss(row)))
+        return DuePage(now, found, next_at)
+
+    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+        """Take each step whose job is unchanged; see `JobStore.fire`."""
+        return self._fire_rows([self._fire_row(step) for step in firings], lease)
+
+    def fire_besides(self, step: Firing, lease: float) -> bool:
+        """Take a step besides the job's schedule; see `JobStore.fire_besides`."""
+        return self._fire_rows([self._fire_row(step, besides=True)], lease) != [None]
+
+    def _fire_row(self, step: Firing, *, besides: bool = False) -> FireRow:
+        pack = self._packer.run_row
+        return FireRow(
+            step.job_id,
+            step.version,
+            step.next_at,
+            step.next_nominal,
+            None if step.miss is None else msgspec.json.encode(step.miss).decode(),
+            [pack(run) for run in step.runs],
+            [pack(run) for run in step.missed],
+            besides,
+        )
+
+    def _jobs(self, rows: Iterable[JobRow]) -> list[Job]:
+        return [job for job in map(self._restore_job, rows) if job is not None]
+
+    def _restore_job(self, row: JobRow) -> Job | None:
+        try:
+            return _restored(self._packer.job, row)
+        except FrameError as error:
+            if self._is_for_others(error):
+                self._tell_missing(f"job {row.id!r}", error)
+            else:
+                log.error("job %r cannot be restored and is set aside: %s", row.id, error)
+                self.set_aside(row.id, row.version, f"{error.reason}: {error}")
+            return None
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Open the store, and put back what was set aside and can be restored now."""
+        super().start(scheduler, alias)
+        if not self._packer.codec.signed and not RecordStore._told_unsigned:
+            RecordStore._told_unsigned = True
+            log.info("no key is set, so nothing is signed: whoever can write to the job store decides what is called")
+        self._restore_readable()
+
+    def restore_readable(self) -> list[str]:
+        """Put back the jobs that were set aside and can be restored by now: a node without their key was too quick.
+
+        A node without any key does that at its start only: it would put back what others refuse, again and again.
+        """
+        return self._restore_readable() if self._packer.codec.signed else []
+
+    def _restore_readable(self) -> list[str]:
+        restored = []
+        for broken in self.broken():
+            try:
+                self._packer.job(JobRow(broken.id, None, None, broken.payload))
+            except FrameError:
+                continue
+            if self.lookup_job(broken.id) is None and self.restore(broken.id):
+                log.warning("job %r can be restored again and is back", broken.id)
+                restored.append(broken.id)
+        return restored
+
+    def _is_for_others(self, error: FrameError) -> bool:
+        """Tell whether others can restore what this node cannot: it lacks code, any key to judge by, or is too old."""
+        keyless = not self._packer.codec.signed
+        return error.reason in _LACKS and (keyless or error.reason is not Reason.UNKNOWN_KEY)
+
+    def _tell_missing(self, what: str, error: FrameError) -> None:
+        """Say, once for all that lacks the same, that something is left to others."""
+        if str(error) not in self._missing:
+            if len(self._missing) >= _MOST_TOLD:
+                self._missing.clear()
+            self._missing.add(str(error))
+            log.error("%s needs %s and is left to others: %s", what, _LACKS[error.reason], error)
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def add_runs(self, runs: Sequence[Run]) -> list[str]:
+        """Add pending runs; answer the id under which each is stored."""
+        return self.pack_runs(runs)()
+
+    def pack_runs(self, runs: Sequence[Run]) -> Callable[[], list[str]]:
+        """Pack runs, and return what adds them."""
+        return partial(self._add_run_rows, [self._packer.run_row(run) for run in runs])
+
+    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+        """Lease up to `limit` due runs; those that cannot be restored are set aside."""
+        now, rows, next_at = self._claim_rows(lanes, node, token, limit, lease)
+        return Claimed(now, self._runs(rows, now)[0], next_at)
+
+    def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
+        """Renew the lease of each claim that is still held, keep what it reports, and say how it stands."""
+        # Reports are added to what is there. Nobody but the holder of the token writes them, so reading first is safe.
+        reporting = [beat.run_id for beat in beats if beat.progress is not None or beat.data is not None or beat.log]
+        stored = {row.id: row for row in self._run_rows(reporting)} if reporting else {}
+        return self._extend_rows([self._packer.beat_row(beat, stored.get(beat.run_id)) for beat in beats], lease)
+
+    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        """Write each outcome whose condition holds, with its `then`; answer which were written."""
+        pack = self._packer.run_row
+        return self._settle_rows(
+            [SettleRow(pack(each.run), each.condition, [pack(run) for run in each.then]) for each in outcomes]
+        )
+
+    def unstorable(self, value: Any) -> Exception | None:
+        """Say why a result could not be kept, or None."""
+        return self._packer.unstorable(value)
+
+    def unstorable_outcome(self, outcome: Outcome) -> Exception | None:
+        """Say why an outcome could not be written, or None."""
+        try:
+            for run in (outcome.run, *outcome.then):
+                self._packer.run_row(run)
+        except EncodeError as error:
+            return error
+        return None
+
+    def expired(self, limit: int) -> list[Run]:
+        """Return running runs whose lease is over by the store's clock; those that are damaged are set aside.
+
+        Those that only others can read are passed over; should they be very many, the next call goes on behind them.
+        """
+        found: list[Run] = []
+        for _ in range(_MOST_PAGES):
+            wanted = limit - len(found)
+            rows = self._expired_rows(wanted, self._passed + len(found))
+            if rows:
+                runs, left = self._runs(rows, self.server_time(), Condition.EXPIRED)
+                found += runs
+                self._passed += left
+            if len(rows) < wanted:
+                self._passed = 0
+                break
+            if len(found) == limit:
+                break
+        return found
+
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        """Return the runs of these ids, None where there is none."""
+        found = {row.id: row for row in self._run_rows(run_ids)}
+        return [None if run_id not in found else self._packer.shown(found[run_id]) for run_id in run_ids]
+
+    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
+        """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""
+        return [self._packer.shown(row) for row in self._find_run_rows(query, after, limit)]
+
+    def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> tuple[list[Run], int]:
+        """Restore running runs, set the damaged aside; say how many lost ones stay, since only others can read them."""
+        runs, refused, left = [], [], 0
+        for row in rows:
+            try:
+                runs.append(_restored(self._packer.run, row))
+            except FrameError as error:
+                if self._is_for_others(error):
+                    self._tell_missing(f"run {row.id!r}", error)
+                    if condition is Condition.HELD:
+                        refused.append(self._packer.given_back_row(row, now))
+                    else:  # only who can read it knows whether it waits again
+                        left += 1
+                else:
+                    log.error("run %r cannot be restored and is set aside: %s", row.id, error)
+                    refused.append(self._packer.broken_row(row, f"{error.reason}: {error}", now))
+        if refused:
+            self._settle_rows([SettleRow(row, condition, []) for row in refused])
+        return runs, left
+
+    # -- what a back end implements ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
+        """Write jobs, all or none; return the version and incarnation of each."""
+
+    @abstractmethod
+    def _update_job_row(self, row: JobRow) -> int:
+        """Replace a job if its version is the row's; return the new version."""
+
+    @abstractmethod
+    def _job_row(self, job_id: str) -> JobRow | None:
+        """Read a job."""
+
+    @abstractmethod
+    def _all_job_rows(self) -> list[JobRow]:
+        """Read all jobs by next run time, paused ones last."""
+
+    @abstractmethod
+    def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        """Hand out due jobs: the store's now, the rows, when the next of the others can be had."""
+
+    @abstractmethod
+    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
+        """Fire; see `JobStore.fire`."""
+
+    @abstractmethod
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+        """Add runs; see `JobStore.add_runs`."""
+
+    @abstractmethod
+    def _claim_rows(
+        self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
+    ) -> tuple[int, list[RunRow], int | None]:
+        """Claim; the rows as they are after the claim, most urgent first."""
+
+    @abstractmethod
+    def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
+        """Renew leases; see `JobStore.extend`."""
+
+    @abstractmethod
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+        """Settle; see `JobStore.settle`."""
+
+    @abstractmethod
+    def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
+        """Read running runs whose lease is over, in an order that stays, without the first `skip`."""
+
+    @abstractmethod
+    def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
+        """Read runs by id, in any order."""
+
+    @abstractmethod
+    def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+        """Read matching runs by (created_at, id), newest first, those after `after`."""
+
+
+def _restored(restore: Callable[[Row], Thing], row: Row) -> Thing:
+    """Restore a row; code of the user's that exits meanwhile is code that this node lacks."""
+    try:
+        return restore(row)
+    except SystemExit as error:
+        raise FrameError(Reason.MISSING_CODE, f"what it names exits when it is imported: {error!r}") from None
+
+
+def _miss(row: JobRow) -> Miss | None:
+    """Restore a job's open missed record; one that is damaged is no reason not to fire: the next begins anew."""
+    try:
+        return None if row.miss is None else msgspec.json.decode(row.miss, type=Miss)
+    except Exception as error:
+        log.error("the open missed record of job %r is damaged, so a new one is begun: %s", row.id, error)
+        return None

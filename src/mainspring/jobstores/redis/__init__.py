@@ -1,0 +1,5 @@
+"""Jobs and runs in Redis or Valkey."""
+
+from mainspring.jobstores.redis.store import RedisJobStore, pin
+
+__all__ = ["RedisJobStore", "pin"]

@@ -1,0 +1,454 @@
+"""Redis servers at work: Lua scripts, what errors mean, replicas that confirm, and waiting for a word."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from importlib.resources import files
+from itertools import islice
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
+
+import msgspec
+import redis
+from redis.client import PubSub
+from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from mainspring.errors import OutcomeUnknown, StoreUnavailable
+from mainspring.interrupts import sheltered
+from mainspring.jobstores.redis.errors import CONNECTION, PASSING, REFUSALS, refusal
+from mainspring.jobstores.redis.servers import Servers
+
+__all__ = ["Link"]
+
+SUBSCRIBED: Final = 2.0
+"""Seconds for which a subscription's confirmation is waited for."""
+REPLICATED: Final = 2.0
+"""Seconds for which replicas are waited for."""
+GLANCE: Final = 0.25
+"""Seconds after which, meanwhile, the server is looked at: one that was replaced has no replicas any more."""
+PAUSE: Final = 0.1
+"""Seconds after which a call that found no server to take it tries again."""
+T = TypeVar("T")
+_encode = msgspec.msgpack.Encoder().encode
+# What need not survive a fail-over: hints, what is said of nodes, and what is done again if it is lost.
+_UNCONFIRMED: Final = frozenset(
+    ["beat", "clear_outbox", "due", "expired", "leave", "peek", "shift_clock", "take_outbox"]
+)
+
+
+@cache
+def _script(name: str) -> tuple[str, bytes]:
+    """Return the digest and the text of a script: the libraries that it names on its first line, then its own file."""
+    folder = files("mainspring.jobstores.redis") / "lua"
+    own = (folder / f"{name}.lua").read_text(encoding="utf-8")
+    parts = ["base"]
+    if own.startswith("-- uses: "):
+        parts += own.partition("\n")[0].removeprefix("-- uses: ").split()
+    text = "\n".join([*((folder / f"lib_{part}.lua").read_text(encoding="utf-8") for part in parts), own])
+    source = text.encode()
+    return hashlib.sha1(source, usedforsecurity=False).hexdigest(), source
+
+
+class Link:
+    """Runs scripts where their keys are and turns what goes wrong into the store's errors."""
+
+    def __init__(self, servers: Servers, homes: Sequence[str], replicas: int = 0, preface: Sequence[Any] = ()) -> None:
+        """Use servers for keys that have the hash tags of `homes`.
+
+        `preface` has the arguments of `open`, by which a server that is new to us or has lost all learns what it is.
+        """
+        self.servers = servers
+        self._homes = homes if servers.spread else homes[:1]
+        self._preface = preface
+        self._replicas = replicas
+        self._sleepers: list[tuple[PubSub, int]] = []
+        """Subscriptions that nobody waits on, each with the count up to which it has told."""
+        self._spare: dict[Any, Any] = {}
+        """By pool a connection that is at hand: getting one and giving it back costs as much as packing a call."""
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._closes = 0
+        _links.add(self)
+
+    @property
+    def place(self) -> str:
+        """Where the servers are, without any secret."""
+        return self.servers.place
+
+    def close(self) -> None:
+        """Close all connections and let go who waits; the next call opens new ones."""
+        with self._lock:
+            self._closes += 1
+            sleepers, self._sleepers = self._sleepers, []
+            spare, self._spare = self._spare, {}
+        for sleeper, _ in sleepers:
+            _drop(sleeper)
+        for pool, connection in spare.items():
+            pool.release(connection)
+        self.servers.close()
+
+    # -- scripts -----------------------------------------------------------------------------------------------
+
+    def call(self, name: str, keys: Sequence[str], args: Sequence[Any] = (), *, reads: bool) -> Any:
+        """Run a script; raise StoreUnavailable if nothing was done, OutcomeUnknown if it cannot be told.
+
+        `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
+        """
+        packed = _encode(args)
+        return self._patiently(lambda: self._run(self._pool(keys[0]), name, keys, packed, reads))
+
+    def _patiently(self, act: Callable[[], T]) -> T:
+        """Act, again and again for a while if nobody has taken it; raise StoreUnavailable if nobody does."""
+        for last in self._tries():
+            try:
+                return act()
+            except ResponseError as error:
+                word = refusal(error)
+                if not word:
+                    raise
+                self.servers.doubt(error)
+                if last or word not in PASSING:
+                    raise self._refused(error) from error
+            except StoreUnavailable as error:
+                self.servers.doubt(error)
+                if last or isinstance(error, OutcomeUnknown):
+                    raise
+        raise AssertionError("unreachable")
+
+    def _tries(self) -> Iterator[bool]:
+        """Let a call that nobody has taken be tried again, by telling whether it was the last time."""
+        closes, deadline = self._closes, time.monotonic() + self.servers.patience
+        if self.servers.patience:
+            yield False  # who is not the one may have said who is, so the next time is at once
+        while time.monotonic() < deadline and self._closes == closes:
+            yield False
+            time.sleep(PAUSE)
+        yield True
+
+    def _run(self, pool: Any, name: str, keys: Sequence[str], packed: bytes, reads: bool) -> Any:
+        digest, source = _script(name)
+        confirm = self._replicas > 0 and not reads and name not in _UNCONFIRMED
+        rest = (len(keys), *keys, packed)
+        try:
+            return self._send(pool, ("EVALSHA", digest, *rest), reads, confirm)
+        except NoScriptError:  # the server was restarted, its scripts were flushed, or it is another one by now
+            if self._preface:
+                self._send(pool, ("EVAL", _script("open")[1], len(keys), *keys, _encode(self._preface)), reads=True)
+            return self._send(pool, ("EVAL", source, *rest), reads, confirm)
+
+    @sheltered
+    def stream(self, name: str, keys: Sequence[str], batches: Iterable[Sequence[Any]]) -> list[Any]:
+        """Run a script that writes for each batch, in turn; the next batch is made while the server has the one before.
+
+        Unlike those of `call`, a StoreUnavailable is an OutcomeUnknown once something was done.
+        """
+        waiting = iter(batches)
+        # The first goes alone: it finds a connection that lives, and loads the script.
+        replies = [self.call(name, keys, args, reads=False) for args in islice(waiting, 1)]
+        connection, asked, pool = None, None, None
+        try:
+            for args in waiting:
+                if self._replicas:  # each is confirmed where it was written
+                    replies.append(self.call(name, keys, args, reads=False))
+                    continue
+                command = ("EVALSHA", _script(name)[0], len(keys), *keys, _encode(args))
+                if connection is None or asked is None:
+                    pool = self._pool(keys[0])
+                    connection = self._sent(pool, command)
+                else:
+                    self._send_on(connection, command)
+                    replies.append(self._streamed(connection, name, keys, asked))
+                asked = args
+            if connection is not None and asked is not None:
+                replies.append(self._streamed(connection, name, keys, asked))
+                asked = None
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(f"a part was written and the rest was not: {error}") from error
+        finally:
+            if connection is not None and pool is not None:
+                if asked is not None:  # a reply may be left over
+                    connection.disconnect()
+                pool.release(connection)
+        return replies
+
+    def _streamed(self, connection: Any, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        try:
+            return self._reply(connection, reads=False)
+        except ResponseError as error:
+            if isinstance(error, NoScriptError) or refusal(error):
+                return self.call(name, keys, args, reads=False)  # nothing was done
+            raise
+
+    def clients(self) -> dict[str, redis.Redis]:
+        """Return a client for each server that is written to, by its place."""
+        found = {}
+        for key in self._homes:
+            pool = self._patiently(lambda key=key: self._pool(key))  # type: ignore[misc]
+            known = pool.connection_kwargs
+            place = f"{known['host']}:{known['port']}" if self.servers.spread else self.place
+            found[place] = redis.Redis(connection_pool=pool)
+        return found
+
+    def ping(self) -> bool:
+        """Tell whether all servers answer."""
+        return all(self._ask(key, "PING") in (b"PONG", "PONG", True) for key in self._homes)
+
+    def exists(self, keys: Sequence[str]) -> int:
+        """Count the keys that are there; none if this user may not look at them."""
+        try:
+            return sum(int(self._ask(key, "EXISTS", key)) for key in keys)
+        except ResponseError:
+            return 0
+
+    def info(self) -> dict[str, dict[str, str]]:
+        """Return what each server says of itself, by its place; nothing if this user may not ask."""
+        told = {}
+        for place, client in self.clients().items():
+            try:
+                said = self._send(client.connection_pool, ("INFO",), reads=True)
+            except ResponseError:
+                said = b""
+            lines = said.decode("utf-8", "replace").splitlines()
+            told[place] = {name: value for name, _, value in (line.partition(":") for line in lines)}
+        return told
+
+    @sheltered
+    def _pool(self, key: str) -> Any:
+        try:
+            return self.servers.pool(key)
+        except StoreUnavailable:
+            raise
+        except (*CONNECTION, RedisError) as error:
+            raise self._refused(error) from error
+
+    def _ask(self, key: str, *command: Any) -> Any:
+        """Send a command that reads to the server of a key."""
+        return self._patiently(lambda: self._send(self._pool(key), command, reads=True))
+
+    @sheltered
+    def _send(self, pool: Any, command: tuple[Any, ...], reads: bool, confirm: bool = False) -> Any:
+        """Send a command and return the reply, once enough replicas have what it wrote."""
+        connection = self._sent(pool, command)
+        try:
+            reply = self._reply(connection, reads)
+            if confirm:
+                self._confirm(pool, connection)
+        except BaseException:
+            pool.release(connection)
+            raise
+        other = self._spare.setdefault(pool, connection)
+        if other is not connection:
+            pool.release(connection)
+        return reply
+
+    def _connection(self, pool: Any) -> Any:
+        """Return a connection that lives as far as can be seen."""
+        connection = self._spare.pop(pool, None)
+        if connection is not None:
+            try:
+                if not connection.can_read():  # what could be read now is the server's good-bye
+                    return connection
+            except CONNECTION:
+                pass
+            connection.disconnect()
+            pool.release(connection)
+        return pool.get_connection()
+
+    def _confirm(self, pool: Any, connection: Any) -> None:
+        """Wait until enough replicas have all that the server had written by its last reply on this connection."""
+        # Only after another command on the same connection: by itself, WAIT asks for nothing and answers at once.
+        try:
+            self._send_on(connection, ("WAIT", self._replicas, int(REPLICATED * 1000)))
+            while not self._can_read(connection):
+                if self.servers.replaced(pool):
+                    raise StoreUnavailable("another server is the primary by now")
+            number = int(self._reply(connection, reads=False))
+        except (StoreUnavailable, ResponseError) as error:  # also if it has just been made a replica
+            connection.disconnect()
+            raise OutcomeUnknown(
+                f"Redis at {self.place} took the request and failed before {self._replicas} replicas were known to "
+                f"have it ({error}); repeating it is safe"
+            ) from error
+        if number < self._replicas:
+            raise OutcomeUnknown(
+                f"Redis at {self.place} took the request, but after {REPLICATED:.0f} s only {number} of "
+                f"replicas={self._replicas} have it, so that a fail-over may lose it; repeating it is safe"
+            )
+
+    def _can_read(self, connection: Any) -> bool:
+        """Wait a moment for a reply; tell whether there is one."""
+        try:
+            return bool(connection.can_read(timeout=GLANCE))
+        except CONNECTION as error:
+            raise self._refused(error) from error
+
+    def _sent(self, pool: Any, command: tuple[Any, ...]) -> Any:
+        """Send a command on a pooled connection, on a fresh one if that is dead; return the one that has the reply."""
+        for last in (False, True):
+            try:
+                connection = self._connection(pool)
+            except (*CONNECTION, RedisError) as error:
+                raise self._refused(error) from error
+            try:
+                self._send_on(connection, command)
+                return connection
+            except BaseException as error:
+                pool.release(connection)
+                if last or not isinstance(error, StoreUnavailable):
+                    raise
+        raise AssertionError("unreachable")
+
+    def _send_on(self, connection: Any, command: tuple[Any, ...]) -> None:
+        try:
+            connection.send_command(*command)
+        except BaseException as error:
+            # A command that was not sent whole is not executed: nothing was done.
+            connection.disconnect()
+            if isinstance(error, CONNECTION):
+                raise self._refused(error) from error
+            raise
+
+    def _reply(self, connection: Any, reads: bool) -> Any:
+        try:
+            return connection.read_response()
+        except ResponseError:
+            raise
+        except CONNECTION as error:
+            connection.disconnect()
+            if reads or isinstance(error, BusyLoadingError):
+                raise self._refused(error) from error
+            raise OutcomeUnknown(
+                f"Redis at {self.place} took the request and its reply was lost ({error}); repeating it is safe"
+            ) from error
+        except BaseException:  # an interrupted read would leave its reply to the next command
+            connection.disconnect()
+            raise
+
+    def _refused(self, error: BaseException) -> StoreUnavailable:
+        word = refusal(error)
+        if word:
+            return StoreUnavailable(f"Redis at {self.place} {REFUSALS[word]} ({error})")
+        return StoreUnavailable(f"Redis at {self.place} does not answer: {error}")
+
+    # -- waiting -----------------------------------------------------------------------------------------------
+
+    def wait(self, channels: Sequence[str], cursor: int, timeout: float) -> int:
+        """Sleep until the sum of the channels' counters is not `cursor`, or for a while; return it."""
+        deadline = time.monotonic() + timeout
+        if timeout <= 0:
+            return self._count(channels)
+        closes = self._closes
+        sleeper, told = self._sleeper(channels)
+        while True:
+            try:
+                return self._sleep(sleeper, channels, told, cursor, deadline)
+            except StoreUnavailable:
+                raise
+            except (*CONNECTION, RedisError) as error:
+                if self._closes != closes:
+                    return cursor
+                if told is None:
+                    raise self._refused(error) from error
+                # The server was restarted since the subscription was made.
+                sleeper, told = self._subscribe(channels), None
+
+    def _sleep(self, sleeper: PubSub, channels: Sequence[str], told: int | None, cursor: int, deadline: float) -> int:
+        keep = heard = True
+        try:
+            # Read after subscribing: what changes later is heard. Who has all that was told so far need not read.
+            count = cursor if told == cursor else self._count(channels)
+            while count == cursor and (left := deadline - time.monotonic()) > 0:
+                word = _heard(sleeper, left)
+                heard = word is not None
+                told = _told(word)
+                count = told if told is not None and len(channels) == 1 else self._count(channels)
+            # It changed and we were not told: the subscription is dead though its socket is not.
+            keep = heard or count == cursor
+        except BaseException:
+            keep = False
+            raise
+        finally:
+            if keep:
+                with self._lock:
+                    self._sleepers.append((sleeper, count))
+            else:
+                _drop(sleeper)
+        return count
+
+    def _count(self, channels: Sequence[str]) -> int:
+        if self.servers.spread:
+            return sum(int(self._ask(channel, "GET", channel) or 0) for channel in channels)
+        return sum(int(value or 0) for value in self._ask(channels[0], "MGET", *channels))
+
+    def _sleeper(self, channels: Sequence[str]) -> tuple[PubSub, int | None]:
+        """Return a subscription, and the count up to which it has told, None if it is new."""
+        with self._lock:
+            if self._pid != os.getpid():  # the sockets of a fork's parent are not ours
+                self._sleepers, self._pid = [], os.getpid()
+            if self._sleepers:
+                return self._sleepers.pop()
+        return self._subscribe(channels), None
+
+    def _subscribe(self, channels: Sequence[str]) -> PubSub:
+        # Any server of a Redis Cluster hears what is published on the others.
+        client = redis.Redis(connection_pool=self._pool(channels[0]))
+        sleeper: PubSub = client.pubsub()  # type: ignore[no-untyped-call]
+        try:
+            sleeper.subscribe(*channels)
+            for _ in channels:
+                if sleeper.get_message(timeout=SUBSCRIBED) is None:
+                    raise RedisTimeoutError("the subscription was not confirmed")
+        except (*CONNECTION, RedisError) as error:
+            _drop(sleeper)
+            self.servers.doubt(error)
+            raise self._refused(error) from error
+        return sleeper
+
+
+_links: Final[WeakSet[Link]] = WeakSet()
+
+
+def _forget_connections() -> None:
+    """In a forked child: the connections at hand are the parent's."""
+    for link in _links:
+        link._spare = {}
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_connections)
+
+
+def _heard(sleeper: PubSub, timeout: float) -> Any:
+    """Return the last word of those that came while nobody listened, or wait for one; None if none comes.
+
+    Read from the connection itself: a PubSub makes four times as much of a word, and would subscribe anew in silence.
+    """
+    connection, word = sleeper.connection, None
+    if connection is None:
+        raise RedisConnectionError("the subscription is closed")
+    while connection.can_read(timeout=0):
+        word = connection.read_response(disconnect_on_error=False, push_request=True)
+    if word is None and connection.can_read(timeout=timeout):
+        word = connection.read_response(disconnect_on_error=False, push_request=True)
+    return word
+
+
+def _told(word: Any) -> int | None:
+    """Return the count that a word tells; None if it is about something else."""
+    return int(word[2]) if word is not None and word[0] in (b"message", "message") else None
+
+
+def _drop(sleeper: PubSub) -> None:
+    try:
+        if sleeper.connection is not None:
+            sleeper.connection.disconnect()
+        sleeper.close()
+    except (*CONNECTION, RedisError):
+        pass

@@ -1,0 +1,357 @@
+"""The runs of the Redis store, and what loops and people ask of it."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from heapq import nlargest, nsmallest
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Run, Status
+from mainspring.errors import StoreUnavailable
+from mainspring.jobstores.base import Hold, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.records.rows import FINAL_VALUES, BeatRow, RunRow, SettleRow
+from mainspring.jobstores.records.store import RecordStore
+from mainspring.jobstores.redis.connection import Link
+from mainspring.jobstores.redis.shards import Shard, Shards
+from mainspring.jobstores.redis.wire import (
+    STATUS_NUMBERS,
+    age,
+    checksum,
+    instant,
+    is_plain,
+    new_run,
+    outcome,
+    plain_run,
+    raw,
+    restored_outbox,
+    run_rows,
+    texts,
+)
+
+__all__ = ["RedisRuns"]
+
+log = logging.getLogger("mainspring.jobstores.redis")
+
+BATCH: Final = 1000
+"""Runs in one script call: a few milliseconds of the server's time."""
+CHUNK: Final = 250
+"""New runs in one script call, of several that are under way at once."""
+LOOKED_AT: Final = 2000
+"""Runs that one call looks through for those that match."""
+OUTBOX_AFTER: Final = 5 * SECOND
+"""How long a follow-up has been on its way to another shard before somebody else delivers it."""
+_UNKNOWN: Final = 2
+_INDEXED: Final = frozenset([Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN])
+_HOLDS: Final = (Hold.LOST, Hold.HELD, Hold.CANCEL, Hold.LOST)
+
+
+class RedisRuns(RecordStore):
+    """The runs of a store whose shards are scripts away."""
+
+    _shards: Shards
+    _searched: list[Shard]
+    _link: Link
+    keep_runs: int
+
+    @abstractmethod
+    def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:
+        """Run a script on a shard."""
+
+    @abstractmethod
+    def _stream(self, shard: Shard, script: str, batches: Iterable[Sequence[Any]]) -> list[Any]:
+        """Run a script several times; the next arguments are made while it runs."""
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+        def act(shard: Shard, part: Sequence[RunRow]) -> list[str]:
+            if len(part) == 1 and is_plain(part[0]):
+                self._call(shard, "add_run", plain_run(part[0]))
+                return [part[0].id]
+            # While the server puts some in, the next are packed.
+            chunks = [part[first : first + CHUNK] for first in range(0, len(part), CHUNK)]
+            replies = self._stream(shard, "add_runs", ([[new_run(row) for row in chunk]] for chunk in chunks))
+            ids = [
+                run_id
+                for chunk, reply in zip(chunks, replies, strict=True)
+                for run_id in texts(reply) or [row.id for row in chunk]
+            ]
+            self._shards.found(ids, shard)
+            return ids
+
+        return self._shards.ask(rows, lambda row: self._shards.of_new_run(row.id, row.unique), act, BATCH)
+
+    def _claim_rows(
+        self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
+    ) -> tuple[int, list[RunRow], int | None]:
+        lanes = list(lanes)
+        if len(self._shards.all) == 1:
+            return self._claim_from(self._shards.all[0], lanes, node, token, limit, lease)
+        return self._claim_from_several(lanes, node, token, limit, lease)
+
+    def _claim_from(
+        self, shard: Shard, lanes: list[str], node: str, token: str, limit: int, lease: float
+    ) -> tuple[int, list[RunRow], int | None]:
+        args = [lanes, node, token, limit, int(lease * SECOND)]
+        now, next_at, until, reply = self._call(shard, "claim", args)
+        return now, _by_urgency(self._seen(shard, reply, until)), instant(next_at)
+
+    def _claim_from_several(
+        self, lanes: list[str], node: str, token: str, limit: int, lease: float
+    ) -> tuple[int, list[RunRow], int | None]:
+        """Look into every shard, then claim from those that have the most urgent runs, unless the claim is repeated."""
+        now, times = 0, {}
+        runs: list[RunRow] = []
+        holders: list[Shard] = []
+        due: list[tuple[bytes, int, Shard]] = []  # the number keeps shards from being compared
+        for shard in self._shards.turn():
+            at, next_at, urgencies, held = self._call(shard, "peek", [lanes, token, limit])
+            now, times[shard] = max(now, at), instant(next_at)
+            if held[0]:
+                holders.append(shard)
+            due += [(urgency, len(due) + index, shard) for index, urgency in enumerate(urgencies)]
+        # What is held already is claimed again, too: replicas may not have it yet.
+        shares = dict.fromkeys(holders, limit) or Counter(shard for _, _, shard in nsmallest(limit, due))
+        for shard, share in shares.items():
+            at, rows, times[shard] = self._claim_from(shard, lanes, node, token, share, lease)
+            now = max(now, at)
+            runs += rows
+        return now, _by_urgency(runs), _earliest(times.values())
+
+    def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]], until: int | None = None) -> list[RunRow]:
+        rows = run_rows(reply, until)
+        self._shards.found([row.id for row in rows], shard)
+        return rows
+
+    def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
+        def act(shard: Shard, part: Sequence[BeatRow]) -> list[int]:
+            args = [
+                int(lease * SECOND),
+                [[beat.run_id, beat.token, raw(beat.live) if beat.live else ""] for beat in part],
+            ]
+            answers: list[int] = self._call(shard, "extend", args)
+            return answers
+
+        answers = self._shards.ask_for_runs(beats, lambda beat: beat.run_id, act, BATCH, unknown=3)
+        return [_HOLDS[answer] for answer in answers]
+
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+        def act(shard: Shard, part: Sequence[SettleRow]) -> list[int]:
+            parts = [self._split(step.then, shard) for step in part]
+            plain = [outcome(step, *split) for step, split in zip(part, parts, strict=True)]
+            answers: list[int] = self._call(shard, "settle", [plain])
+            self._deliver(
+                shard, [run for answer, (_, away) in zip(answers, parts, strict=True) if answer == 1 for run in away]
+            )
+            return answers
+
+        answers = self._shards.ask_for_runs(outcomes, lambda step: step.run.id, act, BATCH, unknown=_UNKNOWN)
+        return [answer == 1 for answer in answers]
+
+    def _split(self, runs: list[RunRow], shard: Shard) -> tuple[list[RunRow], list[RunRow]]:
+        """Part runs that live in a shard from those that live in others."""
+        if len(self._shards.all) == 1 or not runs:
+            return runs, []
+        parts: tuple[list[RunRow], list[RunRow]] = ([], [])
+        for run in runs:
+            parts[self._shards.of_new_run(run.id, run.unique) is not shard].append(run)
+        return parts
+
+    def _deliver(self, shard: Shard, runs: Sequence[RunRow]) -> None:
+        """Add follow-ups in their own shards; what gets lost on the way waits in the outbox of their parents'."""
+        if not runs:
+            return
+        try:
+            self._add_run_rows(runs)
+            self._call(shard, "clear_outbox", [[run.id for run in runs]])
+        except StoreUnavailable as error:  # the settle stands; `prune` delivers them later
+            log.warning("%d follow-up runs wait for another shard: %s", len(runs), error)
+
+    def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
+        rows: list[RunRow] = []
+        if not skip:  # else the shards keep their order, since some of what is in them is to be skipped
+            self._searched = self._shards.turn()
+        for shard in self._searched:
+            if len(rows) < limit:
+                skipped, found = self._call(shard, "expired", [limit - len(rows), skip])
+                skip -= skipped
+                rows += self._seen(shard, found)
+        return rows
+
+    def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
+        rows: dict[str, RunRow] = {}
+
+        def act(shard: Shard, part: Sequence[str]) -> list[int]:
+            rows.update((row.id, row) for row in run_rows(self._call(shard, "get_runs", [list(part)], reads=True)))
+            return [1 if run_id in rows else _UNKNOWN for run_id in part]
+
+        self._shards.ask_for_runs(list(dict.fromkeys(run_ids)), lambda run_id: run_id, act, BATCH, unknown=_UNKNOWN)
+        return list(rows.values())
+
+    def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+        start = None if after is None else age(after.created_at) + after.id
+        # What ended in one of these is found without looking through all that succeeded or waits.
+        indexed = query.job_id is None and query.group is None and _INDEXED.issuperset(query.status) and query.status
+        parts = [(status,) for status in query.status] if indexed else [query.status]
+        rows = []
+        for shard in self._shards.all:
+            for statuses in dict.fromkeys(parts):
+                found: list[RunRow] = []
+                cursor, more = start, True
+                while more and len(found) < limit:
+                    _, cursor, part = self._find(shard, query, statuses, cursor, limit - len(found), bool(indexed))
+                    found += part
+                    more = cursor is not None
+                rows += found
+        return nlargest(limit, rows, key=lambda row: (row.created_at, row.id))
+
+    def count_runs(self, query: RunQuery) -> int:
+        """Return how many runs match; those of a job or group are looked through."""
+        total = 0
+        for shard in self._shards.all:
+            cursor, more = None, True
+            while more:
+                count, cursor, _ = self._find(shard, query, query.status, cursor, None, False)
+                total += count
+                more = cursor is not None
+        return total
+
+    def _find(
+        self,
+        shard: Shard,
+        query: RunQuery,
+        statuses: Sequence[Status],
+        cursor: str | None,
+        limit: int | None,
+        indexed: bool,
+    ) -> tuple[int, str | None, list[RunRow]]:
+        """Look for runs, or count them; the cursor is where to go on if the call ended before it had seen all."""
+        args = [
+            [STATUS_NUMBERS[status] for status in statuses or Status],
+            statuses[0].value if indexed else False,
+            *(False if value is None else value for value in (query.queue, query.group, query.job_id, limit, cursor)),
+            LOOKED_AT,
+            limit is None,
+            query.job_id is not None and checksum(query.job_id),
+        ]
+        count, following, reply = self._call(shard, "find_runs", args, reads=True)
+        return count, None if following is None else following.decode(), run_rows(reply)
+
+    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+        """Mark running runs to be stopped; their holder learns it by `extend`."""
+        return [answer == 1 for answer in self._each("request_cancel", run_ids)]
+
+    def delete_runs(self, run_ids: Sequence[str]) -> int:
+        """Delete finished runs; answer how many."""
+        return self._each("delete_runs", run_ids).count(1)
+
+    def _each(self, script: str, run_ids: Sequence[str]) -> list[int]:
+        def act(shard: Shard, part: Sequence[str]) -> list[int]:
+            answers: list[int] = self._call(shard, script, [list(part)])
+            return answers
+
+        return self._shards.ask_for_runs(list(run_ids), lambda run_id: run_id, act, BATCH, unknown=_UNKNOWN)
+
+    def prune(self, limit: int = 1000) -> int:
+        """Delete up to `limit` finished runs that are past their retention by age or count; broken ones are kept."""
+        kept = -(-self.keep_runs // len(self._shards.all))
+        count = 0
+        for shard in self._shards.turn():
+            if len(self._shards.all) > 1:
+                self._deliver(shard, restored_outbox(self._call(shard, "take_outbox", [OUTBOX_AFTER, BATCH])))
+            if count < limit:
+                count += int(self._call(shard, "prune", [limit - count, kept]))
+        return count
+
+    # -- service -----------------------------------------------------------------------------------------------
+
+    def beat(self, node: NodeInfo, ttl: float) -> None:
+        """Announce a node; it is forgotten when it has been silent for `ttl` seconds."""
+        self._call(self._shards.all[0], "beat", [node.id, int(ttl * SECOND), msgspec.json.encode(node).decode()])
+
+    def leave(self, node_id: str) -> None:
+        """Take a node off the list."""
+        self._call(self._shards.all[0], "leave", [node_id])
+
+    def nodes(self) -> list[NodeInfo]:
+        """Return the nodes that are alive."""
+        found = [
+            msgspec.structs.replace(msgspec.json.decode(said, type=NodeInfo), beat_at=int(float(beat_at)))
+            for said, beat_at in zip(*self._call(self._shards.all[0], "nodes", reads=True), strict=True)
+            if said is not None and beat_at is not None
+        ]
+        return sorted(found, key=lambda node: node.id)
+
+    def queues(self) -> list[QueueInfo]:
+        """Return the lanes that hold unfinished runs or are paused, by name."""
+        lanes: dict[str, QueueInfo] = {}
+        for shard in self._shards.all:
+            for name, waiting, delayed, running, paused, oldest in self._call(shard, "queues", reads=True):
+                lane = lanes.get(name.decode(), QueueInfo(name=name.decode()))
+                ages = [at for at in (instant(oldest), lane.oldest_at) if at is not None]
+                lanes[lane.name] = QueueInfo(
+                    name=lane.name,
+                    waiting=lane.waiting + waiting,
+                    delayed=lane.delayed + delayed,
+                    running=lane.running + running,
+                    paused=lane.paused or bool(paused),
+                    oldest_at=min(ages, default=None),
+                )
+        return [lanes[name] for name in sorted(lanes)]
+
+    def set_queue(self, name: str, *, paused: bool) -> None:
+        """Pause or resume a lane, shard by shard."""
+        for shard in self._shards.all:
+            self._call(shard, "set_queue", [name, paused])
+
+    def purge(self, name: str) -> int:
+        """Cancel all pending runs of a lane, a batch at a time; answer how many."""
+        total = 0
+        for shard in self._shards.all:
+            seen = 1
+            while seen:
+                seen, count = self._call(shard, "purge", [name, BATCH])
+                total += count
+        return total
+
+    def counters(self) -> dict[str, int]:
+        """Return how many runs have ever reached each final status, and how many jobs there are (`jobs`)."""
+        totals = {**dict.fromkeys(sorted(FINAL_VALUES), 0), "jobs": 0}
+        for shard in self._shards.all:
+            jobs, pairs = self._call(shard, "counters", reads=True)
+            totals["jobs"] += jobs
+            for status, count in zip(pairs[::2], pairs[1::2], strict=True):
+                totals[status.decode()] += int(count)
+        return totals
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        """Sleep until something that may interest a loop has changed since `cursor`, or for `timeout` seconds."""
+        return self._link.wait(self._shards.channels, cursor, timeout)
+
+    def server_time(self) -> int:
+        """Return the store's now: that of the first shard's server."""
+        return int(self._call(self._shards.all[0], "server_time", reads=True))
+
+    def ping(self) -> bool:
+        """Tell whether the store answers."""
+        return self._link.ping()
+
+    def shift_clock(self, seconds: float) -> None:
+        """Move the store's clock for a test."""
+        for shard in self._shards.all:
+            self._call(shard, "shift_clock", [int(seconds * SECOND)])
+
+
+def _by_urgency(rows: list[RunRow]) -> list[RunRow]:
+    rows.sort(key=lambda row: (-row.priority, row.run_at))
+    return rows
+
+
+def _earliest(times: Iterable[int | None]) -> int | None:
+    return min((at for at in times if at is not None), default=None)

@@ -1,0 +1,138 @@
+"""Which shard a job or a run lives in, and asking several of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+from zlib import crc32
+
+from mainspring.core.ids import FOLLOW_UP, pin
+
+__all__ = ["Shard", "Shards", "pin"]
+
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+_FIRED: Final = re.compile(r"(.+)@\d+@-?\d+(?::missed)?", re.DOTALL)
+_TAG: Final = re.compile(r"[^{]*\{([^}]+)\}", re.DOTALL)
+HOMES: Final = 100_000
+"""Runs whose shard cannot be told by their id that are kept in mind."""
+
+
+class Shard(NamedTuple):
+    """One shard's keys: the prefix of all, and the two that may have names of the user's."""
+
+    prefix: str
+    jobs: str
+    times: str
+
+    @property
+    def channel(self) -> str:
+        """The pub/sub channel, and the counter of its messages."""
+        return f"{self.prefix}wake"
+
+
+class Shards:
+    """All shards of a store."""
+
+    def __init__(self, name: str, number: int, jobs_key: str | None, times_key: str | None) -> None:
+        # A brace in the name would end the hash tag early, and shards would fall together.
+        quoted = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+        self.all = [
+            Shard(prefix, jobs_key or f"{prefix}jobs", times_key or f"{prefix}run_times")
+            for prefix in (f"{{{quoted}:{index}}}:" for index in range(number))
+        ]
+        self.channels = [shard.channel for shard in self.all]
+        self._turn = 0
+        self._strays: dict[str, Shard] = {}
+
+    def of_job(self, job_id: str) -> Shard:
+        """Return the shard of a job."""
+        return self._of(job_id)
+
+    def of_run(self, run_id: str) -> Shard:
+        """Return the shard where a run is expected: a fired one with its job, a follow-up with what it follows."""
+        if len(self.all) == 1:
+            return self.all[0]
+        if run_id in self._strays:
+            return self._strays[run_id]
+        first = run_id
+        while "~" in first and (follow_up := FOLLOW_UP.search(first)):
+            first = first[: follow_up.start()]
+        fired = _FIRED.fullmatch(first)
+        return self._of(first if fired is None else fired[1])
+
+    def of_new_run(self, run_id: str, unique: str | None) -> Shard:
+        """Return the shard that a run is put into: one with a unique key where the key is."""
+        return self.of_run(run_id) if unique is None else self._of(unique)
+
+    def found(self, run_ids: Sequence[str], shard: Shard) -> None:
+        """Keep in mind where runs were seen, if their ids do not tell."""
+        if len(self.all) == 1:
+            return
+        for run_id in run_ids:
+            if self.of_run(run_id) is not shard:
+                if len(self._strays) >= HOMES:
+                    self._strays.clear()
+                self._strays[run_id] = shard
+
+    def turn(self) -> list[Shard]:
+        """Return all shards, each time beginning with another."""
+        if len(self.all) == 1:
+            return self.all
+        self._turn = (self._turn + 1) % len(self.all)
+        return self.all[self._turn :] + self.all[: self._turn]
+
+    def _of(self, word: str) -> Shard:
+        if len(self.all) == 1:
+            return self.all[0]
+        # As Redis does with its keys: what is in braces decides, so that ids can be kept together.
+        tag = _TAG.match(word) if "{" in word else None
+        return self.all[crc32((word if tag is None else tag[1]).encode()) % len(self.all)]
+
+    def ask(
+        self,
+        items: Sequence[Item],
+        shard_of: Callable[[Item], Shard],
+        act: Callable[[Shard, Sequence[Item]], Sequence[Answer]],
+        batch: int,
+    ) -> list[Answer]:
+        """Let each shard act on its items, some at a time; return the answers in the order of the items."""
+        if len(self.all) == 1 and len(items) <= batch:
+            return list(act(self.all[0], items)) if items else []
+        parts: dict[Shard, list[int]] = {}
+        for index, item in enumerate(items):
+            parts.setdefault(shard_of(item), []).append(index)
+        answers: dict[int, Answer] = {}
+        for shard, indexes in parts.items():
+            for first in range(0, len(indexes), batch):
+                part = indexes[first : first + batch]
+                answers.update(zip(part, act(shard, [items[index] for index in part]), strict=True))
+        return [answers[index] for index in range(len(items))]
+
+    def ask_for_runs(
+        self,
+        items: Sequence[Item],
+        run_id: Callable[[Item], str],
+        act: Callable[[Shard, Sequence[Item]], Sequence[int]],
+        batch: int,
+        unknown: int,
+    ) -> list[Any]:
+        """Let shards act on runs; those that a run's own shard does not know are sought in the others."""
+        answers = self.ask(items, lambda item: self.of_run(run_id(item)), act, batch)
+        if len(self.all) == 1:
+            return answers
+        for shard in self.all:
+            lost = [
+                index
+                for index, answer in enumerate(answers)
+                if answer == unknown and self.of_run(run_id(items[index])) is not shard
+            ]
+            for first in range(0, len(lost), batch):
+                part = lost[first : first + batch]
+                for index, answer in zip(part, act(shard, [items[index] for index in part]), strict=True):
+                    answers[index] = answer
+                    if answer != unknown:
+                        self.found([run_id(items[index])], shard)
+        return answers

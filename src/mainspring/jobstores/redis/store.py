@@ -1,0 +1,354 @@
+"""Keep jobs and runs in Redis (6.2 or newer) or Valkey: one Lua script per verb, so each step is atomic."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Final
+
+import msgspec
+import redis
+
+from mainspring.codec import Codec
+from mainspring.core.instants import SECOND
+from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, StoreUnavailable, VersionConflict
+from mainspring.jobstores.base import BrokenJob, Health
+from mainspring.jobstores.records.rows import FireRow, JobRow
+from mainspring.jobstores.redis import health as redis_health
+from mainspring.jobstores.redis.connection import Link
+from mainspring.jobstores.redis.runs import RedisRuns
+from mainspring.jobstores.redis.servers import Fixed
+from mainspring.jobstores.redis.shards import Shard, Shards, pin
+from mainspring.jobstores.redis.urls import make_servers, take_options
+from mainspring.jobstores.redis.wire import checksum, job_rows, new_run, raw, times_text, version_text
+
+__all__ = ["RedisJobStore", "pin"]
+
+SCHEMA: Final = 2
+FIRES: Final = 1000
+"""Firings in one script call."""
+NAMED: Final = 100
+"""Jobs among which a likely name is looked for when one is not found."""
+OLDEST: Final = (6, 2)
+"""The oldest version of the server that has all the commands."""
+_APSCHEDULER: Final = ("apscheduler.jobs", "apscheduler.run_times")
+log = logging.getLogger("mainspring.jobstores.redis")
+
+
+class RedisJobStore(RedisRuns):
+    """Keeps jobs and runs in a Redis or Valkey server, for any number of nodes.
+
+    `url` (redis://, rediss://, unix://, redis+sentinel://h1:p1,h2:p2/service/db, redis+cluster://h1:p1,h2:p2), or a
+    `client` of your own that answers in bytes, or redis-py's own arguments say where it is; no connection is made
+    before the store is used. All keys begin with `{name:k}`, k being the shard. `shards` is written down when the store
+    is first used and cannot be changed then. With `replicas=n` nothing is acknowledged, handed out or executed before n
+    replicas have it. Name, shards, replicas and keep_runs can be given in the URL (`?replicas=1`). `pickle_protocol` is
+    accepted for the sake of APScheduler's signature and not used: nothing is pickled.
+    """
+
+    remote = True
+    _told: ClassVar[set[str]] = set()
+
+    def __init__(
+        self,
+        db: int = 0,
+        jobs_key: str | None = None,
+        run_times_key: str | None = None,
+        pickle_protocol: int | None = None,
+        *,
+        url: str | None = None,
+        client: redis.Redis | None = None,
+        name: str = "mainspring",
+        shards: int = 1,
+        replicas: int = 0,
+        codec: Codec | None = None,
+        keep_runs: int = 100_000,
+        **connect_args: Any,
+    ) -> None:
+        super().__init__(codec)
+        given = {"name": name, "shards": shards, "replicas": replicas, "keep_runs": keep_runs}
+        url, options = take_options(url, given)
+        _check(options, jobs_key, run_times_key, client, url, connect_args)
+        servers = Fixed(client) if client is not None else make_servers(url, db, connect_args)
+        if servers.spread and (jobs_key or run_times_key):
+            raise ConfigurationError(
+                "jobs_key and run_times_key cannot be chosen in a Redis Cluster, where all keys of a shard share a "
+                "hash tag: leave them out and choose `name` instead"
+            )
+        self.name: str = options["name"]
+        self.keep_runs = options["keep_runs"]
+        self._replicas: int = options["replicas"]
+        self._shards = Shards(self.name, options["shards"], jobs_key, run_times_key)
+        self._link = Link(servers, self._shards.channels, self._replicas, (SCHEMA, options["shards"]))
+        self._opened = False
+        self._opening = threading.Lock()
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Open the store; say so if the server may lose data, or APScheduler's own is in the same database."""
+        self._check_server()
+        if self._link.exists(_APSCHEDULER):
+            log.warning(
+                "Redis at %s holds jobs of APScheduler (%s); they are left alone: `mainspring import` takes them over",
+                self._link.place,
+                ", ".join(_APSCHEDULER),
+            )
+        super().start(scheduler, alias)
+
+    def _check_server(self) -> None:
+        """Refuse a server that is too old; say once what its settings put at stake."""
+        for place, said in self._link.info().items():
+            version = said.get("redis_version", "")
+            if re.match(r"\d+\.\d+", version) and tuple(map(int, version.split(".")[:2])) < OLDEST:
+                raise ConfigurationError(
+                    f"Redis at {place} is version {version}; mainspring needs {OLDEST[0]}.{OLDEST[1]} or newer, or "
+                    "Valkey"
+                )
+            if place not in RedisJobStore._told:
+                RedisJobStore._told.add(place)
+                _warn(place, said)
+            connected = said.get("connected_slaves", "")
+            if connected.isdecimal() and int(connected) < self._replicas:
+                log.warning(
+                    "Redis at %s has %s connected replicas and replicas=%d: nothing is acknowledged, claimed or fired "
+                    "before it has as many",
+                    place,
+                    connected,
+                    self._replicas,
+                )
+
+    def health(self) -> Health:
+        """Ask the servers whether what they acknowledge survives."""
+        return redis_health.health(self._link, SCHEMA, self._replicas)
+
+    def shutdown(self) -> None:
+        """Close all connections; a later call opens new ones."""
+        self._link.close()
+
+    def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:
+        if not self._opened:
+            self._open()
+        return self._link.call(script, shard, args, reads=reads)
+
+    def _stream(self, shard: Shard, script: str, batches: Iterable[Sequence[Any]]) -> list[Any]:
+        if not self._opened:
+            self._open()
+        return self._link.stream(script, shard, batches)
+
+    def _open(self) -> None:
+        """Write down what the shards are, or check that they are what we take them for."""
+        with self._opening:
+            number = len(self._shards.all)
+            for shard in self._shards.all:
+                # Repeating it changes nothing, so its outcome is never unknown.
+                schema, known = self._link.call("open", shard, [SCHEMA, number], reads=True)
+                if schema == 0:
+                    raise ConfigurationError(
+                        f"the keys {shard.jobs!r} and {shard.times!r} in Redis at {self._link.place} hold data that "
+                        "mainspring did not write; choose other keys, or take the data over with `mainspring import`"
+                    )
+                if schema < SCHEMA:
+                    raise ConfigurationError(
+                        f"the store {self.name!r} in Redis at {self._link.place} has schema {schema}, of before the "
+                        f"first release, and this version of mainspring knows {SCHEMA} only; choose another name, or "
+                        f"delete the keys that begin with {shard.prefix!r}"
+                    )
+                if schema > SCHEMA:
+                    raise StoreUnavailable(
+                        f"the store {self.name!r} in Redis at {self._link.place} has schema {schema} and this version "
+                        f"of mainspring knows {SCHEMA} at most; upgrade it"
+                    )
+                if known != number:
+                    raise ConfigurationError(
+                        f"the store {self.name!r} in Redis at {self._link.place} was made with shards={known}, not "
+                        f"shards={number}; their number cannot be changed"
+                    )
+            self._opened = True
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
+        parts: dict[Shard, list[JobRow]] = {}
+        for row in rows:
+            parts.setdefault(self._shards.of_job(row.id), []).append(row)
+        stamps: dict[int, tuple[int, int]] = {}
+        written: list[tuple[str, int]] = []
+        for shard, part in parts.items():
+            plain = [[row.id, _or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)] for row in part]
+            reply = self._call(shard, "add_jobs", [replace, plain])
+            if isinstance(reply, int):
+                # All or none: shards are atomic each for itself, so what the others took is taken back.
+                for job_id, version in written:
+                    self._call(self._shards.of_job(job_id), "remove_job", [job_id, version_text(version)])
+                raise ConflictingIdError(part[reply - 1].id)
+            for row, version, incarnation in zip(part, *reply, strict=True):
+                stamps[id(row)] = version, int(incarnation)
+                written.append((row.id, version))
+        return [stamps[id(row)] for row in rows]
+
+    def _update_job_row(self, row: JobRow) -> int:
+        args = [row.id, version_text(row.version), _or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)]
+        version = int(self._call(self._shards.of_job(row.id), "update_job", args))
+        if version < 0:
+            raise self._not_found(row.id)
+        if version == 0:
+            raise VersionConflict(row.id)
+        return version
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove a job; raise JobLookupError if it is not there."""
+        if not self._call(self._shards.of_job(job_id), "remove_job", [job_id, False]):
+            raise self._not_found(job_id)
+
+    def remove_all_jobs(self) -> None:
+        """Remove all jobs, one shard after another."""
+        for shard in self._shards.all:
+            self._call(shard, "remove_all_jobs")
+
+    def _job_row(self, job_id: str) -> JobRow | None:
+        rows = job_rows(self._call(self._shards.of_job(job_id), "get_job", [job_id], reads=True))
+        return rows[0] if rows else None
+
+    def _all_job_rows(self) -> list[JobRow]:
+        rows: dict[str, JobRow] = {}  # a page may repeat a job of an earlier one
+        for shard in self._shards.all:
+            cursor = "0"
+            while True:
+                after, page = self._call(shard, "list_jobs", [cursor, 1000], reads=True)
+                rows.update((row.id, row) for row in job_rows(page))
+                cursor = after.decode()
+                if cursor == "0":
+                    break
+        return sorted(rows.values(), key=lambda row: (row.at is None, row.at or 0))
+
+    def next_at(self) -> int | None:
+        """Return the earliest next run time of all jobs."""
+        return _earliest(self._call(shard, "next_at", reads=True) for shard in self._shards.all)
+
+    def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        now, times = 0, []
+        rows: list[JobRow] = []
+        for shard in self._shards.turn():
+            now, next_at, page = self._call(shard, "due", [limit - len(rows), int(hold * SECOND)])
+            rows += job_rows(page)
+            times.append(next_at)
+        if len(self._shards.all) > 1:
+            rows.sort(key=lambda row: row.at or 0)
+        return now, rows, _earliest(times)
+
+    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
+        def act(shard: Shard, steps: Sequence[FireRow]) -> list[tuple[str, ...] | None]:
+            plain = [
+                [
+                    step.job_id,
+                    version_text(step.version),
+                    False if step.next_at is None else str(step.next_at),
+                    times_text(step.next_at, step.next_nominal),
+                    [new_run(run) for run in step.runs],
+                    [new_run(run) for run in step.missed],
+                    step.miss or "",
+                    step.besides,
+                ]
+                for step in steps
+            ]
+            answers = self._call(shard, "fire", [int(lease * SECOND), plain])
+            return [_inserted(step, answer) for step, answer in zip(steps, answers, strict=True)]
+
+        return self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRES)
+
+    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
+        """Keep a job that cannot be restored, with its bytes and the reason, out of the way of the others."""
+        return bool(self._call(self._shards.of_job(job_id), "set_aside", [job_id, version_text(version), reason]))
+
+    def broken(self) -> list[BrokenJob]:
+        """Return the jobs that were set aside, those that have been longest first."""
+        found = []
+        for shard in self._shards.all:
+            for packed, frame in zip(*self._call(shard, "list_broken", reads=True), strict=True):
+                job_id, reason, at = msgspec.msgpack.decode(packed)
+                found.append(BrokenJob(id=job_id, reason=reason, payload=frame, at=at))
+        return sorted(found, key=lambda job: job.at)
+
+    def restore(self, job_id: str) -> bool:
+        """Put a job that was set aside back as it was; False if it is not there."""
+        answer = int(self._call(self._shards.of_job(job_id), "restore", [job_id, checksum(job_id)]))
+        if answer < 0:
+            raise ConflictingIdError(job_id)
+        return answer == 1
+
+    def _not_found(self, job_id: str) -> JobLookupError:
+        if self.counters()["jobs"] > NAMED:
+            return JobLookupError(job_id)
+        return JobLookupError(job_id, tuple(row.id for row in self._all_job_rows()))
+
+    def __repr__(self) -> str:
+        return f"<RedisJobStore ({self._link.place}, {self.name})>"
+
+
+def _warn(place: str, said: dict[str, str]) -> None:
+    policy = said.get("maxmemory_policy", "")
+    if policy.startswith("allkeys-"):
+        log.warning(
+            "Redis at %s has maxmemory-policy %s: when its memory is full it throws jobs and runs away; set noeviction",
+            place,
+            policy,
+        )
+    if said.get("aof_enabled") == "0":
+        log.warning(
+            "Redis at %s writes no append-only file: a restart loses all that was acknowledged since its last "
+            "snapshot, or ever, if it takes none; set appendonly yes",
+            place,
+        )
+
+
+def _check(
+    options: dict[str, Any],
+    jobs_key: str | None,
+    run_times_key: str | None,
+    client: redis.Redis | None,
+    url: str | None,
+    connect_args: dict[str, Any],
+) -> None:
+    shards, replicas, keep_runs = options["shards"], options["replicas"], options["keep_runs"]
+    if not options["name"]:
+        raise ConfigurationError("name is empty; it is what all keys of the store begin with")
+    if shards < 1 or keep_runs < 0 or replicas < 0:
+        raise ConfigurationError(
+            f"shards={shards}, keep_runs={keep_runs}, replicas={replicas}: at least 1 shard, 0 kept runs and 0 "
+            "replicas are needed"
+        )
+    if shards > 1 and (jobs_key or run_times_key):
+        raise ConfigurationError(
+            f"jobs_key and run_times_key name one key each, and shards={shards} shards need a key each, with its hash "
+            "tag: leave them out and choose `name` instead"
+        )
+    if jobs_key is not None and jobs_key == run_times_key:
+        raise ConfigurationError(f"jobs_key and run_times_key are both {jobs_key!r}; they need a key each")
+    if client is None:
+        return
+    if url is not None or connect_args:
+        given = "url" if url is not None else next(iter(connect_args))
+        raise ConfigurationError(f"a client was given, so {given!r} would not be used; give one or the other")
+    pool = getattr(client, "connection_pool", None)
+    if pool is None:
+        raise ConfigurationError(
+            f"a {type(client).__name__} cannot be used as a client; give a redis.Redis, or for a Redis Cluster its "
+            "URL: redis+cluster://host1:6379,host2:6379"
+        )
+    if pool.connection_kwargs.get("decode_responses"):
+        raise ConfigurationError("the client decodes what it reads; make one with decode_responses=False")
+
+
+def _inserted(step: FireRow, answer: bytes) -> tuple[str, ...] | None:
+    if answer == b"-":
+        return None
+    return tuple(run.id for run, new in zip(step.runs, answer, strict=True) if new == 0x31)
+
+
+def _or_false(value: Any) -> Any:
+    return False if value is None else value
+
+
+def _earliest(times: Iterable[int | bytes | None]) -> int | None:
+    return min((int(at) for at in times if at is not None), default=None)

@@ -1,0 +1,198 @@
+"""Jobs kept as records of a store that holds nothing else: every write is one compare-and-set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+
+from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
+from mainspring.jobstores.base import BrokenJob
+from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.split.records import (
+    Fired,
+    JobRecords,
+    Kept,
+    State,
+    added,
+    insist,
+    job_key,
+    kept_in,
+    new_version,
+    record_of,
+    refuse_twins,
+)
+from mainspring.jobstores.split.runs import RunsElsewhere
+
+__all__ = ["JobsInRecords"]
+
+
+class JobsInRecords(RunsElsewhere):
+    """The jobs of a split store."""
+
+    jobs: JobRecords
+
+    # -- jobs: read --------------------------------------------------------------------------------------------
+
+    def _read(self, job_ids: Iterable[str]) -> list[Kept | None]:
+        records = self.jobs.get([job_key(job_id) for job_id in job_ids])
+        return [None if record is None else kept_in(record) for record in records]
+
+    def _present(self, job_id: str) -> Kept:
+        kept = self._read([job_id])[0]
+        if kept is None or kept.state.gone:
+            raise JobLookupError(job_id)
+        return kept
+
+    def _everything(self, kind: str) -> list[Kept]:
+        return [kept_in(record) for record in self.jobs.all() if record.key.startswith(kind)]
+
+    def _job_row(self, job_id: str) -> JobRow | None:
+        kept = self._read([job_id])[0]
+        return None if kept is None or kept.state.gone else kept.row
+
+    def _all_job_rows(self) -> list[JobRow]:
+        rows = [kept.row for kept in self._everything("job:") if not kept.state.gone]
+        return sorted(rows, key=lambda row: (row.at is None, row.at or 0))
+
+    def next_at(self) -> int | None:
+        """Return the earliest next run time of all jobs."""
+        limit = 1
+        while True:
+            records, more = self.jobs.due(2**62, limit)
+            kept = [kept_in(record) for record in records]
+            times = [each.state.at for each in kept if each.state.at is not None and not each.state.gone]
+            # An open firing may put a record before jobs that are due sooner; any other is where it belongs.
+            if more is None or any(each.state.fired is None for each in kept):
+                return min(times, default=None)
+            limit *= 10
+
+    # -- jobs: write -------------------------------------------------------------------------------------------
+
+    def _write(self, kept: Kept, state: State) -> Kept | None:
+        """Write a job's next state if nobody was first."""
+        new = Kept(kept.key, new_version(), state)
+        return new if self.jobs.put([(record_of(new), kept.version)])[0] else None
+
+    def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
+        if not replace:
+            refuse_twins(rows)
+        before = self._read(row.id for row in rows)
+        written: list[tuple[Kept, Kept | None]] = []
+        for row, old in zip(rows, before, strict=True):
+            if not replace and old is not None and not old.state.gone:
+                raise ConflictingIdError(row.id)
+            written.append((added(row, old), old))
+        done = self.jobs.put([(record_of(new), None if old is None else old.version) for new, old in written])
+        if not replace and not all(done):
+            self._take_back([pair for pair, was_written in zip(written, done, strict=True) if was_written])
+            raise ConflictingIdError(rows[done.index(False)].id)
+        stored = [
+            new if was_written else self._replace_alone(row)
+            for row, (new, _), was_written in zip(rows, written, done, strict=True)
+        ]
+        self._watch.tell()
+        return [(new.version, new.state.incarnation) for new in stored]
+
+    def _take_back(self, written: Iterable[tuple[Kept, Kept | None]]) -> None:
+        """Undo what was written of a batch that is refused."""
+        for new, old in written:
+            if old is None:
+                self.jobs.delete([(new.key, new.version)])
+            else:
+                self._write(new, old.state)
+
+    def _replace_alone(self, row: JobRow) -> Kept:
+        def attempt() -> Kept | None:
+            old = self._read([row.id])[0]
+            new = added(row, old)
+            return new if self.jobs.put([(record_of(new), None if old is None else old.version)])[0] else None
+
+        return insist(attempt)
+
+    def _update_job_row(self, row: JobRow) -> int:
+        kept = self._present(row.id)
+        if kept.version != row.version:
+            raise VersionConflict(row.id)
+        new = self._write(kept, replace(kept.state, frame=row.frame, at=row.at, nominal=row.nominal))
+        if new is None:
+            self._present(row.id)  # it is gone, or it was changed
+            raise VersionConflict(row.id)
+        self._watch.tell()
+        return new.version
+
+    def _take_out(self, kept: Kept) -> bool:
+        """Remove a job, but not what it has fired."""
+        if kept.state.fired is None:
+            return self.jobs.delete([(kept.key, kept.version)])[0]
+        return self._write(kept, replace(kept.state, gone=True)) is not None
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove a job; what it has fired is still run."""
+        insist(lambda: self._take_out(self._present(job_id)))
+
+    def remove_all_jobs(self) -> None:
+        """Remove all jobs; what they have fired is still run."""
+        kept = [each for each in self._everything("job:") if not each.state.gone]
+        idle = [each for each in kept if each.state.fired is None]
+        done = self.jobs.delete([(each.key, each.version) for each in idle])
+        busy = [each for each in kept if each.state.fired is not None]
+        for each in [*busy, *(each for each, deleted in zip(idle, done, strict=True) if not deleted)]:
+            try:
+                self.remove_job(each.id)
+            except JobLookupError:  # somebody else was quicker
+                continue
+
+    # -- set aside ---------------------------------------------------------------------------------------------
+
+    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
+        """Keep a job that cannot be restored, with its bytes and the reason, out of the way of the others."""
+        kept = self._read([job_id])[0]
+        if kept is None or kept.state.gone or kept.version != version:
+            return False
+        aside = self._keep_aside(kept, reason)
+        if self._take_out(kept):
+            return True
+        self.jobs.delete([(aside.key, aside.version)])
+        return False
+
+    def _keep_aside(self, kept: Kept, reason: str, fired: Fired | None = None) -> Kept:
+        """Write a copy of a job among the broken ones; what it has fired stays with the job, unless that is broken."""
+        version = new_version()
+        state = replace(kept.state, fired=fired, gone=False, reason=reason, set_aside_at=self.runs.server_time())
+        aside = Kept(f"broken:{version}:{kept.id}", version, state)
+        # Out of the timetable: nothing of it is due.
+        self.jobs.put([(replace(record_of(aside), wake=None), None)])
+        return aside
+
+    def _set_aside(self) -> list[Kept]:
+        return sorted(self._everything("broken:"), key=lambda kept: kept.state.set_aside_at)
+
+    def broken(self) -> list[BrokenJob]:
+        """Return the jobs that were set aside."""
+        return [
+            BrokenJob(
+                id=kept.id.partition(":")[2],
+                reason=kept.state.reason,
+                payload=kept.state.frame,
+                at=kept.state.set_aside_at,
+            )
+            for kept in self._set_aside()
+        ]
+
+    def restore(self, job_id: str) -> bool:
+        """Put a job that was set aside back as it was; False if it is not there."""
+        aside = next((kept for kept in reversed(self._set_aside()) if kept.id.partition(":")[2] == job_id), None)
+        if aside is None:
+            return False
+        old = self._read([job_id])[0]
+        if old is not None and not old.state.gone:
+            raise ConflictingIdError(job_id)
+        fired = aside.state.fired if old is None else old.state.fired
+        state = replace(aside.state, fired=fired, reason="", set_aside_at=0)
+        new = Kept(job_key(job_id), new_version(), state)
+        if not self.jobs.put([(record_of(new), None if old is None else old.version)])[0]:
+            raise ConflictingIdError(job_id)
+        self.jobs.delete([(aside.key, aside.version)])
+        self._watch.tell()
+        return True

@@ -1,0 +1,190 @@
+"""Records of jobs as a store sees them that holds nothing else, and what they say to us."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.errors import ConflictingIdError, StoreUnavailable
+from mainspring.jobstores.records.rows import JobRow, RunRow
+
+__all__ = [
+    "Fired",
+    "JobRecord",
+    "JobRecords",
+    "Kept",
+    "State",
+    "added",
+    "insist",
+    "job_key",
+    "kept_in",
+    "new_version",
+    "record_of",
+    "refuse_twins",
+]
+
+T = TypeVar("T")
+TRIES: Final = 100
+
+
+class JobRecord(msgspec.Struct, gc=False):
+    """A record as its store sees it: `version` is compared, `wake` sorts it (None: never due), `data` is opaque."""
+
+    key: str
+    version: int
+    wake: int | None
+    data: bytes
+
+
+class JobRecords(ABC):
+    """What a store has to do that holds only jobs. Methods may be called from any thread."""
+
+    watches: ClassVar[bool] = False
+    """Whether `wait` tells of changes that other processes made; else they are seen within seconds."""
+
+    def start(self) -> None:  # noqa: B027 - a store may have nothing to open
+        """Open what the store needs."""
+
+    def shutdown(self) -> None:  # noqa: B027 - or to release
+        """Release what `start` opened, and let go who is in `wait`."""
+
+    @abstractmethod
+    def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
+        """Read records, None where there is none."""
+
+    @abstractmethod
+    def all(self) -> list[JobRecord]:
+        """Read all records, in any order."""
+
+    @abstractmethod
+    def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
+        """Read up to `limit` records whose `wake` is not after `until`, earliest first, and the `wake` of the next."""
+
+    @abstractmethod
+    def put(self, writes: Sequence[tuple[JobRecord, int | None]]) -> list[bool]:
+        """Write each record if the stored one has this version (None: if there is none); answer which were written.
+
+        Each stands alone and is one atomic step; they are taken in order. The record brings its new version with it.
+        """
+
+    @abstractmethod
+    def delete(self, marks: Sequence[tuple[str, int]]) -> list[bool]:
+        """Delete each record if it has this version; answer which were deleted."""
+
+    @abstractmethod
+    def ping(self) -> bool:
+        """Tell whether the store answers."""
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        """Sleep until a record has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
+        raise NotImplementedError
+
+
+class Fired(msgspec.Struct, gc=False, array_like=True):
+    """The open firing: what has been decided and may not be in the other store yet."""
+
+    mark: int
+    since: int
+    until: int  # when others may take it that its scheduler is gone
+    runs: list[RunRow]
+    missed: list[RunRow]
+
+
+class State(msgspec.Struct, gc=False, array_like=True):
+    """What a record's data says. A job that is `gone` is there only until its open firing is finished."""
+
+    frame: bytes
+    at: int | None = None
+    nominal: int | None = None
+    incarnation: int = 0
+    miss: str | None = None
+    fired: Fired | None = None
+    gone: bool = False
+    reason: str = ""
+    set_aside_at: int = 0
+
+
+class Kept(msgspec.Struct, gc=False):
+    """A record and what it says."""
+
+    key: str
+    version: int
+    state: State
+
+    @property
+    def id(self) -> str:
+        """The id of the job."""
+        return self.key.partition(":")[2]
+
+    @property
+    def row(self) -> JobRow:
+        """The job as its row."""
+        state = self.state
+        return JobRow(self.id, state.at, state.nominal, state.frame, self.version, state.incarnation, miss=state.miss)
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(State).decode
+
+
+def new_version() -> int:
+    """Make a version that no record has ever had."""
+    # 53 bits: a store that keeps numbers as floating point keeps them whole.
+    return secrets.randbits(53) or 1
+
+
+def job_key(job_id: str) -> str:
+    """Return the key under which a job is kept."""
+    return f"job:{job_id}"
+
+
+def kept_in(record: JobRecord) -> Kept:
+    """Read what a record says."""
+    try:
+        state = _decode(record.data)
+    except msgspec.DecodeError:  # as a frame it cannot be restored either, and is set aside like any other
+        state = State(record.data, record.wake)
+    return Kept(record.key, record.version, state)
+
+
+def record_of(kept: Kept) -> JobRecord:
+    """Write what is kept as a record, due when the job is, or when others may finish its open firing."""
+    state = kept.state
+    times = [] if state.at is None or state.gone else [state.at]
+    if state.fired is not None:
+        times.append(state.fired.until)
+    return JobRecord(kept.key, kept.version, min(times, default=None), _encode(state))
+
+
+def added(row: JobRow, old: Kept | None) -> Kept:
+    """Return a job as it is when it is added, or when it replaces another; what was fired before stays open."""
+    state, version = State(row.frame, row.at, row.nominal), new_version()
+    if old is None:
+        return Kept(job_key(row.id), version, replace(state, incarnation=version))
+    if old.state.gone:
+        return Kept(old.key, version, replace(state, incarnation=version, fired=old.state.fired))
+    kept = replace(old.state, frame=row.frame, at=row.at, nominal=row.nominal)
+    return Kept(old.key, version, kept)
+
+
+def refuse_twins(rows: Sequence[JobRow]) -> None:
+    """Raise ConflictingIdError if two jobs of a batch have one id."""
+    seen: set[str] = set()
+    for row in rows:
+        if row.id in seen:
+            raise ConflictingIdError(row.id)
+        seen.add(row.id)
+
+
+def insist(attempt: Callable[[], T | None]) -> T:
+    """Repeat a step that begins by reading, until nobody comes in between."""
+    for _ in range(TRIES):
+        done = attempt()
+        if done:
+            return done
+    raise StoreUnavailable(f"a job was changed by others {TRIES} times in a row while it was to be written")

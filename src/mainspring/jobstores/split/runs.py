@@ -1,0 +1,108 @@
+"""Everything that a split store leaves to the store of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from mainspring.codec import Codec
+from mainspring.core.run import Beat, Outcome, Run
+from mainspring.jobstores.base import Claimed, Hold, JobStore, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.records.store import RecordStore
+from mainspring.jobstores.split.watch import Watch
+
+__all__ = ["RunsElsewhere"]
+
+
+class RunsElsewhere(RecordStore):
+    """Runs, lanes, nodes and time are those of another store."""
+
+    def __init__(self, runs: JobStore, codec: Codec | None, watch: Watch) -> None:
+        if codec is None and isinstance(runs, RecordStore):
+            codec = runs._packer.codec
+        super().__init__(codec)
+        self.runs = runs
+        self.volatile = runs.volatile  # type: ignore[misc]
+        self.remote = runs.remote
+        self._watch = watch
+
+    def add_runs(self, runs: Sequence[Run]) -> list[str]:
+        return self.runs.add_runs(runs)
+
+    def pack_runs(self, runs: Sequence[Run]) -> Callable[[], list[str]]:
+        return self.runs.pack_runs(runs)
+
+    def add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
+        return self.runs.add_fired(runs, missed, lease)
+
+    def count_unfinished(self, jobs: Sequence[tuple[str, int]]) -> list[int]:
+        return self.runs.count_unfinished(jobs)
+
+    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+        return self.runs.claim(lanes, node=node, token=token, limit=limit, lease=lease)
+
+    def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
+        return self.runs.extend(beats, lease)
+
+    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        return self.runs.settle(outcomes)
+
+    def unstorable(self, value: Any) -> Exception | None:
+        return self.runs.unstorable(value)
+
+    def unstorable_outcome(self, outcome: Outcome) -> Exception | None:
+        return self.runs.unstorable_outcome(outcome)
+
+    def expired(self, limit: int) -> list[Run]:
+        return self.runs.expired(limit)
+
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        return self.runs.get_runs(run_ids)
+
+    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
+        return self.runs.find_runs(query, after=after, limit=limit)
+
+    def count_runs(self, query: RunQuery) -> int:
+        return self.runs.count_runs(query)
+
+    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+        return self.runs.request_cancel(run_ids)
+
+    def delete_runs(self, run_ids: Sequence[str]) -> int:
+        return self.runs.delete_runs(run_ids)
+
+    def prune(self, limit: int = 1000) -> int:
+        return self.runs.prune(limit)
+
+    def beat(self, node: NodeInfo, ttl: float) -> None:
+        self.runs.beat(node, ttl)
+
+    def leave(self, node_id: str) -> None:
+        self.runs.leave(node_id)
+
+    def nodes(self) -> list[NodeInfo]:
+        return self.runs.nodes()
+
+    def queues(self) -> list[QueueInfo]:
+        return self.runs.queues()
+
+    def set_queue(self, name: str, *, paused: bool) -> None:
+        self.runs.set_queue(name, paused=paused)
+
+    def purge(self, name: str) -> int:
+        return self.runs.purge(name)
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        return self._watch.wait(cursor, timeout)
+
+    def server_time(self) -> int:
+        return self.runs.server_time()
+
+    def shift_clock(self, seconds: float) -> None:
+        self.runs.shift_clock(seconds)
+
+    def _not_here(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotImplementedError("the runs of this store are objects of another one")
+
+    _add_run_rows = _claim_rows = _extend_rows = _settle_rows = _not_here
+    _expired_rows = _run_rows = _find_run_rows = _fire_rows = _not_here

@@ -1,0 +1,262 @@
+"""Jobs in one store, their runs in another: firing in three steps that any scheduler can finish.
+
+A store that holds only jobs offers `JobRecords`, a handful of primitives over opaque records with one compare-and-set;
+`SplitJobStore` makes a whole store of it and of any store that holds runs. A fire is three steps: (1) the job's record
+is written with its next time and, inside it, what was fired: the *open firing*; (2) `add_fired` in the store of the
+runs; (3) the open firing is taken out of the record. Whoever meets one that is older than a lease, or whose job is due
+again, repeats 2 and 3. All time is that of the store of the runs: the store of the jobs is never asked for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.codec import Codec, FrameError
+from mainspring.core.instants import SECOND
+from mainspring.core.plan import Firing
+from mainspring.core.run import Error, Run, Status
+from mainspring.jobstores.base import JobStore, as_waiting
+from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.split.jobs import JobsInRecords
+from mainspring.jobstores.split.records import (
+    Fired,
+    JobRecord,
+    JobRecords,
+    Kept,
+    insist,
+    kept_in,
+    new_version,
+    record_of,
+)
+from mainspring.jobstores.split.watch import Watch
+
+__all__ = ["JobRecord", "JobRecords", "SplitJobStore"]
+
+REMEMBERED: Final = 3600 * SECOND
+"""How long every store remembers the id of a run that it has deleted."""
+_LEFT: Final = 60 * SECOND
+"""For how long what this node cannot read is left to others before it looks again."""
+
+log = logging.getLogger("mainspring.jobstores")
+
+
+class SplitJobStore(JobsInRecords):
+    """A whole store: jobs in `jobs`, everything else in `runs`, which may hold jobs of its own.
+
+    Jobs are signed with `codec`, by default that of `runs`, which has to read what is fired.
+    """
+
+    def __init__(self, jobs: JobRecords, runs: JobStore, *, codec: Codec | None = None) -> None:
+        super().__init__(runs, codec, Watch([runs.wait, jobs.wait] if jobs.watches else [runs.wait]))
+        self.jobs = jobs
+        self._owns_runs = False
+        self._hiding = threading.Lock()
+        self._hidden: dict[str, tuple[int, int]] = {}  # what this process leaves alone: version, until when
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Open both stores; that of the runs only if nobody has started it yet."""
+        if self.runs._alias is None:
+            self._owns_runs = True
+            self.runs.start(scheduler, alias)
+        self.jobs.start()
+        super().start(scheduler, alias)
+
+    def shutdown(self) -> None:
+        """Close what `start` opened, and wake whoever waits."""
+        self._watch.stop()
+        self.jobs.shutdown()
+        if self._owns_runs:
+            self._owns_runs = False
+            self.runs.shutdown()
+            self.runs._alias = None
+        self._watch.join()
+
+    def ping(self) -> bool:
+        """Tell whether both stores answer."""
+        return self.jobs.ping() and self.runs.ping()
+
+    def counters(self) -> dict[str, int]:
+        """Return what the store of the runs has counted, and how many jobs there are here."""
+        return {**self.runs.counters(), "jobs": len(self._all_job_rows())}
+
+    def __repr__(self) -> str:
+        return f"<SplitJobStore (jobs in {type(self.jobs).__name__}, runs in {self.runs!r})>"
+
+    # -- due ---------------------------------------------------------------------------------------------------
+
+    def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        now = self.runs.server_time()
+        hidden = self._hide([], now, now)
+        found, later = self._look(now, limit + len(hidden))
+        left_open = [kept for kept in found if kept.state.fired is not None and not _matches(hidden, kept)]
+        if left_open:
+            self._finish(left_open, now)
+            hidden = self._hide([], now, now)
+            found, later = self._look(now, limit + len(hidden))
+        times = [] if later is None else [later]
+        page: list[Kept] = []
+        for kept in found:
+            if _matches(hidden, kept):
+                times.append(hidden[kept.key][1])
+            elif kept.state.fired is not None:  # another scheduler is at it
+                times.append(now + SECOND)
+            elif len(page) == limit:
+                times.append(kept.state.at or now)
+            else:
+                page.append(kept)
+        self._hide(page, now, now + int(hold * SECOND))
+        rows = [kept.row for kept in page]
+        counts = self.runs.count_unfinished([(row.id, row.incarnation) for row in rows]) if rows else []
+        for row, number in zip(rows, counts, strict=True):
+            row.unfinished = number
+        return now, rows, min(times, default=None)
+
+    def _look(self, now: int, limit: int) -> tuple[list[Kept], int | None]:
+        records, later = self.jobs.due(now, limit)
+        return [kept_in(record) for record in records], later
+
+    def _hide(self, kept: Iterable[Kept], now: int, until: int) -> dict[str, tuple[int, int]]:
+        """Leave jobs alone for a while; return all that are left alone."""
+        with self._hiding:
+            self._hidden = {key: seen for key, seen in self._hidden.items() if seen[1] > now}
+            if until > now:
+                self._hidden.update((each.key, (each.version, until)) for each in kept)
+            return dict(self._hidden)
+
+    # -- fire --------------------------------------------------------------------------------------------------
+
+    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+        """Take each step whose job is unchanged; see `JobStore.fire`."""
+        return self._fire(firings, lease)
+
+    def fire_besides(self, step: Firing, lease: float) -> bool:
+        """Take a step besides the job's schedule; see `JobStore.fire_besides`."""
+        return self._fire([step], lease, besides=True) != [None]
+
+    def _fire(self, firings: Sequence[Firing], lease: float, *, besides: bool = False) -> list[tuple[str, ...] | None]:
+        answers: list[tuple[str, ...] | None] = [None] * len(firings)
+        now = self.runs.server_time()
+        steps: dict[str, tuple[int, Kept, Kept]] = {}  # by key, once each: place in the answer, old, new
+        for number, (step, kept) in enumerate(zip(firings, self._read(s.job_id for s in firings), strict=True)):
+            if kept is None or kept.key in steps or not _may_fire(kept, step, now, besides):
+                continue
+            if kept.state.fired is not None:  # the step is lost, since this makes a new version
+                self._finish([kept], now)
+                continue
+            gone = step.next_at is None and not besides
+            steps[kept.key] = number, kept, self._fired(kept, step, gone, now, now + int(lease * SECOND))
+        won = self._open(steps.values())
+        runs = [run for number, _ in won for run in firings[number].runs]
+        missed = [run for number, _ in won for run in firings[number].missed]
+        inserted = iter(self.runs.add_fired(runs, missed, lease) if runs or missed else ())
+        for number, _ in won:
+            answers[number] = tuple(run.id for run in firings[number].runs if next(inserted))
+        try:
+            self._close([kept for _, kept in won if kept.state.fired is not None])
+        except Exception as error:
+            # All is done but the tidying, which the next scheduler that comes by does.
+            log.warning("jobs have fired, but their store does not take the note of it: %s", error)
+        return answers
+
+    def _fired(self, kept: Kept, step: Firing, gone: bool, now: int, until: int) -> Kept:
+        """Return a job as it is after its fire, with what it fires inside."""
+        version, pack = new_version(), self._packer.run_row
+        fired = None
+        if step.runs or step.missed:
+            fired = Fired(version, now, until, [pack(run) for run in step.runs], [pack(run) for run in step.missed])
+        miss = None if step.miss is None else msgspec.json.encode(step.miss).decode()
+        state = replace(kept.state, at=step.next_at, nominal=step.next_nominal, miss=miss, fired=fired, gone=gone)
+        return Kept(kept.key, version, state)
+
+    def _open(self, steps: Iterable[tuple[int, Kept, Kept]]) -> list[tuple[int, Kept]]:
+        """Write the jobs as they are after their fire; return the steps that nobody else was before."""
+        ended: list[tuple[int, Kept, Kept]] = []  # finished, and nothing was fired
+        others: list[tuple[int, Kept, Kept]] = []
+        for step in steps:
+            (ended if step[2].state.gone and step[2].state.fired is None else others).append(step)
+        done = self.jobs.delete([(old.key, old.version) for _, old, _ in ended]) if ended else []
+        done += self.jobs.put([(record_of(new), old.version) for _, old, new in others]) if others else []
+        return [(number, new) for (number, _, new), won in zip([*ended, *others], done, strict=True) if won]
+
+    def _close(self, opened: Sequence[Kept]) -> None:
+        """Take the open firings out of the records: of those that were given, and of no later ones."""
+        closed = [Kept(kept.key, new_version(), replace(kept.state, fired=None)) for kept in opened]
+        stay = [pair for pair in zip(opened, closed, strict=True) if not pair[0].state.gone]
+        leave = [kept for kept in opened if kept.state.gone]
+        done = self.jobs.put([(record_of(new), old.version) for old, new in stay]) if stay else []
+        done += self.jobs.delete([(kept.key, kept.version) for kept in leave]) if leave else []
+        for kept, written in zip([*(old for old, _ in stay), *leave], done, strict=True):
+            if not written:
+                insist(lambda kept=kept: self._close_again(kept))  # type: ignore[misc]
+
+    def _close_again(self, opened: Kept) -> bool:
+        """Close a firing in a record that was changed meanwhile."""
+        record = self.jobs.get([opened.key])[0]
+        kept = None if record is None else kept_in(record)
+        if kept is None or kept.state.fired is None or opened.state.fired is None:
+            return True
+        if kept.state.fired.mark != opened.state.fired.mark:
+            return True
+        if kept.state.gone:
+            return self.jobs.delete([(kept.key, kept.version)])[0]
+        return self._write(kept, replace(kept.state, fired=None)) is not None
+
+    # -- finishing what others left open -----------------------------------------------------------------------
+
+    def _finish(self, left_open: Iterable[Kept], now: int) -> None:
+        """Repeat what a scheduler may have left undone: the runs, which wait in their lanes now, then the records."""
+        runs: list[Run] = []
+        finished: list[Run] = []
+        closing: list[Kept] = []
+        for kept in left_open:
+            fired = kept.state.fired
+            assert fired is not None
+            try:
+                some = [replace(as_waiting(self._packer.run(row)), token=None) for row in fired.runs]
+                missed = [self._packer.run(row) for row in fired.missed]
+            except FrameError as error:
+                if self._is_for_others(error):
+                    self._tell_missing(f"a fire of job {kept.id!r}", error)
+                    self._hide([kept], now, now + _LEFT)
+                    continue
+                log.error("a fire of job %r cannot be restored and is set aside: %s", kept.id, error)
+                self._keep_aside(kept, f"a fire of it: {error.reason}: {error}", fired)
+            else:
+                if now - fired.since >= REMEMBERED:
+                    missed += self._lost(some, now)
+                    some = []
+                runs += some
+                finished += missed
+            closing.append(kept)
+        if runs or finished:
+            self.runs.add_fired(runs, finished, 0)
+        self._close(closing)
+
+    def _lost(self, runs: list[Run], now: int) -> list[Run]:
+        """Return what becomes of runs that are not there, too late to tell whether they ever were."""
+        if not runs:
+            return []
+        found = self.runs.get_runs([run.id for run in runs])
+        why = "its scheduler was lost while it fired, and whether it has run is no longer known: send it back if not"
+        error = Error(type="SchedulerLost", message=why, traceback="", at=now, attempt=0)
+        return [
+            replace(run, status=Status.FAILED, reason="lost", errors=(error,), finished_at=now, later=())
+            for run, known in zip(runs, found, strict=True)
+            if known is None
+        ]
+
+
+def _matches(hidden: dict[str, tuple[int, int]], kept: Kept) -> bool:
+    return hidden.get(kept.key, (0, 0))[0] == kept.version
+
+
+def _may_fire(kept: Kept, step: Firing, now: int, besides: bool) -> bool:
+    state = kept.state
+    due = besides or (state.at is not None and state.at <= now)
+    return due and not state.gone and kept.version == step.version

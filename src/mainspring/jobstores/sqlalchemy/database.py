@@ -1,0 +1,322 @@
+"""What the SQL dialects share: statements written once, opening, the schema, numbers, waking, errors."""
+
+from __future__ import annotations
+
+import logging
+import random
+import sys
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import MetaData
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from mainspring.errors import StoreUnavailable
+from mainspring.interrupts import sheltered
+from mainspring.jobstores.opening import without_password
+from mainspring.jobstores.sqlalchemy import migrations
+from mainspring.jobstores.sqlalchemy.schema import Tables
+from mainspring.jobstores.sqlalchemy.waking import Waker
+
+__all__ = ["ANSWER", "MIGRATING", "STEP", "TIMEOUT", "Database", "FusedTx", "Row", "Set", "Tx"]
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Set = str | tuple[str, str]
+"""A column to set, or the column and the expression over its new value `{new}` and its present one `{old}`."""
+
+TIMEOUT: Final = 4.5
+"""Seconds that any one step may take: connecting, a statement, waiting for a lock. Less than a third of a lease."""
+MIGRATING: Final = 60
+"""Seconds for which a node waits while another creates or migrates the tables."""
+STEP: Final = 3600
+"""Seconds that creating or migrating may take."""
+ANSWER: Final = TIMEOUT + 0.3
+"""Seconds after which this side gives up on a server that does not even say that its own time-out has passed."""
+BLOCK: Final = 1000
+"""Versions that a process takes at once."""
+
+log = logging.getLogger("mainspring.jobstores.sqlalchemy")
+
+
+class Tx(ABC):
+    """One transaction: statements are written once, with `?` and words in braces, and said in the dialect's way."""
+
+    def __init__(self, database: Database, cursor: Any) -> None:
+        self.database = database
+        self.cursor = cursor
+        self.stirred = False  # something has changed that a sleeping loop may want to know
+        self._now: int | None = None
+
+    @property
+    def now(self) -> int:
+        """The store's time as this transaction sees it."""
+        if self._now is None:
+            self._now = self._read_clock() + self.database.shift
+        return self._now
+
+    def all(self, statement: str, *params: Any) -> list[Row]:
+        """Return all rows."""
+        self.cursor.execute(self.database.text(statement), self._params(params))
+        rows: list[Row] = self.cursor.fetchall()
+        return rows
+
+    def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
+        """Return what may be many rows: `SELECT columns rest`."""
+        return self.all(f"SELECT {', '.join(columns)} {rest}", *params)
+
+    def one(self, statement: str, *params: Any) -> Row | None:
+        """Return the first row, or None."""
+        rows = self.all(statement, *params)
+        return rows[0] if rows else None
+
+    def run(self, statement: str, *params: Any) -> int:
+        """Execute a statement; return how many rows it changed."""
+        self.cursor.execute(self.database.text(statement), self._params(params))
+        count: int = self.cursor.rowcount
+        return count
+
+    @abstractmethod
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        """Insert rows."""
+
+    @abstractmethod
+    def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
+        """Update rows by id: each begins with the id, then come the values of `columns`."""
+
+    @abstractmethod
+    def _read_clock(self) -> int:
+        """Return the database's time in microseconds."""
+
+    def _params(self, params: tuple[Any, ...]) -> Any:
+        """Adapt parameters; a list is what `{in}` compares with."""
+        return params
+
+
+class FusedTx(Tx):
+    """A dialect in which the hot steps are one statement each."""
+
+    @abstractmethod
+    def insert_new(self, columns: Sequence[str], rows: Sequence[Row]) -> set[str]:
+        """Insert the runs whose ids, the first column, nobody knows; return those ids."""
+
+    @abstractmethod
+    def held(self, columns: str, token: str) -> tuple[int, list[Row]]:
+        """Return now, and the runs that are held under a token."""
+
+    @abstractmethod
+    def take(
+        self, columns: str, lanes: list[str], priority: int, now: int, limit: int, page: int, terms: Row
+    ) -> list[Row]:
+        """Claim the first due runs of some lanes for (node, token, end of the lease); return them in any order.
+
+        At most `page` of each lane. Those that others have locked are passed by.
+        """
+
+    @abstractmethod
+    def finish(self, columns: Sequence[Set], rows: Sequence[Row]) -> set[str]:
+        """Write the end of runs that are held under their tokens, and count them; return their ids.
+
+        Rows are as for `update`, with `token` and `status` among the columns; `expires_at` counts from now.
+        """
+
+    @abstractmethod
+    def hide(self, columns: str, limit: int, hold: float) -> tuple[int, int | None, list[Row]]:
+        """Hide a page of due jobs for `hold` seconds; return now, when the next of the others can be had, the page."""
+
+    @abstractmethod
+    def advance(
+        self,
+        columns: Sequence[str],
+        moved: Sequence[Row],
+        ended: Sequence[Row],
+        run_columns: Sequence[str],
+        runs: Sequence[Row],
+    ) -> set[str]:
+        """Fire: move or delete jobs whose versions are as they were read, insert the new ones of the winners' runs.
+
+        `moved` are as for `update`, the last column being the version that was read; `ended` are ids with that
+        version. The last column of a run is the job that fires it; its lease counts from now. Return `jobs:<id>` of
+        the winners and `fire:<id>` of the runs inserted.
+        """
+
+
+class Database(ABC):
+    """A database of one dialect, opened in one process."""
+
+    kind: str
+    placeholder: str = "?"
+    one_writer: bool = False
+    """Whether a transaction that may write keeps all others from writing."""
+    fused: bool = False
+    """Whether its transactions are `FusedTx`."""
+    words: dict[str, str]
+    """What the words in braces mean, besides the names of tables."""
+
+    def __init__(
+        self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool = True
+    ) -> None:
+        self.engine = engine
+        self.own = own  # whether nobody else uses the engine
+        self.shift = 0
+        self.too_new: int | None = None
+        self._tablename, self._metadata, self._schema = tablename, metadata, schema
+        self._texts: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._block: Iterator[int] = iter(())
+        self._block_lock = threading.Lock()
+        self.count_again_at = 0
+        """How many runs must have ended, ever, before those that are kept are counted again."""
+        self.forgotten = sys.maxsize
+        """Ids of deleted runs that this process has remembered since all of them were last counted."""
+        # Each of these rows has few writers, so that counting does not put commits in line.
+        self.slot = random.randrange(16)
+
+    # -- opening -----------------------------------------------------------------------------------------------
+
+    @sheltered
+    def open(self) -> None:
+        """Connect, create or migrate the tables, and see whether this release may use them."""
+        collation = self._prepare()
+        tables = Tables(self._tablename, self._metadata, self._schema, self.kind, collation)
+        self._names = tables.names(self.engine.dialect)
+        self._locked(lambda tx: self._create(tx, tables))
+        self._upgrade()
+        self.read(self.look_at_schema)
+        if self._has_apscheduler():
+            log.info(
+                "the database also holds APScheduler's table apscheduler_jobs, which is left alone; "
+                "`mainspring import` copies its jobs"
+            )
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections."""
+
+    @abstractmethod
+    def _prepare(self) -> str | None:
+        """Check that the server can be used; return the collation of its text columns, if it needs one."""
+
+    @abstractmethod
+    def _locked(self, work: Callable[[Tx], T]) -> T:
+        """Do work under a lock that all nodes respect, in a transaction if the tables can be changed in one."""
+
+    @abstractmethod
+    def _create(self, tx: Tx, tables: Tables) -> None:
+        """Create the tables, unless they are there."""
+
+    @abstractmethod
+    def _has_apscheduler(self) -> bool:
+        """Tell whether APScheduler's default table is there too."""
+
+    def _upgrade(self) -> None:
+        """Take the steps that the store is behind."""
+        while (step := self.read(migrations.missing)) is not None:
+            if step.stops_older:
+                self.write(partial(migrations.stop_older, step=step))
+                self._wait_for_older()
+            if self._locked(partial(migrations.take, step=step)):
+                log.warning("the tables were migrated to schema %d", step.version)
+
+    def _wait_for_older(self) -> None:
+        """Wait until every node that is alive has seen what it may no longer do, as it does with each beat."""
+        since = self.read(lambda tx: tx.now)
+        deadline = time.monotonic() + MIGRATING
+        while unheard := self.read(lambda tx: migrations.unheard(tx, since)):
+            if time.monotonic() > deadline:
+                raise StoreUnavailable(f"the tables cannot be migrated while older nodes work: {', '.join(unheard)}")
+            time.sleep(0.1)
+
+    def look_at_schema(self, tx: Tx) -> None:
+        """Note whether newer nodes have forbidden this release to work."""
+        row = tx.one("SELECT value FROM {meta} WHERE name = 'oldest_reader'")
+        known = migrations.newest()
+        oldest = known if row is None else row[0]
+        if oldest > known and self.too_new != oldest:
+            log.error("%s", migrations.SchemaTooNew(oldest, known))
+        self.too_new = oldest if oldest > known else None
+
+    def check(self) -> None:
+        """Raise if this release may no longer claim and fire."""
+        if self.too_new is not None:
+            raise migrations.SchemaTooNew(self.too_new, migrations.newest())
+
+    # -- statements --------------------------------------------------------------------------------------------
+
+    def text(self, statement: str) -> str:
+        """Return a statement as the driver takes it."""
+        known = self._texts.get(statement)
+        if known is None:
+            known = statement.format_map({**self.words, **self._names}).replace("?", self.placeholder)
+            self._texts[statement] = known
+        return known
+
+    def name(self, table: str) -> str:
+        """Return the quoted name of a table."""
+        return self._names[table]
+
+    @abstractmethod
+    def read(self, work: Callable[[Tx], T]) -> T:
+        """Do work that changes nothing."""
+
+    @abstractmethod
+    def write(self, work: Callable[[Tx], T]) -> T:
+        """Do work in one transaction; `work` may be called again and must leave no trace outside of it."""
+
+    def write_once(self, statement: Callable[[Tx], T], steps: Callable[[Tx], T]) -> T:
+        """Do work that is one statement, atomic by itself; if it collides, or saves nothing here, take the steps."""
+        return self.write(steps)
+
+    @sheltered
+    def versions(self, count: int) -> list[int]:
+        """Return numbers that nobody has been or will be given again."""
+        with self._block_lock:
+            taken = list(islice(self._block, count))
+            if len(taken) < count:
+                missing = count - len(taken)
+                size = missing + BLOCK
+                # In a transaction of its own: were it undone with another, the numbers would come twice.
+                end = self.write(lambda tx: _take_block(tx, size))
+                self._block = iter(range(end - size + 1, end + 1))
+                taken += islice(self._block, missing)
+            return taken
+
+    # -- waking ------------------------------------------------------------------------------------------------
+
+    waker: Waker
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        """Sleep until something has changed since `cursor`, or for `timeout` seconds."""
+        return self.waker.wait(cursor, timeout)
+
+    # -- errors ------------------------------------------------------------------------------------------------
+
+    def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
+        """Make the error to raise for a driver's: what failed where, without the password."""
+        said = str(error.__cause__ if isinstance(error, SQLAlchemyError) and error.__cause__ else error)
+        url = self.engine.url
+        for secret in (url.password, url.query.get("password")):
+            said = said.replace(str(secret), "***") if secret else said
+        where = without_password(url.render_as_string(hide_password=True))
+        said = f"{type(error).__name__}: {' '.join(said.split()) or 'no reason was given'}"
+        meaning = self._explain(error)
+        return kind(f"{where}: {meaning} ({said})" if meaning else f"{where}: {said}")
+
+    def _explain(self, error: BaseException) -> str:
+        """Say what an error means and what to do, empty if its own words have to do."""
+        return ""
+
+
+def _take_block(tx: Tx, size: int) -> int:
+    tx.run("UPDATE {meta} SET value = value + ? WHERE name = 'versions'", size)
+    row = tx.one("SELECT value FROM {meta} WHERE name = 'versions'")
+    if row is None:
+        raise StoreUnavailable("the table meta has lost its row 'versions'; restore it from a backup")
+    end: int = row[0]
+    return end

@@ -1,0 +1,226 @@
+"""MariaDB 10.6+ and MySQL 8 by PyMySQL: rows locked, then written by their ids; a counter is looked at to wake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
+
+import pymysql
+from sqlalchemy import MetaData
+from sqlalchemy.schema import CreateIndex
+
+from mainspring.errors import ConfigurationError
+from mainspring.jobstores.sqlalchemy.database import ANSWER, MIGRATING, STEP, TIMEOUT, Row, Set, Tx
+from mainspring.jobstores.sqlalchemy.migrations import FIRST, first_rows, newest
+from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
+from mainspring.jobstores.sqlalchemy.server import ServerDatabase
+from mainspring.jobstores.sqlalchemy.waking import Waker
+
+__all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
+
+T = TypeVar("T")
+
+CONNECT_ARGS: Final = {
+    "connect_timeout": int(TIMEOUT),
+    "read_timeout": ANSWER,
+    "write_timeout": TIMEOUT,
+    "charset": "utf8mb4",
+}
+PACKET: Final = 4_000_000
+"""Bytes of one statement at most: servers refuse more than 16 MiB, or what they are set to."""
+
+_RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
+_NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
+
+
+class MariaDBTx(Tx):
+    """A transaction on a pooled connection."""
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        marks = f"({', '.join(['%s'] * len(columns))})"
+        head = f"INSERT INTO {self.database.name(table)} ({', '.join(columns)}) VALUES "
+        for chunk in _chunks(rows):
+            self.cursor.execute(head + ", ".join([marks] * len(chunk)), [value for row in chunk for value in row])
+
+    def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
+        names, sets = ["id"], []
+        for column in columns:
+            name, value = (column, "{new}") if isinstance(column, str) else column
+            names.append(name)
+            sets.append(f"old.{name} = {value.format(new=f'new.{name}', old=f'old.{name}')}")
+        first = f"SELECT {', '.join(f'%s AS {name}' for name in names)}"
+        other = f" UNION ALL SELECT {', '.join(['%s'] * len(names))}"
+        for chunk in _chunks(rows):
+            # In this order: for each new row its old one by the key, never a walk through the table.
+            statement = (
+                f"UPDATE ({first}{other * (len(chunk) - 1)}) AS new STRAIGHT_JOIN {self.database.name(table)} AS old"
+                f" ON old.id = new.id SET {', '.join(sets)}"
+            )
+            self.cursor.execute(statement, [value for row in chunk for value in row])
+
+    def _read_clock(self) -> int:
+        self.cursor.execute(_NOW)
+        now: int = self.cursor.fetchone()[0]
+        return now
+
+    def all(self, statement: str, *params: Any) -> list[Row]:
+        return list(super().all(statement, *params))
+
+    def _params(self, params: tuple[Any, ...]) -> Any:
+        return [tuple(param) if type(param) is list else param for param in params]
+
+
+def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Divide rows into statements that the server takes."""
+    start = size = 0
+    for index, row in enumerate(rows):
+        length = 200 + sum(2 * len(value) for value in row if isinstance(value, bytes | str))
+        if index > start and size + length > PACKET:
+            yield rows[start:index]
+            start, size = index, 0
+        size += length
+    if start < len(rows):
+        yield rows[start:]
+
+
+class MariaDBDatabase(ServerDatabase):
+    """A MariaDB or MySQL database."""
+
+    kind = "mysql"
+    placeholder = "%s"
+    words: Final = {  # type: ignore[misc]
+        "in": "IN ?",
+        "lock": "FOR UPDATE",
+        "skip": "FOR UPDATE SKIP LOCKED",
+        "param": "?",
+    }
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.waker = CounterWaker(self)
+        self._collation = ""
+
+    @property
+    def _driver_error(self) -> type[Exception]:
+        return pymysql.err.MySQLError  # type: ignore[no-any-return]
+
+    def _prepare(self) -> str | None:
+        row = self.read(lambda tx: tx.one("SELECT VERSION()"))
+        version = str(row[0]) if row else ""
+        mariadb = "mariadb" in version.lower()
+        number = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
+        if number < ((10, 6) if mariadb else (8, 0)):
+            raise ConfigurationError(f"the server is version {version}; mainspring needs MariaDB 10.6 or MySQL 8.0")
+        # Two texts are equal if their bytes are: no folding of case, no padding with spaces.
+        self._collation = "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
+        return self._collation
+
+    def _locked(self, work: Callable[[Tx], T]) -> T:
+        name = f"mainspring:{self.name('meta')}"[:64]
+
+        def attempt(tx: Tx) -> T:
+            if not any(tx.one("SELECT GET_LOCK(?, 4)", name) == (1,) for _ in range(MIGRATING // 4)):
+                raise pymysql.err.OperationalError(1205, f"another node has been migrating tables for {MIGRATING} s")
+            connection = tx.cursor.connection
+            patience, connection._read_timeout = connection._read_timeout, STEP
+            try:
+                return work(tx)
+            finally:
+                connection._read_timeout = patience
+                tx.one("SELECT RELEASE_LOCK(?)", name)
+
+        return self.read(attempt)  # each statement by itself: here tables cannot be changed inside a transaction
+
+    def _create(self, tx: Tx, tables: Tables) -> None:
+        schema = tables.meta.schema
+        found = "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(?, DATABASE())"
+        present = {name for (name,) in tx.all(found, schema)}
+        if tables.meta.name in present:
+            return
+        found = (
+            "SELECT index_name FROM information_schema.statistics"
+            " WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?"
+        )
+        for table in tables.all()[:-1]:
+            tx.cursor.execute(*ddl([table], self.engine.dialect, indexes=False))
+            known = {name for (name,) in tx.all(found, schema, table.name)}
+            for index in sorted(table.indexes, key=lambda one: str(one.name)):
+                if index.name not in known:  # a node may have died half-way
+                    tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.engine.dialect)))
+        # What a node has left half-way may be an older release's: then all steps are taken, which do not mind.
+        half = any(table.name in present for table in tables.all())
+        # Its presence says that the others are complete, so it appears at once, filled.
+        draft = tables.meta.to_metadata(MetaData(), name=f"{tables.meta.name}_new")
+        [made] = ddl([draft], self.engine.dialect)
+        quoted = self.engine.dialect.identifier_preparer.format_table(draft)
+        tx.cursor.execute(f"DROP TABLE IF EXISTS {quoted}")
+        tx.cursor.execute(made)
+        rows = first_rows(FIRST if half else newest())
+        tx.cursor.executemany(f"INSERT INTO {quoted} (name, value) VALUES (%s, %s)", rows)
+        tx.cursor.execute(f"RENAME TABLE {quoted} TO {self.name('meta')}")
+
+    def _has_apscheduler(self) -> bool:
+        found = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
+        return self.read(lambda tx: tx.one(found, "apscheduler_jobs")) is not None
+
+    def _tx(self, connection: Any) -> Tx:
+        return MariaDBTx(self, connection.cursor())
+
+    def _begin(self, connection: Any) -> Tx:
+        tx = MariaDBTx(self, connection.cursor())
+        tx.cursor.execute("START TRANSACTION")
+        return tx
+
+    def _commit(self, connection: Any) -> None:
+        connection.commit()
+
+    def _rollback(self, connection: Any) -> None:
+        connection.rollback()
+
+    def _set_autocommit(self, connection: Any) -> None:
+        if not connection.get_autocommit():
+            connection.autocommit(True)
+        # Noted on the connection itself: the pool may be somebody else's.
+        if self._collation and getattr(connection, "_mainspring", None) != self._collation:
+            with connection.cursor() as cursor:
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {int(TIMEOUT)}")
+                cursor.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')")
+                cursor.execute(f"SET NAMES utf8mb4 COLLATE {self._collation}")
+            connection._mainspring = self._collation
+
+    def _fileno(self, connection: Any) -> int | None:
+        return int(connection._sock.fileno()) if connection.open else None
+
+    def _collided(self, error: BaseException) -> bool:
+        return bool(error.args) and error.args[0] in _RETRIED
+
+
+class CounterWaker(Waker):
+    """Counts changes in a row, seldom, and looks at it twice a second."""
+
+    pause = 0.05
+    look_every = 0.5
+
+    def __init__(self, database: MariaDBDatabase) -> None:
+        super().__init__()
+        self._database = database
+        self._seen: int | None = None
+
+    def prepare(self) -> None:
+        if self._seen is None:
+            self._seen = self._count()
+            self.move()
+
+    def look(self) -> bool:
+        count = self._count()
+        changed = count != self._seen
+        self._seen = count
+        return changed
+
+    def tell(self) -> None:
+        self._database.read(lambda tx: tx.run("UPDATE {meta} SET value = value + 1 WHERE name = 'stirs'"))
+
+    def _count(self) -> int:
+        row = self._database.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = 'stirs'"))
+        return 0 if row is None else int(row[0])

@@ -1,0 +1,217 @@
+"""PostgreSQL by psycopg: batches as arrays, rows skipped while others have them locked, LISTEN and NOTIFY to wake."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import secrets
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import sql as compose
+from sqlalchemy import MetaData, event
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from mainspring.jobstores.sqlalchemy.database import ANSWER, MIGRATING, STEP, TIMEOUT, Tx, log
+from mainspring.jobstores.sqlalchemy.migrations import first_rows, newest
+from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
+from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
+from mainspring.jobstores.sqlalchemy.server import ServerDatabase
+from mainspring.jobstores.sqlalchemy.waking import Waker
+
+__all__ = ["CONNECT_ARGS", "PostgreSQLDatabase"]
+
+T = TypeVar("T")
+
+_MS: Final = int(TIMEOUT * 1000)
+CONNECT_ARGS: Final = {
+    "connect_timeout": int(TIMEOUT),
+    "tcp_user_timeout": _MS,
+    "application_name": "mainspring",
+    # One plan for every batch, found once: by the indexes, whatever is believed of a table that fills and empties.
+    "options": f"-c statement_timeout={_MS} -c lock_timeout={_MS} -c idle_in_transaction_session_timeout=60000"
+    " -c plan_cache_mode=force_generic_plan -c jit=off",  # which would compile for longer than they take
+}
+
+_RETRIED: Final = frozenset({"40001", "40P01", "23505"})  # serialization, deadlock, a unique key taken meanwhile
+
+_POOLER: Final = (
+    "a pooler in transaction mode is in between, which needs the settings that docs/stores-sql.md tells: "
+    "prepare_threshold=None here, ignore_startup_parameters = options there"
+)
+_MEANINGS: Final = {
+    "25006": "the server takes no writes, as a standby does not; connect to the primary",
+    "26000": _POOLER,  # a prepared statement that another connection has
+    "42P05": _POOLER,  # or that this one has from somebody else
+    "53100": "the server's disk is full; make room there, then it goes on by itself",
+    "53300": "the server has no connection left; raise its limit, or give the store fewer by "
+    "engine_options={'pool_size': 3, 'max_overflow': 0}",
+}
+_WORDS: Final = {"unsupported startup parameter": "26000", "too many connections": "53300", "too many clients": "53300"}
+
+_TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).parameters  # since psycopg 3.3
+
+
+class TimedConnection(psycopg.Connection[Any]):
+    """A connection that gives up when the server does not answer at all, as one that is frozen does not."""
+
+    patience: float = ANSWER
+
+    def wait(self, *args: Any, **options: Any) -> Any:
+        """Wait for the server, but not for ever."""
+        if options.get("timeout") is None:
+            options["timeout"] = self.patience
+        try:
+            return super().wait(*args, **options)
+        except psycopg.errors._WaitTimeout as error:
+            self.pgconn.finish()
+            raise psycopg.OperationalError(f"no answer for {options['timeout']:g} s") from error
+
+
+class PostgreSQLDatabase(ServerDatabase):
+    """A PostgreSQL database."""
+
+    kind = "postgresql"
+    fused = True
+    placeholder = "%s"
+    words: Final = {  # type: ignore[misc]
+        "in": "= ANY(?)",
+        "lock": "FOR UPDATE",
+        "skip": "FOR UPDATE SKIP LOCKED",
+        "param": "CAST(? AS text)",
+        "each": "SELECT unnest(CAST(? AS text[])) AS name",
+        "levels": "unnest(CAST(? AS text[]), CAST(? AS integer[])) AS level(queue, priority)",
+    }
+
+    def __init__(self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool) -> None:
+        super().__init__(engine, tablename, metadata, schema, own=own)
+        self.waker = NotifyWaker(self, tablename)
+        if own and _TIMED:
+            event.listen(engine, "do_connect", _connect)
+
+    @property
+    def _driver_error(self) -> type[Exception]:
+        return psycopg.Error
+
+    def _prepare(self) -> str | None:
+        self.read(lambda tx: tx.one("SELECT 1"))
+        return None
+
+    def _locked(self, work: Callable[[Tx], T]) -> T:
+        def attempt(tx: Tx) -> tuple[T] | None:
+            # Held until the transaction ends: of several nodes that start at once, the others find everything done.
+            name = f"mainspring:{self.name('meta')}"
+            if tx.one("SELECT pg_try_advisory_xact_lock(hashtext(?))", name) != (True,):
+                return None
+            tx.run(f"SET LOCAL statement_timeout = {STEP * 1000}")
+            tx.cursor.connection.patience = STEP
+            try:
+                return (work(tx),)
+            finally:
+                tx.cursor.connection.patience = ANSWER
+
+        deadline = time.monotonic() + MIGRATING
+        while (done := self.write(attempt)) is None:
+            if time.monotonic() > deadline:
+                raise self.unavailable(TimeoutError(f"another node has been migrating the tables for {MIGRATING} s"))
+            time.sleep(0.05)
+        return done[0]
+
+    def _create(self, tx: Tx, tables: Tables) -> None:
+        if tx.one("SELECT to_regclass(?)", self.name("meta")) == (None,):
+            for statement in ddl(tables.all(), self.engine.dialect):
+                tx.cursor.execute(statement)
+            tx.insert("meta", ("name", "value"), first_rows(newest()))
+
+    def _has_apscheduler(self) -> bool:
+        return self.read(lambda tx: tx.one("SELECT to_regclass('apscheduler_jobs')")) != (None,)
+
+    def _tx(self, connection: Any) -> Tx:
+        return PostgreSQLTx(self, connection.cursor(binary=True))
+
+    def _begin(self, connection: Any) -> Tx:
+        tx = PostgreSQLTx(self, connection.cursor(binary=True))
+        tx.begin()
+        return tx
+
+    def _commit(self, connection: Any) -> None:
+        connection.execute("COMMIT", prepare=False)
+
+    def _rollback(self, connection: Any) -> None:
+        connection.execute("ROLLBACK", prepare=False)
+
+    def _set_autocommit(self, connection: Any) -> None:
+        if not connection.autocommit:
+            connection.autocommit = True
+
+    def _fileno(self, connection: Any) -> int | None:
+        return None if connection.closed else int(connection.fileno())
+
+    def _collided(self, error: BaseException) -> bool:
+        return getattr(error, "sqlstate", None) in _RETRIED
+
+    def _explain(self, error: BaseException) -> str:
+        cause = error.__cause__ if isinstance(error, SQLAlchemyError) else error
+        meaning = _MEANINGS.get(getattr(cause, "sqlstate", None) or "", "")
+        # What is said while connecting comes without a code.
+        return meaning or next((_MEANINGS[code] for words, code in _WORDS.items() if words in str(cause)), "")
+
+
+def _connect(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> Any:
+    return TimedConnection.connect(*args, **options)
+
+
+class NotifyWaker(Waker):
+    """Tells the other nodes by NOTIFY, seldom, since it puts commits in line; listens on a connection of its own."""
+
+    pause = 0.01
+
+    def __init__(self, database: PostgreSQLDatabase, tablename: str) -> None:
+        super().__init__()
+        self._database = database
+        self._channel = tablename[:60]
+        self._self = secrets.token_hex(8)
+        self._connection: Any = None
+
+    def prepare(self) -> None:
+        if self._connection is None:
+            database = self._database
+            try:
+                fairy = database.engine.raw_connection()
+                self._connection = fairy.driver_connection
+                fairy.detach()
+                self._connection.autocommit = True
+                self._connection.execute(compose.SQL("LISTEN {}").format(compose.Identifier(self._channel)))
+            except Exception as error:
+                self.end()
+                raise database.unavailable(error) from error
+            self.move()  # what happened while nobody listened may have been missed
+
+    def end(self) -> None:
+        if self._connection is not None:
+            with contextlib.suppress(Exception):
+                self._connection.close()
+            self._connection = None
+
+    def fileno(self) -> int | None:
+        return None if self._connection is None else int(self._connection.fileno())
+
+    def receive(self) -> bool:
+        """Take the notifications that have come; a lost connection may have lost some."""
+        others = False
+        try:
+            wire = self._connection.pgconn
+            wire.consume_input()
+            while note := wire.notifies():
+                others |= note.extra.decode() != self._self
+        except psycopg.Error as error:
+            log.info("the connection that listens for changes was lost: %s", self._database.unavailable(error))
+            self.end()
+            return True
+        return others
+
+    def tell(self) -> None:
+        self._database.read(lambda tx: tx.one("SELECT pg_notify(?, ?)", self._channel, self._self))

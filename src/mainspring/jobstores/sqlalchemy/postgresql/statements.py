@@ -1,0 +1,213 @@
+"""The statements of PostgreSQL: batches as arrays, and each hot step as one statement that commits by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mainspring.core.instants import SECOND
+from mainspring.jobstores.sqlalchemy.database import FusedTx, Row, Set
+from mainspring.jobstores.sqlalchemy.schema import NEVER
+
+__all__ = ["PostgreSQLTx"]
+
+# The start of the statement, so that one transaction never sees time go back and the planner may use it.
+_CLOCK: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
+_NOW: Final = f"({_CLOCK} + %(shift)s::bigint)"
+_BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_CLOCK}"
+_TYPES: Final = {
+    **dict.fromkeys(("payload", "state", "live", "frame", "info"), "bytea"),
+    **dict.fromkeys(
+        ("at", "nominal", "due_at", "version", "incarnation", "run_at", "created_at", "finished_at", "keep"), "bigint"
+    ),
+    **dict.fromkeys(("lease_until", "expires_at", "broken_at", "n", "value", "was"), "bigint"),
+    **dict.fromkeys(("priority", "attempt", "cancelling", "slot"), "integer"),
+}
+
+
+class PostgreSQLTx(FusedTx):
+    """A transaction on a pooled connection, or a statement that is one."""
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+        if rows:
+            values, source, params = _source(columns, rows)
+            names = ", ".join(columns)
+            self.cursor.execute(
+                f"INSERT INTO {self.database.name(table)} ({names}) SELECT {', '.join(values)} FROM {source}", params
+            )
+
+    def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
+        if rows:
+            _, sets, source, params = _sets(columns, rows)
+            statement = f"UPDATE {self.database.name(table)} AS stored SET {sets} FROM {source}"
+            self.cursor.execute(f"{statement} WHERE stored.id = new.id", params)
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def insert_new(self, columns: Sequence[str], rows: Sequence[Row]) -> set[str]:
+        statement, params = self._insert_new(columns, rows)
+        return {run_id for (run_id,) in self._fetch(statement, params)}
+
+    def _insert_new(self, columns: Sequence[str], rows: Sequence[Row], winners: str = "") -> tuple[str, dict[str, Any]]:
+        values, source, params = _source(columns, rows)
+        given = dict(zip(columns, values, strict=True))
+        where = ""
+        if winners:  # fired runs: each goes with its job's step, and its lease begins now
+            where = f"{given.pop('fired_by')} IN ({winners}) AND "
+            given["lease_until"] += f" + {_NOW}"
+        return (
+            f"INSERT INTO {self.database.name('runs')} ({', '.join(given)}) SELECT {', '.join(given.values())}"
+            f" FROM {source} WHERE {where}NOT EXISTS (SELECT 1 FROM {self.database.name('gone')} AS gone"
+            f" WHERE gone.id = new.id AND gone.expires_at > {_NOW}) ON CONFLICT DO NOTHING RETURNING id"
+        ), params
+
+    def held(self, columns: str, token: str) -> tuple[int, list[Row]]:
+        runs = self.database.name("runs")
+        rows = self._fetch(
+            f"SELECT {_NOW}, held.* FROM (SELECT) AS one LEFT JOIN"
+            f" (SELECT {columns} FROM {runs} WHERE status = 'running' AND token = %(token)s) AS held ON true",
+            {"token": token},
+        )
+        return rows[0][0], [row[1:] for row in rows if row[1] is not None]
+
+    def take(
+        self, columns: str, lanes: list[str], priority: int, now: int, limit: int, page: int, terms: Row
+    ) -> list[Row]:
+        runs = self.database.name("runs")
+        # By their place in the table, which the lock keeps: no plan can read more rows than these.
+        statement = f"""
+        UPDATE {runs} SET status = 'running', attempt = attempt + 1,
+               node = %(node)s, token = %(token)s, lease_until = %(until)s
+         WHERE ctid = ANY(ARRAY(
+               SELECT first.ctid FROM unnest(%(lanes)s::text[]) AS lane(name) CROSS JOIN LATERAL (
+                      SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND queue = lane.name
+                         AND priority = %(priority)s AND run_at <= %(now)s
+                       ORDER BY run_at LIMIT %(page)s FOR UPDATE SKIP LOCKED) AS first
+                ORDER BY first.run_at LIMIT %(limit)s))
+        RETURNING {columns}
+        """
+        params = {"lanes": lanes, "priority": priority, "now": now, "limit": limit, "page": page}
+        return self._fetch(statement, params | dict(zip(("node", "token", "until"), terms, strict=True)))
+
+    def finish(self, columns: Sequence[Set], rows: Sequence[Row]) -> set[str]:
+        from_now = ("expires_at", f"LEAST(({_NOW} & -2) + {{new}}, {NEVER})")
+        values, sets, source, params = _sets([from_now if name == "expires_at" else name for name in columns], rows)
+        # The planner cannot look into CASE: the rows are found by id, however few it believes to be running.
+        statement = f"""
+        WITH ended AS (
+            UPDATE {self.database.name("runs")} AS stored SET {sets} FROM {source} WHERE stored.id = new.id
+               AND CASE WHEN stored.status = 'running' AND stored.token = {values["token"]} THEN true ELSE false END
+            RETURNING stored.id, stored.status),
+        counted AS (
+            INSERT INTO {self.database.name("totals")} AS totals (status, slot, n)
+            SELECT status, %(slot)s::integer, count(*) FROM ended GROUP BY status
+                ON CONFLICT (status, slot) DO UPDATE SET n = totals.n + excluded.n)
+        SELECT id FROM ended
+        """
+        return {run_id for (run_id,) in self._fetch(statement, {**params, "slot": self.database.slot})}
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def hide(self, columns: str, limit: int, hold: float) -> tuple[int, int | None, list[Row]]:
+        jobs = self.database.name("jobs")
+        # What is due and neither on the page nor on the way to another scheduler is left only if the page is full.
+        statement = f"""
+        WITH page AS (
+            UPDATE {jobs} SET due_at = {_NOW} + %(hold)s::bigint
+             WHERE ctid = ANY(ARRAY(SELECT ctid FROM {jobs} WHERE due_at <= {_NOW} ORDER BY due_at LIMIT %(limit)s
+                                       FOR UPDATE SKIP LOCKED))
+            RETURNING {columns}),
+        other AS (
+            SELECT due_at FROM {jobs} WHERE id NOT IN (SELECT id FROM page)
+               AND due_at > CASE WHEN (SELECT count(*) FROM page) < %(limit)s THEN {_NOW} ELSE 0 END
+             ORDER BY due_at LIMIT 1)
+        SELECT {_NOW}, (SELECT due_at FROM other), page.* FROM (SELECT) AS one LEFT JOIN page ON true
+        """
+        rows = self._fetch(statement, {"hold": int(hold * SECOND), "limit": limit})
+        return rows[0][0], rows[0][1], [row[2:] for row in rows if row[2] is not None]
+
+    def advance(
+        self,
+        columns: Sequence[str],
+        moved: Sequence[Row],
+        ended: Sequence[Row],
+        run_columns: Sequence[str],
+        runs: Sequence[Row],
+    ) -> set[str]:
+        jobs, parts = self.database.name("jobs"), []
+        params: dict[str, Any] = {}
+        unchanged = (
+            f"CASE WHEN stored.version = {{was}} AND stored.at <= {_NOW} THEN true ELSE false END RETURNING stored.id"
+        )
+        if moved:
+            found, source, some = _source(("id", *columns), moved, "step")
+            sets = ", ".join(f"{column} = {value}" for column, value in zip(columns[:-1], found[1:-1], strict=True))
+            same = unchanged.format(was=found[-1])
+            parts.append(f"UPDATE {jobs} AS stored SET {sets} FROM {source} WHERE stored.id = step.id AND {same}")
+            params |= some
+        if ended:
+            found, source, some = _source(("id", "was"), ended, "last")
+            same = unchanged.format(was=found[-1])
+            parts.append(f"DELETE FROM {jobs} AS stored USING {source} WHERE stored.id = last.id AND {same}")
+            params |= some
+        names = [f"jobs{number}" for number in range(len(parts))]
+        won = " UNION ALL ".join(f"SELECT id FROM {name}" for name in names)
+        if runs:
+            part, some = self._insert_new(run_columns, runs, won)
+            parts.append(part)
+            names.append("fired")
+            params |= some
+        statement = ", ".join(f"{name} AS ({part})" for name, part in zip(names, parts, strict=True))
+        answers = " UNION ALL ".join(f"SELECT '{name[:4]}:' || id FROM {name}" for name in names)
+        return {found for (found,) in self._fetch(f"WITH {statement} {answers}", params)}
+
+    # -- words -------------------------------------------------------------------------------------------------
+
+    def _fetch(self, statement: str, params: dict[str, Any]) -> list[Row]:
+        rows: list[Row] = self.cursor.execute(statement, {**params, "shift": self.database.shift}).fetchall()
+        return rows
+
+    def _read_clock(self) -> int:
+        now: int = self.cursor.execute(f"SELECT {_CLOCK}").fetchone()[0]
+        return now
+
+    def begin(self) -> None:
+        """Begin, and read the clock in the same round trip."""
+        self.cursor.execute(_BEGIN, prepare=False, binary=False)  # two statements at once are text
+        self.cursor.nextset()
+        self._now = self.cursor.fetchone()[0] + self.database.shift
+
+
+def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> tuple[list[str], str, dict[str, Any]]:
+    """Return the expression of each column, what they are selected from, and the parameters of both.
+
+    A column that is the same in all rows, as most are in a batch, is one parameter; the others are arrays.
+    """
+    values, arrays, names = [], [], []
+    params: dict[str, Any] = {}
+    for number, (column, given) in enumerate(zip(columns, zip(*rows, strict=True), strict=True)):
+        param, kind = f"{name}_{column}", _TYPES.get(column, "text")
+        if number and given.count(given[0]) == len(given):
+            values.append(f"%({param})b::{kind}")
+            params[param] = given[0]
+        else:
+            values.append(f"{name}.{column}")
+            names.append(column)
+            arrays.append(f"%({param})b::{kind}[]")
+            params[param] = list(given)
+    if len(rows) > 1:
+        return values, f"unnest({', '.join(arrays)}) AS {name}({', '.join(names)})", params
+    params[f"{name}_{columns[0]}"] = rows[0][0]
+    return values, f"(SELECT {arrays[0].removesuffix('[]')}) AS {name}({columns[0]})", params
+
+
+def _sets(columns: Sequence[Set], rows: Sequence[Row]) -> tuple[dict[str, str], str, str, dict[str, Any]]:
+    """Return the new value of each column, how all are set, what they are taken from, and the parameters."""
+    names = ["id", *(column if isinstance(column, str) else column[0] for column in columns)]
+    found, source, params = _source(names, rows)
+    values = dict(zip(names, found, strict=True))
+    sets = []
+    for column in columns:
+        name, said = (column, "{new}") if isinstance(column, str) else column
+        sets.append(f"{name} = {said.format(new=values[name], old=f'stored.{name}')}")
+    return values, ", ".join(sets), source, params

@@ -1,0 +1,199 @@
+"""Finding, pruning, lanes, nodes and counters in SQL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Run
+from mainspring.jobstores.base import NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
+from mainspring.jobstores.sqlalchemy.database import Tx
+from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, count_totals, forget, run_row
+from mainspring.jobstores.sqlalchemy.schema import NEVER
+
+__all__ = [
+    "beat",
+    "count_runs",
+    "counters",
+    "find_runs",
+    "get_runs",
+    "leave",
+    "nodes",
+    "prune",
+    "purge",
+    "queues",
+    "set_queue",
+]
+
+PURGED: Final = 2000
+"""Runs that are cancelled in one transaction of a purge."""
+REMEMBERED: Final = 100_000
+"""Ids of deleted runs that are remembered."""
+_COUNTED: Final = f"expires_at < {NEVER} AND (expires_at & 1) = 0"
+"""Finished runs whose policy says nothing of how long they are kept."""
+
+
+def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
+    """Read runs by id."""
+    return [run_row(row) for row in tx.all(f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE id {{in}}", sorted(set(run_ids)))]
+
+
+def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+    """Read matching runs, newest first."""
+    where, params = _where(query)
+    if after is not None:
+        where += " AND created_at <= ? AND (created_at < ? OR id < ?)"
+        params += [after.created_at, after.created_at, after.id]
+    statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {where} ORDER BY created_at DESC, id DESC LIMIT ?"
+    return [run_row(row) for row in tx.all(statement, *params, limit)]
+
+
+def count_runs(tx: Tx, query: RunQuery) -> int:
+    """Count matching runs."""
+    where, params = _where(query)
+    row = tx.one(f"SELECT count(*) FROM {{runs}} WHERE {where}", *params)
+    return 0 if row is None else row[0]
+
+
+def _where(query: RunQuery) -> tuple[str, list[Any]]:
+    terms: list[str] = ["1 = 1"]
+    params: list[Any] = []
+    if query.status:
+        terms.append("status {in}")
+        params.append([status.value for status in query.status])
+    for column, value in (("queue", query.queue), ("group_id", query.group), ("job_id", query.job_id)):
+        if value is not None:
+            terms.append(f"{column} = ?")
+            params.append(value)
+    return " AND ".join(terms), params
+
+
+def prune(tx: Tx, limit: int, keep_runs: int) -> int:
+    """Delete finished runs past their retention by age, then by count the oldest of the others; forget old ids."""
+    rows = tx.table(("id",), "FROM {runs} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, limit)
+    ids = [run_id for (run_id,) in rows]
+    if ids:
+        forget(tx, sorted(ids))
+    surplus = min(limit - len(ids), _surplus(tx, keep_runs, limit)) if len(ids) < limit else 0
+    if surplus > 0:
+        rows = tx.table(("id",), f"FROM {{runs}} WHERE {_COUNTED} ORDER BY expires_at LIMIT ? {{skip}}", surplus)
+        forget(tx, sorted(run_id for (run_id,) in rows))
+        ids += rows
+    _forget_ids(tx, 2 * limit)
+    return len(ids)
+
+
+def _surplus(tx: Tx, keep_runs: int, limit: int) -> int:
+    """Return how many finished runs are too many; more than `limit` need not be told apart.
+
+    Counting reads an entry for each run that is kept. So after it as many runs may end as there is room for, or one in
+    a hundred of those kept, before they are counted again.
+    """
+    database = tx.database
+    [(ended,)] = tx.all("SELECT COALESCE(sum(n), 0) FROM {totals}")
+    if ended < database.count_again_at:
+        return 0
+    [(kept,)] = tx.all(
+        f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE {_COUNTED} LIMIT ?) AS kept", keep_runs + limit
+    )
+    surplus: int = kept - keep_runs
+    database.count_again_at = 0 if surplus >= limit else int(ended) + max(-surplus, keep_runs // 100)
+    return surplus
+
+
+def _forget_ids(tx: Tx, limit: int) -> None:
+    """Forget ids of deleted runs that are old; and if there are too many, which is seldom counted, the oldest."""
+    database, number = tx.database, limit
+    old = tx.all("SELECT id FROM {gone} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, limit)
+    if len(old) < limit and database.forgotten >= REMEMBERED // 10:
+        most = REMEMBERED + 10 * limit
+        [(known,)] = tx.all("SELECT count(*) FROM (SELECT 1 AS one FROM {gone} LIMIT ?) AS known", most)
+        number = known - REMEMBERED
+        if number > len(old):
+            old = tx.all("SELECT id FROM {gone} ORDER BY expires_at LIMIT ? {skip}", number)
+        if known < most:
+            database.forgotten = 0
+    if old:
+        tx.run("DELETE FROM {gone} WHERE id {in}", sorted(run_id for (run_id,) in old))
+
+
+# -- lanes ---------------------------------------------------------------------------------------------------------
+
+
+def queues(tx: Tx) -> list[QueueInfo]:
+    """Describe the lanes that hold unfinished runs or are paused."""
+    now = tx.now
+    found: dict[str, dict[str, Any]] = {name: {"paused": True} for (name,) in tx.all("SELECT name FROM {lanes}")}
+    pending = tx.all(
+        "SELECT queue, sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END), count(*), min(run_at)"
+        " FROM {runs} WHERE status = 'pending' GROUP BY queue",
+        now,
+    )
+    for name, waiting, total, first in pending:
+        oldest = first if first <= now else None
+        found.setdefault(name, {}).update(waiting=int(waiting), delayed=total - int(waiting), oldest_at=oldest)
+    for name, running in tx.all("SELECT queue, count(*) FROM {runs} WHERE status = 'running' GROUP BY queue"):
+        found.setdefault(name, {}).update(running=running)
+    return [QueueInfo(name=name, **found[name]) for name in sorted(found)]
+
+
+def set_queue(tx: Tx, name: str, paused: bool) -> None:
+    """Pause or resume a lane."""
+    known = tx.one("SELECT 1 FROM {lanes} WHERE name = ?", name) is not None
+    if paused and not known:
+        tx.insert("lanes", ("name",), [(name,)])
+    elif known and not paused:
+        tx.run("DELETE FROM {lanes} WHERE name = ?", name)
+        tx.stirred = True
+
+
+def purge(tx: Tx, name: str) -> int:
+    """Cancel a batch of the pending runs of a lane."""
+    now = tx.now
+    rows = tx.all(f"SELECT id FROM {{runs}} WHERE status = 'pending' AND queue = ? LIMIT {PURGED} {{lock}}", name)
+    if rows:
+        tx.run(
+            "UPDATE {runs} SET status = 'cancelled', finished_at = ?, unique_key = NULL, expires_at = ? + keep"
+            " WHERE id {in} AND status = 'pending'",
+            now,
+            now & -2,
+            sorted(run_id for (run_id,) in rows),
+        )
+        count_totals(tx, Counter(cancelled=len(rows)))
+    return len(rows)
+
+
+# -- nodes and counters --------------------------------------------------------------------------------------------
+
+
+def beat(tx: Tx, node: NodeInfo, ttl: float) -> None:
+    """Announce a node."""
+    info = msgspec.json.encode(msgspec.structs.replace(node, beat_at=tx.now))
+    until = tx.now + int(ttl * SECOND)
+    if not tx.run("UPDATE {nodes} SET info = ?, expires_at = ? WHERE id = ?", info, until, node.id):
+        tx.insert("nodes", ("id", "info", "expires_at"), [(node.id, info, until)])
+    tx.run("DELETE FROM {nodes} WHERE expires_at <= ?", tx.now)
+
+
+def leave(tx: Tx, node_id: str) -> None:
+    """Take a node off the list."""
+    tx.run("DELETE FROM {nodes} WHERE id = ?", node_id)
+
+
+def nodes(tx: Tx) -> list[NodeInfo]:
+    """Read the nodes that are alive."""
+    rows = tx.all("SELECT info FROM {nodes} WHERE expires_at > ? ORDER BY id", tx.now)
+    return [msgspec.json.decode(bytes(info), type=NodeInfo) for (info,) in rows]
+
+
+def counters(tx: Tx) -> dict[str, int]:
+    """Read how many runs have reached each final status, and count the jobs."""
+    totals = dict.fromkeys(sorted(FINAL_VALUES), 0)
+    totals.update({status: int(n) for status, n in tx.all("SELECT status, sum(n) FROM {totals} GROUP BY status")})
+    [(jobs,)] = tx.all("SELECT count(*) FROM {jobs}")
+    return {**totals, "jobs": jobs}

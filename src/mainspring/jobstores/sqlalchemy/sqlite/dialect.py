@@ -1,0 +1,418 @@
+"""SQLite: one writer connection per process with group commit, readers beside it, sockets beside the file to wake."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import MetaData
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
+from mainspring.interrupts import sheltered
+from mainspring.jobstores.sqlalchemy.database import MIGRATING, TIMEOUT, Database, Tx, log
+from mainspring.jobstores.sqlalchemy.migrations import first_rows, newest
+from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
+from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undone
+from mainspring.jobstores.sqlalchemy.sqlite.sockets import SocketWaker
+from mainspring.jobstores.sqlalchemy.sqlite.transactions import SQLiteTx
+
+__all__ = ["SQLiteDatabase"]
+
+T = TypeVar("T")
+
+GROUP: Final = 64
+"""At most this many callers share a commit."""
+
+OLDEST: Final = (3, 35)
+"""Since then UPDATE takes its values FROM rows."""
+
+LOOK: Final = 10
+"""Milliseconds for which SQLite itself waits for the writer's turn."""
+
+
+class HostClock:
+    """The host's wall clock, never going back: when it is set back, the monotonic clock carries on from there."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._highest = 0
+        self._seen_at = 0
+
+    def now(self) -> int:
+        """Return the time in microseconds."""
+        with self._lock:
+            wall, steady = time.time_ns() // 1000, time.monotonic_ns() // 1000
+            if wall < self._highest:
+                wall = self._highest + max(0, steady - self._seen_at)
+            self._highest, self._seen_at = wall, steady
+            return wall
+
+    def at_least(self, moment: int) -> None:
+        """Start no earlier than what another process has seen."""
+        with self._lock:
+            if moment > self._highest:
+                self._highest, self._seen_at = moment, time.monotonic_ns() // 1000
+
+
+class _Item:
+    """One caller's work, waiting for a commit that it may share."""
+
+    __slots__ = ("done", "error", "result", "work")
+
+    def __init__(self, work: Callable[[Tx], Any]) -> None:
+        self.work = work
+        self.done = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+
+class SQLiteDatabase(Database):
+    """A SQLite file, shared by threads and processes of one host."""
+
+    kind = "sqlite"
+    one_writer = True
+    words: Final = {  # type: ignore[misc]
+        "in": "IN (SELECT value FROM json_each(?))",
+        "lock": "",
+        "skip": "",
+        "param": "?",
+        "each": "SELECT value AS name FROM json_each(?)",
+        "levels": "(SELECT json_extract(value, '$[0]') AS queue, json_extract(value, '$[1]') AS priority"
+        " FROM json_each(?)) AS level",
+    }
+
+    def __init__(
+        self,
+        engine: Engine,
+        tablename: str,
+        metadata: MetaData,
+        schema: str | None,
+        *,
+        own: bool = True,
+        synchronous: str = "FULL",
+    ) -> None:
+        if sqlite3.sqlite_version_info < OLDEST:
+            oldest = ".".join(map(str, OLDEST))
+            raise ConfigurationError(
+                f"SQLite {oldest} or newer is needed, and this Python brings {sqlite3.sqlite_version}; use a newer "
+                "Python or another store"
+            )
+        super().__init__(engine, tablename, metadata, schema, own=own)
+        self.clock = HostClock()
+        self.path = _path(engine)
+        self.waker = SocketWaker(self.path, tablename)
+        self.waker.data_version = self._data_version
+        self._synchronous = synchronous
+        self._writer: Any = None
+        self._turn = threading.Lock()
+        self._queue_lock = threading.Lock()
+        self._queue: list[_Item] = []
+        self._watcher: Any = None
+        self._closed = False
+        self.slot = 0
+        _hook_fork()
+        _databases.add(self)
+
+    # -- opening -----------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> str | None:
+        self._writer = self._connect(writer=True)
+        return None
+
+    def _connect(self, *, writer: bool = False) -> sqlite3.Connection:
+        """Open a connection that is nobody else's."""
+        try:
+            fairy = self.engine.raw_connection()
+            connection: Any = fairy.driver_connection
+            fairy.detach()
+            if not isinstance(connection, sqlite3.Connection):
+                raise TypeError(f"the SQLite driver {self.engine.driver!r} cannot be used; use sqlite:/// URLs")
+            connection.isolation_level = None
+            connection.execute(f"PRAGMA busy_timeout = {int(TIMEOUT * 1000)}")
+            if writer:
+                if self._use_wal(connection):
+                    # SQLite's own waiting looks less and less often, and between processes that write all the time its
+                    # turn may never come. So it waits briefly, and is told to again.
+                    connection.execute(f"PRAGMA busy_timeout = {LOOK}")
+                connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+                connection.execute("PRAGMA cache_size = -16000")
+        except (sqlite3.Error, SQLAlchemyError, OSError) as error:
+            raise self.unavailable(error) from error
+        return connection
+
+    def _use_wal(self, connection: sqlite3.Connection) -> bool:
+        """Have readers and the writer not wait for each other; tell whether that could be had."""
+        # Changing the mode does not wait for a lock as other statements do: two processes may start at once.
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+                break
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+        if mode != "wal" and self.path is not None:
+            log.warning("%s cannot use a write-ahead log (its journal mode is %s): readers will wait", self.path, mode)
+        return bool(mode == "wal")
+
+    def _locked(self, work: Callable[[Tx], T]) -> T:
+        deadline = time.monotonic() + MIGRATING
+        while True:
+            try:
+                return self.write(work)
+            except StoreUnavailable as error:
+                if not is_busy(error.__cause__) or time.monotonic() > deadline:
+                    raise
+
+    def _create(self, tx: Tx, tables: Tables) -> None:
+        if tx.one("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", tables.meta.name) is None:
+            for statement in ddl(tables.all(), self.engine.dialect):
+                tx.cursor.execute(statement)
+            tx.insert("meta", ("name", "value"), first_rows(newest()))
+        row = tx.one("SELECT value FROM {meta} WHERE name = 'clock'")
+        self.clock.at_least(0 if row is None else row[0])
+
+    def _has_apscheduler(self) -> bool:
+        found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'apscheduler_jobs'"
+        return self.read(lambda tx: tx.one(found)) is not None
+
+    def close(self) -> None:
+        self.waker.close()
+        with self._turn:
+            self._closed = True
+            writer, self._writer = self._writer, None
+            watcher, self._watcher = self._watcher, None
+            for connection in (watcher, writer):
+                if connection is not None:
+                    connection.close()
+        if self.own:
+            self.engine.dispose()
+
+    # -- reading and writing -----------------------------------------------------------------------------------
+
+    @sheltered
+    def read(self, work: Callable[[Tx], T]) -> T:
+        """Do work that changes nothing on a connection of the pool."""
+        if self.path is None:  # in memory: there is one connection
+            return self.write(work)
+        try:
+            with _inside:
+                return self._read(work)
+        except (sqlite3.Error, SQLAlchemyError) as error:
+            raise self.unavailable(error) from error
+
+    def _read(self, work: Callable[[Tx], T]) -> T:
+        fairy = self.engine.raw_connection()
+        try:
+            return work(SQLiteTx(self, fairy.driver_connection.cursor()))  # type: ignore[union-attr]
+        finally:
+            fairy.close()
+
+    @sheltered
+    def write(self, work: Callable[[Tx], T]) -> T:
+        """Do work in a transaction that callers who wait at the same time share, each behind a savepoint."""
+        item = _Item(work)
+        with self._queue_lock:
+            self._queue.append(item)
+        with self._turn:
+            if not item.done:
+                with self._queue_lock:
+                    group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
+                if item not in group:  # so many were before it: it goes with the first of them
+                    with self._queue_lock:
+                        self._queue.remove(item)
+                    group.append(item)
+                self._lead(group)
+        if item.error is not None:
+            raise item.error
+        result: T = item.result
+        return result
+
+    def _lead(self, group: list[_Item]) -> None:
+        """Do the work of all callers that wait, and commit it once."""
+        try:
+            self._transact(group)
+        except BaseException as error:
+            # Nobody's work has lasted.
+            interrupted = not isinstance(error, Exception)
+            failure = StoreUnavailable("the transaction was interrupted") if interrupted else self._translated(error)
+            for item in group:
+                item.error = failure
+            if interrupted:
+                raise
+        finally:
+            for item in group:
+                item.done = True
+
+    def _transact(self, group: list[_Item]) -> None:
+        if self._closed:
+            raise StoreUnavailable(f"{self.path or 'the database'} has been closed")
+        if self._writer is None:  # broken by an error
+            self._writer = self._connect(writer=True)
+        connection = self._writer
+        stirred = False
+        try:
+            self._begin(connection)
+            cursor = connection.cursor()
+            for item in group:
+                stirred |= self._do(item, cursor, alone=len(group) == 1)
+        except BaseException:
+            self._roll_back(connection)
+            raise
+        if len(group) == 1 and group[0].error is not None:
+            self._roll_back(connection)
+            return
+        try:
+            connection.execute("COMMIT")
+        except BaseException as error:
+            self._roll_back(connection)
+            if isinstance(error, sqlite3.Error) and not is_undone(error):
+                raise self.unavailable(error, OutcomeUnknown) from error
+            raise
+        if stirred:
+            self.waker.stir()
+
+    def _begin(self, connection: sqlite3.Connection) -> None:
+        """Take the turn of the writer among the processes."""
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or time.monotonic() > deadline:
+                    raise
+
+    def _do(self, item: _Item, cursor: sqlite3.Cursor, *, alone: bool) -> bool:
+        """Do one caller's work; tell whether sleepers may want to know of it."""
+        tx = SQLiteTx(self, cursor)
+        if not alone:
+            cursor.execute("SAVEPOINT one")
+        try:
+            item.result = item.work(tx)
+        except Exception as error:
+            item.error = self._translated(error)
+            if not alone:
+                cursor.execute("ROLLBACK TO one")
+                cursor.execute("RELEASE one")
+            return False
+        if not alone:
+            cursor.execute("RELEASE one")
+        return tx.stirred
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self._writer = None
+            with contextlib.suppress(sqlite3.Error):
+                connection.close()
+
+    def _translated(self, error: BaseException) -> BaseException:
+        if isinstance(error, MainspringError) or not isinstance(error, sqlite3.Error | SQLAlchemyError):
+            return error
+        translated = self.unavailable(error)
+        translated.__cause__ = error
+        return translated
+
+    def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
+        """Make the error to raise for a driver's; who waits for the lock is told apart."""
+        locked = kind is StoreUnavailable and is_busy(error.__cause__ if isinstance(error, SQLAlchemyError) else error)
+        return super().unavailable(error, StoreLocked if locked else kind)
+
+    def _explain(self, error: BaseException) -> str:
+        cause = error.__cause__ if isinstance(error, SQLAlchemyError) else error
+        return "" if self.path is None or cause is None else explain(cause, self.path, TIMEOUT)
+
+    # -- waking ------------------------------------------------------------------------------------------------
+
+    def _data_version(self) -> int:
+        """Return a number that changes when anybody writes to the file."""
+        with _inside:
+            if self._watcher is None:
+                self._watcher = self._connect()
+            [version] = self._watcher.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
+
+class _Inside:
+    """Threads that read: a fork waits until none of them is inside SQLite, whose own locks its child would inherit."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._threads = 0
+        self._forking: int | None = None
+
+    def __enter__(self) -> None:
+        with self._changed:
+            me = threading.get_ident()
+            self._changed.wait_for(lambda: self._forking in (None, me), TIMEOUT)
+            self._threads += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._changed:
+            self._threads -= 1
+            self._changed.notify_all()
+
+    def keep_out(self) -> None:
+        """Let nobody else in, and wait until all are out."""
+        with self._changed:
+            self._forking = threading.get_ident()
+            self._changed.wait_for(lambda: self._threads == 0, TIMEOUT)
+
+    def let_in(self) -> None:
+        """Let everybody in again, in the process that forked."""
+        with self._changed:
+            self._forking = None
+            self._changed.notify_all()
+
+
+_inside = _Inside()
+_databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
+_held: list[SQLiteDatabase] = []
+
+
+@functools.cache
+def _hook_fork() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_begin_anew)
+
+
+def _pause() -> None:
+    _inside.keep_out()
+    # SQLite remembers for the whole process who has the write lock. A child forked within a transaction would take it
+    # for held by a connection of its own, and wait for ever.
+    for database in list(_databases):
+        if database._turn.acquire(timeout=TIMEOUT):
+            _held.append(database)
+
+
+def _resume() -> None:
+    while _held:
+        _held.pop()._turn.release()
+    _inside.let_in()
+
+
+def _begin_anew() -> None:
+    global _inside
+    _inside = _Inside()  # a thread that stayed with the parent may have held its lock
+    _resume()
+
+
+def _path(engine: Engine) -> str | None:
+    """Return the file's path, or None if the database is in memory."""
+    name = engine.url.database
+    if not name or name == ":memory:" or "mode=memory" in name or engine.url.query.get("mode") == "memory":
+        return None
+    return os.path.realpath(name.removeprefix("file:"))

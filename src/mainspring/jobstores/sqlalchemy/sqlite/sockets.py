@@ -1,0 +1,139 @@
+"""Waking the processes that share a SQLite file: a datagram socket each, in a private folder beside the file."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import socket
+import time
+from collections.abc import Callable
+from typing import Final
+
+from mainspring.jobstores.sqlalchemy.waking import Waker, log
+
+__all__ = ["SocketWaker"]
+
+FRESH: Final = 50_000_000  # ns: within this time of a change a folder may have changed again without showing it
+
+
+class SocketWaker(Waker):
+    """Tells the other processes by datagrams; once a second it looks by itself, should one have been lost."""
+
+    look_every = 1.0
+
+    def __init__(self, path: str | None, tablename: str) -> None:
+        super().__init__()
+        self.data_version: Callable[[], int] = int
+        self._seen = 0
+        # A suffix that SQLite itself does not use.
+        self._folder = None if path is None or not hasattr(socket, "AF_UNIX") else f"{path}-wake"
+        self._name = f"{tablename}.{os.getpid()}.{secrets.token_hex(4)}"
+        self._prefix = f"{tablename}."
+        self._descriptor: int | None = None
+        self._socket: socket.socket | None = None
+        self._sender: socket.socket | None = None
+        self._others: list[str] = []
+        self._listed_at = 0
+
+    def prepare(self) -> None:
+        """Open this node's socket."""
+        if self._socket is not None or self._folder is None:
+            return
+        own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        own.setblocking(False)
+        try:
+            self._bind(own)
+        except OSError as error:
+            own.close()
+            log.info("no socket to be woken by beside the file, looking once a second instead: %s", error)
+            self._folder = None
+            return
+        self._socket = own
+        self._seen = self.data_version()
+        self.move()  # what happened before there was a socket may have been missed
+
+    def _bind(self, own: socket.socket) -> None:
+        assert self._folder is not None
+        for left in (2, 1, 0):
+            try:
+                os.makedirs(self._folder, mode=0o700, exist_ok=True)
+                own.bind(self._address(self._name))
+                return
+            except FileNotFoundError:  # the last node of others has just removed the folder
+                if not left:
+                    raise
+                if self._descriptor is not None:
+                    os.close(self._descriptor)
+                    self._descriptor = None
+
+    def end(self) -> None:
+        """Remove this node's socket, and the folder with the last of them."""
+        if self._socket is not None:
+            self._socket.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._address(self._name))
+            self._socket = None
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        if self._folder is not None:
+            with contextlib.suppress(OSError):
+                os.rmdir(self._folder)
+
+    def fileno(self) -> int | None:
+        return None if self._socket is None else self._socket.fileno()
+
+    def receive(self) -> bool:
+        assert self._socket is not None
+        with contextlib.suppress(OSError):
+            while self._socket.recv(16):
+                pass
+        return True
+
+    def look(self) -> bool:
+        version = self.data_version()
+        changed = version != self._seen
+        self._seen = version
+        return changed
+
+    def tell(self) -> None:
+        """Send a datagram to every other node; the socket of one that is dead is removed."""
+        if self._folder is None:
+            return
+        for name in self._list():
+            if name == self._name or not name.startswith(self._prefix):
+                continue
+            if self._sender is None:
+                self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+                self._sender.setblocking(False)
+            try:
+                self._sender.sendto(b".", self._address(name))
+            except OSError as error:
+                if error.errno == errno.ECONNREFUSED:
+                    with contextlib.suppress(OSError):
+                        os.unlink(self._address(name))
+
+    def _list(self) -> list[str]:
+        assert self._folder is not None
+        try:
+            changed_at = os.stat(self._folder).st_mtime_ns
+            if changed_at + FRESH > self._listed_at:
+                self._listed_at = time.time_ns()
+                self._others = os.listdir(self._folder)
+        except OSError:
+            return []
+        return self._others
+
+    def _address(self, name: str) -> str:
+        """Return the path of a socket: by way of an open folder, since such a path may have 107 bytes only."""
+        assert self._folder is not None
+        if len(os.fsencode(self._folder)) + len(name) < 100:
+            return f"{self._folder}/{name}"
+        if self._descriptor is None:
+            self._descriptor = os.open(self._folder, os.O_RDONLY)
+        return f"/proc/self/fd/{self._descriptor}/{name}"

@@ -1,0 +1,385 @@
+"""Keep jobs and runs in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
+
+SQLAlchemy holds the engine, its pool and the schema; the statements go to the driver as they are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from importlib import import_module
+from typing import Any, ClassVar, Final, NoReturn, TypeVar
+
+from sqlalchemy import MetaData, create_engine, make_url
+from sqlalchemy.engine import URL, Engine
+from sqlalchemy.exc import ArgumentError
+
+from mainspring.codec import Codec
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Run
+from mainspring.errors import ConfigurationError, StoreUnavailable, near
+from mainspring.jobstores.base import BrokenJob, Health, Hold, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.opening import without_password
+from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
+from mainspring.jobstores.records.store import RecordStore
+from mainspring.jobstores.sqlalchemy import claims as claim_steps
+from mainspring.jobstores.sqlalchemy import health as sql_health
+from mainspring.jobstores.sqlalchemy import jobs as job_steps
+from mainspring.jobstores.sqlalchemy import runs as run_steps
+from mainspring.jobstores.sqlalchemy import service as service_steps
+from mainspring.jobstores.sqlalchemy.database import TIMEOUT, Database, Tx
+from mainspring.jobstores.sqlalchemy.migrations import SchemaTooNew
+
+__all__ = ["SQLAlchemyJobStore", "SchemaTooNew"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("mainspring.jobstores.sqlalchemy")
+
+_DRIVERS: Final = {"sqlite": "pysqlite", "postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
+_inherited: list[Any] = []  # what a fork has copied: closing it here would harm the parent's connections
+
+
+class SQLAlchemyJobStore(RecordStore):
+    """Keeps jobs and runs in a SQL database, for any number of processes.
+
+    Nothing is opened before `start` or the first use. `synchronous` is SQLite's: with "NORMAL" a power failure may
+    undo the last moments. Finished runs are kept for their retention; of those whose policy names none, `keep_runs`.
+    `pickle_protocol` is accepted for programs written for APScheduler, and has no meaning here: nothing is pickled.
+    """
+
+    volatile: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        url: str | URL | None = None,
+        engine: Engine | None = None,
+        tablename: str = "mainspring_jobs",
+        metadata: MetaData | None = None,
+        pickle_protocol: int | None = None,
+        tableschema: str | None = None,
+        engine_options: Mapping[str, Any] | None = None,
+        *,
+        codec: Codec | None = None,
+        synchronous: str = "FULL",
+        keep_runs: int = 100_000,
+    ) -> None:
+        super().__init__(codec)
+        if (url is None) == (engine is None):
+            raise ConfigurationError("a SQLAlchemyJobStore takes either url= or engine=, and exactly one of them")
+        if synchronous not in ("FULL", "NORMAL"):
+            raise ConfigurationError(f"synchronous is {synchronous!r}; it can be 'FULL' or 'NORMAL'")
+        if pickle_protocol is not None:
+            log.warning("pickle_protocol=%r has no meaning: mainspring does not pickle jobs", pickle_protocol)
+        self._url = _own_driver(url) if url is not None else engine.url  # type: ignore[union-attr]
+        self._kind = _kind(self._url, engine)
+        self.remote = self._kind != "sqlite"
+        _check_driver(self._kind)
+        self._given = engine
+        self._tablename, self._metadata, self._tableschema = tablename, metadata, tableschema
+        self._engine_options = dict(engine_options or {})
+        self._synchronous = synchronous
+        self.keep_runs = keep_runs
+        self._shift = 0
+        self._opened: Database | None = None
+        self._pid = 0
+        self._opening = threading.Lock()
+
+    # -- opening and closing -----------------------------------------------------------------------------------
+
+    def start(self, scheduler: Any, alias: str) -> None:
+        """Open the database, and create or migrate its tables."""
+        super().start(scheduler, alias)
+        self._open()
+
+    def shutdown(self) -> None:
+        """Close every connection and wake whoever waits."""
+        database, pid = self._opened, self._pid
+        self._opened = None
+        if database is not None and pid == os.getpid():
+            database.close()
+
+    def _open(self) -> Database:
+        """Return the database, opened in this very process."""
+        database = self._opened
+        if database is not None and self._pid == os.getpid():
+            return database
+        if self._pid and self._pid != os.getpid():
+            self._opening = threading.Lock()  # the parent may have held it when it forked
+        with self._opening:
+            if self._opened is not None and self._pid != os.getpid():
+                _inherited.append((self._opened, self._opened.engine.pool))
+                self._opened.engine.dispose(close=False)
+                self._opened = None
+            if self._opened is None:
+                database = self._database()
+                try:
+                    database.open()
+                except BaseException:
+                    database.close()
+                    raise
+                database.shift = self._shift
+                self._opened, self._pid = database, os.getpid()
+            return self._opened
+
+    def _database(self) -> Database:
+        # The drivers are imported only by those who use them.
+        metadata = self._metadata if self._metadata is not None else MetaData()
+        common = (self._tablename, metadata, self._tableschema)
+        own = self._given is None
+        if self._kind == "sqlite":
+            from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase
+
+            return SQLiteDatabase(
+                self._engine({"check_same_thread": False}), *common, own=own, synchronous=self._synchronous
+            )
+        if self._kind == "postgresql":
+            from mainspring.jobstores.sqlalchemy.postgresql.dialect import CONNECT_ARGS, PostgreSQLDatabase
+
+            return PostgreSQLDatabase(self._engine(CONNECT_ARGS), *common, own=own)
+        from mainspring.jobstores.sqlalchemy.mariadb import CONNECT_ARGS as ARGS
+        from mainspring.jobstores.sqlalchemy.mariadb import MariaDBDatabase
+
+        return MariaDBDatabase(self._engine(ARGS), *common, own=own)
+
+    def _engine(self, connect_args: Mapping[str, Any]) -> Engine:
+        if self._given is not None:
+            return self._given
+        options = dict(self._engine_options)
+        options["connect_args"] = {**connect_args, **options.get("connect_args", {})}
+        options.setdefault("pool_reset_on_return", None)  # every transaction is ended before its connection goes back
+        if self._kind != "sqlite" and "poolclass" not in options:
+            options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": TIMEOUT, **options}
+        return create_engine(self._url, **options)
+
+    def _read(self, work: Callable[[Tx], T]) -> T:
+        return self._open().read(work)
+
+    def _write(self, work: Callable[[Tx], T]) -> T:
+        return self._open().write(work)
+
+    def _working(self) -> Database:
+        """Return the database if this release may still claim and fire in it."""
+        database = self._open()
+        database.check()
+        return database
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
+        if not rows:
+            return []
+        database = self._open()
+        versions = database.versions(len(rows))
+        steps = partial(job_steps.add_jobs, rows=rows, replace=replace, versions=versions)
+        if len(rows) == 1 and not replace:
+            return database.write_once(partial(job_steps.insert_job, row=rows[0], version=versions[0]), steps)
+        return database.write(steps)
+
+    def _update_job_row(self, row: JobRow) -> int:
+        [version] = self._open().versions(1)
+        self._write(lambda tx: job_steps.update_job(tx, row, version))
+        return version
+
+    def _job_row(self, job_id: str) -> JobRow | None:
+        return self._read(lambda tx: job_steps.get_job(tx, job_id))
+
+    def _all_job_rows(self) -> list[JobRow]:
+        return self._read(job_steps.all_jobs)
+
+    def remove_job(self, job_id: str) -> None:
+        self._write(lambda tx: job_steps.remove_job(tx, job_id))
+
+    def remove_all_jobs(self) -> None:
+        self._write(job_steps.remove_all)
+
+    def next_at(self) -> int | None:
+        return self._read(job_steps.next_at)
+
+    def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        database = self._working()
+        if database.one_writer:
+            # Most ticks find nothing, and to see that needs no turn of the writer's.
+            now, first = database.read(lambda tx: (tx.now, job_steps.next_due(tx)))
+            if first is None or first > now:
+                return now, [], first
+        steps = partial(job_steps.due_jobs, limit=limit, hold=hold)
+        return database.write_once(steps, steps) if database.fused and hold > 0 else database.write(steps)
+
+    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
+        if not firings:
+            return []
+        database = self._working()
+        steps = partial(job_steps.fire, firings=firings, lease=lease, versions=database.versions(len(firings)))
+        fused = database.fused and job_steps.simple(firings)
+        return database.write_once(steps, steps) if fused else database.write(steps)
+
+    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
+        return self._write(lambda tx: job_steps.set_aside(tx, job_id, version, reason))
+
+    def broken(self) -> list[BrokenJob]:
+        return self._read(job_steps.broken_jobs)
+
+    def restore(self, job_id: str) -> bool:
+        [version] = self._open().versions(1)
+        return self._write(lambda tx: job_steps.restore(tx, job_id, version))
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+        if not rows:
+            return []
+        database, steps = self._open(), partial(run_steps.insert_runs, runs=rows)
+        fused = database.fused and run_steps.unkeyed(rows)
+        answers = database.write_once(steps, steps) if fused else database.write(steps)
+        return [answers[row.id] or row.id for row in rows]
+
+    def _claim_rows(
+        self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
+    ) -> tuple[int, list[RunRow], int | None]:
+        database = self._working()
+        steps = partial(claim_steps.claim, lanes=lanes, node=node, token=token, limit=limit, lease=lease)
+        return database.write_once(steps, steps) if database.fused else database.write(steps)
+
+    def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
+        return self._write(lambda tx: claim_steps.extend(tx, beats, lease)) if beats else []
+
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+        if not outcomes:
+            return []
+        database, steps = self._open(), partial(run_steps.settle, outcomes=outcomes)
+        fused = database.fused and run_steps.ends(outcomes) and not any(each.then for each in outcomes)
+        return database.write_once(steps, steps) if fused else database.write(steps)
+
+    def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
+        return self._read(lambda tx: claim_steps.expired(tx, limit, skip))
+
+    def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
+        return self._read(lambda tx: service_steps.get_runs(tx, run_ids)) if run_ids else []
+
+    def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+        return self._read(lambda tx: service_steps.find_runs(tx, query, after, limit))
+
+    def count_runs(self, query: RunQuery) -> int:
+        return self._read(lambda tx: service_steps.count_runs(tx, query))
+
+    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+        return self._write(lambda tx: claim_steps.request_cancel(tx, run_ids)) if run_ids else []
+
+    def delete_runs(self, run_ids: Sequence[str]) -> int:
+        return self._write(lambda tx: run_steps.delete_runs(tx, run_ids)) if run_ids else 0
+
+    def prune(self, limit: int = 1000) -> int:
+        return self._write(lambda tx: service_steps.prune(tx, limit, self.keep_runs))
+
+    # -- service -----------------------------------------------------------------------------------------------
+
+    def beat(self, node: NodeInfo, ttl: float) -> None:
+        database = self._open()
+        database.write(partial(_beat, database, node, ttl))
+
+    def leave(self, node_id: str) -> None:
+        self._write(lambda tx: service_steps.leave(tx, node_id))
+
+    def nodes(self) -> list[NodeInfo]:
+        return self._read(service_steps.nodes)
+
+    def queues(self) -> list[QueueInfo]:
+        return self._read(service_steps.queues)
+
+    def set_queue(self, name: str, *, paused: bool) -> None:
+        self._write(lambda tx: service_steps.set_queue(tx, name, paused))
+
+    def purge(self, name: str) -> int:
+        total = 0
+        while cancelled := self._write(lambda tx: service_steps.purge(tx, name)):
+            total += cancelled
+        return total
+
+    def counters(self) -> dict[str, int]:
+        return self._read(service_steps.counters)
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        return self._open().wait(cursor, timeout)
+
+    def server_time(self) -> int:
+        return self._read(lambda tx: tx.now)
+
+    def ping(self) -> bool:
+        try:
+            return self._read(lambda tx: tx.one("SELECT 1")) is not None
+        except StoreUnavailable:
+            return False
+
+    def health(self) -> Health:
+        return sql_health.health(self._open())
+
+    def shift_clock(self, seconds: float) -> None:
+        database = self._open()
+        self._shift += int(seconds * SECOND)
+        database.shift = self._shift
+        database.waker.stir()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a SQLAlchemyJobStore holds connections; give each process the URL, not the store")
+
+    def __repr__(self) -> str:
+        return f"<SQLAlchemyJobStore ({without_password(self._url.render_as_string(hide_password=True))})>"
+
+
+def _beat(database: Database, node: NodeInfo, ttl: float, tx: Tx) -> None:
+    service_steps.beat(tx, node, ttl)
+    tx.run("UPDATE {meta} SET value = ? WHERE name = 'clock' AND value < ?", *(tx.now - database.shift,) * 2)
+    database.look_at_schema(tx)
+
+
+def _own_driver(url: str | URL) -> URL:
+    """Return the URL with the driver that the store is written for, unless it names one."""
+    text = url if isinstance(url, str) else None
+    try:
+        made = make_url(
+            "postgresql://" + text.removeprefix("postgres://") if text and text.startswith("postgres://") else url
+        )
+    except ArgumentError:
+        # The text may hold a password: say nothing of it.
+        raise ConfigurationError(
+            "this is no database URL; it looks like sqlite:///jobs.db or postgresql://user:password@host/name"
+        ) from None
+    if made.get_backend_name() == "sqlite" and made.host:
+        raise ConfigurationError(
+            f"sqlite://{made.host} names a server, and SQLite has none; three slashes for a relative path: "
+            f"sqlite:///{made.host}{'/' + made.database if made.database else ''}, four for an absolute one"
+        )
+    driver = _DRIVERS.get(made.get_backend_name())
+    return made.set(drivername=f"{made.get_backend_name()}+{driver}") if driver and "+" not in made.drivername else made
+
+
+def _kind(url: URL, engine: Engine | None) -> str:
+    """Return the kind of database; raise if the store has no words for it."""
+    backend = url.get_backend_name()
+    driver = _DRIVERS.get(backend)
+    if driver is None:
+        raise ConfigurationError(f"no job store for {backend!r} databases{near(backend, _DRIVERS)}")
+    used = engine.driver if engine is not None else url.get_driver_name()
+    if used != driver:
+        raise ConfigurationError(
+            f"the driver {used!r} cannot be used for {backend}: the statements are written for {driver!r}; "
+            f"use {backend}+{driver}://"
+        )
+    return "mysql" if backend == "mariadb" else backend
+
+
+def _check_driver(kind: str) -> None:
+    """Raise if the driver of a server is missing, now rather than in every process that opens the store."""
+    driver = _DRIVERS[kind]
+    if kind == "sqlite":  # Python's own
+        return
+    try:
+        import_module(driver)
+    except ImportError as error:
+        raise ConfigurationError(
+            f'{kind}:// needs {driver}, which cannot be imported: pip install "mainspring[{kind}]" ({error})'
+        ) from error

@@ -1,0 +1,1 @@
+"""The engine: a node and its loops. Start reading in `node.node`."""

@@ -1,0 +1,103 @@
+"""The heartbeat tick: renew the leases of what runs here, announce the node, pass on what is to be stopped."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from mainspring.codec import EncodeError
+from mainspring.core.run import Beat
+from mainspring.jobstores.base import Hold
+
+if TYPE_CHECKING:
+    from mainspring.core.run import Run
+    from mainspring.node.store_link import Link
+
+__all__ = ["HeartbeatTick"]
+
+TELL: Final = 1.0
+"""Seconds between two writes of what runs say of themselves."""
+
+log = logging.getLogger("mainspring.heartbeat")
+
+
+class HeartbeatTick:
+    """Keeps the claims of one store alive."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        watcher = link.node.watcher
+        self.steady_since: float | None = None if watcher is None else watcher.steady_since
+        """Since when every beat has succeeded, here or where this process is watched; None after one that failed."""
+
+        self._beat_at = 0.0
+        self._told_at = 0.0
+        self._hurried = False
+
+    def hurry(self) -> None:
+        """Have what a run says of itself stored within a second."""
+        if not self._hurried:
+            self._hurried = True
+            self.link.care.wake(self)
+
+    def __call__(self) -> float:
+        """Beat if it is time, else store what runs have said since."""
+        node, now = self.link.node, self.link.node.clock.monotonic()
+        if now >= self._beat_at or self.steady_since is None:
+            self._beat(now)
+        elif self._hurried and now >= self._told_at + TELL:
+            self._tell(now)
+        soonest = self._told_at + TELL if self._hurried else self._beat_at
+        return max(0.0, min(soonest, self._beat_at) - node.clock.monotonic())
+
+    def _beat(self, now: float) -> None:
+        link, node = self.link, self.link.node
+        try:
+            link.store.beat(node.info(link), ttl=2 * node.lease)
+            self._hurried, self._told_at = False, now
+            if node.watcher is None:
+                self._extend([run for run in list(link.claims.values()) if run.token is not None])
+            else:  # whoever watches renews, also while a task holds the interpreter
+                self._tell(now)
+        except BaseException:
+            self.steady_since = None
+            raise
+        link.answered()
+        self._beat_at = now + node.lease / 3
+        if self.steady_since is None:
+            self.steady_since = node.clock.monotonic()
+
+    def _tell(self, now: float) -> None:
+        link = self.link
+        self._hurried, self._told_at = False, now
+        self._extend([live.run for live in list(link.lives.values()) if live.changed and live.run.id in link.claims])
+
+    def _extend(self, runs: list[Run]) -> None:
+        link = self.link
+        if not runs:
+            return
+        beats = []
+        for run in runs:
+            live = link.lives.get(run.id)
+            beats.append(Beat(run.id, str(run.token)) if live is None or not live.changed else live.beat())
+        for run, answer in zip(runs, self._sent(beats), strict=True):
+            if answer is Hold.HELD or link.claims.get(run.id) is not run:
+                continue
+            if answer is Hold.LOST:
+                log.warning("the lease of run %r is lost; it is stopped here if it can be", run.id)
+            link.stop_run(run)
+
+    def _sent(self, beats: list[Beat]) -> list[Hold]:
+        store, lease = self.link.store, self.link.node.lease
+        try:
+            return store.extend(beats, lease)
+        except EncodeError:  # the leases of all come before what one of them says
+            answers = store.extend([Beat(beat.run_id, beat.token) for beat in beats], lease)
+        for beat in beats:
+            if beat.progress is None and beat.data is None and not beat.log:
+                continue
+            try:
+                store.extend([beat], lease)
+            except EncodeError as error:
+                log.error("what run %r says of itself cannot be stored: %s", beat.run_id, error)
+        return answers

@@ -1,0 +1,91 @@
+"""The janitor tick: make the runs of dead nodes claimable again, and forget what is past its retention."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from mainspring.core.instants import SECOND
+from mainspring.core.transitions import recover
+from mainspring.events import EVENT_RUN_RECOVERED, RunEvent
+
+if TYPE_CHECKING:
+    from mainspring.core.run import Run
+    from mainspring.node.store_link import Link
+
+__all__ = ["JanitorTick"]
+
+PAGE: Final = 100
+RESTORE: Final = 60.0
+"""Seconds after which a job that a node with other keys could not read is looked at again by one that can."""
+
+log = logging.getLogger("mainspring.janitor")
+
+
+class JanitorTick:
+    """Cleans up after the dead, in every node alike: each step is judged by the store."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self._restores_at = link.node.clock.monotonic() + RESTORE
+        self._seen: tuple[int, float] | None = None
+        """The store's time when it was last looked at, and this node's monotonic one just before."""
+        self._patient_until = 0.0
+
+    def __call__(self) -> float:
+        """Recover a page of expired runs; prune; now and then put back what others have set aside."""
+        link, node = self.link, self.link.node
+        steady = link.heartbeat.steady_since
+        # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
+        if steady is not None and node.clock.monotonic() - steady >= node.lease and not self._has_jumped():
+            expired = link.store.expired(PAGE)
+            # What runs here is alive, whatever its lease says: this machine may have slept.
+            dead = [run for run in expired if run.id not in link.claims]
+            if dead:
+                self._recover(dead)
+                if len(expired) == PAGE:
+                    return 0.0
+        if link.store.prune() >= 1000:
+            return 0.0
+        if node.clock.monotonic() >= self._restores_at:
+            self._restores_at = node.clock.monotonic() + RESTORE * (0.5 + node.clock.random())
+            if link.store.restore_readable():
+                link.work.wake(link.scheduler)
+        return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
+
+    def _has_jumped(self) -> bool:
+        """Tell whether leases may be over only because the store's clock was put forward, or all machines slept."""
+        link, clock = self.link, self.link.node.clock
+        before, asked = self._seen, clock.monotonic()
+        now = link.store.server_time()
+        link.observe(now, asked)
+        self._seen, here = (now, asked), clock.monotonic()
+        if before is not None:
+            ahead = (now - before[0]) / SECOND - (here - before[1])  # at least, however slowly the store answered
+            if ahead > link.node.lease / 3:
+                alias = link.alias
+                log.warning("the clock of store %r jumped by %.0f s; who lives renews its leases first", alias, ahead)
+                self._patient_until = here + link.node.lease
+        return here < self._patient_until
+
+    def _recover(self, expired: list[Run]) -> None:
+        link = self.link
+        try:
+            outcomes = [recover(run, link.now()) for run in expired]
+            answers = link.store.settle(outcomes)
+        except OSError:  # the store is away
+            raise
+        except Exception as error:
+            if len(expired) == 1:
+                log.error("run %r was lost with its node and cannot be recovered", expired[0].id, exc_info=error)
+                return
+            for run in expired:  # the others must not wait for one that cannot be
+                self._recover([run])
+            return
+        for outcome, accepted in zip(outcomes, answers, strict=True):
+            if not accepted:
+                continue
+            run = outcome.run
+            log.warning("run %r was lost with its node and is %s now", run.id, run.status)
+            link.node.publish(RunEvent(EVENT_RUN_RECOVERED, run.id, link.alias))
+            link.worker.look(run.queue, run.run_at)

@@ -1,0 +1,303 @@
+"""A node: stores, executors and the four ticks. START READING HERE.
+
+Each store is a `Link` with three loops: one claims and fires (`worker`, `scheduler`), one settles what has ended (for a
+store in memory the first does both), one keeps what was claimed alive and cleans up after the dead (`heartbeat`,
+`janitor`). A listener thread turns the store's hints into wake-ups. All nodes are equal; what two may both try is
+decided by the store.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, tzinfo
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from mainspring import __version__
+from mainspring.clock import Clock, SystemClock
+from mainspring.core.instants import from_us
+from mainspring.core.references import ref_to_obj
+from mainspring.core.run import Report, Result, Run
+from mainspring.events import RunEvent, SchedulerEvent
+from mainspring.executors.base import BaseExecutor
+from mainspring.jobstores.base import JobStore, NodeInfo
+from mainspring.node.listeners import Listeners
+from mainspring.node.store_link import Link
+
+__all__ = ["Node", "Watcher"]
+
+AHEAD: Final = 0.2
+"""Seconds of work that a node claims beyond what its slots execute now."""
+MOST_CLAIMED: Final = 4000
+"""In several batches, so that some are executed and some settled while the store hands out the next."""
+TRICKLE: Final = 10
+FIRST_RATE: Final = 250.0
+"""Runs that are supposed to end in a second until it is known how many do."""
+WINDOW: Final = 0.1
+"""Seconds for which ended runs are counted."""
+RARE: Final = 0.01
+"""The share of the claimed runs below which an executor's room does not count."""
+ISOLATED: Final = "processes"
+"""The executor of runs that are isolated, or have crashed a worker before: see `working`."""
+HELD: Final = 100
+"""Runs that a node holds for it, unstarted, at most: what waits behind so many is not kept waiting by them."""
+
+
+class Watcher(Protocol):
+    """Whoever supervises this process and needs to know what it has claimed."""
+
+    steady_since: float | None
+    """Since when it has found the store answering, by the monotonic clock: outages before this process began count."""
+
+    def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
+        """Take notice that a claim is tried: who repeats it finds what it has brought."""
+
+    def claimed(self, runs: Sequence[Run]) -> None:
+        """Take notice of claims, before anything of them is executed."""
+
+    def ended(self, run_ids: Sequence[str]) -> None:
+        """Take notice of claims that are over."""
+
+
+class Node:
+    """One process's part in the work: started once, drained, stopped."""
+
+    def __init__(
+        self,
+        executors: dict[str, BaseExecutor],
+        *,
+        clock: Clock | None = None,
+        lease: float = 15.0,
+        retry_interval: float = 10.0,
+        timezone: tzinfo | None = None,
+        listeners: Listeners | None = None,
+        deliver: Callable[[SchedulerEvent], None] | None = None,
+        queues: Mapping[str, int | None] | None = None,
+        prepare: Callable[[Run], Run] | None = None,
+        schedules: bool = True,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.host = platform.node()
+        self.id = f"{self.host}:{os.getpid()}:{os.urandom(4).hex()}"
+        self.clock = clock or SystemClock()
+        self.executors = executors
+        self.links: dict[str, Link] = {}
+        self._leaving: list[Link] = []
+        self.lease = lease
+        self.retry_interval = retry_interval
+        self.timezone = timezone
+        self.queues = queues
+        """The queues this node serves, each with the most runs of it at once; None: the lanes of its executors."""
+        self.prepare = prepare or _with_function
+        """Finds a claimed run's function and executor; LookupError if this node has not got the code."""
+        self.schedules = schedules
+        self.watcher = watcher
+        self.paused = False
+        self.draining = False
+        self.finishing = False
+        """While draining: also execute what waits in a store that nobody could take it from later."""
+        self.missing: set[str] = set()
+        """References that this node cannot import."""
+        self.pace: dict[str, float] = {}
+        """Recent seconds per run, by executor."""
+        self.rates: dict[str, float] = {}
+        """Runs that ended lately in a second, by executor."""
+        self._ended: dict[str, tuple[float, int]] = {}
+        """By executor, runs that ended since an instant of the monotonic clock."""
+        self.shares: dict[str, float] = {}
+        """Which part of the runs claimed lately from queues each executor got."""
+        self._listeners = listeners or Listeners()
+        self._deliver = deliver or self._listeners.call
+        self._started = False
+        self._started_at = self.clock.now()
+        self._tokens = 0
+        self._stem = os.urandom(8).hex()
+
+    # -- life --------------------------------------------------------------------------------------------------
+
+    def add_store(self, alias: str, store: JobStore) -> Link:
+        """Take part in a store from now on."""
+        link = self.links[alias] = Link(self, alias, store)
+        if self._started:
+            link.start()
+        return link
+
+    def start(self) -> None:
+        """Start the loops of all stores, now and later added ones."""
+        self._started = True
+        for link in list(self.links.values()):
+            link.start()
+
+    def remove_store(self, alias: str) -> Link:
+        """Claim and fire nothing more from a store; `close_store` waits for what has started."""
+        link = self.links.pop(alias)
+        link.leaving = True
+        self._leaving.append(link)
+        return link
+
+    def close_store(self, link: Link) -> None:
+        """Give back what has not started of a removed store, and leave it when the rest has ended."""
+        self.withdraw()
+        link.close()
+        self._leaving.remove(link)
+
+    def pause(self) -> None:
+        """Fire and claim nothing until resumed."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Fire and claim again."""
+        self.paused = False
+        self.wake()
+
+    def wake(self) -> None:
+        """Have all loops look at their stores now."""
+        for link in list(self.links.values()):
+            link.wake()
+
+    def wake_for(self, alias: str, at: int | None) -> None:
+        """Have a job that is due at `at` seen in time."""
+        link = self.links.get(alias)
+        if link is not None and at is not None and at < link.scheduler.looks_at:
+            link.work.wake(link.scheduler)
+
+    def drain(self, *, finish: bool) -> None:
+        """Fire nothing more; give back what has not started (with `finish` only where another node could take it)."""
+        self.finishing = finish
+        self.draining = True
+        self.wake()
+
+    def stop(self, *, finish: bool = True) -> None:
+        """Drain and wait until everything that has started has ended and is settled."""
+        self.drain(finish=finish)
+        if not (finish and all(link.store.volatile for link in self.links.values())):
+            self.withdraw()
+        for link in list(self.links.values()):
+            link.close()
+
+    def withdraw(self, executors: Iterable[BaseExecutor] | None = None, older_than: int | None = None) -> None:
+        """Take back from executors what they have not started, and give it back to its store."""
+        for executor in list(self.executors.values() if executors is None else executors):
+            taken = executor.withdraw(older_than)
+            if taken and older_than is not None:  # what is executed now takes longer than what was before
+                alias = taken[0].executor or taken[0].queue[1:]
+                self.pace[alias] = max(self.pace.get(alias, 0.0), AHEAD)
+            for run in taken:
+                for link in [*self.links.values(), *self._leaving]:
+                    if link.claims.get(run.id) is run:
+                        link.report(Report(run, Result.UNSTARTED))
+
+    # -- what the ticks ask ------------------------------------------------------------------------------------
+
+    @property
+    def firing(self) -> bool:
+        """Whether due jobs are fired."""
+        return self.schedules and not (self.paused or self.draining)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The lanes this node claims from."""
+        return tuple(f".{alias}" for alias in self.executors) if self.queues is None else tuple(self.queues)
+
+    @property
+    def listening(self) -> int:
+        """The mask of the events somebody listens to: others are not even made."""
+        return self._listeners.mask
+
+    def new_token(self) -> str:
+        """Make a token that no other claim has ever had."""
+        self._tokens += 1
+        return f"{self._stem}{self._tokens:x}"
+
+    def time(self) -> Callable[[], int]:
+        """Return what tells the time: the first store's, or this machine's."""
+        for link in self.links.values():
+            return link.now
+        return self.clock.now
+
+    def local(self, us: int) -> datetime:
+        """Return an instant as a datetime in the user's zone."""
+        return from_us(us).astimezone(self.timezone)
+
+    def free(self, alias: str) -> int:
+        """Return how many more runs an executor should be given: its slots, or what they will end in a moment."""
+        executor = self.executors[alias]
+        if not getattr(executor, "accepting", True):
+            return 0
+        slots = executor.slots - executor.stuck
+        pace = self.pace.get(alias)
+        wanted = slots
+        if pace is not None:  # by what one takes, and by how many really end: the store, or the machine, may be slower
+            rate = self.rates.get(alias, FIRST_RATE)
+            wanted = max(slots, min(MOST_CLAIMED, int(slots * AHEAD / max(pace, 1e-6)), slots + int(2 * AHEAD * rate)))
+        return wanted - sum(link.in_flight.get(alias, 0) for link in self.links.values())
+
+    def room(self) -> tuple[int, bool]:
+        """Return how many more runs to claim from queues, and whether there is room for whatever they need.
+
+        What an executor has room for is divided by its share of what came lately: one that is hardly ever needed does
+        not hold the others up. While one is full, a few at a time are claimed for the sake of the others: those for the
+        full one are given back. Isolated runs, which have few slots, may be many of those.
+        """
+        room, most = MOST_CLAIMED, 0
+        for alias, executor in list(self.executors.items()):
+            free, share = self.free(alias), self.shares.get(alias, 1.0)
+            if free <= -(max(HELD, executor.slots) if alias == ISOLATED else executor.slots):
+                return 0, False
+            most = max(most, free)
+            if share > RARE:
+                room = min(room, int(free / share))
+        return (room, True) if room > 0 else (min(TRICKLE, most), False)
+
+    def note_ended(self, alias: str, number: int) -> None:
+        """Learn how many runs an executor ends in a second: more at once, fewer by and by."""
+        now = self.clock.monotonic()
+        since, count = self._ended.get(alias, (now, 0))
+        count += number
+        if now - since >= WINDOW:
+            rate = count / (now - since)
+            self.rates[alias] = max(rate, (rate + self.rates.get(alias, rate)) / 2)
+            since, count = now, 0
+        self._ended[alias] = since, count
+
+    def note_shares(self, numbers: Mapping[str, int]) -> None:
+        """Learn which executors the runs need that come from the queues."""
+        total = sum(numbers.values())
+        weight = min(0.5, total / 20)
+        for alias in self.executors:
+            share = self.shares.get(alias, 1.0)
+            self.shares[alias] = share + (numbers.get(alias, 0) / total - share) * weight
+
+    def publish(self, event: SchedulerEvent) -> None:
+        """Tell the listeners."""
+        if self._listeners.mask & event.code:
+            self._deliver(event)
+
+    def notify(self, code: int, run: Run, reason: str) -> None:
+        """Tell the listeners about a run."""
+        self.publish(RunEvent(code, run.id, None, reason))
+
+    def info(self, link: Link) -> NodeInfo:
+        """Describe this node for the others."""
+        return NodeInfo(
+            id=self.id,
+            host=self.host,
+            pid=os.getpid(),
+            started_at=self._started_at,
+            lanes=self.lanes,
+            state="draining" if self.draining else "paused" if self.paused else "running",
+            version=__version__,
+            missing=tuple(sorted(self.missing)),
+            stuck=sum(executor.stuck for executor in self.executors.values()),
+        )
+
+
+def _with_function(run: Run) -> Run:
+    """Import what a run calls, as APScheduler's front ends do."""
+    backoff = run.policy.backoff
+    if isinstance(backoff, str):
+        run = replace(run, policy=replace(run.policy, backoff=ref_to_obj(backoff)))
+    return replace(run, call=replace(run.call, func=ref_to_obj(str(run.call.func))))

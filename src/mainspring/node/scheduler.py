@@ -1,0 +1,199 @@
+"""The scheduler tick: due jobs -> plan -> fire -> what was fired starts or waits in its lane."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from mainspring.core.instants import SECOND
+from mainspring.core.plan import MAX_INSTANCES, Due, Firing, Place, firing, plan
+from mainspring.errors import is_own
+from mainspring.events import (
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    EVENT_JOB_REMOVED,
+    EVENT_JOB_SUBMITTED,
+    JobEvent,
+    JobExecutionEvent,
+    JobSubmissionEvent,
+)
+from mainspring.node.loop import IDLE
+
+if TYPE_CHECKING:
+    from mainspring.core.job import Job
+    from mainspring.core.run import Run
+    from mainspring.node.store_link import Link
+
+__all__ = ["SchedulerTick"]
+
+PAGE: Final = 500
+HOLD: Final = 2.0
+"""Seconds for which a due job that one scheduler was given is hidden from the others."""
+
+MOST_PATIENCE: Final = 1.0
+"""Seconds by which a fire is late at most when the schedulers that were prompt so far are gone."""
+
+log = logging.getLogger("mainspring.scheduler")
+
+
+class SchedulerTick:
+    """Fires the due jobs of one store."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+        self.looks_at = 0
+        """Until when this tick means to sleep, by the store's clock."""
+        self._patience = 0.0
+        """Seconds this tick lets others go first: it grows while others fire what it comes for."""
+        self._awaited: int | None = None
+        self._homeless: set[str] = set()
+        self._stuck: dict[str, str] = {}
+
+    def __call__(self) -> float:
+        """Fire a page of due jobs."""
+        link = self.link
+        if not link.node.firing:
+            return IDLE
+        asked = link.node.clock.monotonic()
+        page = link.store.due(PAGE, HOLD)
+        link.observe(page.now, asked)
+        soonest = page.now + int(IDLE * SECOND) if page.next_at is None else page.next_at
+        if page.jobs:
+            self._patience = 0.0
+            soonest = min(soonest, self._fire(page.jobs, page.now))
+        elif self._awaited is not None and self._awaited <= page.now:
+            # Somebody else was quicker. In a big fleet a few stay prompt and the others stand by.
+            self._patience = min(MOST_PATIENCE, max(0.01, self._patience * 2))
+        if len(page.jobs) >= PAGE:
+            return 0.0
+        now = link.now()
+        self._awaited = soonest if page.next_at is not None or page.jobs else None
+        if self._patience:
+            soonest += int(self._patience * link.node.clock.random() * SECOND)
+        self.looks_at = min(soonest, now + int(IDLE * SECOND))
+        return max(0.0, (self.looks_at - now) / SECOND)
+
+    def _fire(self, jobs: list[Due], now: int) -> int:
+        """Fire jobs; return when the first of them is due again."""
+        link, soonest = self.link, now + int(IDLE * SECOND)
+        places = _Places(link, now)
+        firings = []
+        for due in jobs:
+            try:
+                planned = plan(due, now, link.node.clock.random())
+            except BaseException as error:  # a trigger of the user's may even exit
+                if not is_own(error):
+                    raise
+                self._report_stuck("the trigger of", due.job.id, error)
+                soonest = min(soonest, now + int(HOLD * SECOND))
+                continue
+            place = places.of(due.job, bool(planned.fires))
+            if place is None:
+                self._report_homeless(due.job)
+                place = Place(f".{due.job.executor}")
+            firings.append(firing(due, planned, place, now))
+        if not firings:
+            return soonest
+        try:
+            answers = self._take(firings)
+        except BaseException:
+            # The step may have been taken: what it leased to us is asked for again by its token.
+            link.worker.uncertain.append(places.token)
+            raise
+        started: list[Run] = []
+        for step, inserted in zip(firings, answers, strict=True):
+            if isinstance(inserted, Exception):
+                self._report_stuck("firing", step.job_id, inserted)
+                soonest = min(soonest, now + int(HOLD * SECOND))
+                continue
+            if inserted is None:  # somebody changed or fired it first: look again at once
+                soonest = now
+                continue
+            if step.next_at is not None and step.next_at < soonest:
+                soonest = step.next_at
+            for run in step.runs:
+                if run.id not in inserted:
+                    continue
+                if run.token is None:
+                    link.worker.look(run.queue)
+                else:
+                    started.append(run)
+            if link.node.listening:
+                self._publish(step, inserted)
+        link.begin(started)
+        return soonest
+
+    def _take(self, firings: list[Firing]) -> list[tuple[str, ...] | Exception | None]:
+        """Have the store take steps, in ever fewer at a time if it cannot: those that it can must not wait for one."""
+        try:
+            return [*self.link.store.fire(firings, self.link.node.lease)]
+        except OSError:  # the store is away
+            raise
+        except Exception as error:
+            if len(firings) == 1:
+                return [error]
+        half = len(firings) // 2
+        return self._take(firings[:half]) + self._take(firings[half:])
+
+    def _publish(self, step: Firing, inserted: tuple[str, ...]) -> None:
+        node, alias = self.link.node, self.link.alias
+        for run in step.runs:
+            if run.id in inserted and node.listening & EVENT_JOB_SUBMITTED:
+                times = [node.local(us) for us in (run.fire_time, *run.later) if us is not None]
+                node.publish(JobSubmissionEvent(EVENT_JOB_SUBMITTED, step.job_id, alias, times))
+        for run in step.missed:
+            assert run.last is not None
+            if run.reason == MAX_INSTANCES:
+                node.publish(JobSubmissionEvent(EVENT_JOB_MAX_INSTANCES, step.job_id, alias, [node.local(run.last)]))
+            else:
+                node.publish(JobExecutionEvent(EVENT_JOB_MISSED, step.job_id, alias, node.local(run.last)))
+        if step.next_at is None:
+            node.publish(JobEvent(EVENT_JOB_REMOVED, step.job_id, alias))
+
+    def _report_homeless(self, job: Job) -> None:
+        if job.executor not in self._homeless:
+            self._homeless.add(job.executor)
+            of_app = self.link.node.queues is not None
+            log.warning(
+                "job %r wants the executor %r, which this node does not have; its runs wait for a node that has it%s",
+                job.id,
+                job.executor,
+                f'; to have workers run it: app.modify_job({job.id!r}, executor="queue")' if of_app else "",
+            )
+
+    def _report_stuck(self, what: str, job_id: str, error: BaseException) -> None:
+        complaint = f"{type(error).__name__}: {error}"
+        if self._stuck.get(job_id) != complaint:
+            self._stuck[job_id] = complaint
+            log.error("%s job %r failed; the job stays due and is tried again", what, job_id, exc_info=error)
+
+
+class _Places:
+    """Where the runs of one page go: into free slots of this node while there are any, else into their lane."""
+
+    def __init__(self, link: Link, now: int) -> None:
+        self.link = link
+        self._now = now
+        self.token = link.node.new_token()
+        self._free: dict[str, int] = {}
+        self._places: dict[str, tuple[Place, Place]] = {}
+
+    def of(self, job: Job, runs: bool) -> Place | None:
+        """Return the place for the job's run; None if this node lacks its executor."""
+        alias = job.executor
+        if alias == "queue":
+            return Place(job.queue)
+        known = self._places.get(alias)
+        if known is None:
+            if alias not in self.link.node.executors:
+                return None
+            lane = f".{alias}"
+            until = self._now + int(self.link.node.lease * SECOND)
+            known = Place(lane), Place(lane, self.link.node.id, self.token, until)
+            self._places[alias] = known
+            # What waits in the lane already goes first.
+            self._free[alias] = 0 if self.link.worker.waits(lane) else self.link.free(alias)
+        if runs and self._free[alias] > 0:
+            self._free[alias] -= 1
+            return known[1]
+        return known[0]

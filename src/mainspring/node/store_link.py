@@ -1,0 +1,347 @@
+"""One store of a node: its loops, what is claimed from it, and what is known of its clock and its outages."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from mainspring.clock import StoreTime
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Report, Result, Run
+from mainspring.errors import is_own
+from mainspring.events import EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
+from mainspring.executors.current_run import Live
+from mainspring.jobstores.base import JobStore
+from mainspring.node.claiming import WorkerTick
+from mainspring.node.heartbeat import HeartbeatTick
+from mainspring.node.janitor import JanitorTick
+from mainspring.node.loop import IDLE, Loop
+from mainspring.node.scheduler import SchedulerTick
+
+if TYPE_CHECKING:
+    from mainspring.node.node import Node
+
+__all__ = ["Link"]
+
+MOST_MISSING: Final = 100
+"""References that a node names, with every beat, as those it cannot call."""
+
+log = logging.getLogger("mainspring.node")
+
+
+class Link:
+    """One store as its node sees it: the ticks, the claims held, the offset of its clock."""
+
+    def __init__(self, node: Node, alias: str, store: JobStore) -> None:
+        self.node = node
+        self.alias = alias
+        self.store = store
+        self.leaving = False
+        self.claims: dict[str, Run] = {}
+        self.lives: dict[str, Live] = {}
+        """What the runs executed here have said of themselves."""
+        self.in_flight: dict[str, int] = {}
+        """How many runs each executor has."""
+        self.in_queue: dict[str, int] = {}
+        """How many runs of each queue are executed here."""
+        self.scheduler = SchedulerTick(self)
+        self.worker = WorkerTick(self)
+        self.heartbeat = HeartbeatTick(self)
+        self.janitor = JanitorTick(self)
+        self._down = False
+        self._failures = 0
+        self._time = StoreTime(self._ask, node.clock)
+        self.now = self._time.now
+        """Tells the store's time as far as this node knows."""
+        self.report = _Outbox(self)
+        self._books = threading.Lock()
+        clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
+        # Where a settle has to wait for a server, it must not keep the next claim waiting.
+        self._alone = store.volatile
+        work = (settles, claims, self.scheduler) if self._alone else (claims, self.scheduler)
+        self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained)
+        self.monitor = (
+            self.work
+            if self._alone
+            else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out)
+        )
+        self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, self._failed, self._ended)
+        self._claimed_out = self._worked_out = False
+        self._listener: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the loops and the listener."""
+        self.worker.look_everywhere()
+        self.work.start()
+        if not self._alone:
+            self.monitor.start()
+        self.care.start()
+        self._listener = threading.Thread(target=self._listen, name=f"mainspring-listen-{self.alias}", daemon=True)
+        self._listener.start()
+
+    def close(self) -> None:
+        """Wait until what has started is settled, and leave the store."""
+        self.work.wake()
+        self.work.join()
+        self._claimed_out = True
+        if not self._alone:
+            self.node.withdraw()  # what a claim brought that was under way when the drain began
+            self.monitor.wake()
+            self.monitor.join()
+        self._worked_out = True
+        self.care.wake()
+        self.care.join()
+        try:
+            self.store.leave(self.node.id)
+        except Exception as error:
+            log.warning("could not sign off from the store %r: %s", self.alias, error)
+
+    def join_listener(self) -> None:
+        """Wait for the listener, which the store has let go by now; one that hangs in a dead store is left behind."""
+        if self._listener is not None and self._listener is not threading.current_thread():
+            self._listener.join(1.0)
+
+    @property
+    def claiming(self) -> bool:
+        """Whether waiting runs are claimed."""
+        if self.node.draining or self.leaving:
+            return self._finishing
+        return not self.node.paused
+
+    @property
+    def _finishing(self) -> bool:
+        return self.node.finishing and self.store.volatile and not self.leaving
+
+    def _drained(self) -> bool:
+        """Whether nothing more is to be claimed, and, if the same loop settles, nothing more to be settled."""
+        if not (self.node.draining or self.leaving):
+            return False
+        return not self._alone or (self._empty() and not (self._finishing and self.worker.waits()))
+
+    def _settled_out(self) -> bool:
+        return self._claimed_out and self._empty()
+
+    def _empty(self) -> bool:
+        if self.claims or self.worker.outbox:
+            # A store that is down cannot be told what has ended: others recover it when the leases are over.
+            return self._down and self.worker.unsettled >= len(self.claims)  # one that is BUSY is reported twice
+        return True
+
+    def _ended(self) -> bool:
+        return self._worked_out
+
+    # -- time --------------------------------------------------------------------------------------------------
+
+    def observe(self, now: int, asked: float) -> None:
+        """Note the store's time, asked for at `asked` by the monotonic clock, so that it can be told without asking."""
+        self.answered()
+        self._time.observe(now, asked)
+
+    @property
+    def slack(self) -> int:
+        """By how much the store's time may be ahead of what `now` says."""
+        return self._time.slack
+
+    def _ask(self) -> int:
+        now = self.store.server_time()
+        self.answered()
+        return now
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def free(self, alias: str) -> int:
+        """Return how many more runs an executor should be given."""
+        return self.node.free(alias)
+
+    def begin(self, runs: Sequence[Run]) -> None:
+        """Hand claimed runs to their executors."""
+        if not runs:
+            return
+        batches: dict[str, list[Run]] = {}
+        claims, queues = self.claims, self.node.queues
+        busy = {run.id for run in runs if run.id in claims}
+        # After that look, as `end` tells before it forgets: so of a run the end of one claim is told before the next.
+        if self.node.watcher is not None:
+            self.node.watcher.claimed(runs)
+        for run in runs:
+            if run.id in busy:
+                # We lost it or gave it back, and here it is again while it still runs or is still being given back.
+                self._count(run, 1)
+                self.report(Report(run, Result.BUSY))
+                continue
+            if queues is not None or isinstance(run.call.func, str):
+                found = self._prepared(run)
+                if found is None:
+                    self._count(run, 1)
+                    claims[run.id] = run
+                    self.report(Report(run, Result.ABSENT))
+                    continue
+                run = found
+            claims[run.id] = run
+            alias = run.executor or run.queue[1:]
+            batch = batches.get(alias)
+            if batch is None:
+                batch = batches[alias] = []
+            batch.append(run)
+        if queues is not None and batches:
+            self.node.note_shares({alias: len(batch) for alias, batch in batches.items()})
+        with self._books:
+            for alias, batch in batches.items():
+                self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
+                if queues is not None:
+                    for run in batch:
+                        self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + 1
+        for alias, batch in batches.items():
+            self.node.executors[alias].submit(batch, self.report)
+
+    def _count(self, run: Run, number: int) -> None:
+        alias = run.executor or run.queue[1:]
+        with self._books:  # claims and settles are counted by different threads
+            self.in_flight[alias] = self.in_flight.get(alias, 0) + number
+            if self.node.queues is not None:
+                self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + number
+
+    def _prepared(self, run: Run) -> Run | None:
+        """Find what a run calls; None if this node cannot, which is told once."""
+        reference = str(run.call.func)
+        try:
+            prepared = self.node.prepare(run)
+        except BaseException as error:  # an import runs a module, which may even exit
+            if not is_own(error):
+                raise
+            missing = self.node.missing
+            if reference not in missing:
+                if len(missing) >= MOST_MISSING:
+                    missing.pop()
+                missing.add(reference)
+                log.error(
+                    "this node cannot call %r; its runs are left to nodes that can: %s",
+                    reference,
+                    error if isinstance(error, Exception) else repr(error),
+                )
+            return None
+        if self.node.missing:
+            self.node.missing.discard(reference)
+        return prepared
+
+    def end(self, reports: Iterable[Report]) -> None:
+        """Forget claims that have been settled, and learn how long such runs take."""
+        took: dict[str, list[int]] = {}
+        queues, reports = self.node.queues, list(reports)
+        if self.node.watcher is not None:
+            self.node.watcher.ended([report.run.id for report in reports])
+        with self._books:
+            for report in reports:
+                run = report.run
+                alias = run.executor or run.queue[1:]
+                held = self.claims.get(run.id)
+                if held is not None and held.token == run.token:
+                    del self.claims[run.id]
+                    self.lives.pop(run.id, None)
+                self.in_flight[alias] -= 1
+                if queues is not None:
+                    self.in_queue[run.queue] -= 1
+                if report.result is Result.RETURNED or report.result is Result.RAISED:
+                    took.setdefault(alias, []).append(report.finished_at - report.started_at)
+        for alias, times in took.items():
+            seconds = sum(times) / len(times) / SECOND
+            pace = self.node.pace.get(alias, seconds)
+            self.node.pace[alias] = pace + (seconds - pace) * min(1.0, 0.1 * len(times))
+            self.node.note_ended(alias, len(times))
+
+    def stop_run(self, run: Run) -> None:
+        """Stop a run that this node should no longer execute, if its executor can."""
+        executor = self.node.executors.get(run.executor or run.queue[1:])
+        if executor is not None:
+            executor.cancel(run.id)
+
+    # -- waking and failing --------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Have every tick look at the store now."""
+        self.worker.look_everywhere()
+        self.work.wake()
+
+    def wake_worker(self) -> None:
+        """Have the lanes looked at soon."""
+        self.work.wake(self.worker.claims)
+
+    def wake_monitor(self) -> None:
+        """Have what has ended settled soon."""
+        self.monitor.wake(self.worker.settles)
+
+    def _listen(self) -> None:
+        cursor = 0
+        pause = self.node.clock.wake()
+        deaf = False
+        while not (self.node.draining or self.leaving):
+            try:
+                changed = self.store.wait(cursor, IDLE)
+            except Exception:  # the loops report the outage
+                deaf = True
+                if self.node.draining or self.leaving:  # nothing failed: the store was closed
+                    return
+                pause.wait(0.75 + 0.5 * self.node.clock.random())
+                continue
+            if changed != cursor or deaf:  # after an outage the loops need not wait for their next try
+                cursor, deaf = changed, False
+                self.wake()
+
+    def _failed(self, error: BaseException) -> float:
+        if not self._down:
+            self._down = True
+            log.error("job store %r failed; it is tried again until it answers", self.alias, exc_info=error)
+            self.node.publish(SchedulerEvent(EVENT_STORE_DOWN, self.alias))
+        self._failures += 1
+        # Soon at first, then ever more seldom, and never all nodes at once.
+        delay = min(self.node.retry_interval, 0.5 * 2.0 ** min(self._failures, 16))
+        return delay * (0.75 + 0.5 * self.node.clock.random())
+
+    def answered(self) -> None:
+        """Note that the store has answered: an outage, if there was one, is over."""
+        if self._down:
+            self._down, self._failures = False, 0
+            log.warning("job store %r answers again", self.alias)
+            self.node.publish(SchedulerEvent(EVENT_STORE_UP, self.alias))
+            # Each tick waits for its next try, the heartbeat too: without it leases end and nobody recovers the dead.
+            for loop in (self.work, self.monitor, self.care):
+                loop.wake()
+
+
+class _Outbox:
+    """Where the executors report: cheap, from any thread, waking the worker tick only when it may sleep."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._worker = link.worker
+        self._append = link.worker.outbox.append
+        self._wake = link.wake_monitor
+
+    def __call__(self, report: Report) -> None:
+        self._append(report)
+        # The tick clears the flag before it empties the outbox, so a report is seen or wakes it.
+        if not self._worker.told:
+            self._worker.told = True
+            self._wake()
+
+    def live(self, run: Run) -> Live:
+        """Return what the run has said so far; what it says after its end is kept by nobody."""
+        lives = self._link.lives
+        found = lives.get(run.id)
+        if found is None or found.run.token != run.token:
+            found = Live(run)
+            if self._holds(run):
+                lives[run.id] = found
+                if not self._holds(run):  # it was settled on another thread between the two
+                    lives.pop(run.id, None)
+        return found
+
+    def _holds(self, run: Run) -> bool:
+        held = self._link.claims.get(run.id)
+        return held is not None and held.token == run.token
+
+    def said(self, live: Live) -> None:
+        """Have it stored soon."""
+        self._link.heartbeat.hurry()
