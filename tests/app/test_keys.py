@@ -50,13 +50,20 @@ def test_a_shared_store_without_a_key_signs_nothing(make_app: MakeApp) -> None:
 
 
 def test_sqlite_makes_a_key_beside_the_database_that_only_its_owner_can_read(make_app: MakeApp, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/deep/jobs.db"
+    url = f"sqlite:///{tmp_path}/jobs.db"
     first, second = make_app(url), make_app(url)
     assert ids(first) == ids(second)
-    path = tmp_path / "deep" / "jobs.db.key"
+    path = tmp_path / "jobs.db.key"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert len(path.read_text().strip()) >= 32
     assert [each.name for each in path.parent.iterdir()] == ["jobs.db.key"]
+
+
+def test_a_mistyped_folder_is_named_and_not_made(make_app: MakeApp, tmp_path: Path) -> None:
+    app = make_app(f"sqlite:///{tmp_path}/dtaa/jobs.db")
+    with pytest.raises(ConfigurationError, match=r"no folder '.*dtaa'; make it, or correct the URL"):
+        app.enqueue(same, "lost")
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_key_file_that_others_can_read_is_refused(make_app: MakeApp, tmp_path: Path) -> None:
@@ -65,6 +72,44 @@ def test_a_key_file_that_others_can_read_is_refused(make_app: MakeApp, tmp_path:
     (tmp_path / "jobs.db.key").chmod(0o644)
     with pytest.raises(ConfigurationError, match="chmod 600"):
         _ = make_app(url).codec
+
+
+def test_a_key_file_that_somebody_else_planted_is_refused(
+    make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "jobs.db.key"
+    path.write_text("a key that a stranger knows\n")
+    path.chmod(0o600)
+    if os.geteuid() == 0:
+        os.chown(path, 54321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ConfigurationError, match=r"belongs to the user .* chown"):
+        _ = make_app(f"sqlite:///{tmp_path}/jobs.db").codec
+
+
+def test_a_key_file_that_is_a_link_is_refused(make_app: MakeApp, tmp_path: Path) -> None:
+    known = tmp_path / "known"
+    known.write_text("a key that a stranger knows\n")
+    known.chmod(0o600)
+    (tmp_path / "jobs.db.key").symlink_to(known)
+    with pytest.raises(ConfigurationError, match="symbolic link"):
+        _ = make_app(f"sqlite:///{tmp_path}/jobs.db").codec
+
+
+def test_a_key_file_that_is_a_link_to_nothing_is_refused_and_nothing_is_made(make_app: MakeApp, tmp_path: Path) -> None:
+    (tmp_path / "jobs.db.key").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigurationError, match="symbolic link"):
+        _ = make_app(f"sqlite:///{tmp_path}/jobs.db").codec
+    assert os.listdir(tmp_path) == ["jobs.db.key"]
+
+
+def test_a_named_pipe_or_a_folder_in_place_of_the_key_file_is_refused(make_app: MakeApp, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "jobs.db.key", 0o600)
+    (tmp_path / "other.db.key").mkdir(0o700)
+    for name in ("jobs", "other"):
+        with pytest.raises(ConfigurationError, match="is not a file"):
+            _ = make_app(f"sqlite:///{tmp_path}/{name}.db").codec
 
 
 def test_an_empty_key_file_is_named(make_app: MakeApp, tmp_path: Path) -> None:

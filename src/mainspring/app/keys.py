@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from mainspring.errors import ConfigurationError
 __all__ = ["KEY_VARIABLE", "find_keyring"]
 
 KEY_VARIABLE: Final = "MAINSPRING_SECRET_KEY"
+_LONGEST_FILE_BYTES: Final = 65_536
 
 log = logging.getLogger("mainspring.keys")
 
@@ -54,31 +56,77 @@ def _key_beside(database: Path) -> str:
     path = database.with_name(database.name + ".key")
     for _ in range(2):
         try:
-            _check_private(path)
-            key = path.read_text(encoding="ascii").strip()
-            if not key:
-                raise ConfigurationError(
-                    f"the key file {str(path)!r} is empty; restore it, or delete it to have one made"
-                )
-            return key
+            key = _read_private(path)
         except FileNotFoundError:
             _make(path)
+            continue
+        if not key:
+            raise ConfigurationError(f"the key file {str(path)!r} is empty; restore it, or delete it to have one made")
+        return key
     raise ConfigurationError(f"the key file {str(path)!r} cannot be made; check the permissions of its folder")
 
 
-def _check_private(path: Path) -> None:
-    mode = path.stat().st_mode
-    if os.name == "posix" and mode & 0o077:
+def _read_private(path: Path) -> str:
+    """Return what a key file holds; refuse one that others can read, or that somebody else may have put there.
+
+    In a folder that others can write to, the first to come could plant a key and a database signed with it. So the file
+    is judged once it is open, when nobody can exchange it any more.
+    """
+    try:
+        # Not blocking: a named pipe in this place would keep us waiting for ever.
+        fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if path.is_symlink():
+            raise ConfigurationError(
+                f"the key file {str(path)!r} is a symbolic link, and links are not followed: whoever made it would "
+                f"choose the key; put the file itself there, or set {KEY_VARIABLE}"
+            ) from None
         raise ConfigurationError(
-            f"the key file {str(path)!r} can be read by others (mode {mode & 0o777:o}); chmod 600 it, and make a new "
-            "key if somebody may have read it"
+            f"the key file {str(path)!r} cannot be read ({error.strerror}); run as its owner, or set {KEY_VARIABLE}"
+        ) from error
+    try:
+        _check_private(path, os.fstat(fd))
+        return os.read(fd, _LONGEST_FILE_BYTES).decode("ascii", "replace").strip()
+    finally:
+        os.close(fd)
+
+
+def _check_private(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise ConfigurationError(f"the key file {str(path)!r} is not a file; remove it to have one made")
+    if os.name != "posix":
+        return
+    if found.st_uid not in (0, os.geteuid()):
+        owner, own = _user(found.st_uid), _user(os.geteuid())
+        raise ConfigurationError(
+            f"the key file {str(path)!r} belongs to {owner}, who could sign whatever {own} then executes; run as "
+            f"{owner}, or, if the database is yours, chown both or set {KEY_VARIABLE}"
+        )
+    if found.st_mode & 0o077:
+        raise ConfigurationError(
+            f"the key file {str(path)!r} can be read by others (mode {found.st_mode & 0o777:o}); chmod 600 it, and "
+            "make a new key if somebody may have read it"
         )
 
 
+def _user(number: int) -> str:
+    import pwd  # not on Windows
+
+    try:
+        return f"the user {pwd.getpwuid(number).pw_name!r}"
+    except KeyError:
+        return f"the user {number}"
+
+
 def _make(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileNotFoundError:
+        # Never made here: a slip in the URL would get a folder, an empty database and a key of its own.
+        raise ConfigurationError(f"there is no folder {str(path.parent)!r}; make it, or correct the URL") from None
     try:
         with os.fdopen(fd, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
