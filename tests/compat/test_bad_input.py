@@ -191,7 +191,7 @@ OUR_OPTIONS: dict[str, tuple[dict[str, Any], Any, str]] = {
         "'MemoryJobStor'.*'MemoryJobStore'",
     ),
     "coalesce": ({"job_defaults": {"coalesce": "perhaps"}}, ValueError, "coalesce.*true or false.*'perhaps'"),
-    "negative retry interval": ({"jobstore_retry_interval": -1}, ValueError, "positive.*-1"),
+    "negative retry interval": ({"jobstore_retry_interval": -1}, ValueError, "jobstore_retry_interval.*seconds.*-1"),
     "default grace": ({"job_defaults": {"misfire_grace_time": -1}}, (TypeError, ValueError), "misfire_grace_time.*-1"),
 }
 

@@ -103,7 +103,7 @@ def test_the_options_of_the_store_are_taken_out_of_a_url() -> None:
 def test_an_option_that_is_no_number_is_named() -> None:
     with pytest.raises(ConfigurationError, match="replicas=two in the Redis URL is not a whole number"):
         open_store("redis://a/0?replicas=two")
-    with pytest.raises(ConfigurationError, match="replicas=-1"):
+    with pytest.raises(ConfigurationError, match="replicas must be a whole number of at least 0, not -1"):
         open_store("redis://a/0?replicas=-1")
 
 

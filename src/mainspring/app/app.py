@@ -33,6 +33,7 @@ from mainspring.app.registry import (
 from mainspring.app.runs import Runs
 from mainspring.app.verbs import Verbs
 from mainspring.clock import Clock, StoreTime, SystemClock
+from mainspring.core.quantities import check_count, check_lease
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Run
 from mainspring.errors import SchedulerAlreadyRunningError, near
@@ -87,7 +88,7 @@ class Mainspring(Verbs):
         self.tasks = Registry()
         self._runs = Runs(lambda: self.store, self.now, lambda: self.timezone, self._stop_here)
         self._queues = {check_queue(queue): None for queue in ("default", *queues)}
-        self._lease = lease
+        self._lease = check_lease(lease)
         self.require = None if require is None else check_requirement(require)
         self._clock = clock or SystemClock()
         self._listeners = Listeners()
@@ -303,7 +304,11 @@ class Mainspring(Verbs):
         if queues is None:
             return dict.fromkeys(self._queues)
         if isinstance(queues, Mapping):
-            return {check_queue(name): limit for name, limit in queues.items()}
+            limits = {check_queue(name): limit for name, limit in queues.items()}
+            return {
+                name: None if limit is None else check_count(f"the limit of the queue {name!r}", limit)
+                for name, limit in limits.items()
+            }
         return {check_queue(name): None for name in queues}
 
     def drain(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
@@ -15,6 +14,7 @@ from mainspring.codec import EncodeError
 from mainspring.core import transitions
 from mainspring.core.followups import told_less
 from mainspring.core.instants import from_us
+from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Error, Outcome, Run, Status
 from mainspring.errors import RunCancelled, RunFailed, RunNotFound, near
 from mainspring.jobstores.base import JobStore, RunQuery
@@ -279,8 +279,8 @@ class Waiter:
 
     def __init__(self, run_ids: Sequence[str], timeout: float | None = None) -> None:
         self._wanted = list(run_ids)
-        self._timeout = timeout
-        self._deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self._timeout = check_timeout(timeout)
+        self._deadline = time.monotonic() + self._timeout
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
         self._first: Run | None = None

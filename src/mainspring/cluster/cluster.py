@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from mainspring.cluster.settings import ClusterStat, Settings, path_of
+from mainspring.core.quantities import check_timeout
 from mainspring.errors import MainspringError
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class Cluster:
         """Start the sentinel and its workers; return the sentinel's pid once all have started."""
         if self._process is not None and self._process.is_alive():
             raise MainspringError("the cluster runs already; stop() it before you start it again")
+        patience = check_timeout(timeout)
         context: Any = multiprocessing.get_context("spawn")
         self._stat, self._asked, self._told_to_stop = None, False, False
         self._pipe, theirs = context.Pipe()
@@ -55,11 +57,11 @@ class Cluster:
         self._process.start()
         theirs.close()
         atexit.register(self.stop)  # before multiprocessing's own, which would wait for it for ever
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patience
         while not (self.is_running or self.has_stopped):
             if time.monotonic() > deadline:
                 self.stop()
-                raise TimeoutError(f"the cluster has not started within {timeout:g} s; its log says why")
+                raise TimeoutError(f"the cluster has not started within {patience:g} s; its log says why")
             self._hear(0.05)
         if self.has_stopped and not self._settings.burst:
             raise MainspringError(f"the cluster could not start: its sentinel ended with {self._process.exitcode}")
@@ -76,7 +78,7 @@ class Cluster:
         if self._process.is_alive() and not self._told_to_stop:  # a second signal would end it at once
             self._told_to_stop = True
             os.kill(self._process.pid, signal.SIGTERM)
-        self._process.join(timeout)
+        self._process.join(None if timeout is None else check_timeout(timeout))
         self._hear(0)
         return not self._process.is_alive()
 

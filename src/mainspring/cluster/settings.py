@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from mainspring.core.quantities import check_count, check_seconds
 from mainspring.errors import ConfigurationError, near
 from mainspring.node.node import MOST_CLAIMED
 
@@ -38,6 +39,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds past a run's time-out after which its process is replaced."""
     start_method: str = "spawn"
     log_level: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, limit in (self.queues or {}).items():
+            if limit is not None:
+                check_count(f"the limit of the queue {name!r}", limit)
+        check_count("processes", self.processes, least=0)
+        check_count("threads", self.threads)
+        check_count("coroutines", self.coroutines)
+        for name in ("max_runs", "max_rss"):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
+        check_seconds("grace", self.grace)
+        check_seconds("timeout_grace", self.timeout_grace)
 
     @property
     def size(self) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from typing import Any
 
 import msgspec
+
+from mainspring.core.quantities import LONGEST_DELAY, check_number
 
 __all__ = [
     "DEFAULT_POLICY",
@@ -19,9 +22,6 @@ __all__ = [
     "policy_from_data",
     "policy_to_data",
 ]
-
-LONGEST_DELAY: Final = 10_000_000_000
-"""Seconds: 317 years, which every store can add to its time."""
 
 Delays = Callable[[int], float | timedelta]
 
@@ -38,6 +38,11 @@ class Backoff(msgspec.Struct, frozen=True):
     factor: float = 2.0
     longest: float = 3600.0
     jitter: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("first", "factor", "longest"):  # what is too long is bounded when it is used
+            check_number(f"{name} of a Backoff", getattr(self, name), least=0, most=math.inf)
+        check_number("jitter of a Backoff", self.jitter, least=0, most=1)
 
     def delay(self, failures: int, noise: float) -> float:
         """Return the seconds to wait after the `failures`-th failure."""

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from mainspring.core.policy import LONGEST_DELAY, Backoff, Policy, kind_name
+from mainspring.core.policy import Backoff, Policy, kind_name
+from mainspring.core.quantities import LONGEST_DELAY, as_seconds
 from mainspring.core.references import check_callable_args, get_callable_name, ref_to_obj
 from mainspring.core.run import Call
 from mainspring.triggers.base import BaseTrigger
@@ -58,7 +59,7 @@ def check_duration(name: str, value: Any) -> float | None:
     """Check a positive number of seconds (or a timedelta), or None."""
     if value is None:
         return None
-    seconds = _seconds(value)
+    seconds = as_seconds(value)
     if seconds is None or not seconds > 0:
         raise TypeError(f"{name} must be None or a positive number of seconds, not {value!r}")
     if seconds > LONGEST_DELAY:
@@ -67,18 +68,9 @@ def check_duration(name: str, value: Any) -> float | None:
     return seconds
 
 
-def _seconds(value: Any) -> float | None:
-    """Return a number of seconds as a plain number; None if it is neither a number nor a timedelta."""
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return int(value) if isinstance(value, int) else float(value)  # numpy's float is no float to whoever stores it
-
-
 def _wait(value: Any) -> float:
     """Check a delay of a back-off."""
-    seconds = _seconds(value)
+    seconds = as_seconds(value)
     if seconds is None:
         raise TypeError(f"backoff takes numbers of seconds or timedeltas, not {value!r}")
     if not 0 <= seconds <= LONGEST_DELAY:

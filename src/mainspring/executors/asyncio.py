@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Run
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import sort_out
 from mainspring.executors.cooperative.loops import LoopRuns
 from mainspring.executors.execution import Reporter
-from mainspring.executors.threads.pool import ThreadPoolExecutor, at_least_one
+from mainspring.executors.threads.pool import ThreadPoolExecutor
 
 __all__ = ["AsyncIOExecutor"]
 
@@ -27,8 +28,8 @@ class AsyncIOExecutor(BaseExecutor):
 
     def __init__(self, *, max_running: int = 1000, max_workers: int = 10, timeout_grace: float = 2.0) -> None:
         super().__init__()
-        self.slots = at_least_one("max_running", max_running)
-        self.timeout_grace = float(timeout_grace)
+        self.slots = check_count("max_running", max_running, text=True)
+        self.timeout_grace = check_seconds("timeout_grace", timeout_grace, text=True)
         self._threads = ThreadPoolExecutor(max_workers, timeout_grace=timeout_grace)
         self._own: _OwnLoop | None = None
         self._runs: LoopRuns | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from mainspring.core.quantities import check_seconds
 from mainspring.core.run import Run
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.current_run import CURRENT
@@ -23,7 +24,7 @@ class DebugExecutor(BaseExecutor):
 
     def __init__(self, *, timeout_grace: float = 2.0) -> None:
         super().__init__()
-        self.timeout_grace = float(timeout_grace)
+        self.timeout_grace = check_seconds("timeout_grace", timeout_grace, text=True)
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Get ready."""

@@ -13,13 +13,13 @@ from typing import Any
 import gevent
 from gevent.monkey import get_original
 
+from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.references import iscoroutinefunction_partial, maybe_ref
 from mainspring.core.run import Run
 from mainspring.errors import RunTimeout
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import Cooperative, Started, Timer, sort_out
 from mainspring.executors.execution import Reporter, Stop
-from mainspring.executors.threads.pool import at_least_one
 from mainspring.executors.threads.slots import Cancelled
 
 __all__ = ["GeventExecutor"]
@@ -35,8 +35,8 @@ class GeventExecutor(BaseExecutor):
 
     def __init__(self, *, max_running: int = 1000, timeout_grace: float = 2.0) -> None:
         super().__init__()
-        self.slots = at_least_one("max_running", max_running)
-        self.timeout_grace = float(timeout_grace)
+        self.slots = check_count("max_running", max_running, text=True)
+        self.timeout_grace = check_seconds("timeout_grace", timeout_grace, text=True)
         self._greenlets: _GreenletRuns | None = None
         self._coroutines: _CoroutineRuns | None = None
 

@@ -8,13 +8,13 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
+from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Report, Result, Run
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import sort_out
 from mainspring.executors.cooperative.loops import LoopRuns
 from mainspring.executors.execution import Item, Reporter, give_back, tell
-from mainspring.executors.threads.pool import at_least_one
 from mainspring.executors.threads.slots import Slots
 from mainspring.executors.threads.worker_threads import take_back, take_one, take_run
 
@@ -30,8 +30,8 @@ class TwistedExecutor(BaseExecutor):
 
     def __init__(self, *, max_running: int = 1000, timeout_grace: float = 2.0) -> None:
         super().__init__()
-        self._max_running = at_least_one("max_running", max_running)
-        self.timeout_grace = float(timeout_grace)
+        self._max_running = check_count("max_running", max_running, text=True)
+        self.timeout_grace = check_seconds("timeout_grace", timeout_grace, text=True)
         self._reactor_thread: threading.Thread | None = None
         self._threads: _ReactorThreads | None = None
         self._runs: LoopRuns | None = None

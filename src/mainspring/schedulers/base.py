@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from mainspring import events
 from mainspring.clock import Clock, SystemClock
 from mainspring.core.policy import DEFAULT_POLICY
+from mainspring.core.quantities import check_lease, check_seconds
 from mainspring.core.validation import POLICY_FIELDS, check_field, make_policy
 from mainspring.errors import SchedulerAlreadyRunningError, SchedulerNotRunningError
 from mainspring.events import EVENT_ALL, SchedulerEvent
@@ -67,8 +68,10 @@ class BaseScheduler(JobVerbs):
         executors = {a: self._make("executor", BaseExecutor, a, v) for a, v in tree.get("executors", {}).items()}
         stores = {a: self._make("job store", BaseJobStore, a, v) for a, v in tree.get("jobstores", {}).items()}
         defaults = config.read_job_defaults(tree.get("job_defaults", {}))
-        retry_interval = config.as_number("jobstore_retry_interval", tree.get("jobstore_retry_interval", 10))
-        lease = config.as_number("lease", tree.get("lease", 15))
+        retry_interval = check_seconds(
+            "jobstore_retry_interval", tree.get("jobstore_retry_interval", 10), least=0.01, text=True
+        )
+        lease = check_lease(tree.get("lease", 15), text=True)
         zone = astimezone(tree.get("timezone"))
         self._configure(tree)
         with self._lock:

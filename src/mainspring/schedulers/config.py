@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mainspring.core.quantities import check_seconds
 from mainspring.errors import ConfigurationError, near
 
-__all__ = ["OPTIONS", "as_bool", "as_number", "gather", "take"]
+__all__ = ["OPTIONS", "as_bool", "gather", "take"]
 
 PREFIXES: Final = ("mainspring.", "apscheduler.")
 OPTIONS: Final = frozenset(
@@ -46,17 +47,6 @@ def check_names(tree: Mapping[str, Any], extra: frozenset[str]) -> None:
     for name in tree:
         if name not in OPTIONS and name not in extra:
             raise ConfigurationError(f"a scheduler has no option {name!r}{near(name, OPTIONS | extra)}")
-
-
-def as_number(name: str, value: Any) -> float:
-    """Read a number of seconds, perhaps from text."""
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise ConfigurationError(f"{name} must be a number, not {value!r}") from None
-    if number <= 0:
-        raise ConfigurationError(f"{name} must be positive, not {value!r}")
-    return int(number) if number.is_integer() else number
 
 
 def as_bool(name: str, value: Any) -> bool:
@@ -111,4 +101,4 @@ def _from_text(name: str, value: str) -> Any:
             return int(value)
         except ValueError:
             raise ConfigurationError(f"{label} must be a whole number, not {value!r}") from None
-    return as_number(label, value)
+    return check_seconds(label, value, text=True)

@@ -9,6 +9,7 @@ from typing import Any
 from mainspring.app import Mainspring
 from mainspring.app.registry import check_queue
 from mainspring.app.runs import RunView
+from mainspring.core.quantities import check_seconds
 from mainspring.core.run import FINAL, Error, Report, Result, Run, Status
 from mainspring.core.transitions import conclude
 from mainspring.errors import RunNotFound
@@ -24,7 +25,7 @@ class Broker:
     def __init__(self, list_key: str | None = None, *, app: Mainspring | None = None, retry: float = 60.0) -> None:
         self.app = get_app() if app is None else app
         self.list_key = check_queue(list_key or "default")
-        self.retry = retry
+        self.retry = check_seconds("retry", retry, least=0.001)
         self._holder = f"{platform.node()}:{os.getpid()}:{os.urandom(4).hex()}"
 
     def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> str:

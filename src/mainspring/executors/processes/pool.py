@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from mainspring.core.quantities import check_count
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import WorkerDied
 from mainspring.executors.base import BaseExecutor
@@ -21,7 +22,7 @@ from mainspring.executors.execution import Item, Reporter, Stop, failed, lapsed,
 from mainspring.executors.processes.child import READY
 from mainspring.executors.processes.children import STARTING, Child, ChildGone
 from mainspring.executors.processes.pickling import TOLD, dump_call, load_reply, take_told
-from mainspring.executors.threads.pool import at_least_one, check_options
+from mainspring.executors.threads.pool import check_options
 from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_one, take_run
 
 __all__ = ["ProcessPoolExecutor"]
@@ -38,7 +39,7 @@ class ProcessPoolExecutor(BaseExecutor):
 
     def __init__(self, max_workers: int = 10, pool_kwargs: Mapping[str, Any] | None = None) -> None:
         super().__init__()
-        self.slots = at_least_one("max_workers", max_workers)
+        self.slots = check_count("max_workers", max_workers, text=True)
         self._options = check_options(type(self).__name__, pool_kwargs, _OPTIONS)
         self._crew: _Keepers | None = None
 
@@ -90,7 +91,7 @@ class _Keepers(Crew[_Keeper]):
         self._options = options
         self._context = _context(options.get("mp_context"))
         limit = options.get("max_tasks_per_child")
-        self._runs_per_child = None if limit is None else at_least_one("max_tasks_per_child", limit)
+        self._runs_per_child = None if limit is None else check_count("max_tasks_per_child", limit, text=True)
         self._pid = os.getpid()
         _end_children_at_exit(self)
 

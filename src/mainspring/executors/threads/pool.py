@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import near
 from mainspring.executors.base import BaseExecutor
@@ -14,7 +15,7 @@ from mainspring.executors.execution import Item, Reporter, failed, tell
 from mainspring.executors.threads.slots import Slot, Slots
 from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_one, take_run
 
-__all__ = ["ThreadPoolExecutor", "at_least_one", "check_options"]
+__all__ = ["ThreadPoolExecutor", "check_options"]
 
 _OPTIONS = ("thread_name_prefix", "initializer", "initargs")
 
@@ -30,8 +31,8 @@ class ThreadPoolExecutor(BaseExecutor):
         self, max_workers: int = 10, pool_kwargs: Mapping[str, Any] | None = None, *, timeout_grace: float = 2.0
     ) -> None:
         super().__init__()
-        self.slots = at_least_one("max_workers", max_workers)
-        self.timeout_grace = float(timeout_grace)
+        self.slots = check_count("max_workers", max_workers, text=True)
+        self.timeout_grace = check_seconds("timeout_grace", timeout_grace, text=True)
         self._options = check_options(type(self).__name__, pool_kwargs, _OPTIONS)
         self._crew: _Threads | None = None
 
@@ -151,11 +152,3 @@ def check_options(owner: str, given: Mapping[str, Any] | None, known: Sequence[s
         if name not in known:
             raise TypeError(f"{owner} knows no option {name!r} in pool_kwargs{near(name, known)}")
     return options
-
-
-def at_least_one(name: str, value: Any) -> int:
-    """Return a count given as a number or as text, or raise ValueError."""
-    number = int(value)
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, not {number}")
-    return number

@@ -14,6 +14,7 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing
+from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.run import Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.interrupts import sheltering
@@ -48,7 +49,9 @@ class MemoryJobStore(JobStore):
         self._jobs: dict[str, Entry] = {}
         self._times = Timetable(self._jobs)
         self._set_aside: list[tuple[BrokenJob, Entry]] = []
-        self._runs = RunTable(self._jobs, keep_runs, int(keep_for * SECOND))
+        self._runs = RunTable(
+            self._jobs, check_count("keep_runs", keep_runs, least=0), int(check_seconds("keep_for", keep_for) * SECOND)
+        )
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
 
     @property

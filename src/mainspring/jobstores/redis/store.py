@@ -13,6 +13,7 @@ import redis
 
 from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
+from mainspring.core.quantities import check_count
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, StoreUnavailable, VersionConflict
 from mainspring.jobstores.base import BrokenJob, Health
 from mainspring.jobstores.records.rows import FireRow, JobRow
@@ -310,14 +311,11 @@ def _check(
     url: str | None,
     connect_args: dict[str, Any],
 ) -> None:
-    shards, replicas, keep_runs = options["shards"], options["replicas"], options["keep_runs"]
+    shards = options["shards"]
     if not options["name"]:
         raise ConfigurationError("name is empty; it is what all keys of the store begin with")
-    if shards < 1 or keep_runs < 0 or replicas < 0:
-        raise ConfigurationError(
-            f"shards={shards}, keep_runs={keep_runs}, replicas={replicas}: at least 1 shard, 0 kept runs and 0 "
-            "replicas are needed"
-        )
+    for option, least in (("shards", 1), ("replicas", 0), ("keep_runs", 0)):
+        check_count(option, options[option], least=least)
     if shards > 1 and (jobs_key or run_times_key):
         raise ConfigurationError(
             f"jobs_key and run_times_key name one key each, and shards={shards} shards need a key each, with its hash "

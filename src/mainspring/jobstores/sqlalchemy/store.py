@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
+from mainspring.core.quantities import check_count
 from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.base import BrokenJob, Health, Hold, NodeInfo, QueueInfo, RunQuery
@@ -82,7 +83,7 @@ class SQLAlchemyJobStore(RecordStore):
         self._tablename, self._metadata, self._tableschema = tablename, metadata, tableschema
         self._engine_options = dict(engine_options or {})
         self._synchronous = synchronous
-        self.keep_runs = keep_runs
+        self.keep_runs = check_count("keep_runs", keep_runs, least=0)
         self._shift = 0
         self._opened: Database | None = None
         self._pid = 0

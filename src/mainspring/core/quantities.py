@@ -1,0 +1,87 @@
+"""Numbers and durations of settings: each check returns the value to keep, or says what is wrong. Pure."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any, Final
+
+from mainspring.errors import ConfigurationError
+
+__all__ = [
+    "LONGEST_DELAY",
+    "as_seconds",
+    "check_count",
+    "check_lease",
+    "check_number",
+    "check_seconds",
+    "check_timeout",
+]
+
+LONGEST_DELAY: Final = 10_000_000_000
+"""Seconds: 317 years, which every store can add to its time."""
+SHORTEST_LEASE_SECONDS: Final = 1.0
+LONGEST_LEASE_SECONDS: Final = 86_400.0
+
+
+def as_seconds(value: Any) -> float | None:
+    """Return a duration as a plain number of seconds; None if it is neither a number nor a timedelta."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if isinstance(value, int) else float(value)  # numpy's float is no float to whoever stores it
+
+
+def check_seconds(
+    name: str, value: Any, *, least: float = 0.0, most: float = LONGEST_DELAY, text: bool = False
+) -> float:
+    """Check a number of seconds (or a timedelta) between two bounds; with `text` it may be written as text."""
+    given = _from_text(value) if text else value
+    return _between(name, "number of seconds (or a timedelta)", value, as_seconds(given), least, most)
+
+
+def check_number(name: str, value: Any, *, least: float, most: float) -> float:
+    """Check a number between two bounds."""
+    return _between(name, "number", value, None if isinstance(value, timedelta) else as_seconds(value), least, most)
+
+
+def _between(name: str, kind: str, value: Any, number: float | None, least: float, most: float) -> float:
+    if number is None or not least <= number <= most:  # nan is not between any two numbers
+        bounds = f"of at least {least:g}" if most == math.inf else f"from {least:g} to {most:,.0f}"
+        raise ConfigurationError(f"{name} must be a {kind} {bounds}, not {value!r}")
+    return number
+
+
+def check_lease(value: Any, *, text: bool = False) -> float:
+    """Check for how many seconds a claim holds unless it is renewed."""
+    return check_seconds("lease", value, least=SHORTEST_LEASE_SECONDS, most=LONGEST_LEASE_SECONDS, text=text)
+
+
+def check_timeout(value: Any) -> float:
+    """Return how many seconds to wait for something; None waits for ever, and so does infinity."""
+    if value is None:
+        return math.inf
+    seconds = as_seconds(value)
+    if seconds is None or math.isnan(seconds):
+        raise TypeError(f"timeout must be None, a number of seconds or a timedelta, not {value!r}")
+    return seconds
+
+
+def check_count(name: str, value: Any, *, least: int = 1, text: bool = False) -> int:
+    """Check a whole number of at least `least`; with `text` it may be written as text."""
+    number = _from_text(value) if text else value
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ConfigurationError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return int(number)
+
+
+def _from_text(value: Any) -> Any:
+    """Return the number that a text stands for, as in an INI file; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    return int(number) if number.is_integer() else number
