@@ -8,10 +8,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from mainspring.core.policy import Backoff
 
 from mainspring import Mainspring
 from mainspring.cluster.settings import Settings
+from mainspring.core.policy import Backoff
 from mainspring.errors import ConfigurationError
 from mainspring.executors.pool import ProcessPoolExecutor, ThreadPoolExecutor
 from mainspring.jobstores.memory import MemoryJobStore

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -10,17 +12,15 @@ from pathlib import Path
 import pytest
 
 from mainspring.cluster.settings import Settings
-from mainspring.executors.scoreboard import Board
+from mainspring.executors.scoreboard import Board, make_board
 
 Boards = tuple[Board, Board]
 ENTRIES = 100
 
 
 @pytest.fixture
-def boards(tmp_path: Path) -> Iterator[Boards]:
-    path = tmp_path / "board"
-    path.touch()
-    with closing(Board(str(path), entries=ENTRIES)) as ours, closing(Board(str(path))) as theirs:
+def boards() -> Iterator[Boards]:
+    with closing(make_board(ENTRIES)) as ours, closing(Board(os.dup(ours.fileno()))) as theirs:
         yield ours, theirs
 
 
@@ -71,12 +71,19 @@ def test_a_full_board_harms_nobody(boards: Boards) -> None:
     assert len(theirs.read()) == ENTRIES
 
 
-def test_a_cluster_of_many_coroutines_has_an_entry_for_each(tmp_path: Path) -> None:
-    path = tmp_path / "board"
-    path.touch()
+def test_a_board_has_no_name_that_a_kill_could_leave_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delattr(os, "memfd_create", raising=False)  # as on systems that lack it
+    with closing(make_board(ENTRIES)) as ours, closing(Board(os.dup(ours.fileno()))) as theirs:
+        ours.enter("run", None)
+        assert [posted.run_id for posted in theirs.read()] == ["run"]
+        assert os.listdir(tmp_path) == []
+
+
+def test_a_cluster_of_many_coroutines_has_an_entry_for_each() -> None:
     many = 20_000
     size = Settings(app="jobs:app", coroutines=many).entries
-    with closing(Board(str(path), entries=size)) as ours, closing(Board(str(path))) as theirs:
+    with closing(make_board(size)) as ours, closing(Board(os.dup(ours.fileno()))) as theirs:
         for number in range(many):
             ours.enter(str(number), None)
         assert [posted.run_id for posted in theirs.read()] == [str(number) for number in range(many)]

@@ -18,7 +18,7 @@ from mainspring.cluster.leases import Claim, Keeper, Left
 from mainspring.cluster.messages import STOP, STOP_RUNS, read
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
-from mainspring.executors.scoreboard import Board
+from mainspring.executors.scoreboard import Board, make_board
 from tests.cluster.kit import wait_until
 
 LEASE = 3.0
@@ -32,13 +32,15 @@ def wait(failures: int) -> float:
 class Desk:
     """A worker as its sentinel sees it, and the worker's ends of the pipe and the board."""
 
-    def __init__(self, path: Path) -> None:
-        path.touch()
+    def __init__(self) -> None:
         ours, self.pipe = Pipe()
         process = SimpleNamespace(pid=os.getpid(), sentinel=0)
-        self.left = Left(process, ours, Board(str(path), entries=50), str(path))
-        self.board = Board(str(path))
-        self.close = self.left.close
+        self.board = make_board(50)
+        self.left = Left(process, ours, Board(os.dup(self.board.fileno())))
+
+    def close(self) -> None:
+        self.left.close()
+        self.board.close()
 
     def claims(self, runs: list[Run], ago: float) -> None:
         """Have the worker claim runs, heard of so many seconds ago."""
@@ -47,8 +49,8 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
-    with closing(Desk(tmp_path / "board")) as desk:
+def desk() -> Iterator[Desk]:
+    with closing(Desk()) as desk:
         yield desk
 
 

@@ -226,3 +226,14 @@ def test_a_cluster_in_code_ends_in_good_order_when_its_parent_is_killed(yard: Ya
     yard.open("gate")
     yard.assert_nothing_stays()
     assert run.fetch().status is Status.SUCCEEDED
+
+
+def test_a_sentinel_that_is_killed_while_its_workers_start_leaves_no_file_behind(yard: Yard) -> None:
+    folder = yard.folder / "temporary"
+    folder.mkdir()
+    cluster = yard.start("-p", "2", env={"TMPDIR": str(folder)})
+    yard.await_log("started as process")
+    cluster.kill()
+    cluster.wait()
+    yard.assert_nothing_stays()
+    assert os.listdir(folder) == []

@@ -16,7 +16,7 @@ from mainspring.app.placement import THREADS, Workplace
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
 from mainspring.errors import TaskNotFound
-from mainspring.executors.scoreboard import Board
+from mainspring.executors.scoreboard import make_board
 from mainspring.node.node import ISOLATED
 
 NAME = "module_of_this_test"
@@ -33,10 +33,8 @@ class Place:
 
     def __init__(self, folder: Path) -> None:
         self.app = Mainspring(f"sqlite:///{folder}/jobs.db", secret_key="a key of the tests, long enough to sign")
-        path = folder / "board"
-        path.touch()
         self.place = Workplace(self.app)
-        self.place.board = Board(str(path), entries=10)
+        self.place.board = make_board(10)
         self.place.executors[ISOLATED] = self.place.executors[THREADS]
         self.seen: list[list[str]] = []
 

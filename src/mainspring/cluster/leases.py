@@ -63,7 +63,7 @@ class Claim(NamedTuple):
 class Left:
     """A worker process, and what it would leave behind if it died now."""
 
-    def __init__(self, process: Any, pipe: Connection, board: Board, path: str) -> None:
+    def __init__(self, process: Any, pipe: Connection, board: Board) -> None:
         self.process, self.pipe, self.board = process, pipe, board
         self.pid: int = process.pid
         self.started_at, self.since = time.monotonic(), time.time()
@@ -86,7 +86,6 @@ class Left:
         self._told_to_stop: set[tuple[str, str]] = set()
         self._wire = Asides(pipe)
         self._books = threading.Lock()
-        self._path = path
         self._deaf = False
         self._pidfd = _open_pidfd(self.pid)
 
@@ -206,8 +205,6 @@ class Left:
         self.board.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
-        with suppress(OSError):
-            os.unlink(self._path)
 
 
 class Keeper:

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import signal
 import socket
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -20,7 +19,7 @@ from mainspring.cluster.orphans import Orphans
 from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat, find_app
 from mainspring.cluster.worker import main as work
 from mainspring.errors import ConfigurationError, StoreUnavailable
-from mainspring.executors.scoreboard import Board
+from mainspring.executors.scoreboard import make_board
 from mainspring.jobstores.health import enforce
 
 __all__ = ["Sentinel"]
@@ -170,10 +169,7 @@ class Sentinel:
 
     def _start(self, slot: Slot) -> None:
         with ExitStack() as undo:
-            fd, path = tempfile.mkstemp(prefix="mainspring-board-")
-            undo.callback(os.unlink, path)
-            os.close(fd)
-            board = Board(path, entries=self.settings.entries)
+            board = make_board(self.settings.entries)
             undo.callback(board.close)
             ours, theirs = self._context.Pipe()
             undo.callback(ours.close)
@@ -181,7 +177,7 @@ class Sentinel:
             forks = self.settings.start_method == "fork"
             process = self._context.Process(
                 target=work,
-                args=(self.settings, theirs, path, slot.number, strangers if forks else (), self._keeper.steady_since),
+                args=(self.settings, theirs, board, slot.number, strangers if forks else (), self._keeper.steady_since),
                 name=f"mainspring-worker-{slot.number}",
             )
             try:
@@ -191,7 +187,7 @@ class Sentinel:
                 theirs.close()
             undo.pop_all()
         slot.starts += 1
-        slot.left = Left(process, ours, board, path)
+        slot.left = Left(process, ours, board)
         if not slot.away:
             log.info("worker %s started as process %s", slot.number, process.pid)
 

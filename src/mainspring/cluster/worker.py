@@ -54,7 +54,7 @@ log = logging.getLogger("mainspring.cluster")
 def main(
     settings: Settings,
     pipe: Connection,
-    board: str,
+    board: Board,
     number: int,
     strangers: Iterable[Connection],
     steady_since: float | None,
@@ -72,11 +72,7 @@ def main(
     # inherit that.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     set_up_logging(settings.log_level)
-    mine = Board(board)
-    if sys.platform != "win32":
-        with suppress(OSError):
-            os.unlink(board)  # the memory is shared by now; so no kill leaves the file behind
-    Worker(settings, pipe, mine, number, steady_since).run()
+    Worker(settings, pipe, board, number, steady_since).run()
 
 
 def set_up_logging(level: str | None) -> None:

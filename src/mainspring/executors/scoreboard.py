@@ -11,11 +11,13 @@ import math
 import mmap
 import os
 import struct
+import tempfile
 import time
 from itertools import count
-from typing import Final, NamedTuple
+from multiprocessing import reduction
+from typing import Any, Final, NamedTuple
 
-__all__ = ["Board", "Posted"]
+__all__ = ["Board", "Posted", "make_board"]
 
 _TEXT: Final = 1536
 _MARK: Final = struct.Struct("<H")  # the length of the id, and how it is executed
@@ -38,20 +40,16 @@ class Posted(NamedTuple):
 
 
 class Board:
-    """The board in the file at `path`; whoever makes it says how many `entries` it is to have.
+    """A board in the open file `fd`, which is the board's own from here on; `make_board` makes one.
 
-    The file has holes: memory is used only for entries that are in use.
+    It may be an argument of a process that is started: the process gets a board in the same memory.
     """
 
-    def __init__(self, path: str, *, entries: int | None = None) -> None:
-        fd = os.open(path, os.O_RDWR)
-        try:
-            if entries is not None:
-                os.truncate(fd, entries * _ENTRY)
-            size = os.fstat(fd).st_size
-            self._map = mmap.mmap(fd, size)
-        finally:
-            os.close(fd)
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        os.set_inheritable(fd, False)  # the programs that a task starts have no business with it
+        size = os.fstat(fd).st_size
+        self._map = mmap.mmap(fd, size)
         self._count = size // _ENTRY
         self._deadlines = self._count * _MARK.size
         self._texts = self._deadlines + self._count * _DEADLINE.size
@@ -106,6 +104,34 @@ class Board:
                 found.append(Posted(text, math.inf if ended else deadline, ended, bool(mark & _APART)))
         return found
 
+    def fileno(self) -> int:
+        """Return the open file."""
+        return self._fd
+
     def close(self) -> None:
-        """Let go of the memory."""
+        """Let go of the memory; a second call does nothing."""
         self._map.close()
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _inherited_board, (reduction.DupFd(self._fd),)
+
+
+def make_board(entries: int) -> Board:
+    """Make a board for so many entries, in a file without a name: whoever is killed leaves nothing behind.
+
+    The file has holes: memory is used only for entries that are in use.
+    """
+    if hasattr(os, "memfd_create"):
+        fd = os.memfd_create("mainspring-board")
+    else:
+        fd, path = tempfile.mkstemp(prefix="mainspring-board-")
+        os.unlink(path)
+    os.truncate(fd, entries * _ENTRY)
+    return Board(fd)
+
+
+def _inherited_board(handle: Any) -> Board:
+    return Board(handle.detach())
