@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,23 @@ def test_status_of_a_sqlite_file_that_is_not_there_says_so_and_makes_nothing(
     assert call("status", "sqlite:///jbos.db") == (1, text)
     assert "three slashes for a relative path: sqlite:///jobs.db" in call("status", "sqlite://jobs.db")[1]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", ["status", "doctor"])
+@pytest.mark.parametrize("name", ["[/x]", "[red]danger", ":boom:", "\x1b]0;owned\x07", "\x9b31m", "a\rb", "\u202eliam"])
+def test_names_that_a_stranger_stored_are_shown_as_they_are_and_cannot_steer_the_terminal(
+    tmp_path: Path, name: str, verb: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Mainspring(url) as app:
+        app.enqueue(print)
+    with closing(sqlite3.connect(tmp_path / "jobs.db")) as database, database:
+        database.execute("UPDATE mainspring_runs SET queue = ?", [name])
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(main, [verb, url], color=True)
+    assert not isinstance(result.exception, Exception)
+    assert (name if name.isprintable() else name.encode("unicode_escape").decode()) in result.output
+    told = re.sub(r"\x1b\[[0-9;]*m", "", result.output)  # our own colours
+    assert [sign for sign in told if not sign.isprintable() and sign != "\n"] == []
 
 
 def test_status_tells_the_jobs_there_are_from_the_runs_that_have_ended(

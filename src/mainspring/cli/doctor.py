@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from mainspring.cli.visible import visible
 from mainspring.errors import MainspringError
 
 if TYPE_CHECKING:
@@ -63,9 +64,17 @@ def _show(found: Diagnosis) -> None:
 def _paragraph(finding: Finding) -> str:
     """Lay out a finding beside its mark, its advice below."""
     width = max(40, min(120, shutil.get_terminal_size().columns) - 21)
-    lines = textwrap.wrap(finding.text, width, break_long_words=False, break_on_hyphens=False)
+    lines = textwrap.wrap(_one_line(finding.text), width, break_long_words=False, break_on_hyphens=False)
     if finding.advice:
         lines += textwrap.wrap(
-            f"-> {finding.advice}", width, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False
+            f"-> {_one_line(finding.advice)}",
+            width,
+            subsequent_indent="   ",
+            break_long_words=False,
+            break_on_hyphens=False,
         )
     return f"{finding.subject:<10}  " + ("\n" + " " * 21).join(lines)
+
+
+def _one_line(text: str) -> str:
+    return str(visible(" ".join(text.split())))

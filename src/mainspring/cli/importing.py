@@ -13,6 +13,7 @@ import click
 from mainspring.app.keys import KEY_VARIABLE, find_keyring
 from mainspring.app.registry import check_queue
 from mainspring.cli.apscheduler_jobs import read_job
+from mainspring.cli.visible import visible
 from mainspring.codec import Codec, Keyring
 from mainspring.core import transitions
 from mainspring.core.job import Job
@@ -93,7 +94,7 @@ def import_(
             job.next_run_time = None
     if dry_run:
         for job in jobs:
-            click.echo(_line(job))
+            click.echo(visible(_line(job)))
         click.echo(_summary("would be imported", jobs, refused, codec))
     else:
         _write(jobs, target, codec, replace)

@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from mainspring.cli.visible import visible
 from mainspring.errors import MainspringError
 
 __all__ = ["status"]
@@ -78,7 +79,8 @@ def _gather(app: Any) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    console = Console()
+    found = visible(found)
+    console = Console(markup=False, emoji=False)  # a queue may be called [/x] or :x:
     queues = Table(title="queues", title_justify="left")
     for column in ("queue", "waiting", "delayed", "running", "oldest", ""):
         queues.add_column(column, justify="left" if column in ("queue", "") else "right")
