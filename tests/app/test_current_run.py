@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import Mainspring, current_run
 from mainspring.core.run import Status
-from mainspring.executors.current_run import LOG_LINES, LOG_SIZE, NotInRun
+from mainspring.executors.current_run import LOG_LINES, LOG_SIZE, NotInRun, keeps_logs
 from tests.app.kit import EVERYWHERE, LASTING, LIMIT, LOCAL, Gate, MakeApp
 
 log = logging.getLogger("shop")
@@ -115,7 +115,7 @@ def test_two_working_apps_in_one_process_keep_each_line_once(make_app: MakeApp) 
     other.stop()
     assert len(one.enqueue(talk).wait(timeout=LIMIT).log) == 1
     one.stop()
-    assert not [handler for handler in logging.getLogger().handlers if type(handler).__name__ == "LogKeeper"]
+    assert not keeps_logs()
 
 
 @LOCAL

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import Any
 
 import pytest
 
 from mainspring import Mainspring
-from mainspring.executors.current_run import KEEPER
+from mainspring.executors.current_run import keeps_logs
 from mainspring.executors.threads.pool import ThreadPoolExecutor
 from tests.app.kit import LIMIT, LOCAL
 
@@ -38,7 +37,7 @@ def test_a_start_that_fails_leaves_nothing_behind(app: Mainspring, late: bool, m
         if thread.name.endswith("-loop"):
             thread.join(LIMIT)
             assert not thread.is_alive()
-    assert KEEPER not in logging.getLogger().handlers
+    assert not keeps_logs()
     assert app.node is None
 
     monkeypatch.undo()

@@ -25,6 +25,7 @@ __all__ = [
     "Teller",
     "current_run",
     "keep_logs",
+    "keeps_logs",
     "release_logs",
 ]
 
@@ -205,7 +206,11 @@ def current_run() -> CurrentRun:
 
 
 class LogKeeper(logging.Handler):
-    """Keeps the log lines that a task writes with its run."""
+    """Keeps the log lines that a task writes with its run.
+
+    It is no handler of any logger: a handler on the root logger would switch off Python's last-resort output and turn
+    a later `basicConfig()` into a no-op. `keep_logs` has every logger pass its records by instead.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -219,15 +224,18 @@ class LogKeeper(logging.Handler):
         try:
             run, teller = found
             live = teller.live(run)
+            traceback = record.exc_text
             live.write(self.format(record))
+            record.exc_text = traceback  # a formatter of the user's would take ours for its own
             teller.said(live)
         except Exception:
             self.handleError(record)
 
 
 KEEPER: Final = LogKeeper()
-"""The one handler, so that several workers in one process keep each line once."""
+"""The one keeper, so that several workers in one process keep each line once."""
 _keeping = 0
+_is_watching = False
 _lock = threading.Lock()
 
 
@@ -236,7 +244,7 @@ def keep_logs() -> None:
     global _keeping
     with _lock:
         _keeping += 1
-        logging.getLogger().addHandler(KEEPER)
+        _watch_loggers()
 
 
 def release_logs() -> None:
@@ -244,5 +252,27 @@ def release_logs() -> None:
     global _keeping
     with _lock:
         _keeping -= 1
-        if not _keeping:
-            logging.getLogger().removeHandler(KEEPER)
+
+
+def keeps_logs() -> bool:
+    """Tell whether the log lines of runs are kept in this process."""
+    return _keeping > 0
+
+
+def _watch_loggers() -> None:
+    """Show the keeper every record that a logger passes on to its handlers, after the logger's own filters.
+
+    This stays for the life of the process: other packages wrap the same method, and to restore it could undo theirs.
+    """
+    global _is_watching
+    if _is_watching:
+        return
+    _is_watching = True
+    call_handlers = logging.Logger.callHandlers
+
+    def call_handlers_and_keep(self: logging.Logger, record: logging.LogRecord) -> None:
+        if _keeping:
+            KEEPER.handle(record)
+        call_handlers(self, record)
+
+    logging.Logger.callHandlers = call_handlers_and_keep  # type: ignore[method-assign]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import logging
 import os
 import signal
 import sys
@@ -16,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from mainspring.core.references import ref_to_obj
-from mainspring.executors.current_run import CURRENT, KEEPER
+from mainspring.executors.current_run import CURRENT, keep_logs
 from mainspring.executors.execution import trim
 from mainspring.executors.processes.pickling import PipeTeller, dump_failure, dump_value, load_call
 
@@ -42,7 +41,7 @@ def serve(
         pipe.send_bytes(dump_failure(error, 0))
         return
     pipe.send_bytes(READY)
-    logging.getLogger().addHandler(KEEPER)  # a fork may have it already
+    keep_logs()
     while True:
         try:
             data = pipe.recv_bytes()
