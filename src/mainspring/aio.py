@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import os
 from collections.abc import Callable, Coroutine, Iterable
@@ -12,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 from mainspring.app import Mainspring
 from mainspring.app.handle import RunHandle
 from mainspring.app.runs import RunView
+from mainspring.node.awaiting import CALLER_LOOP
 
 __all__ = ["AsyncFace"]
 
@@ -24,8 +26,11 @@ def _awaitable(
 ) -> Callable[Concatenate[AsyncFace, P], Coroutine[Any, Any, R]]:
     @functools.wraps(verb)
     async def call(self: AsyncFace, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, functools.partial(verb, self._app, *args, **kwargs))
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        context.run(CALLER_LOOP.set, loop)  # coroutine functions that listen are awaited here, not there
+        return await loop.run_in_executor(
+            self._threads, functools.partial(context.run, verb, self._app, *args, **kwargs)
+        )
 
     return call
 

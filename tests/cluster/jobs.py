@@ -245,3 +245,18 @@ def count_inside() -> None:
     note("in")
     time.sleep(0.03)
     note("out")
+
+
+POOL: dict[str, object] = {}
+
+
+@app.on("post_spawn")
+async def open_pool(name: str) -> None:
+    await asyncio.sleep(0)
+    POOL["loop"] = asyncio.get_running_loop()
+
+
+@app.task
+async def pool_is_ours() -> bool:
+    """Tell whether what a coroutine opened when the worker started belongs to the loop of the tasks."""
+    return POOL.get("loop") is asyncio.get_running_loop()

@@ -237,3 +237,9 @@ def test_a_sentinel_that_is_killed_while_its_workers_start_leaves_no_file_behind
     cluster.wait()
     yard.assert_nothing_stays()
     assert os.listdir(folder) == []
+
+
+def test_what_a_coroutine_opens_when_a_worker_starts_belongs_to_the_loop_of_the_tasks(yard: Yard) -> None:
+    run = yard.jobs.pool_is_ours.enqueue()
+    assert yard.start("-p", "1", "--burst").wait(60) == 0
+    assert run.fetch().result is True

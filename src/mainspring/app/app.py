@@ -40,11 +40,14 @@ from mainspring.errors import SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.health import check_requirement, enforce
+from mainspring.node.awaiting import Awaiter
 from mainspring.node.forking import check_threads, forget_in_children
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from mainspring.aio import AsyncFace
     from mainspring.triggers.base import BaseTrigger
 
@@ -91,8 +94,9 @@ class Mainspring(Verbs):
         self._lease = check_lease(lease)
         self.require = None if require is None else check_requirement(require)
         self._clock = clock or SystemClock()
-        self._listeners = Listeners()
-        self._middleware = Middleware()
+        self._awaiter = Awaiter(self._worker_loop)
+        self._listeners = Listeners(self._awaiter)
+        self._middleware = Middleware(self._awaiter)
         self._jobs = JobsOfApp(self, self._clock)
         self._calls = Calls(self)
         self._time = StoreTime(lambda: self.store.server_time(), self._clock, TRUSTED)
@@ -176,6 +180,15 @@ class Mainspring(Verbs):
     def emit(self, name: str, *args: Any) -> None:
         """Call those who listen to a signal."""
         self._middleware.emit(name, *args)
+
+    @property
+    def needs_loop(self) -> bool:
+        """Whether a listener, a signal or middleware is a coroutine function."""
+        return self._middleware.needs_loop or self._listeners.need_loop
+
+    def _worker_loop(self) -> AbstractEventLoop | None:
+        """Return the loop on which this process executes coroutine tasks, if it does."""
+        return None if self._place is None else self._place.loop
 
     def _forget_wrapped(self) -> None:
         if self._place is not None:
@@ -297,7 +310,11 @@ class Mainspring(Verbs):
             self._place, self._node = place, node
             forget_in_children(self)
             atexit.register(self.stop)
-            node.start()
+        if place is not None and place.worker_name is not None:
+            self.emit("post_spawn", place.worker_name)
+        with self._lock:
+            if self._node is node:
+                node.start()
         log.info("%s takes part as %s", self, node.id)
 
     def _wanted(self, queues: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
@@ -327,9 +344,9 @@ class Mainspring(Verbs):
         if place is not None and place.executes_here():
             # The caller is itself what would be waited for. No daemon: the interpreter waits for it.
             node.drain(finish=False)
-            threading.Thread(target=_close, args=(node, place, wait), name="mainspring-close").start()
+            threading.Thread(target=_close, args=(node, place, wait, self._listeners), name="mainspring-close").start()
         else:
-            _close(node, place, wait)
+            _close(node, place, wait, self._listeners)
 
     def run(self, **options: Any) -> None:
         """Schedule and work in the foreground until SIGINT or SIGTERM, then finish what runs."""
@@ -368,11 +385,13 @@ class Mainspring(Verbs):
         return f"<Mainspring {without_password(self.url) if isinstance(self.url, str) else self.url!r}>"
 
 
-def _close(node: Node, place: Workplace | None, wait: bool) -> None:
+def _close(node: Node, place: Workplace | None, wait: bool, listeners: Listeners) -> None:
     """Wait for what runs, and let go of threads and connections; a later call opens the store again."""
     stores = [link.store for link in node.links.values()]
     # In memory nobody could take over what waits.
     node.stop(finish=wait and all(store.volatile for store in stores))
+    if wait:
+        listeners.join()  # while the loop is there on which they are awaited
     if place is not None:
         place.shutdown(wait)
     for store in stores:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.executors.current_run import CURRENT, CurrentRun
+from mainspring.node.awaiting import Awaiter, CallNext, is_awaitable, resolve
 
 __all__ = ["SIGNALS", "Middleware", "error_reporters"]
 
@@ -38,9 +41,10 @@ def error_reporters() -> tuple[Reporter, ...]:
 
 
 class Middleware:
-    """Functions around every execution, outermost first, and those who listen to signals."""
+    """Functions around every execution, outermost first, and those who listen to signals; coroutine functions, too."""
 
-    def __init__(self) -> None:
+    def __init__(self, awaiter: Awaiter | None = None) -> None:
+        self._awaiter = awaiter or Awaiter()
         self._around: list[Callable[..., Any]] = []
         self._signals: dict[str, list[Callable[..., Any]]] = {name: [] for name in SIGNALS}
 
@@ -56,15 +60,29 @@ class Middleware:
             raise TypeError(f"a listener must be callable, not {callback!r}")
         self._signals[name].append(callback)
 
+    @property
+    def needs_loop(self) -> bool:
+        """Whether a function is a coroutine function."""
+        return any(map(iscoroutinefunction_partial, itertools.chain(self._around, *self._signals.values())))
+
     def emit(self, name: str, *args: Any) -> None:
         """Call those who listen; before something happens they may raise to prevent it, afterwards they harm nobody."""
         for callback in self._signals[name]:
-            if name.startswith("pre_"):
-                callback(*args)
-                continue
             try:
-                callback(*args)
+                self._call(callback, *args)
             except Exception:
+                if name.startswith("pre_"):
+                    raise
+                log.exception("a listener to %s failed", name)
+
+    async def emit_async(self, name: str, *args: Any) -> None:
+        """Do as `emit` does, on this event loop."""
+        for callback in self._signals[name]:
+            try:
+                await resolve(callback, *args)
+            except Exception:
+                if name.startswith("pre_"):
+                    raise
                 log.exception("a listener to %s failed", name)
 
     def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,11 +101,14 @@ class Middleware:
             self.emit("pre_execute", run)
             call_next: Callable[[], Any] = functools.partial(func, *args, **kwargs)
             for layer in reversed(self._around):
-                call_next = functools.partial(layer, run, call_next)
+                call_next = functools.partial(self._pass_through, layer, run, call_next)
             try:
                 value = call_next()
             except BaseException as error:
-                self._failed(run, error)
+                self.emit("post_execute", run, None, error)
+                for report in error_reporters():
+                    with _harmless():
+                        self._call(report, error, run)
                 raise
             self.emit("post_execute", run, value, None)
             return value
@@ -98,29 +119,41 @@ class Middleware:
         @functools.wraps(func)
         async def call(*args: Any, **kwargs: Any) -> Any:
             run = _current()
-            self.emit("pre_execute", run)
-            call_next: Callable[[], Any] = functools.partial(func, *args, **kwargs)
+            await self.emit_async("pre_execute", run)
+            call_next: Callable[[], Any] = functools.partial(resolve, func, *args, **kwargs)
             for layer in reversed(self._around):
-                call_next = functools.partial(layer, run, call_next)
+                call_next = functools.partial(resolve, layer, run, call_next)
             try:
-                value = call_next()
-                while hasattr(value, "__await__"):
-                    value = await value
+                value = await call_next()
             except BaseException as error:
-                self._failed(run, error)
+                await self.emit_async("post_execute", run, None, error)
+                for report in error_reporters():
+                    with _harmless():
+                        await resolve(report, error, run)
                 raise
-            self.emit("post_execute", run, value, None)
+            await self.emit_async("post_execute", run, value, None)
             return value
 
         return call
 
-    def _failed(self, run: CurrentRun | None, error: BaseException) -> None:
-        self.emit("post_execute", run, None, error)
-        for report in error_reporters():
-            try:
-                report(error, run)
-            except Exception:
-                log.exception("an error reporter failed")
+    def _pass_through(self, layer: Callable[..., Any], run: CurrentRun | None, call: Callable[[], Any]) -> Any:
+        """Call a layer around a plain function."""
+        call_next = CallNext(call)
+        value = layer(run, call_next)
+        return self._awaiter.finish(value, call_next) if is_awaitable(value) else value
+
+    def _call(self, callback: Callable[..., Any], *args: Any) -> None:
+        value = callback(*args)
+        if is_awaitable(value):
+            self._awaiter.finish(value)
+
+
+@contextmanager
+def _harmless() -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        log.exception("an error reporter failed")
 
 
 def _current() -> CurrentRun | None:

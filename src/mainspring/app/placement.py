@@ -23,6 +23,8 @@ from mainspring.executors.threads.pool import ThreadPoolExecutor
 from mainspring.node.node import ISOLATED
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from mainspring.app import Mainspring
     from mainspring.executors.scoreboard import Board
     from mainspring.node.node import Node
@@ -55,6 +57,8 @@ class Workplace:
         self._isolated = isolated or max(2, os.cpu_count() or 2)
         self.executors: dict[str, BaseExecutor] = {THREADS: ThreadPoolExecutor(threads)}
         self.board: Board | None = None
+        self.worker_name: str | None = None
+        """The name of the worker process that this is, if it is one."""
         self._found: dict[str, Found] = {}
         self._backoffs: dict[str, Callable[..., Any]] = {}
         self._node: Node | None = None
@@ -65,7 +69,7 @@ class Workplace:
         keep_logs()
         for alias, executor in self.executors.items():
             self._start(alias, executor)
-        if any(task.is_async for task in self._app.tasks):
+        if self._app.needs_loop or any(task.is_async for task in self._app.tasks):
             self._executor(LOOP)
 
     def shutdown(self, wait: bool = True) -> None:
@@ -73,6 +77,12 @@ class Workplace:
         for executor in self.executors.values():
             executor.shutdown(wait)
         release_logs()
+
+    @property
+    def loop(self) -> AbstractEventLoop | None:
+        """The event loop on which coroutine tasks are executed, if it has been started."""
+        executor: Any = self.executors.get(LOOP)
+        return None if executor is None else executor.loop
 
     def executes_here(self) -> bool:
         """Tell whether the caller is part of a run."""

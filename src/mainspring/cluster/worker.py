@@ -114,10 +114,9 @@ class Worker:
         settings = self._settings
         app = find_app(settings.app)
         place = Workplace(app, threads=settings.threads, coroutines=settings.coroutines)
-        place.board = self._board
+        place.board, place.worker_name = self._board, self._name
         app.on(EVENT_RUN_STUCK, self._stuck)
         self._app = app
-        app.emit("post_spawn", self._name)
         try:
             app.start(work=True, schedule=settings.schedule, queues=settings.queues, place=place, watcher=self._wire)
         except StoreUnavailable as error:

@@ -90,6 +90,11 @@ class AsyncIOExecutor(BaseExecutor):
         return self._threads.executes_here() or (self._runs is not None and self._runs.is_here)
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop on which coroutine functions run, once started."""
+        return None if self._runs is None else self._runs.loop
+
+    @property
     def stuck(self) -> int:
         """Coroutines and threads that did not end at their time-out."""
         return self._threads.stuck + (0 if self._runs is None else self._runs.stuck)

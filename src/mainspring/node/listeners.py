@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.errors import is_own
 from mainspring.events import EVENT_ALL, SchedulerEvent
+from mainspring.node.awaiting import Awaiter, is_awaitable
 
 __all__ = ["Listeners"]
 
@@ -17,11 +19,17 @@ Listener = Callable[[Any], object]
 
 
 class Listeners:
-    """Callbacks and their masks. A callback that raises is logged and harms nobody."""
+    """Callbacks and their masks. A callback that raises is logged and harms nobody; a coroutine function is awaited."""
 
-    def __init__(self) -> None:
+    def __init__(self, awaiter: Awaiter | None = None) -> None:
+        self._awaiter = awaiter or Awaiter()
         self._callbacks: tuple[tuple[Listener, int], ...] = ()
         self.mask = 0
+
+    @property
+    def need_loop(self) -> bool:
+        """Whether a callback is a coroutine function."""
+        return any(iscoroutinefunction_partial(callback) for callback, _ in self._callbacks)
 
     def add(self, callback: Listener, mask: int = EVENT_ALL) -> None:
         """Call `callback` for the events of `mask`."""
@@ -47,8 +55,14 @@ class Listeners:
         for callback, mask in self._callbacks:
             if mask & event.code:
                 try:
-                    callback(event)
+                    value = callback(event)
+                    if is_awaitable(value):
+                        self._awaiter.spawn(value, event)
                 except BaseException as error:
                     log.exception("a listener failed at %r", event)
                     if not is_own(error):
                         raise
+
+    def join(self) -> None:
+        """Wait a few seconds for the coroutines of listeners that have not ended."""
+        self._awaiter.join()

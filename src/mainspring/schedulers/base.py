@@ -209,6 +209,8 @@ class BaseScheduler(JobVerbs):
         self._finish(node, wait, lambda: _close(node, wait, executors, stores))
         self._logger.info("Scheduler has been shut down")
         self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_SHUTDOWN))
+        if wait and not self._must_not_block():
+            self._listeners.join()
 
     def _finish(self, node: Node, wait: bool, close: Callable[[], None]) -> None:
         """Close now, or in the background if the caller does not want to wait or is itself what would be waited for."""
@@ -335,6 +337,7 @@ class BaseScheduler(JobVerbs):
         node, self._node = self._node, None
         if node is not None:
             _close(node, True, self._executors, {})
+            self._listeners.join()
 
     def _after_fork(self) -> None:
         """Be stopped in a forked child: the threads stayed with the parent."""
