@@ -32,7 +32,7 @@ TOOLS = ROOT / ".tools"
 CONSTRAINTS = ROOT / "constraints.txt"
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 OLDEST = (3, 11)
-FEW = 3  # so many failed tests may be the machine's doing: they are run again, alone
+FEW_FAILED = 3  # up to this many failed tests may be the machine's doing: `--again` runs them once more, alone
 CORE = "core"  # not an extra: mainspring as a user gets it
 
 SERVICES = {
@@ -230,9 +230,9 @@ def create(environment: Environment, uv: Path | None) -> None:
         raise
 
 
-def install(environment: Environment, uv: Path | None, what: str) -> None:
-    """Install mainspring, editable, with uv or else with pip."""
-    options = ("install", "-c", CONSTRAINTS, "-e", what)
+def install(environment: Environment, uv: Path | None, what: str, *, editable: bool = True) -> None:
+    """Install mainspring with uv or else with pip."""
+    options: list[str | Path] = ["install", "-c", CONSTRAINTS, *(["-e"] if editable else []), what]
     if uv is not None:
         try:
             call(uv, "pip", *options, "--python", environment.python)
@@ -295,6 +295,26 @@ def prepare(extra: str = "dev", *, python: str = "", system: bool = False, stric
     return environment
 
 
+def prepare_wheel(python: str) -> Environment:
+    """Build the wheel and install it, not the checkout, into an environment of its own."""
+    base = choose_environment(python)
+    folder = base.folder.with_name(f"{base.folder.name}-wheel")
+    environment = Environment(folder, base.interpreter, base.version)
+    TOOLS.mkdir(exist_ok=True)
+    with (TOOLS / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        uv = get_uv()
+        shutil.rmtree(built := ROOT / "build" / "wheel", ignore_errors=True)
+        with step("build the wheel"):
+            pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", built, ROOT)
+            call(*((uv, "build", "--wheel", "--python", base.interpreter, "--out-dir", built) if uv else pip))
+        with step(f"install the wheel into {folder.name}"):
+            create(environment, uv)
+            (wheel,) = built.glob("*.whl")
+            install(environment, uv, f"{wheel}[dev]", editable=False)
+    return environment
+
+
 def demo(options: argparse.Namespace) -> int:
     """Watch mainspring at work."""
     seconds = [] if options.seconds is None else ["--seconds", options.seconds]
@@ -304,27 +324,39 @@ def demo(options: argparse.Namespace) -> int:
 def test(options: argparse.Namespace) -> int:
     """Run the tests, against real servers; what follows -- goes to pytest."""
     strict = options.strict or os.environ.get("CI") == "true"
-    environment = prepare(python=options.python, system=True, strict=strict)
+    if options.wheel:
+        environment = prepare_wheel(options.python)
+    else:
+        environment = prepare(python=options.python, system=True, strict=strict)
     variables = {"QT_QPA_PLATFORM": "offscreen"} | ({"MAINSPRING_STRICT": "1"} if strict else {})
+    chosen = [] if names_a_test(options.rest) else selection(options.only)
     # All of them in two processes, each with servers of its own; a selection in one, which is easier to debug.
-    parallel = ["-n", "2", "--dist", "loadfile"] if options.only is None and (os.cpu_count() or 1) > 1 else []
-    words = ["-m", "pytest", *parallel, *selection(options.only), *options.rest]
-    if options.rest or not parallel:
+    parallel = ["-n", "2", "--dist", "loadfile"] if chosen == ["tests"] and (os.cpu_count() or 1) > 1 else []
+    words = ["-m", "pytest", *parallel, *chosen, *options.rest]
+    if not options.again:
         hand_over(environment, *words, **variables)
     LAST_FAILED.unlink(missing_ok=True)
     code = run_on(environment, *words, **variables)
-    if code == 1 and 0 < (failed := last_failed()) <= FEW:
-        print(f"\n{failed} failed beside all the others (see above, and mend them); now alone:\n", flush=True)
-        hand_over(environment, "-m", "pytest", "--last-failed", "--last-failed-no-failures=none", "tests", **variables)
+    if code != 1 or not 0 < len(failed := last_failed()) <= FEW_FAILED:
+        return code
+    print(f"\n{len(failed)} failed among all the others; now alone:\n", flush=True)
+    code = run_on(environment, "-m", "pytest", "--last-failed", "--last-failed-no-failures=none", "tests", **variables)
+    if code == 0:
+        print("\nFLAKY: failed among the others and passed alone. Explain and mend:", *failed, sep="\n  ", flush=True)
     return code
 
 
-def last_failed(file: Path = LAST_FAILED) -> int:
-    """Return how many tests failed in the last run."""
+def names_a_test(words: Sequence[str], root: Path = ROOT) -> bool:
+    """Return True if pytest's own arguments name a file or folder to test."""
+    return any(not word.startswith("-") and (root / word.partition("::")[0]).exists() for word in words)
+
+
+def last_failed(file: Path = LAST_FAILED) -> list[str]:
+    """Return the tests that failed in the last run."""
     try:
-        return len(json.loads(file.read_bytes()))
+        return sorted(json.loads(file.read_bytes()))
     except (OSError, ValueError):
-        return 0
+        return []
 
 
 def selection(only: str | None, root: Path = ROOT) -> list[str]:
@@ -391,7 +423,13 @@ def setup(options: argparse.Namespace) -> int:
     return 0
 
 
-VERBS = {verb.__name__: verb for verb in (demo, test, lint, bench, simulate, chaos, servers, docs, setup)}
+def pythons(options: argparse.Namespace) -> int:
+    """List the Pythons of this machine that `--python` can use."""
+    print(*sorted(find_pythons(), key=minor), sep="\n")
+    return 0
+
+
+VERBS = {verb.__name__: verb for verb in (demo, test, lint, bench, simulate, chaos, servers, docs, setup, pythons)}
 
 PASSING = ("simulate", "chaos")
 """The verbs that read all of their arguments themselves."""
@@ -411,6 +449,8 @@ def make_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     add["demo"].add_argument("--seconds", metavar="N", help="stop after so many seconds")
     add["test"].add_argument("--strict", action="store_true", help="a missing server is a failure (as with CI=true)")
     add["test"].add_argument("--only", metavar="NAME", help="a folder or file under tests, or an expression for -k")
+    add["test"].add_argument("--again", action="store_true", help="run up to three failed tests again, alone")
+    add["test"].add_argument("--wheel", action="store_true", help="test the built wheel instead of the checkout")
     for name in ("test", "setup"):
         add[name].add_argument("--python", metavar="X.Y", default="", help="use this Python, in its own .venv-X.Y")
     add["bench"].add_argument("name", nargs="?", metavar="NAME", help="which one; without it they are listed")
@@ -442,6 +482,8 @@ def main(arguments: Sequence[str]) -> int:
     if sys.version_info < OLDEST:
         sys.exit("run.py needs Python {}.{} or newer, this is {}".format(*OLDEST, platform.python_version()))
     options = parse(arguments)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's `&` does that; Ctrl-C has to reach what we start
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         return VERBS[options.verb](options)
     except Failed as failure:

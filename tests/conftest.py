@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,6 +23,10 @@ AnyServer = TypeVar("AnyServer", bound=Server)
 settings.register_profile("ci", derandomize=True, deadline=None, database=None)
 settings.register_profile("long", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("MAINSPRING_HYPOTHESIS", "ci"))
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's `&` starts us so, and the programs that tests interrupt would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 STRICT = os.environ.get("MAINSPRING_STRICT") == "1"
 _versions: dict[str, str] = {"SQLite": sqlite3.sqlite_version, "memory": ""}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -43,7 +44,7 @@ def test_a_verb_that_reads_its_own_arguments_gets_them_all(verb: str) -> None:
     ("arguments", "message"),
     [
         (["tset"], "unknown verb 'tset', did you mean 'test'?"),
-        (["frobnicate"], "There are: demo, test, lint, bench, simulate, chaos, servers, docs, setup"),
+        (["frobnicate"], "There are: demo, test, lint, bench, simulate, chaos, servers, docs, setup, pythons"),
         (["test", "--stict"], "unknown argument '--stict', did you mean '--strict'?"),
         (["lint", "--", "--fix"], "unknown argument '--fix'"),
         (["test", "--only"], "--only: expected one argument"),
@@ -198,10 +199,46 @@ def test_strict_refuses_to_go_on_without_a_server(monkeypatch: pytest.MonkeyPatc
         run.set_up_system(environment, strict=True)
 
 
-@pytest.mark.parametrize(("cache", "count"), [(None, 0), ("not JSON", 0), ("{}", 0), ('{"tests/a.py::b": true}', 1)])
-def test_how_many_tests_failed_last_is_read_from_the_cache_of_pytest(
-    tmp_path: Path, cache: str | None, count: int
+@pytest.mark.parametrize(
+    ("cache", "failed"), [(None, []), ("not JSON", []), ("{}", []), ('{"tests/a.py::b": true}', ["tests/a.py::b"])]
+)
+def test_which_tests_failed_last_is_read_from_the_cache_of_pytest(
+    tmp_path: Path, cache: str | None, failed: list[str]
 ) -> None:
     if cache is not None:
         (tmp_path / "lastfailed").write_text(cache)
-    assert run.last_failed(tmp_path / "lastfailed") == count
+    assert run.last_failed(tmp_path / "lastfailed") == failed
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        ([], False),
+        (["-x", "--lf"], False),
+        (["-k", "cron"], False),
+        (["tests/unit", "-q"], True),
+        (["tests/unit/test_one.py::test_a"], True),
+    ],
+)
+def test_a_path_among_the_arguments_of_pytest_is_all_that_is_tested(
+    words: list[str], named: bool, repository: Path
+) -> None:
+    assert run.names_a_test(words, repository) is named
+
+
+def test_what_run_py_starts_can_be_interrupted_even_if_run_py_was_started_in_the_background() -> None:
+    """A shell starts `command &` with SIGINT ignored, and every child would inherit that."""
+    code = (
+        "import signal, subprocess, sys; sys.path.insert(0, sys.argv[1]);"
+        "signal.signal(signal.SIGINT, signal.SIG_IGN); import run;"
+        "show = 'import signal; print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)';"
+        "run.VERBS['setup'] = lambda options: subprocess.call([sys.executable, '-c', show]);"
+        "run.main(['setup'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(run.ROOT)], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_only_ci_runs_a_failed_test_again() -> None:
+    assert run.parse(["test"]).again is False
+    assert "test --strict --again" in (run.ROOT / ".ci" / "run").read_text()
