@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
-from mainspring.core.ids import new_run_id
+from mainspring.node.new_ids import new_run_id
 from tests.app.kit import KEY, LIMIT, MakeApp
 
 pytestmark = [

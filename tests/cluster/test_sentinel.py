@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
+from mainspring.app.locating import path_of
 from mainspring.cluster import sentinel as module
 from mainspring.cluster.sentinel import Sentinel
-from mainspring.cluster.settings import ClusterStat, Settings, path_of
+from mainspring.cluster.settings import ClusterStat, Settings
 
 
 def test_whoever_started_it_is_told_of_states_and_of_what_it_asks_for_but_not_of_every_run(

@@ -18,9 +18,8 @@ from mainspring import Mainspring
 from mainspring.app.registry import TaskCall
 from mainspring.cli import main
 from mainspring.core.followups import Finished
-from mainspring.core.redaction import Secret, masked
+from mainspring.core.redaction import Secret, masked, without_password
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED
-from mainspring.jobstores.opening import without_password
 from mainspring.schedulers.background import BackgroundScheduler
 from mainspring.schedulers.base import BaseScheduler
 from mainspring.schedulers.blocking import BlockingScheduler

@@ -13,11 +13,11 @@ from uuid import UUID
 
 import pytest
 
-from mainspring.core.ids import new_job_id
 from mainspring.core.instants import to_us
 from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY, Backoff
 from mainspring.core.validation import make_call, make_policy
+from mainspring.node.new_ids import new_job_id
 from mainspring.triggers.interval import IntervalTrigger
 
 MOMENT = datetime(2026, 3, 29, 1, 30, 0, 123457, tzinfo=UTC)

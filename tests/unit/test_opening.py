@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
+from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.jobstores.opening import open_store, without_password
+from mainspring.jobstores.opening import open_store
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError
-from mainspring.jobstores.opening import open_store, without_password
+from mainspring.jobstores.opening import open_store
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.redis.servers import Address, Cluster, Fixed, Sentinels
 from mainspring.jobstores.redis.urls import make_servers, take_options

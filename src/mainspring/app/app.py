@@ -380,7 +380,7 @@ class Mainspring(Verbs):
         self.close()
 
     def __repr__(self) -> str:
-        from mainspring.jobstores.opening import without_password
+        from mainspring.core.redaction import without_password
 
         return f"<Mainspring {without_password(self.url) if isinstance(self.url, str) else self.url!r}>"
 

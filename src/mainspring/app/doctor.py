@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
 from mainspring.core.run import Run, Status
 from mainspring.errors import ConfigurationError, MainspringError, TaskNotFound, near
 from mainspring.jobstores.base import Health, JobStore, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.health import lacks
-from mainspring.jobstores.opening import absent_file, without_password
+from mainspring.jobstores.opening import absent_file
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -167,7 +168,7 @@ def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
 
 def _path(app: Mainspring, code: bool) -> str:
     """Return where workers find an app, as far as that can be told."""
-    from mainspring.cluster.settings import path_of
+    from mainspring.app.locating import path_of
 
     with suppress(ConfigurationError):
         if code:

@@ -14,7 +14,7 @@ from mainspring.app.handle import RunHandle
 from mainspring.app.registry import Options, Task, TaskCall, reference_of
 from mainspring.app.sending import BATCH, Sender, send
 from mainspring.core.followups import MOST_STEPS, step_id, step_of
-from mainspring.core.ids import new_run_id, pin
+from mainspring.core.ids import pin
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.policy import Backoff, Policy
 from mainspring.core.references import obj_to_ref, ref_to_obj
@@ -28,6 +28,7 @@ from mainspring.errors import (
     near,
 )
 from mainspring.executors.current_run import current_run
+from mainspring.node.new_ids import new_run_id
 from mainspring.util import localize
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from mainspring.app.handle import RunHandle
 from mainspring.app.registry import check_queue, make_options, reference_of
 from mainspring.clock import Clock
 from mainspring.core import transitions
-from mainspring.core.ids import check_id, new_job_id, pin
+from mainspring.core.ids import check_id, pin
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Firing, Place, make_run
@@ -22,6 +22,7 @@ from mainspring.core.run import Call, Status
 from mainspring.core.validation import POLICY_FIELDS, check_field
 from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict
 from mainspring.jobstores.base import JobStore
+from mainspring.node.new_ids import new_job_id
 from mainspring.plugins import check_options, trigger_factory
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined

@@ -35,7 +35,7 @@ def doctor(where: str, name: str, require: str | None, as_json: bool) -> None:
 
     from mainspring.app import Mainspring
     from mainspring.app.doctor import diagnose
-    from mainspring.cluster.settings import find_app
+    from mainspring.app.locating import find_app
     from mainspring.jobstores.health import check_requirement
 
     try:

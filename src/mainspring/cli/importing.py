@@ -17,10 +17,11 @@ from mainspring.cli.visible import visible
 from mainspring.codec import Codec, Keyring
 from mainspring.core import transitions
 from mainspring.core.job import Job
+from mainspring.core.redaction import without_password
 from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError, JobLookupError, near
 from mainspring.jobstores.base import JobStore, RunQuery
-from mainspring.jobstores.opening import open_store, without_password
+from mainspring.jobstores.opening import open_store
 from mainspring.jobstores.records.packing import Packer
 from mainspring.schedulers.portable import import_jobs
 

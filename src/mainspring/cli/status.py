@@ -24,7 +24,7 @@ __all__ = ["status"]
 def status(where: str, name: str, as_json: bool) -> None:
     """Show the queues, nodes and counts of an app, or of the store at a URL."""
     from mainspring.app import Mainspring
-    from mainspring.cluster.settings import find_app
+    from mainspring.app.locating import find_app
     from mainspring.jobstores.opening import absent_file
 
     try:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from mainspring.core.redaction import without_password
 from mainspring.errors import near
-from mainspring.jobstores.opening import without_password
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
 
-from mainspring.cluster.settings import ClusterStat, Settings, path_of
+from mainspring.app.locating import path_of
+from mainspring.cluster.settings import ClusterStat, Settings
 from mainspring.core.quantities import check_timeout
 from mainspring.errors import MainspringError
 

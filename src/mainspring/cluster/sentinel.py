@@ -13,10 +13,11 @@ from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
+from mainspring.app.locating import find_app
 from mainspring.cluster.leases import Keeper, Left
 from mainspring.cluster.messages import NOTHING_LEFT
 from mainspring.cluster.orphans import Orphans
-from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat, find_app
+from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat
 from mainspring.cluster.worker import main as work
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.executors.scoreboard import make_board

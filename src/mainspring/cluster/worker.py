@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from mainspring.app import Mainspring
+from mainspring.app.locating import find_app
 from mainspring.app.placement import Workplace
 from mainspring.cluster.messages import (
     AWAY,
@@ -31,7 +32,7 @@ from mainspring.cluster.messages import (
     Told,
     read,
 )
-from mainspring.cluster.settings import Settings, find_app
+from mainspring.cluster.settings import Settings
 from mainspring.errors import StoreUnavailable
 from mainspring.events import EVENT_RUN_STUCK, RunEvent
 from mainspring.executors.processes.child import die_with_parent

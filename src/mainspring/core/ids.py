@@ -1,42 +1,16 @@
-"""Ids of jobs and runs: made, checked, pinned to a shard."""
+"""Ids of jobs and runs: checked, pinned to a shard. `node.new_ids` makes them."""
 
 from __future__ import annotations
 
-import os
-import random
 import re
-import time
-from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
 from mainspring.errors import ConfigurationError
 
-__all__ = ["FOLLOW_UP", "check_id", "check_run_id", "check_text", "new_job_id", "new_run_id", "pin"]
+__all__ = ["FOLLOW_UP", "check_id", "check_run_id", "check_text", "pin"]
 
 FOLLOW_UP: Final = re.compile(r"(?<=.)~(?:([1-9][0-9]{0,2})|(hook)[0-9]*)\Z", re.DOTALL)
 """How the id of a run ends that follows from another: it is a step of its chain, of up to 1,000, or its hook."""
-
-_UUID4_FIXED: Final = 4 << 76 | 2 << 62  # the version and the variant of RFC 4122
-_UUID4_FREE: Final = (1 << 128) - 1 & ~(15 << 76 | 3 << 62)
-
-
-def new_job_id() -> str:
-    """Make a job id: a random uuid4 in hex, without a system call and an object for each."""
-    return f"{_random_bits()(128) & _UUID4_FREE | _UUID4_FIXED:032x}"
-
-
-def new_run_id() -> str:
-    """Make a run id that sorts by time, so that indexes stay small, and that nobody else makes."""
-    return f"{time.time_ns() // 1_000_000:012x}{_random_bits()(80):020x}"
-
-
-@cache
-def _random_bits() -> Callable[[int], int]:
-    source = random.Random()
-    if hasattr(os, "register_at_fork"):  # else a forked child would make the same ids as its parent
-        os.register_at_fork(after_in_child=source.seed)
-    return source.getrandbits
 
 
 def check_id(value: Any) -> str:

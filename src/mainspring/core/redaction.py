@@ -8,9 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from mainspring.jobstores.opening import without_password
-
-__all__ = ["HIDDEN", "Secret", "masked"]
+__all__ = ["HIDDEN", "Secret", "masked", "without_password"]
 
 T = TypeVar("T")
 
@@ -94,3 +92,10 @@ def _positional_names(func: Callable[..., Any]) -> tuple[str, ...]:
     except (TypeError, ValueError):  # some built-ins tell nothing about themselves
         return ()
     return tuple(each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))
+
+
+def without_password(url: str) -> str:
+    """Return a URL that may be shown."""
+    # Up to the last @, since a password may hold any character, written as it should be or not.
+    shown = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
+    return re.sub(r"(?i)([?&;][^=&]*(?:passw|pwd|secret|token)[^=&]*=)[^&;\s]*", r"\1***", shown)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, Final
 
+from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
 from mainspring.errors import ConfigurationError, near
 from mainspring.jobstores.base import JobStore
 from mainspring.plugins import check_options
 
-__all__ = ["absent_file", "open_store", "without_password"]
+__all__ = ["absent_file", "open_store"]
 
 # scheme -> class, the extra that installs its driver
 _SCHEMES: Final = {
@@ -81,10 +81,3 @@ def absent_file(url: str | JobStore) -> Path | None:
     if path in ("", rest, ":memory:") or path.startswith("file:") or Path(path).exists():
         return None  # without its third slash a URL names no file, which the store says
     return Path(path)
-
-
-def without_password(url: str) -> str:
-    """Return a URL that may be shown."""
-    # Up to the last @, since a password may hold any character, written as it should be or not.
-    shown = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
-    return re.sub(r"(?i)([?&;][^=&]*(?:passw|pwd|secret|token)[^=&]*=)[^&;\s]*", r"\1***", shown)

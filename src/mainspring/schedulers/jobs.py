@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TextIO, TypeVar
 
 from mainspring import events
 from mainspring.clock import Clock
-from mainspring.core.ids import check_id, new_job_id, pin
+from mainspring.core.ids import check_id, pin
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
@@ -22,6 +22,7 @@ from mainspring.events import JobEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.node.listeners import Listeners
+from mainspring.node.new_ids import new_job_id
 from mainspring.node.node import Node
 from mainspring.plugins import check_options, trigger_factory
 from mainspring.triggers.base import BaseTrigger

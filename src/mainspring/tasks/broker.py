@@ -15,6 +15,7 @@ from mainspring.core.transitions import conclude
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import QueueInfo
 from mainspring.tasks.current import get_app
+from mainspring.tasks.enqueueing import async_task
 
 __all__ = ["Broker", "get_broker", "queue_size"]
 
@@ -30,8 +31,6 @@ class Broker:
 
     def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> str:
         """Put a call into the queue, with the options of `async_task`; return its id."""
-        from mainspring.tasks.enqueueing import async_task
-
         options = {**(kwargs.pop("q_options", None) or {}), "broker": self}
         return async_task(func, *args, **kwargs, q_options=options)
 

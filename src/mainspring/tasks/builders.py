@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from mainspring.core.ids import new_run_id
+from mainspring.node.new_ids import new_run_id
 from mainspring.tasks.broker import Broker
 from mainspring.tasks.enqueueing import async_chain, async_iter, async_task
 from mainspring.tasks.fetching import FetchedTask, count_group, fetch, fetch_group, result, result_group

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mainspring.core.ids import new_run_id
-from mainspring.tasks.broker import Broker
+from mainspring.node.new_ids import new_run_id
 from mainspring.tasks.current import inline_twin
 from mainspring.tasks.options import Asked, call_of, read_options
+
+if TYPE_CHECKING:
+    from mainspring.tasks.broker import Broker
 
 __all__ = ["async_chain", "async_iter", "async_task"]
 

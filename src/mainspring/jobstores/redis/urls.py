@@ -15,8 +15,8 @@ from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
 
+from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, near
-from mainspring.jobstores.opening import without_password
 from mainspring.jobstores.redis.servers import TIMEOUT, Address, Cluster, Fixed, Sentinels, Servers
 
 __all__ = ["make_servers", "take_options"]

@@ -17,9 +17,9 @@ from sqlalchemy import MetaData
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from mainspring.core.redaction import without_password
 from mainspring.errors import StoreUnavailable
 from mainspring.interrupts import sheltered
-from mainspring.jobstores.opening import without_password
 from mainspring.jobstores.sqlalchemy import migrations
 from mainspring.jobstores.sqlalchemy.schema import Tables
 from mainspring.jobstores.sqlalchemy.waking import Waker

@@ -20,10 +20,10 @@ from sqlalchemy.exc import ArgumentError
 from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
+from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.base import BrokenJob, Health, Hold, NodeInfo, QueueInfo, RunQuery
-from mainspring.jobstores.opening import without_password
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.sqlalchemy import claims as claim_steps

@@ -1,0 +1,69 @@
+"""Find an app by its place, `module:attribute`, and the place of an app."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from mainspring.app.app import Mainspring
+from mainspring.app.import_guard import importing
+from mainspring.errors import ConfigurationError, near
+
+__all__ = ["find_app", "path_of"]
+
+
+def path_of(app: Mainspring) -> str:
+    """Return where another process can import an app from: the module variable that holds it."""
+    # The main program last: what it has under its guard, another process that imports it does not see.
+    modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")
+    for name, module in modules:
+        if name == "__mp_main__":
+            continue
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
+            if value is app:
+                return f"{name}:{attribute}"
+    raise ConfigurationError(
+        "worker processes import the app, so it has to be a variable of a module: app = Mainspring(...)"
+    )
+
+
+def find_app(path: str) -> Mainspring:
+    """Import the app at `module:attribute`, `module` or `file.py`; without an attribute, the one app in it."""
+    module_name, _, attribute = path.partition(":")
+    file: Path | None = None
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    if module_name.endswith(".py") or os.sep in module_name:
+        file = Path(module_name).resolve()
+        if not file.is_file():
+            raise ConfigurationError(f"there is no file {str(file)!r} to load the app from")
+        sys.path.insert(0, str(file.parent))
+        module_name = file.stem
+    try:
+        with importing(module_name):
+            module = import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name.partition(".")[0] and error.name != module_name:
+            raise  # the module is there, but needs one that is not
+        here = [file.stem for file in Path.cwd().glob("*.py")]
+        raise ConfigurationError(
+            f"no module {module_name!r} can be imported from the folder {os.getcwd()!r}{near(module_name, here)}"
+        ) from None
+    if file is not None and Path(getattr(module, "__file__", None) or "").resolve() != file:
+        raise ConfigurationError(f"the name of {str(file)!r} is taken by another module, {module!r}; rename the file")
+    if attribute:
+        found: Any = getattr(module, attribute, None)
+        if found is None:
+            names = [name for name, value in vars(module).items() if isinstance(value, Mainspring)]
+            raise ConfigurationError(f"module {module_name!r} has no {attribute!r}{near(attribute, names)}")
+        if not isinstance(found, Mainspring):
+            raise ConfigurationError(f"{path!r} is {found!r}, not a Mainspring app")
+        return found
+    apps = {name: value for name, value in vars(module).items() if isinstance(value, Mainspring)}
+    if len(set(map(id, apps.values()))) != 1:
+        which = ", ".join(f"{module_name}:{name}" for name in apps) or "none"
+        raise ConfigurationError(f"which app of {module_name!r} is meant? it has {which}")
+    return next(iter(apps.values()))
