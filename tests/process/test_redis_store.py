@@ -89,6 +89,40 @@ def test_keys_of_the_users_choice_are_used(make_store: MakeStore, client: redis.
     assert stored(store).at == job.at
 
 
+def test_stores_kept_apart_by_their_keys_alone_share_nothing(make_store: MakeStore, client: redis.Redis) -> None:
+    chosen = [("a.jobs", "a.times"), ("b.jobs", "b.times"), ("c.jobs", None), (None, "d.times"), (None, None)]
+    chosen += [("e:f", "g"), ("e", "f:g"), ("e/f", "h"), ("{e}", "%7Be%7D")]
+    stores = [make_store("one", jobs_key=jobs, run_times_key=times) for jobs, times in chosen]
+    for number, store in enumerate(stores):
+        add_job(store, max_instances=number + 1)
+        add_run(store, "run", priority=number)
+    assert [[job.max_instances for job in store.get_all_jobs()] for store in stores] == [
+        [number + 1] for number in range(len(stores))
+    ]
+    assert [store.broken() for store in stores] == [[]] * len(stores)
+    for number, store in enumerate(stores):
+        [run] = claim(store)
+        assert run.priority == number
+        store.remove_all_jobs()
+        assert store.count_runs(RunQuery()) == 1
+
+
+@pytest.mark.parametrize(
+    ("jobs_key", "run_times_key", "taken"), [("a.jobs", "b.times", "a.jobs"), ("b.jobs", "a.times", "a.times")]
+)
+def test_a_key_of_another_store_is_refused(
+    make_store: MakeStore, client: redis.Redis, jobs_key: str, run_times_key: str, taken: str
+) -> None:
+    first = make_store("one", jobs_key="a.jobs", run_times_key="a.times")
+    first.get_all_jobs()
+    second = make_store("one", jobs_key=jobs_key, run_times_key=run_times_key)
+    with pytest.raises(ConfigurationError, match=f"the key '{taken}' .* belongs to another store"):
+        second.get_all_jobs()
+    add_job(first)
+    client.delete("a.jobs:owner", "a.times:owner", "a.jobs", "a.times")
+    add_job(second)
+
+
 def test_data_that_mainspring_did_not_write_is_not_opened(make_store: MakeStore, client: redis.Redis) -> None:
     client.hset("apscheduler.jobs", "job", b"\x80\x04pickle")
     store = make_store(jobs_key="apscheduler.jobs", run_times_key="apscheduler.run_times")

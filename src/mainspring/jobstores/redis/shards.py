@@ -34,14 +34,13 @@ class Shard(NamedTuple):
 
 
 class Shards:
-    """All shards of a store."""
+    """All shards of a store. Their prefixes derive from all its names, so no two stores share a key."""
 
     def __init__(self, name: str, number: int, jobs_key: str | None, times_key: str | None) -> None:
-        # A brace in the name would end the hash tag early, and shards would fall together.
-        quoted = name.replace("%", "%25").replace("{", "%7B").replace("}", "%7D")
+        chosen = f"/{_quoted(jobs_key or '', ':/')}/{_quoted(times_key or '', ':/')}" if jobs_key or times_key else ""
         self.all = [
             Shard(prefix, jobs_key or f"{prefix}jobs", times_key or f"{prefix}run_times")
-            for prefix in (f"{{{quoted}:{index}}}:" for index in range(number))
+            for prefix in (f"{{{_quoted(name)}:{index}{chosen}}}:" for index in range(number))
         ]
         self.channels = [shard.channel for shard in self.all]
         self._turn = 0
@@ -136,3 +135,10 @@ class Shards:
                     if answer != unknown:
                         self.found([run_id(items[index])], shard)
         return answers
+
+
+def _quoted(name: str, also: str = "") -> str:
+    """Return a name without braces, which would end a hash tag early, and without the characters of `also`."""
+    for character in f"%{{}}{also}":
+        name = name.replace(character, f"%{ord(character):02X}")
+    return name

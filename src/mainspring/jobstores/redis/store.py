@@ -43,8 +43,9 @@ class RedisJobStore(RedisRuns):
 
     `url` (redis://, rediss://, unix://, redis+sentinel://h1:p1,h2:p2/service/db, redis+cluster://h1:p1,h2:p2), or a
     `client` of your own that answers in bytes, or redis-py's own arguments say where it is; no connection is made
-    before the store is used. All keys begin with `{name:k}`, k being the shard. `shards` is written down when the store
-    is first used and cannot be changed then. With `replicas=n` nothing is acknowledged, handed out or executed before n
+    before the store is used. All keys begin with `{name:k}`, k being the shard, or with `{name:0/jobs_key/run_times_key}`
+    where these two are chosen, so stores that differ in any of the three names share nothing. `shards` is written down
+    when the store is first used and cannot be changed then. With `replicas=n` nothing is acknowledged, handed out or executed before n
     replicas have it. Name, shards, replicas and keep_runs can be given in the URL (`?replicas=1`). `pickle_protocol` is
     accepted for the sake of APScheduler's signature and not used: nothing is pickled.
     """
@@ -143,7 +144,14 @@ class RedisJobStore(RedisRuns):
             number = len(self._shards.all)
             for shard in self._shards.all:
                 # Repeating it changes nothing, so its outcome is never unknown.
-                schema, known = self._link.call("open", shard, [SCHEMA, number], reads=True)
+                schema, known, key, owner = self._link.call("open", shard, [SCHEMA, number], reads=True)
+                if schema < 0:
+                    key, owner = key.decode(), owner.decode()
+                    raise ConfigurationError(
+                        f"the key {key!r} in Redis at {self._link.place} belongs to another store, whose keys begin "
+                        f"with {owner!r}; give each store its own jobs_key and run_times_key, or delete "
+                        f"{f'{key}:owner'!r} if that store is no longer used"
+                    )
                 if schema == 0:
                     raise ConfigurationError(
                         f"the keys {shard.jobs!r} and {shard.times!r} in Redis at {self._link.place} hold data that "

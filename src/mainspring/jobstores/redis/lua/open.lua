@@ -1,11 +1,23 @@
 -- open: write down what this shard is, or say what it is.
---   KEYS  prefix, jobs, times (see lib_base); reads and writes meta
+--   KEYS  prefix, jobs, times (see lib_base); reads and writes meta; where the user has chosen the names of the other
+--         two keys, <key>:owner (text: the prefix of the one store that uses the key)
 --   ARGV  schema, shards
--- Answers schema and shards; schema 0 if there is data under these keys that mainspring did not write.
-local known = call('HMGET', prefix .. 'meta', 'schema', 'shards')
+-- Answers schema, shards, a key and its owner; schema 0 if there is data under these keys that mainspring did not write,
+-- -1 if the key belongs to another store.
+local meta = prefix .. 'meta'
+local known = call('HMGET', meta, 'schema', 'shards')
+local chosen = {}
+for _, key in ipairs({ jobs, times }) do
+  if key:sub(1, #prefix) ~= prefix then chosen[#chosen + 1] = key end
+end
+for _, key in ipairs(chosen) do
+  local owner = call('GET', key .. ':owner')
+  if owner and owner ~= prefix then return { -1, 0, key, owner } end
+end
 if not known[1] then
-  if call('EXISTS', jobs, times) > 0 then return { 0, 0 } end
-  call('HSET', prefix .. 'meta', 'schema', args[1], 'shards', args[2])
+  if call('EXISTS', jobs, times) > 0 then return { 0, 0, '', '' } end
+  for _, key in ipairs(chosen) do call('SET', key .. ':owner', prefix) end
+  call('HSET', meta, 'schema', args[1], 'shards', args[2])
   known = { args[1], args[2] }
 end
-return { tonumber(known[1]), tonumber(known[2]) }
+return { tonumber(known[1]), tonumber(known[2]), '', '' }
