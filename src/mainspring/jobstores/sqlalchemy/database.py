@@ -13,12 +13,12 @@ from functools import partial
 from itertools import islice
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import MetaData
+from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.core.redaction import without_password
-from mainspring.errors import StoreUnavailable
+from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.sqlalchemy import migrations
 from mainspring.jobstores.sqlalchemy.schema import Tables
@@ -186,7 +186,7 @@ class Database(ABC):
         collation = self._prepare()
         tables = Tables(self._tablename, self._metadata, self._schema, self.kind, collation)
         self._names = tables.names(self.engine.dialect)
-        self._locked(lambda tx: self._create(tx, tables))
+        self._locked(partial(self._set_up, tables=tables))
         self._upgrade()
         self.read(self.look_at_schema)
         if self._has_apscheduler():
@@ -207,9 +207,30 @@ class Database(ABC):
     def _locked(self, work: Callable[[Tx], T]) -> T:
         """Do work under a lock that all nodes respect, in a transaction if the tables can be changed in one."""
 
+    def _set_up(self, tx: Tx, tables: Tables) -> None:
+        """Create the tables, unless they are there; refuse those of somebody else."""
+        jobs, where = self._columns(tx, tables.jobs), without_password(self.engine.url.render_as_string())
+        if jobs and not tables.first_columns <= jobs:
+            raise ConfigurationError(
+                f"the table {tables.jobs.name!r} in {where} holds data that mainspring did not write; choose another "
+                "tablename, or take the data over with `mainspring import`"
+            )
+        if not self._columns(tx, tables.meta):
+            self._create(tx, tables)
+        elif not jobs:
+            other = f"{tables.prefix}_jobs" if tables.jobs.name == tables.prefix else tables.prefix
+            raise ConfigurationError(
+                f"the tables {tables.prefix}_* in {where} belong to the store with tablename={other!r}, not to one with "
+                f"tablename={tables.jobs.name!r}; choose a tablename that does not begin with {tables.prefix!r}"
+            )
+
+    @abstractmethod
+    def _columns(self, tx: Tx, table: Table) -> set[str]:
+        """Return the names of a table's columns in the database; none if it is not there."""
+
     @abstractmethod
     def _create(self, tx: Tx, tables: Tables) -> None:
-        """Create the tables, unless they are there."""
+        """Create the tables; a node may have died half-way through creating them."""
 
     @abstractmethod
     def _has_apscheduler(self) -> bool:

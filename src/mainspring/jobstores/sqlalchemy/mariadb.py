@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import pymysql
-from sqlalchemy import MetaData
+from sqlalchemy import MetaData, Table
 from sqlalchemy.schema import CreateIndex
 
 from mainspring.errors import ConfigurationError
@@ -131,24 +131,26 @@ class MariaDBDatabase(ServerDatabase):
 
         return self.read(attempt)  # each statement by itself: here tables cannot be changed inside a transaction
 
+    def _columns(self, tx: Tx, table: Table) -> set[str]:
+        found = (
+            "SELECT column_name FROM information_schema.columns"
+            " WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?"
+        )
+        return {name for (name,) in tx.all(found, table.schema, table.name)}
+
     def _create(self, tx: Tx, tables: Tables) -> None:
-        schema = tables.meta.schema
-        found = "SELECT table_name FROM information_schema.tables WHERE table_schema = COALESCE(?, DATABASE())"
-        present = {name for (name,) in tx.all(found, schema)}
-        if tables.meta.name in present:
-            return
+        # What a node has left half-way may be an older release's: then all steps are taken, which do not mind.
+        half = any(self._columns(tx, table) for table in tables.all())
         found = (
             "SELECT index_name FROM information_schema.statistics"
             " WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?"
         )
         for table in tables.all()[:-1]:
             tx.cursor.execute(*ddl([table], self.engine.dialect, indexes=False))
-            known = {name for (name,) in tx.all(found, schema, table.name)}
+            known = {name for (name,) in tx.all(found, table.schema, table.name)}
             for index in sorted(table.indexes, key=lambda one: str(one.name)):
                 if index.name not in known:  # a node may have died half-way
                     tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.engine.dialect)))
-        # What a node has left half-way may be an older release's: then all steps are taken, which do not mind.
-        half = any(table.name in present for table in tables.all())
         # Its presence says that the others are complete, so it appears at once, filled.
         draft = tables.meta.to_metadata(MetaData(), name=f"{tables.meta.name}_new")
         [made] = ddl([draft], self.engine.dialect)

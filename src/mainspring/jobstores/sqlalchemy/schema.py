@@ -23,6 +23,9 @@ RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
 class Tables:
     """The tables of one store: `<prefix>_jobs`, `<prefix>_runs` and the small ones beside them."""
 
+    first_columns: Final = frozenset({"id", "at", "nominal", "due_at", "frame", "version", "incarnation", "miss"})
+    """The columns of the table of jobs in the first schema: every later one has them, too."""
+
     def __init__(
         self, tablename: str, metadata: MetaData, schema: str | None, kind: str, collation: str | None
     ) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg import sql as compose
-from sqlalchemy import MetaData, event
+from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -120,11 +120,14 @@ class PostgreSQLDatabase(ServerDatabase):
             time.sleep(0.05)
         return done[0]
 
+    def _columns(self, tx: Tx, table: Table) -> set[str]:
+        found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
+        return {name for (name,) in tx.all(found, self.engine.dialect.identifier_preparer.format_table(table))}
+
     def _create(self, tx: Tx, tables: Tables) -> None:
-        if tx.one("SELECT to_regclass(?)", self.name("meta")) == (None,):
-            for statement in ddl(tables.all(), self.engine.dialect):
-                tx.cursor.execute(statement)
-            tx.insert("meta", ("name", "value"), first_rows(newest()))
+        for statement in ddl(tables.all(), self.engine.dialect):
+            tx.cursor.execute(statement)
+        tx.insert("meta", ("name", "value"), first_rows(newest()))
 
     def _has_apscheduler(self) -> bool:
         return self.read(lambda tx: tx.one("SELECT to_regclass('apscheduler_jobs')")) != (None,)

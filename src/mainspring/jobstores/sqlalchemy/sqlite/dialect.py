@@ -12,7 +12,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import MetaData
+from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -174,11 +174,16 @@ class SQLiteDatabase(Database):
                 if not is_busy(error.__cause__) or time.monotonic() > deadline:
                     raise
 
+    def _columns(self, tx: Tx, table: Table) -> set[str]:
+        return {name for (name,) in tx.all("SELECT name FROM pragma_table_info(?)", table.name)}
+
     def _create(self, tx: Tx, tables: Tables) -> None:
-        if tx.one("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", tables.meta.name) is None:
-            for statement in ddl(tables.all(), self.engine.dialect):
-                tx.cursor.execute(statement)
-            tx.insert("meta", ("name", "value"), first_rows(newest()))
+        for statement in ddl(tables.all(), self.engine.dialect):
+            tx.cursor.execute(statement)
+        tx.insert("meta", ("name", "value"), first_rows(newest()))
+
+    def _set_up(self, tx: Tx, tables: Tables) -> None:
+        super()._set_up(tx, tables)
         row = tx.one("SELECT value FROM {meta} WHERE name = 'clock'")
         self.clock.at_least(0 if row is None else row[0])
 
