@@ -94,6 +94,7 @@ class AsyncFace:
     counters = _awaitable(Mainspring.counters)
     broken = _awaitable(Mainspring.broken)
     restore = _awaitable(Mainspring.restore)
+    discard = _awaitable(Mainspring.discard)
     start = _awaitable(Mainspring.start)
     stop = _awaitable(Mainspring.stop)
     close = _awaitable(Mainspring.close)

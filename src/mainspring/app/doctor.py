@@ -21,6 +21,7 @@ from mainspring.jobstores.opening import absent_file
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
+    from mainspring.job import Job
 
 __all__ = ["Diagnosis", "Finding", "Mark", "diagnose"]
 
@@ -89,9 +90,10 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         nodes = store.nodes()
         findings += _nodes(nodes, store.server_time(), app.lease)
         findings += _queues(store.queues(), nodes, path or _path(app, code))
-        findings += _broken(store)
+        jobs, unreadable = store.examine_jobs()
+        findings += _broken(store, {*(job.id for job in jobs), *unreadable}, path or _path(app, code))
         findings += _reported(nodes)
-        findings += _contents(app, store, code)
+        findings += _contents(app, store, jobs, unreadable, code)
     except (MainspringError, OSError) as error:
         findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}"))
     return Diagnosis(where, level, tuple(findings))
@@ -198,16 +200,23 @@ def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterat
 # -- records -------------------------------------------------------------------------------------------------------
 
 
-def _broken(store: JobStore) -> Iterator[Finding]:
-    jobs = {job.id: job.reason for job in store.broken()}
+def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
+    """Name the records that were set aside; a job cannot come back where another one has its id by now."""
+    broken = {job.id: job.reason for job in store.broken()}
+    jobs = {job_id: reason for job_id, reason in broken.items() if job_id not in taken}
+    replaced = {job_id: reason for job_id, reason in broken.items() if job_id in taken}
     query = RunQuery(status=(Status.BROKEN,))
     number = store.count_runs(query)
     runs = {run.id: run.reason or "" for run in store.find_runs(query, limit=SHOWN)} if number else {}
+    repair = f"put right what is named, then mainspring broken restore {path} ID; or give up: broken discard {path} ID"
     for word, total, reasons in (("job", len(jobs), jobs), ("run", number, runs)):
         if total:
             text = f"{_several(total, f'{word} was', f'{word}s were')} set aside: {_examples(reasons, total)}"
-            yield Finding(Mark.PROBLEM, "broken", text, "put right what is named, then app.restore(id)")
-    if not jobs and not number:
+            yield Finding(Mark.PROBLEM, "broken", text, repair)
+    if replaced:
+        text = f"{_several(len(replaced), 'job was', 'jobs were')} set aside and replaced since: {_examples(replaced)}"
+        yield Finding(Mark.WARNING, "broken", text, f"if the new ones are right: mainspring broken discard {path} ID")
+    if not broken and not number:
         yield Finding(Mark.OK, "broken", "no record was set aside")
 
 
@@ -226,11 +235,12 @@ def _reported(nodes: list[NodeInfo]) -> Iterator[Finding]:
         )
 
 
-def _contents(app: Mainspring, store: JobStore, code: bool) -> Iterator[Finding]:
+def _contents(
+    app: Mainspring, store: JobStore, jobs: list[Job], unreadable: dict[str, str], code: bool
+) -> Iterator[Finding]:
     """Look into the jobs and the pending runs: can they be read here, and is what they call known?"""
-    jobs, unreadable = store.examine_jobs()
     runs, complete = _pending(store)
-    unreadable |= {run.id: run.reason or "" for run in runs if run.call.func == ""}
+    unreadable = unreadable | {run.id: run.reason or "" for run in runs if run.call.func == ""}
     if unreadable:
         text = f"{_several(len(unreadable), 'record', 'records')} cannot be read here: {_examples(unreadable)}"
         advice = "they would be set aside; give the app the key that they were signed with, and the code they need"

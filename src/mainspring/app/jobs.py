@@ -294,6 +294,9 @@ class JobsOfApp:
         done = Reconciled([], [], [], [])
         for job_id, make in self.declared.items():
             fresh = make()
+            if self._store.sign_anew(fresh):
+                done.updated.append(job_id)
+                continue
             known = self._store.lookup_job(job_id)
             if known is None:
                 try:

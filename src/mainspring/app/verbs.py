@@ -14,6 +14,7 @@ from mainspring.app.runs import Runs, RunView
 from mainspring.app.store import StoreOfApp
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
+from mainspring.core.run import Status
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import BrokenJob, NodeInfo, QueueInfo
 from mainspring.util import undefined
@@ -244,7 +245,10 @@ class Verbs(StoreOfApp):
         return [*self.store.broken(), *self.find(status="broken")]
 
     def restore(self, record_id: str) -> bool:
-        """Put a job or run that was set aside back; False if there is none of that id."""
+        """Put a job or run that was set aside back; False if there is none of that id.
+
+        Raise ConflictingIdError if another job has taken the id meanwhile: remove that one, or `discard` this one.
+        """
         if self.store.restore(record_id):
             return True
         found = self.store.get_runs([record_id])[0]
@@ -252,6 +256,13 @@ class Verbs(StoreOfApp):
             return False
         self.retry(record_id)
         return True
+
+    def discard(self, record_id: str) -> bool:
+        """Delete a job or run that was set aside, for good; False if there is none of that id."""
+        if self.store.discard(record_id):
+            return True
+        found = self.store.get_runs([record_id])[0]
+        return found is not None and found.status is Status.BROKEN and self.runs.delete(record_id) > 0
 
 
 def _id(run: str | RunHandle[Any]) -> str:

@@ -267,6 +267,17 @@ class JobStore(BaseJobStore):
     def restore(self, job_id: str) -> bool:
         """Put a job that was set aside back as it was; False if it is not there."""
 
+    @abstractmethod
+    def discard(self, job_id: str) -> int:
+        """Delete the records of a job that were set aside, however many there are of its id; answer their number."""
+
+    def sign_anew(self, job: Job) -> bool:
+        """Sign a stored job that is not signed and has the declaration of `job`: write `job` in its place.
+
+        The stored next run time stays. Answer False, with nothing changed, if there is no such job.
+        """
+        return False
+
     def restore_readable(self) -> list[str]:
         """Put back the jobs that were set aside and can be restored by now; answer their ids."""
         return []

@@ -173,6 +173,12 @@ class MemoryJobStore(JobStore):
             self._tell()
             return True
 
+    def discard(self, job_id: str) -> int:
+        with self._lock:
+            before = len(self._set_aside)
+            self._set_aside = [item for item in self._set_aside if item[0].id != job_id]
+            return before - len(self._set_aside)
+
     def _entry(self, job_id: str) -> Entry:
         entry = self._jobs.get(job_id)
         if entry is None:

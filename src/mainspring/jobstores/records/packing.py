@@ -139,6 +139,14 @@ class Packer:
         except Exception as error:
             raise _as_frame_error(error) from error
 
+    def unsigned_declaration(self, row: JobRow) -> str | None:
+        """Return the mark of the declaration in a job that is not signed, as whoever wrote it claims; None if it is."""
+        try:
+            data = Codec(max_frame=self.codec.max_frame).loads(row.frame, f"job:{row.id}")
+            return str(data["d"])
+        except Exception:  # signed, damaged, or no job that was declared: all of that is for others to judge
+            return None
+
     # -- runs --------------------------------------------------------------------------------------------------
 
     def run_row(self, run: Run) -> RunRow:

@@ -18,6 +18,7 @@ from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing, Miss
 from mainspring.core.run import Beat, Condition, Outcome, Run
+from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
 from mainspring.jobstores.records.packing import Packer
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
@@ -152,10 +153,29 @@ class RecordStore(JobStore):
                 self._packer.job(JobRow(broken.id, None, None, broken.payload))
             except FrameError:
                 continue
-            if self.lookup_job(broken.id) is None and self.restore(broken.id):
+            try:
+                # Whoever has the id, readable here or not, has taken the place of the one that was set aside.
+                back = self._job_row(broken.id) is None and self.restore(broken.id)
+            except ConflictingIdError:  # added in this moment
+                continue
+            if back:
                 log.warning("job %r can be restored again and is back", broken.id)
                 restored.append(broken.id)
         return restored
+
+    def sign_anew(self, job: Job) -> bool:
+        """Sign a stored job that is not signed and has the declaration of `job`; see `JobStore.sign_anew`."""
+        row = self._job_row(job.id) if self._packer.codec.signed else None
+        if row is None or job.declared is None or self._packer.unsigned_declaration(row) != job.declared:
+            return False
+        # Only its time is taken over: whatever else the bytes say, nobody has vouched for it.
+        job.at, job.nominal, job.timed, job.version = row.at, row.nominal, True, row.version
+        try:
+            self.update_job(job)
+        except (JobLookupError, VersionConflict):  # another node was quicker
+            return False
+        log.warning("job %r was stored unsigned; the code declares it as it was, so it is signed now", job.id)
+        return True
 
     def _is_for_others(self, error: FrameError) -> bool:
         """Tell whether others can restore what this node cannot: it lacks code, any key to judge by, or is too old."""

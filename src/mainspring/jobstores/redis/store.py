@@ -43,11 +43,12 @@ class RedisJobStore(RedisRuns):
 
     `url` (redis://, rediss://, unix://, redis+sentinel://h1:p1,h2:p2/service/db, redis+cluster://h1:p1,h2:p2), or a
     `client` of your own that answers in bytes, or redis-py's own arguments say where it is; no connection is made
-    before the store is used. All keys begin with `{name:k}`, k being the shard, or with `{name:0/jobs_key/run_times_key}`
-    where these two are chosen, so stores that differ in any of the three names share nothing. `shards` is written down
-    when the store is first used and cannot be changed then. With `replicas=n` nothing is acknowledged, handed out or executed before n
-    replicas have it. Name, shards, replicas and keep_runs can be given in the URL (`?replicas=1`). `pickle_protocol` is
-    accepted for the sake of APScheduler's signature and not used: nothing is pickled.
+    before the store is used. All keys begin with `{name:k}`, k being the shard, or with
+    `{name:0/jobs_key/run_times_key}` where these two are chosen, so stores that differ in any of the three names share
+    nothing. `shards` is written down when the store is first used and cannot be changed then. With `replicas=n` nothing
+    is acknowledged, handed out or executed before n replicas have it. Name, shards, replicas and keep_runs can be given
+    in the URL (`?replicas=1`). `pickle_protocol` is accepted for the sake of APScheduler's signature and not used:
+    nothing is pickled.
     """
 
     remote = True
@@ -285,6 +286,10 @@ class RedisJobStore(RedisRuns):
         if answer < 0:
             raise ConflictingIdError(job_id)
         return answer == 1
+
+    def discard(self, job_id: str) -> int:
+        """Delete the records of a job that were set aside."""
+        return int(self._call(self._shards.of_job(job_id), "discard", [job_id]))
 
     def _not_found(self, job_id: str) -> JobLookupError:
         if self.counters()["jobs"] > NAMED:

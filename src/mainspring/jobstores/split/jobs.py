@@ -180,6 +180,11 @@ class JobsInRecords(RunsElsewhere):
             for kept in self._set_aside()
         ]
 
+    def discard(self, job_id: str) -> int:
+        """Delete the records of a job that were set aside."""
+        marks = [(kept.key, kept.version) for kept in self._set_aside() if kept.id.partition(":")[2] == job_id]
+        return sum(self.jobs.delete(marks)) if marks else 0
+
     def restore(self, job_id: str) -> bool:
         """Put a job that was set aside back as it was; False if it is not there."""
         aside = next((kept for kept in reversed(self._set_aside()) if kept.id.partition(":")[2] == job_id), None)

@@ -220,8 +220,8 @@ class Database(ABC):
         elif not jobs:
             other = f"{tables.prefix}_jobs" if tables.jobs.name == tables.prefix else tables.prefix
             raise ConfigurationError(
-                f"the tables {tables.prefix}_* in {where} belong to the store with tablename={other!r}, not to one with "
-                f"tablename={tables.jobs.name!r}; choose a tablename that does not begin with {tables.prefix!r}"
+                f"the tables {tables.prefix}_* in {where} belong to the store with tablename={other!r}; a store with "
+                f"tablename={tables.jobs.name!r} cannot use them: choose one that does not begin with {tables.prefix!r}"
             )
 
     @abstractmethod

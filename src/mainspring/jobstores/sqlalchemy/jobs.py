@@ -16,6 +16,7 @@ __all__ = [
     "add_jobs",
     "all_jobs",
     "broken_jobs",
+    "discard",
     "due_jobs",
     "fire",
     "get_job",
@@ -303,6 +304,11 @@ def restore(tx: Tx, job_id: str, version: int) -> bool:
     )
     tx.stirred = True
     return True
+
+
+def discard(tx: Tx, job_id: str) -> int:
+    """Delete the records of a job that were set aside."""
+    return tx.run("DELETE FROM {broken} WHERE id = ?", job_id)
 
 
 def _unknown(tx: Tx, job_id: str) -> JobLookupError:

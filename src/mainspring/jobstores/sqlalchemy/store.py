@@ -228,6 +228,9 @@ class SQLAlchemyJobStore(RecordStore):
         [version] = self._open().versions(1)
         return self._write(lambda tx: job_steps.restore(tx, job_id, version))
 
+    def discard(self, job_id: str) -> int:
+        return self._write(lambda tx: job_steps.discard(tx, job_id))
+
     # -- runs --------------------------------------------------------------------------------------------------
 
     def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:

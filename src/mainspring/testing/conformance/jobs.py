@@ -370,6 +370,18 @@ class JobConformance:
         store.shift_clock(120)
         assert (due_one(store).version, due_one(store).unfinished) == (back.version, 1)
 
+    def test_what_was_set_aside_can_be_discarded(self, store: JobStore) -> None:
+        for name in ("job", "other"):
+            store.set_aside(name, add_job(store, name).version, "unreadable")
+        store.set_aside("job", add_job(store).version, "unreadable")
+        add_job(store)
+        assert store.discard("job") == 2
+        assert [broken.id for broken in store.broken()] == ["other"]
+        assert stored(store).id == "job"
+        assert store.discard("job") == 0
+        assert store.restore("job") is False
+        assert store.restore("other") is True
+
     def test_what_is_not_set_aside_cannot_be_restored(self, store: JobStore) -> None:
         add_job(store)
         assert store.restore("job") is False

@@ -1,0 +1,97 @@
+"""`mainspring broken`: list, restore or discard the jobs and runs that were set aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.visible import visible
+from mainspring.core.instants import from_us
+from mainspring.errors import ConflictingIdError, MainspringError
+from mainspring.jobstores.base import BrokenJob
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["broken"]
+
+
+@click.group()
+def broken() -> None:
+    """List, restore or discard the jobs and runs that were set aside because they could not be read."""
+
+
+def _verb(func: Callable[..., None]) -> Callable[..., None]:
+    func = click.argument("where", metavar="MODULE:APP|URL")(func)
+    return click.option("--name", default="mainspring", show_default=True, help="The app's name, if WHERE is a URL.")(
+        func
+    )
+
+
+@broken.command("list")
+@_verb
+def list_(where: str, name: str) -> None:
+    """Show what was set aside, and why."""
+    with _opened(where, name) as app:
+        records = app.broken()
+        for record in records:
+            kind, at = ("job", record.at) if isinstance(record, BrokenJob) else ("run", record.record.finished_at)
+            since = "" if at is None else f"{from_us(at).astimezone(app.timezone):%Y-%m-%d %H:%M:%S}"
+            click.echo(f"{kind}  {visible(record.id)}  {since}  {visible(record.reason or '')}")
+        if not records:
+            click.echo("nothing is set aside")
+
+
+@broken.command()
+@_verb
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+def restore(where: str, ids: tuple[str, ...], name: str) -> None:
+    """Put records back as they were, once what was wrong with them has been put right."""
+    with _opened(where, name) as app:
+        _act(ids, app.restore, "restored")
+
+
+@broken.command()
+@_verb
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+def discard(where: str, ids: tuple[str, ...], name: str) -> None:
+    """Delete records that were set aside, for good."""
+    with _opened(where, name) as app:
+        _act(ids, app.discard, "discarded")
+
+
+def _act(ids: tuple[str, ...], act: Callable[[str], bool], done: str) -> None:
+    """Act on each record; name those with which that failed, and end with an error then."""
+    failed = False
+    for record_id in ids:
+        try:
+            problem = "" if act(record_id) else "nothing of that id is set aside"
+        except ConflictingIdError:
+            problem = "another job has that id; remove that job first, or discard this record"
+        if problem:
+            failed = True
+            click.echo(f"{visible(record_id)}: {problem}", err=True)
+        else:
+            click.echo(f"{done} {visible(record_id)}")
+    if failed:
+        raise click.exceptions.Exit(1)
+
+
+@contextmanager
+def _opened(where: str, name: str) -> Iterator[Mainspring]:
+    """Open an app, or one over the store at a URL; what goes wrong ends the command with a sentence."""
+    from mainspring.app import Mainspring
+    from mainspring.app.locating import find_app
+    from mainspring.jobstores.opening import absent_file
+
+    try:
+        app: Any = Mainspring(where, name=name) if "://" in where else find_app(where)
+        with app:
+            if (absent := absent_file(app.url)) is not None:
+                raise click.ClickException(f"there is no file {str(absent)!r}; correct the URL, or start the app once")
+            yield app
+    except (MainspringError, OSError) as error:
+        raise click.ClickException(str(error)) from error
