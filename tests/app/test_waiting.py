@@ -9,6 +9,7 @@ import pytest
 from mainspring import Mainspring
 from mainspring.app.runs import FIRST_PAGE, Waiter
 from mainspring.core.run import Run, Status
+from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.testing.conformance.helpers import claim, make_run, succeed
 from tests.app.kit import LIMIT
@@ -56,6 +57,45 @@ def test_what_has_ended_is_not_read_again(store: CountingStore, ids: list[str]) 
     assert store.asked < 1000
     assert [run.id for run in waiter.ended()] == ids
     assert {run.status for run in waiter.ended()} == {Status.SUCCEEDED}
+
+
+class AwayStore(CountingStore):
+    away = False
+
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        if self.away:
+            raise StoreUnavailable("nobody answers")
+        return super().get_runs(run_ids)
+
+
+def test_a_wait_goes_on_while_the_store_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    store = AwayStore()
+    (run_id,) = store.add_runs([make_run(store, "r")])
+    waiter = Waiter([run_id], 60)
+    for store.away in (True, True, False, True, False):
+        assert not waiter.look(store)
+    assert [record.message for record in caplog.records] == [
+        "the store does not answer; the wait goes on: nobody answers"
+    ] * 2
+    store.end(1)
+    assert waiter.look(store)
+
+
+def test_a_wait_that_ends_while_the_store_is_away_says_so() -> None:
+    store = AwayStore()
+    waiter = Waiter(store.add_runs([make_run(store, "r")]), 60)
+    assert not waiter.look(store)
+    store.away, waiter._deadline = True, 0.0
+    with pytest.raises(TimeoutError, match=r"have not ended in 60 s.*does not answer \(nobody answers\)"):
+        waiter.look(store)
+
+
+@pytest.mark.parametrize("timeout", [0, None])
+def test_a_store_that_never_answers_is_why_a_wait_fails(timeout: float | None) -> None:
+    store = AwayStore()
+    store.away = True
+    with pytest.raises(StoreUnavailable):
+        Waiter(["r"], timeout).look(store)
 
 
 def test_all_are_looked_at_again_after_a_while(store: CountingStore, ids: list[str]) -> None:

@@ -296,9 +296,10 @@ class Mainspring(Verbs):
                 prepare=place.prepare if place is not None else None,
                 schedules=schedule,
                 watcher=watcher,
+                declare=self._jobs.declare_again,
             )
             store.start(self, "default")
-            node.add_store("default", store)
+            node.add_store("default", store).look_for_losses()  # so that those from now on are noticed
             if schedule:
                 self._jobs.reconcile()
             if place is not None:

@@ -315,6 +315,16 @@ class JobsOfApp:
         self._report_gone(done, remove)
         return done
 
+    def declare_again(self) -> None:
+        """Add the declared schedules that the store has lost; leave alone those that it still has."""
+        for job_id, make in self.declared.items():
+            if self._store.lookup_job(job_id) is None:
+                try:
+                    self.add(make(), replace=False)
+                except ConflictingIdError:  # another node was quicker, or it is one that only others can read
+                    continue
+                log.warning("schedule %r was lost with the store's data and is declared again", job_id)
+
     def _renewed(self, job: Job, fresh: Job) -> Job:
         changed = job.copy()
         for name in ("call", "queue", "policy", "declared", *_DEFAULTS):

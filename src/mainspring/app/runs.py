@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
@@ -16,7 +18,7 @@ from mainspring.core.followups import told_less
 from mainspring.core.instants import from_us
 from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Error, Outcome, Run, Status
-from mainspring.errors import RunCancelled, RunFailed, RunNotFound, near
+from mainspring.errors import RunCancelled, RunFailed, RunNotFound, StoreUnavailable, near
 from mainspring.jobstores.base import JobStore, RunQuery
 
 __all__ = ["RunView", "Runs", "result_of"]
@@ -28,6 +30,8 @@ FIRST_PAGE: Final = 50
 """Runs that are looked at again and again while others wait behind them."""
 SELDOM: Final = 20
 """All are looked at again after this many times as long as the last time took."""
+
+log = logging.getLogger("mainspring.app")
 
 
 class RunView:
@@ -289,9 +293,35 @@ class Waiter:
         self._pause = FIRST_LOOK
         self._all_at = 0.0
         """When to look at all that are left, though the first ones have not ended."""
+        self._answered = False
+        self._away = False
+        """Whether the store did not answer the last time."""
 
     def look(self, store: JobStore) -> bool:
-        """Tell whether all have ended; raise TimeoutError when it has taken too long."""
+        """Tell whether all have ended; raise TimeoutError when it has taken too long.
+
+        An outage of the store counts as a look that has found nothing. A store that has never answered is the reason
+        for which the wait fails: at the time-out, or at once if there is none.
+        """
+        try:
+            ended = self._look(store)
+        except StoreUnavailable as error:
+            over = time.monotonic() >= self._deadline
+            if not self._answered and (over or self._timeout == math.inf):
+                raise
+            if over:
+                raise TimeoutError(
+                    f"{len(self._left)} of {len(self._wanted)} runs have not ended in {self._timeout:g} s, as far as "
+                    f"known: the store does not answer ({error})"
+                ) from error
+            if not self._away:
+                log.warning("the store does not answer; the wait goes on: %s", error)
+            self._away = True
+            return False
+        self._answered, self._away = True, False
+        return ended
+
+    def _look(self, store: JobStore) -> bool:
         left: list[str] = []
         self._first = None
         began, start, size = time.monotonic(), 0, FIRST_PAGE

@@ -36,6 +36,7 @@ __all__ = [
     "Claimed",
     "ConflictingIdError",
     "DuePage",
+    "Generation",
     "Health",
     "Hold",
     "JobLookupError",
@@ -106,6 +107,17 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     queue: str | None = None
     group: str | None = None
     job_id: str | None = None
+
+
+class Generation(msgspec.Struct, frozen=True):
+    """A part of a store that is atomic in itself: which one it is, and the last version that it has given to a job."""
+
+    made: str
+    version: int
+
+    def follows(self, before: Generation) -> bool:
+        """Tell whether this part still has what it had before; one that was made anew or has gone back does not."""
+        return self.made == before.made and self.version >= before.version
 
 
 class BrokenJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -443,6 +455,10 @@ class JobStore(BaseJobStore):
     @abstractmethod
     def server_time(self) -> int:
         """Return the store's now."""
+
+    def generations(self) -> tuple[Generation, ...]:
+        """Return what tells each part of the store from one that has lost data; nothing if this store cannot tell."""
+        return ()
 
     @abstractmethod
     def ping(self) -> bool:

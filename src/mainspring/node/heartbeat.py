@@ -54,6 +54,7 @@ class HeartbeatTick:
         link, node = self.link, self.link.node
         try:
             link.store.beat(node.info(link), ttl=2 * node.lease)
+            link.look_for_losses()
             self._hurried, self._told_at = False, now
             if node.watcher is None:
                 self._extend([run for run in list(link.claims.values()) if run.token is not None])

@@ -79,6 +79,7 @@ class Node:
         prepare: Callable[[Run], Run] | None = None,
         schedules: bool = True,
         watcher: Watcher | None = None,
+        declare: Callable[[], None] | None = None,
     ) -> None:
         self.host = platform.node()
         self.id = f"{self.host}:{os.getpid()}:{os.urandom(4).hex()}"
@@ -95,6 +96,8 @@ class Node:
         """Finds a claimed run's function and executor; LookupError if this node has not got the code."""
         self.schedules = schedules
         self.watcher = watcher
+        self.declare = declare
+        """Adds the schedules of the code that are not in the store: called when the store has lost data."""
         self.paused = False
         self.draining = False
         self.finishing = False

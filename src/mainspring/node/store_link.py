@@ -13,7 +13,7 @@ from mainspring.core.run import Report, Result, Run
 from mainspring.errors import is_own
 from mainspring.events import EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
 from mainspring.executors.current_run import Live
-from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.base import Generation, JobStore
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.heartbeat import HeartbeatTick
 from mainspring.node.janitor import JanitorTick
@@ -68,6 +68,7 @@ class Link:
             else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out)
         )
         self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, self._failed, self._ended)
+        self._generations: tuple[Generation, ...] | None = None
         self._claimed_out = self._worked_out = False
         self._listener: threading.Thread | None = None
 
@@ -288,6 +289,16 @@ class Link:
             if changed != cursor or deaf:  # after an outage the loops need not wait for their next try
                 cursor, deaf = changed, False
                 self.wake()
+
+    def look_for_losses(self) -> None:
+        """Compare the store with what it was; one that has lost data gets the declared schedules again."""
+        before, found = self._generations, self.store.generations()
+        if before is not None and not all(new.follows(old) for old, new in zip(before, found, strict=True)):
+            log.error("job store %r has lost data: it was emptied, or an older state of it was restored", self.alias)
+            if self.node.schedules and self.node.declare is not None:
+                self.node.declare()
+            self.wake()
+        self._generations = found  # last, so that what failed above is repeated
 
     def _failed(self, error: BaseException) -> float:
         if not self._down:

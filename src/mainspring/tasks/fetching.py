@@ -10,7 +10,7 @@ from typing import Any, Final
 from mainspring.app import Mainspring
 from mainspring.app.runs import FIRST_LOOK, LONGEST_PAUSE, PAGE, RunView
 from mainspring.core.run import FINAL, Status
-from mainspring.errors import RunNotFound
+from mainspring.errors import RunNotFound, StoreUnavailable
 from mainspring.tasks import intended
 from mainspring.tasks.broker import Broker
 from mainspring.tasks.current import get_app, sides
@@ -247,8 +247,15 @@ def _seconds(wait: float) -> float | None:
 
 def _wait_until(ready: Callable[[], bool], timeout: float | None) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
-    pause = FIRST_LOOK
-    while not ready():
+    pause, answered = FIRST_LOOK, False
+    while True:
+        try:
+            if ready():
+                return
+            answered = True
+        except StoreUnavailable:  # which may end while there is time
+            if not answered if deadline is None else time.monotonic() >= deadline:
+                raise
         if deadline is not None:
             left = deadline - time.monotonic()
             if left <= 0:

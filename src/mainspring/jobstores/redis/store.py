@@ -15,7 +15,7 @@ from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, StoreUnavailable, VersionConflict
-from mainspring.jobstores.base import BrokenJob, Health
+from mainspring.jobstores.base import BrokenJob, Generation, Health
 from mainspring.jobstores.records.rows import FireRow, JobRow
 from mainspring.jobstores.redis import health as redis_health
 from mainspring.jobstores.redis.connection import Link
@@ -139,15 +139,20 @@ class RedisJobStore(RedisRuns):
             self._open()
         return self._link.stream(script, shard, batches)
 
-    def _open(self) -> None:
+    def generations(self) -> tuple[Generation, ...]:
+        """Tell each shard from one that has lost its data; one that has lost all is written down anew."""
+        return self._open()
+
+    def _open(self) -> tuple[Generation, ...]:
         """Write down what the shards are, or check that they are what we take them for."""
+        found = []
         with self._opening:
             number = len(self._shards.all)
             for shard in self._shards.all:
                 # Repeating it changes nothing, so its outcome is never unknown.
-                schema, known, key, owner = self._link.call("open", shard, [SCHEMA, number], reads=True)
+                schema, known, made, version = self._link.call("open", shard, [SCHEMA, number], reads=True)
                 if schema < 0:
-                    key, owner = key.decode(), owner.decode()
+                    key, owner = made.decode(), version.decode()
                     raise ConfigurationError(
                         f"the key {key!r} in Redis at {self._link.place} belongs to another store, whose keys begin "
                         f"with {owner!r}; give each store its own jobs_key and run_times_key, or delete "
@@ -174,7 +179,9 @@ class RedisJobStore(RedisRuns):
                         f"the store {self.name!r} in Redis at {self._link.place} was made with shards={known}, not "
                         f"shards={number}; their number cannot be changed"
                     )
+                found.append(Generation(made.decode(), int(version)))
             self._opened = True
+        return tuple(found)
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ its start. Whoever adds a step also changes `Tables`, the description that new s
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -61,7 +62,8 @@ def newest() -> int:
 def first_rows(schema: int) -> list[tuple[str, int]]:
     """Return the rows of `meta` that a new store starts with."""
     oldest = max((step.version for step in STEPS if step.stops_older and step.version <= schema), default=FIRST)
-    return [("schema", schema), ("oldest_reader", oldest), ("versions", 0), ("clock", 0), ("stirs", 0)]
+    rows = [("schema", schema), ("oldest_reader", oldest), ("versions", 0), ("clock", 0), ("stirs", 0)]
+    return [*rows, ("made", random.getrandbits(62))]
 
 
 def missing(tx: Tx) -> Step | None:

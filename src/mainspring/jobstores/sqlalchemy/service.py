@@ -10,7 +10,7 @@ import msgspec
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Run
-from mainspring.jobstores.base import NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.database import Tx
 from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, count_totals, forget, run_row
@@ -21,6 +21,7 @@ __all__ = [
     "count_runs",
     "counters",
     "find_runs",
+    "generations",
     "get_runs",
     "leave",
     "nodes",
@@ -197,3 +198,9 @@ def counters(tx: Tx) -> dict[str, int]:
     totals.update({status: int(n) for status, n in tx.all("SELECT status, sum(n) FROM {totals} GROUP BY status")})
     [(jobs,)] = tx.all("SELECT count(*) FROM {jobs}")
     return {**totals, "jobs": jobs}
+
+
+def generations(tx: Tx) -> tuple[Generation, ...]:
+    """Read what tells these tables from others, and from an older state of them."""
+    rows: dict[str, int] = dict(tx.all("SELECT name, value FROM {meta} WHERE name {in}", ["made", "versions"]))
+    return (Generation(str(rows.get("made", "")), rows.get("versions", 0)),)

@@ -23,7 +23,7 @@ from mainspring.core.quantities import check_count
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
-from mainspring.jobstores.base import BrokenJob, Health, Hold, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.base import BrokenJob, Generation, Health, Hold, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.sqlalchemy import claims as claim_steps
@@ -308,6 +308,9 @@ class SQLAlchemyJobStore(RecordStore):
 
     def wait(self, cursor: int, timeout: float) -> int:
         return self._open().wait(cursor, timeout)
+
+    def generations(self) -> tuple[Generation, ...]:
+        return self._read(service_steps.generations)
 
     def server_time(self) -> int:
         return self._read(lambda tx: tx.now)

@@ -320,6 +320,14 @@ class ServiceConformance:
         changes[change]()
         assert store.wait(cursor, 30) != cursor
 
+    def test_what_is_written_is_no_loss_of_data(self, store: JobStore) -> None:
+        before = store.generations()
+        add_job(store)
+        add_run(store)
+        store.remove_job("job")
+        after = store.generations()
+        assert all(new.follows(old) for old, new in zip(before, after, strict=True))
+
     def test_a_sleeper_is_woken_by_a_run_that_can_be_claimed(self, store: JobStore) -> None:
         cursor = store.wait(0, 0)
         seen: list[int] = []

@@ -1,11 +1,11 @@
 -- open: write down what this shard is, or say what it is.
---   KEYS  prefix, jobs, times (see lib_base); reads and writes meta; where the user has chosen the names of the other
+--   KEYS  prefix, jobs, times (see lib_base); reads versions; reads and writes meta; where the user has chosen the names of the other
 --         two keys, <key>:owner (text: the prefix of the one store that uses the key)
 --   ARGV  schema, shards
--- Answers schema, shards, a key and its owner; schema 0 if there is data under these keys that mainspring did not write,
--- -1 if the key belongs to another store.
+-- Answers schema, shards, when it was made and the last version given (texts); or schema 0 if there is data under these
+-- keys that mainspring did not write; or -1, 0, a key and its owner if the key belongs to another store.
 local meta = prefix .. 'meta'
-local known = call('HMGET', meta, 'schema', 'shards')
+local known = call('HMGET', meta, 'schema', 'shards', 'made')
 local chosen = {}
 for _, key in ipairs({ jobs, times }) do
   if key:sub(1, #prefix) ~= prefix then chosen[#chosen + 1] = key end
@@ -17,7 +17,7 @@ end
 if not known[1] then
   if call('EXISTS', jobs, times) > 0 then return { 0, 0, '', '' } end
   for _, key in ipairs(chosen) do call('SET', key .. ':owner', prefix) end
-  call('HSET', meta, 'schema', args[1], 'shards', args[2])
-  known = { args[1], args[2] }
+  call('HSET', meta, 'schema', args[1], 'shards', args[2], 'made', moment)
+  known = { args[1], args[2], moment }
 end
-return { tonumber(known[1]), tonumber(known[2]), '', '' }
+return { tonumber(known[1]), tonumber(known[2]), known[3] or '', call('GET', prefix .. 'versions') or '0' }
