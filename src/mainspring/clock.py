@@ -94,7 +94,9 @@ class StoreTime:
 
     def __init__(self, ask: Callable[[], int], clock: Clock, trusted: float = math.inf) -> None:
         self._ask, self._clock, self._trusted = ask, clock, trusted
-        self._offset, self._until = 0, -math.inf
+        self._until = -math.inf
+        self.offset = 0
+        """The store's time less the microseconds of the monotonic clock."""
         self.slack = 0
         """By how much the store's time may be ahead of what `now` says: so long did the store take to tell it."""
 
@@ -104,9 +106,9 @@ class StoreTime:
         monotonic = self._clock.monotonic()
         offset, slack = now - int(monotonic * SECOND), int((monotonic - asked) * SECOND)
         # The truth is between this and as much more as the answer took: what was told faster and fits is nearer to it.
-        fits = self._until > -math.inf and self.slack <= slack and offset <= self._offset <= offset + slack
+        fits = self._until > -math.inf and self.slack <= slack and offset <= self.offset <= offset + slack
         if not fits:
-            self.slack, self._offset = slack, offset
+            self.slack, self.offset = slack, offset
         self._until = monotonic + self._trusted  # last, so that no other thread trusts the offset before
 
     def now(self) -> int:
@@ -115,4 +117,4 @@ class StoreTime:
         if monotonic >= self._until:
             self.observe(self._ask(), monotonic)
             monotonic = self._clock.monotonic()
-        return self._offset + int(monotonic * 1e6)
+        return self.offset + int(monotonic * 1e6)

@@ -12,6 +12,7 @@ from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import Call, Report, Result, Run, describe
 from mainspring.core.validation import make_policy
 from mainspring.executors.base import BaseExecutor
+from mainspring.executors.execution import MayStart, may_always_start
 from mainspring.jobstores.base import JobStore
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
@@ -31,7 +32,9 @@ class HandExecutor(BaseExecutor):
         self.given: dict[str, tuple[Run, Callable[[Report], None]]] = {}
         self.cancelled: list[str] = []
 
-    def submit(self, runs: Sequence[Run], report: Callable[[Report], None]) -> None:
+    def submit(
+        self, runs: Sequence[Run], report: Callable[[Report], None], may_start: MayStart = may_always_start
+    ) -> None:
         for run in runs:
             assert run.id not in self.given
             self.given[run.id] = (run, report)
@@ -65,7 +68,7 @@ class Bench:
         listeners.add(self.events.append)
         self.node = Node({"default": self.executor}, clock=clock, timezone=UTC, listeners=listeners)
         self.link = self.node.links["default"] = Link(self.node, "default", store)
-        self.executor.now = self.link.now
+        self.executor.now = self.node.elapsed
 
     def add(self, job_id: str = "j", seconds: float = 10, **options: Any) -> Job:
         policy = make_policy(

@@ -32,7 +32,7 @@ class Queue:
         executors: dict[str, BaseExecutor] = {"threads": self.threads, "processes": self.processes}
         self.node = Node(executors, clock=clock, queues={"q": None}, prepare=self._prepare)
         self.link = self.node.links["default"] = Link(self.node, "default", store)
-        self.threads.now = self.processes.now = self.link.now
+        self.threads.now = self.processes.now = self.node.elapsed
         start = clock.now() - SECOND
         crashes = [1] * suspects + [0] * others
         store.add_runs(

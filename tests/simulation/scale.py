@@ -17,6 +17,7 @@ from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.run import Call, Report, Result, Run
 from mainspring.executors.base import BaseExecutor
+from mainspring.executors.execution import MayStart, may_always_start
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.node import Node
 from mainspring.node.store_link import Link
@@ -49,7 +50,9 @@ class Instant(BaseExecutor):
 
     slots = 1000
 
-    def submit(self, runs: Sequence[Run], report: Callable[[Report], None]) -> None:
+    def submit(
+        self, runs: Sequence[Run], report: Callable[[Report], None], may_start: MayStart = may_always_start
+    ) -> None:
         now = self.now()
         for run in runs:
             report(Report(run, Result.RETURNED, None, None, None, now, now))
@@ -81,7 +84,7 @@ class Fleet:
         node = Node({"default": executor}, clock=self.clock, timezone=UTC)
         node.id = f"n{number}"
         link = node.links["default"] = Link(node, "default", self.counted)  # type: ignore[arg-type]
-        executor.now = link.now
+        executor.now = node.elapsed
         return link
 
     def run(self, seconds: float) -> Counter[str]:

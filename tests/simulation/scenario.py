@@ -18,6 +18,7 @@ from mainspring.core.policy import Backoff, Policy
 from mainspring.core.run import FINAL, Call, Report, Result, Run, Status, describe
 from mainspring.errors import StoreUnavailable
 from mainspring.executors.base import BaseExecutor
+from mainspring.executors.execution import MayStart, may_always_start
 from mainspring.node.node import Node
 from mainspring.node.store_link import Link
 from mainspring.triggers.interval import IntervalTrigger
@@ -57,7 +58,9 @@ class SimExecutor(BaseExecutor):
         self._waiting: list[tuple[Run, Callable[[Report], None], int]] = []
         self._running: dict[str, bool] = {}
 
-    def submit(self, runs: Sequence[Run], report: Callable[[Report], None]) -> None:
+    def submit(
+        self, runs: Sequence[Run], report: Callable[[Report], None], may_start: MayStart = may_always_start
+    ) -> None:
         self._waiting += [(run, report, self.now()) for run in runs]
         self._fill()
 
@@ -161,7 +164,7 @@ class Scenario:
         node.id, node._stem = process.name, f"{process.name}-"
         wire = Wire(self.store, process, self.faults)
         link = node.links["default"] = Link(node, "default", wire)  # type: ignore[arg-type]
-        executor.now = link.now
+        executor.now = node.elapsed
         self._nodes.append(process)
         link.worker.look_everywhere()
         process.spawn(link.work.run)

@@ -194,7 +194,7 @@ class Workplace:
     def _start(self, alias: str, executor: BaseExecutor) -> None:
         node = self._node
         assert node is not None
-        executor.now, executor.notify = node.time(), node.notify
+        executor.now, executor.notify = node.elapsed, node.notify
         executor.board = self.board
         executor.start(self, alias)
 

@@ -20,7 +20,16 @@ from mainspring.core.references import iscoroutinefunction_partial, maybe_ref
 from mainspring.core.run import Call, Report, Result, Run
 from mainspring.errors import MaxInstancesReachedError
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_EXECUTED, EVENT_JOB_MISSED, JobExecutionEvent
-from mainspring.executors.execution import Item, Reporter, failed, late, record, tell, trim
+from mainspring.executors.execution import (
+    Item,
+    MayStart,
+    Reporter,
+    failed,
+    record,
+    starts,
+    tell,
+    trim,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +69,7 @@ class LegacyVerbs:
     if TYPE_CHECKING:
         now: Callable[[], int]
 
-        def submit(self, runs: Sequence[Run], report: Reporter) -> None: ...
+        def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = ...) -> None: ...
 
     def submit_job(self, job: Any, run_times: Sequence[datetime]) -> None:
         """Execute a job once for each run time; its events go to the scheduler."""
@@ -105,17 +114,15 @@ class LegacyVerbs:
         elif known:
             self._logger.error("job %s could not be run", job_id, exc_info=(type(exc), exc, traceback))
 
-    def _submit_as_jobs(self, runs: Sequence[Run], report: Reporter) -> None:
+    def _submit_as_jobs(self, runs: Sequence[Run], report: Reporter, may_start: MayStart) -> None:
         if type(self)._do_submit_job is LegacyVerbs._do_submit_job:
             raise NotImplementedError(f"{type(self).__name__} must define submit() or _do_submit_job()")
         if self._lock is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
         for run in runs:
-            now = self.now()
-            if run.start_by is not None and now > run.start_by:
-                tell(report, late(run, now), self._logger)
+            item = (run, report, self.now(), may_start)
+            if not starts(item, self._logger):
                 continue
-            item = (run, report, now)
             try:
                 job = _job_of(run)
                 with self._lock:
@@ -123,7 +130,7 @@ class LegacyVerbs:
             except BaseException as error:
                 refused = error
             if refused is not None:
-                tell(report, failed(run, refused, now, self.now()), self._logger)
+                tell(report, failed(run, refused, item[2], self.now()), self._logger)
 
     def _hand_over(self, job: Any, run_times: list[datetime], item: Item | None) -> BaseException | None:
         """Call `_do_submit_job`; an error is raised, or returned if it is the caller's to report."""
@@ -158,14 +165,14 @@ class LegacyVerbs:
         return item, known
 
     def _report_of(self, item: Item, events: Sequence[JobExecutionEvent]) -> Report:
-        run, _, started = item
+        run, started = item[0], item[2]
         finished = self.now()
         event = events[-1] if events else None
         if event is None or event.code == EVENT_JOB_EXECUTED:
             value = None if event is None else event.retval
             return Report(run, Result.RETURNED, value, None, None, started, finished)
         if event.code == EVENT_JOB_MISSED:
-            return late(run, finished)
+            return Report(run, Result.LATE)
         error = event.exception or RuntimeError(f"{type(self).__name__} reported an error without an exception")
         report = failed(run, error, started, finished)
         if report.error is not None and error.__traceback__ is None and event.traceback:

@@ -13,7 +13,7 @@ from mainspring.core.run import Run
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import sort_out
 from mainspring.executors.cooperative.loops import LoopRuns
-from mainspring.executors.execution import Reporter
+from mainspring.executors.execution import MayStart, Reporter, may_always_start
 from mainspring.executors.threads.pool import ThreadPoolExecutor
 
 __all__ = ["AsyncIOExecutor"]
@@ -65,13 +65,13 @@ class AsyncIOExecutor(BaseExecutor):
                 own.thread.join()
         self._own = None
 
-    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+    def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs, on the loop or in threads by what their functions are."""
         if self._runs is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
-        on_loop, in_threads = sort_out(runs, report, self._belongs_on_loop, self)
+        on_loop, in_threads = sort_out(runs, report, may_start, self._belongs_on_loop, self)
         if in_threads:
-            self._threads.submit([item[0] for item in in_threads], report)
+            self._threads.submit([item[0] for item in in_threads], report, may_start)
         if on_loop:
             self._runs.put(on_loop)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from mainspring.clock import SystemClock
 from mainspring.core.run import Run
 from mainspring.errors import MaxInstancesReachedError
 from mainspring.executors.apscheduler import LegacyVerbs, run_coroutine_job, run_job
-from mainspring.executors.execution import Reporter, shown
+from mainspring.executors.execution import MayStart, Reporter, may_always_start, shown
 from mainspring.executors.scoreboard import Board
 
-__all__ = ["BaseExecutor", "MaxInstancesReachedError", "Reporter", "run_coroutine_job", "run_job"]
+__all__ = ["BaseExecutor", "MaxInstancesReachedError", "MayStart", "Reporter", "run_coroutine_job", "run_job"]
 
 SHOWN: Final = 10
 """Runs that are named in the log."""
@@ -33,11 +33,12 @@ class BaseExecutor(LegacyVerbs):
     # On the class, since an executor written for APScheduler may not call our __init__.
     board: Board | None = None
     """Where to note what is being executed, for a parent process."""
-    now: Callable[[], int] = staticmethod(SystemClock().now)
+    now: Callable[[], int] = staticmethod(lambda: time.monotonic_ns() // 1000)
+    """Microseconds by the node's monotonic clock, for all instants in reports: each store turns them into its time."""
     notify: Callable[[int, Run, str], None] = staticmethod(lambda code, run, reason: None)
 
     def start(self, scheduler: Any, alias: str) -> None:
-        """Get ready; the node sets `now` (the store's time) and `notify` (events) before. May follow a shutdown."""
+        """Get ready; the node sets `now` and `notify` (events) before. May follow a shutdown."""
         self._scheduler = scheduler
         self._lock = threading.RLock()
         self._logger = logging.getLogger(f"mainspring.executors.{alias}")
@@ -49,9 +50,12 @@ class BaseExecutor(LegacyVerbs):
     def shutdown(self, wait: bool = True) -> None:
         """Stop; with `wait` after what has started has ended and been reported. What waits is reported unstarted."""
 
-    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
-        """Execute runs; `report` is called once for each, from any thread."""
-        self._submit_as_jobs(runs, report)
+    def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
+        """Execute runs; `report` is called once for each, from any thread.
+
+        `may_start` is asked for each run just before it starts. If it returns a result, that is reported instead.
+        """
+        self._submit_as_jobs(runs, report, may_start)
 
     def withdraw(self, older_than: int | None = None) -> list[Run]:
         """Take back runs that have not started (submitted before the instant `older_than`, if given) unreported."""

@@ -9,7 +9,7 @@ from mainspring.core.quantities import check_seconds
 from mainspring.core.run import Run
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.current_run import CURRENT
-from mainspring.executors.execution import Reporter, give_back
+from mainspring.executors.execution import MayStart, Reporter, give_back, may_always_start
 from mainspring.executors.threads.slots import Slots
 
 __all__ = ["DebugExecutor"]
@@ -40,7 +40,7 @@ class DebugExecutor(BaseExecutor):
             if wait:
                 self._slots.join()
 
-    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+    def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs now; they are reported before this returns."""
         if self._slots is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
@@ -48,7 +48,7 @@ class DebugExecutor(BaseExecutor):
         before = CURRENT.get()
         try:
             for run in runs:
-                item = (run, report, 0)
+                item = (run, report, 0, may_start)
                 if self._closed:
                     give_back([item], self._logger)
                 else:

@@ -17,17 +17,18 @@ from mainspring.events import EVENT_RUN_STUCK
 
 __all__ = [
     "Item",
+    "MayStart",
     "Once",
     "Reporter",
     "Stop",
     "announce_stuck",
     "failed",
     "give_back",
-    "lapsed",
-    "late",
+    "may_always_start",
     "may_end_now",
     "record",
     "shown",
+    "starts",
     "stopped",
     "tell",
     "trim",
@@ -35,8 +36,10 @@ __all__ = [
 
 Reporter = Callable[[Report], None]
 Notify = Callable[[int, Run, str], None]
-Item = tuple[Run, Reporter, int]
-"""A run in an executor's hands: the run, whom to report to, when it was submitted."""
+MayStart = Callable[[Run], Result | None]
+"""Return why a run must not start any more, judged by the clock of its own store; None if it may start."""
+Item = tuple[Run, Reporter, int, MayStart]
+"""A run in an executor's hands: the run, its reporter, when it was submitted, and whether it may still start."""
 
 _SUSPENDABLE: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _CHAIN_LIMIT: Final = 100
@@ -86,23 +89,24 @@ def stopped(run: Run, stop: Stop, error: BaseException | None, started: int, fin
     return failed(run, timeout, started, finished)
 
 
-def late(run: Run, now: int) -> Report:
-    """Make the report of a run that would have started after its `start_by`."""
-    return Report(run, Result.LATE, finished_at=now)
+def may_always_start(run: Run) -> None:
+    """Let any run start, for a caller without a store."""
 
 
-def lapsed(run: Run, now: int) -> bool:
-    """Tell whether the claim was over before the run could start here, as after this process stood still.
-
-    What waits for a slot is given back within a second, so an old lease was not renewed but lost.
-    """
-    return run.lease_until is not None and now > run.lease_until
+def starts(item: Item, logger: logging.Logger) -> bool:
+    """Return True if a run may start now; report it if it may not."""
+    run, report, _, may_start = item
+    refusal = may_start(run)
+    if refusal is None:
+        return True
+    tell(report, Report(run, refusal), logger)
+    return False
 
 
 def give_back(items: Iterable[Item], logger: logging.Logger) -> None:
     """Report runs that will not be started."""
-    for run, report, _ in items:
-        tell(report, Report(run, Result.UNSTARTED), logger)
+    for item in items:
+        tell(item[1], Report(item[0], Result.UNSTARTED), logger)
 
 
 def tell(report: Reporter, message: Report, logger: logging.Logger) -> None:

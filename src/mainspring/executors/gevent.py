@@ -19,7 +19,7 @@ from mainspring.core.run import Run
 from mainspring.errors import RunTimeout
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import Cooperative, Started, Timer, sort_out
-from mainspring.executors.execution import Reporter, Stop
+from mainspring.executors.execution import MayStart, Reporter, Stop, may_always_start
 from mainspring.executors.threads.slots import Cancelled
 
 __all__ = ["GeventExecutor"]
@@ -62,11 +62,11 @@ class GeventExecutor(BaseExecutor):
         """Tell whether the caller is one of the runs."""
         return any(runs.is_here for runs in self._kinds())
 
-    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+    def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs in greenlets, or in threads if their functions are coroutine functions."""
         if self._greenlets is None or self._coroutines is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
-        in_threads, in_greenlets = sort_out(runs, report, iscoroutinefunction_partial, self)
+        in_threads, in_greenlets = sort_out(runs, report, may_start, iscoroutinefunction_partial, self)
         if in_threads:
             self._coroutines.put(in_threads)
         if in_greenlets:

@@ -14,7 +14,7 @@ from mainspring.core.run import Report, Result, Run
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import sort_out
 from mainspring.executors.cooperative.loops import LoopRuns
-from mainspring.executors.execution import Item, Reporter, give_back, tell
+from mainspring.executors.execution import Item, MayStart, Reporter, give_back, may_always_start, tell
 from mainspring.executors.threads.slots import Slots
 from mainspring.executors.threads.worker_threads import take_back, take_one, take_run
 
@@ -63,11 +63,11 @@ class TwistedExecutor(BaseExecutor):
         if wait_here:
             self._threads.join()
 
-    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+    def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs, on the loop or in threads by what their functions are."""
         if self._threads is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
-        on_loop, in_threads = sort_out(runs, report, self._belongs_on_loop, self)
+        on_loop, in_threads = sort_out(runs, report, may_start, self._belongs_on_loop, self)
         self._threads.put(in_threads)
         if self._runs is not None and on_loop:
             self._runs.put(on_loop)

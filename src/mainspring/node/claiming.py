@@ -116,7 +116,7 @@ class WorkerTick:
         else:
             delay = self._claim_queues(node.queues)
         if link.claims:
-            node.withdraw(older_than=link.now() - int(STALE * SECOND))
+            node.withdraw(older_than=node.elapsed() - int(STALE * SECOND))
             delay = min(delay, STALE)
         return delay
 
@@ -246,6 +246,7 @@ class WorkerTick:
             self.look(run.queue, now)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
+        self.link.date(report)
         if self.link.lives:
             live = self.link.lives.pop(report.run.id, None)
             if live is not None and live.run.token == report.run.token:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from mainspring.clock import StoreTime
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Report, Result, Run
@@ -140,6 +142,16 @@ class Link:
         self.answered()
         self._time.observe(now, asked)
 
+    def date(self, report: Report) -> None:
+        """Turn the instants that an executor reports, by the node's monotonic clock, into the store's time."""
+        offset = self._time.offset
+        if report.started_at:
+            report.started_at += offset
+        if report.finished_at:
+            report.finished_at += offset
+        if report.error is not None:
+            report.error = replace(report.error, at=report.error.at + offset)
+
     @property
     def slack(self) -> int:
         """By how much the store's time may be ahead of what `now` says."""
@@ -195,7 +207,20 @@ class Link:
                     for run in batch:
                         self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + 1
         for alias, batch in batches.items():
-            self.node.executors[alias].submit(batch, self.report)
+            self.node.executors[alias].submit(batch, self.report, self.may_start)
+
+    def may_start(self, run: Run) -> Result | None:
+        """Return why a claimed run must not start any more; None if it may.
+
+        A run that waits for a slot is given back within a second. So a lease that is over was not renewed but lost,
+        as after this process stood still.
+        """
+        now = self.now()
+        if run.start_by is not None and now > run.start_by:
+            return Result.LATE
+        if run.lease_until is not None and now > run.lease_until:
+            return Result.UNSTARTED
+        return None
 
     def _count(self, run: Run, number: int) -> None:
         alias = run.executor or run.queue[1:]

@@ -194,7 +194,7 @@ class BaseScheduler(JobVerbs):
 
     def _start_executor(self, executor: BaseExecutor, alias: str) -> None:
         node = self._running_node()
-        executor.now = node.time()
+        executor.now = node.elapsed
         executor.notify = node.notify
         executor.start(self, alias)
 

@@ -46,13 +46,6 @@ class ExecutorContract:
         assert (report.exception, report.error) == (None, None)
         assert before <= report.started_at <= report.finished_at <= executor.now()
 
-    def test_a_run_whose_claim_is_over_is_not_started(self, executor: BaseExecutor, reports: Reports) -> None:
-        now = executor.now()
-        over, held = make_run(tasks.add, 1, lease_until=now - 1), make_run(tasks.add, 1, lease_until=now + 60_000_000)
-        executor.submit([over, held], reports)
-        found = {report.run.id: report.result for report in reports.wait(2)}
-        assert found == {over.id: Result.UNSTARTED, held.id: Result.RETURNED}
-
     def test_an_exception_is_reported_with_its_record(self, executor: BaseExecutor, reports: Reports) -> None:
         executor.submit([make_run(tasks.fail, "broken pipe", attempt=3)], reports)
         (report,) = reports.wait()
@@ -130,17 +123,16 @@ class ExecutorContract:
         assert all(isinstance(error, LookupError) for error in errors)
         assert "did you mean 'add'" in " ".join(map(str, errors))
 
-    def test_a_run_past_its_start_by_is_late_and_not_called(
+    def test_a_run_that_may_not_start_is_reported_with_the_reason_and_not_called(
         self, executor: BaseExecutor, reports: Reports, tmp_path: Path
     ) -> None:
-        executor.submit([make_run(tasks.touch, str(tmp_path / "called"), start_by=executor.now() - 1)], reports)
-        (report,) = reports.wait()
-        assert (report.result, report.started_at) == (Result.LATE, 0)
+        late, lapsed = (make_run(tasks.touch, str(tmp_path / "called")) for _ in range(2))
+        fit = make_run(tasks.add, 1)
+        reasons = {late.id: Result.LATE, lapsed.id: Result.UNSTARTED}
+        executor.submit([late, lapsed, fit], reports, lambda run: reasons.get(run.id))
+        found = {report.run.id: report.result for report in reports.wait(3)}
+        assert found == {late.id: Result.LATE, lapsed.id: Result.UNSTARTED, fit.id: Result.RETURNED}
         assert not (tmp_path / "called").exists()
-
-    def test_a_run_before_its_start_by_is_called(self, executor: BaseExecutor, reports: Reports) -> None:
-        executor.submit([make_run(tasks.add, 1, start_by=executor.now() + 600_000_000)], reports)
-        assert reports.wait()[0].result is Result.RETURNED
 
     def test_a_receiver_that_raises_harms_nobody(
         self, executor: BaseExecutor, reports: Reports, caplog: pytest.LogCaptureFixture

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mainspring.core.run import Result
-from mainspring.executors.execution import Item
+from mainspring.executors.execution import Item, may_always_start
 from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_run
 from tests.unit.executors import tasks
 from tests.unit.executors.helpers import Reports, make_run, wait_until
@@ -48,7 +48,7 @@ class Idle(list[Any]):
 
 
 def make_item(reports: Reports | None = None) -> Item:
-    return (make_run(tasks.nothing), reports or Reports(), 0)
+    return (make_run(tasks.nothing), reports or Reports(), 0, may_always_start)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -261,7 +261,7 @@ class TestWrittenForAPScheduler:
         assert isinstance(reports.all[0].exception, LookupError)
 
     def test_a_late_run_is_not_submitted(self, manual: Manual, reports: Reports) -> None:
-        manual.submit([make_run(tasks.add, 1, start_by=manual.now() - 1)], reports)
+        manual.submit([make_run(tasks.add, 1)], reports, lambda run: Result.LATE)
         assert [report.result for report in reports.all] == [Result.LATE]
         assert manual.jobs == []
 

@@ -15,7 +15,7 @@ from mainspring import interrupts
 from mainspring.clock import SystemClock
 from mainspring.core.run import Report, Result
 from mainspring.errors import RunTimeout
-from mainspring.executors.execution import Item, Stop
+from mainspring.executors.execution import Item, Stop, may_always_start
 from mainspring.executors.pool import ThreadPoolExecutor
 from mainspring.executors.threads import slots as slots_module
 from mainspring.executors.threads.slots import Slot, Slots
@@ -64,7 +64,7 @@ def test_an_interrupt_at_any_step_leaves_no_write_in_the_middle(slots: Slots, st
         step += 1
         slot.kind = None
         reports: list[Report] = []
-        item: Item = (make_run(ledger.write), reports.append, 0)
+        item: Item = (make_run(ledger.write), reports.append, 0, may_always_start)
         interrupter = AtStepInside(slots, slot, item, stop, step)
         sys.settrace(interrupter)
         try:
@@ -82,7 +82,7 @@ def test_an_interrupt_at_any_step_leaves_no_write_in_the_middle(slots: Slots, st
         else:
             assert report.result is Result.RETURNED
         after: list[Report] = []
-        slots.execute(slot, (make_run(tasks.add, 1), after.append, 0))
+        slots.execute(slot, (make_run(tasks.add, 1), after.append, 0, may_always_start))
         assert [one.value for one in after] == [1], f"step {step}"
         if not interrupter.done:
             break

@@ -15,7 +15,7 @@ from mainspring.core.run import Report, Result
 from mainspring.errors import RunTimeout
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.current_run import CURRENT
-from mainspring.executors.execution import Item, Stop
+from mainspring.executors.execution import Item, Stop, may_always_start
 from mainspring.executors.threads import slots as module
 from mainspring.executors.threads.slots import Cancelled, Interrupt, Slot, Slots
 from tests.unit.executors import tasks
@@ -93,7 +93,7 @@ def test_an_interrupt_at_any_step_hits_its_run_or_nothing(slots: Slots, func: An
     while True:
         step += 1
         reports: list[Report] = []
-        item: Item = (make_run(func), reports.append, 0)
+        item: Item = (make_run(func), reports.append, 0, may_always_start)
         interrupter = InterruptAtStep(slots, slot, item, stop, step)
         sys.settrace(interrupter)
         try:
@@ -111,7 +111,7 @@ def test_an_interrupt_at_any_step_hits_its_run_or_nothing(slots: Slots, func: An
             misses += 1
             assert report.result is Result.RETURNED if func is tasks.nothing else isinstance(report.exception, KeyError)
         after: list[Report] = []
-        slots.execute(slot, (make_run(tasks.add, 1), after.append, 0))
+        slots.execute(slot, (make_run(tasks.add, 1), after.append, 0, may_always_start))
         assert [one.value for one in after] == [1], f"step {step}"
         if not interrupter.done:
             break
@@ -136,7 +136,7 @@ def test_the_end_of_a_run_waits_for_whoever_is_about_to_raise(slots: Slots, monk
             slot.interrupt.settled = True
             module._raise_in(threading.get_ident(), Cancelled)
 
-    item: Item = (make_run(leave_an_unsettled_interrupt), reports.append, 0)
+    item: Item = (make_run(leave_an_unsettled_interrupt), reports.append, 0, may_always_start)
     monkeypatch.setattr("mainspring.executors.threads.slots.time.sleep", settle)
     slots.execute(slot, item)
     assert len(waited) >= 3
@@ -163,8 +163,8 @@ def test_a_deadline_set_while_the_watchdog_looks_around_is_seen() -> None:
     executor.start(None, "slots")
     slots = Looking(executor, 1e6)
     reports = Reports()
-    late_one: Item = (make_run(tasks.nothing, policy=timeout(0.05)), reports, 0)
-    early_one: Item = (make_run(tasks.nothing, policy=timeout(0.02)), reports, 0)
+    late_one: Item = (make_run(tasks.nothing, policy=timeout(0.05)), reports, 0, may_always_start)
+    early_one: Item = (make_run(tasks.nothing, policy=timeout(0.02)), reports, 0, may_always_start)
     made: list[Slot] = []
     stopped: list[Slot] = []
     idle = threading.Event()

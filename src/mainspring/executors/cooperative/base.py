@@ -14,15 +14,15 @@ from mainspring.core.run import Report, Result, Run
 from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import (
     Item,
+    MayStart,
     Once,
     Reporter,
     Stop,
     announce_stuck,
     failed,
     give_back,
-    lapsed,
-    late,
     may_end_now,
+    starts,
     stopped,
     tell,
 )
@@ -163,14 +163,9 @@ class Cooperative(ABC):
 
     def _begin(self) -> None:
         while len(self._started) < self._limit and (item := take_one(self.waiting)) is not None:
-            now, run = self._now(), item[0]
-            if run.start_by is not None and now > run.start_by:
-                tell(item[1], late(run, now), self._logger)
+            if not starts(item, self._logger):
                 continue
-            if lapsed(run, now):
-                tell(item[1], Report(run, Result.UNSTARTED), self._logger)
-                continue
-            entry = Started(item, now)
+            run, entry = item[0], Started(item, self._now())
             self._started.add(entry)
             if run.policy.timeout is not None:
                 entry.timer = self._later(run.policy.timeout, self._expire, entry)
@@ -184,7 +179,7 @@ class Cooperative(ABC):
         if entry.timer is not None:
             entry.timer.cancel()
         self._started.discard(entry)
-        run, report, _ = entry.item
+        run, report = entry.item[0], entry.item[1]
         if entry.stuck:
             self.stuck -= 1
             self._losses.pop(run.id, None)
@@ -232,7 +227,7 @@ class Cooperative(ABC):
         self._check_left()
 
     def _give_up(self, entry: Started) -> None:
-        run, report, _ = entry.item
+        run, report = entry.item[0], entry.item[1]
         if entry.report.claim():
             tell(report, stopped(run, entry.stop or Stop.TIMEOUT, None, entry.at, self._now()), self._logger)
 
@@ -240,6 +235,7 @@ class Cooperative(ABC):
 def sort_out(
     runs: Sequence[Run],
     report: Reporter,
+    may_start: MayStart,
     on_loop: Callable[[Callable[..., Any]], bool],
     executor: BaseExecutor,
 ) -> tuple[list[Item], list[Item]]:
@@ -253,5 +249,5 @@ def sort_out(
         except BaseException as error:
             tell(report, failed(run, error, now, executor.now()), executor._logger)
         else:
-            (here if on_loop(func) else elsewhere).append((run, report, now))
+            (here if on_loop(func) else elsewhere).append((run, report, now, may_start))
     return here, elsewhere

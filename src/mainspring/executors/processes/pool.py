@@ -18,7 +18,17 @@ from mainspring.core.quantities import check_count
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import WorkerDied
 from mainspring.executors.base import BaseExecutor
-from mainspring.executors.execution import Item, Reporter, Stop, failed, lapsed, late, stopped, tell
+from mainspring.executors.execution import (
+    Item,
+    MayStart,
+    Reporter,
+    Stop,
+    failed,
+    may_always_start,
+    starts,
+    stopped,
+    tell,
+)
 from mainspring.executors.processes.child import READY
 from mainspring.executors.processes.children import STARTING, Child, ChildGone
 from mainspring.executors.processes.pickling import TOLD, dump_call, load_reply, take_told
@@ -57,12 +67,12 @@ class ProcessPoolExecutor(BaseExecutor):
             if wait:
                 crew.join()
 
-    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+    def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs in child processes, in this order as far as there are children."""
         if self._crew is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
         now = self.now()
-        self._crew.put([(run, report, now) for run in runs])
+        self._crew.put([(run, report, now, may_start) for run in runs])
 
     def withdraw(self, older_than: int | None = None) -> list[Run]:
         """Take back runs that no child has been given yet."""
@@ -180,12 +190,10 @@ class _Keepers(Crew[_Keeper]):
         return None if data == READY or data is None else load_reply(data, child.pid)[1]
 
     def _execute(self, keeper: _Keeper, item: Item) -> None:
-        run, report, _ = item
+        if not starts(item, self._logger):
+            return None
+        run, report = item[0], item[1]
         child, started = keeper.child, self._now()
-        if run.start_by is not None and started > run.start_by:
-            return tell(report, late(run, started), self._logger)
-        if lapsed(run, started):
-            return tell(report, Report(run, Result.UNSTARTED), self._logger)
         try:
             data = dump_call(run)
         except BaseException as error:
@@ -214,7 +222,7 @@ class _Keepers(Crew[_Keeper]):
 
     def _answer(self, child: Child, item: Item) -> bytes | None:
         """Return the child's answer, None if the time-out passes first; pass on what the run says meanwhile."""
-        run, report, _ = item
+        run, report = item[0], item[1]
         timeout = run.policy.timeout
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:

@@ -11,7 +11,7 @@ from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import near
 from mainspring.executors.base import BaseExecutor
-from mainspring.executors.execution import Item, Reporter, failed, tell
+from mainspring.executors.execution import Item, MayStart, Reporter, failed, may_always_start, tell
 from mainspring.executors.threads.slots import Slot, Slots
 from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_one, take_run
 
@@ -55,12 +55,12 @@ class ThreadPoolExecutor(BaseExecutor):
         if self._crew is not None:
             atexit.register(self._crew.join)
 
-    def submit(self, runs: Sequence[Run], report: Reporter) -> None:
+    def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs in threads, in this order as far as there are threads."""
         if self._crew is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
         now = self.now()
-        self._crew.put([(run, report, now) for run in runs])
+        self._crew.put([(run, report, now, may_start) for run in runs])
 
     def withdraw(self, older_than: int | None = None) -> list[Run]:
         """Take back runs that no thread has taken yet."""

@@ -27,7 +27,17 @@ from mainspring.core.references import ref_to_obj
 from mainspring.core.run import Report, Result
 from mainspring.errors import RunTimeout
 from mainspring.executors.current_run import CURRENT
-from mainspring.executors.execution import Item, Once, Stop, announce_stuck, failed, late, may_end_now, stopped, tell
+from mainspring.executors.execution import (
+    Item,
+    Once,
+    Stop,
+    announce_stuck,
+    failed,
+    may_end_now,
+    starts,
+    stopped,
+    tell,
+)
 from mainspring.interrupts import Knock, shelter_of_this_thread
 
 if TYPE_CHECKING:
@@ -144,13 +154,10 @@ class Slots:
     def execute(self, slot: Slot, item: Item) -> None:
         """Execute a run in its slot and report it; nothing the run raises gets out."""
         # One long function, since this is done for every run and each call more would cost a tenth of it.
-        run, report, _ = item
-        call, timeout = run.call, run.policy.timeout
-        started = self.now()
-        if run.start_by is not None and started > run.start_by:
-            return tell(report, late(run, started), self._logger)
-        if run.lease_until is not None and started > run.lease_until:  # see `lapsed`
-            return tell(report, Report(run, Result.UNSTARTED), self._logger)
+        if not starts(item, self._logger):
+            return
+        run, report = item[0], item[1]
+        call, timeout, started = run.call, run.policy.timeout, self.now()
         value = error = message = None
         board = self._board
         if board is not None:
@@ -335,7 +342,7 @@ class Slots:
             self.stuck += 1
             self._losses[interrupt.item[0].id] = interrupt.item[0]
             slot.gone.set()
-        run, report, _ = interrupt.item
+        run, report = interrupt.item[0], interrupt.item[1]
         stack = _stack_of(slot.thread)
         announce_stuck(run, f"thread {slot.thread.name}", stack, self._notify, self._logger)
         self._tell_accepting()
