@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.plan import Due, Miss, Place, firing, plan
+from mainspring.core.plan import Due, Miss, Place, firing, passed_over, plan
 from mainspring.core.run import Call, Status
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
@@ -190,3 +190,44 @@ def test_another_reason_begins_another_record() -> None:
 def test_a_fire_that_runs_closes_the_record_of_missed_ones() -> None:
     it = due(every(10), miss=Miss("old", "max_instances", 5, T0 - 50))
     assert firing(it, plan(it, T0), LANE, T0).miss is None
+
+
+def change(trigger: BaseTrigger, next_at: int | None) -> tuple[Job, Job]:
+    job = Job("j", Call(work, name="work"), trigger, at=T0)
+    job.version, job.incarnation = 7, 3
+    changed = job.copy()
+    changed.at = changed.nominal = next_at
+    return job, changed
+
+
+def test_a_change_that_moves_an_overdue_job_records_all_that_it_skips() -> None:
+    job, changed = change(every(10), T0 + 40 * SECOND)
+    step = passed_over(job, changed, T0 + 35 * SECOND)
+    assert step is not None
+    assert (step.version, step.next_at, step.job, step.runs) == (7, T0 + 40 * SECOND, changed, ())
+    (record,) = step.missed
+    assert (record.id, record.status, record.reason) == (f"j@3@{T0}:missed", Status.MISSED, "rescheduled")
+    assert (record.count, record.fire_time, record.last) == (4, T0, T0 + 30 * SECOND)
+
+
+def test_a_change_to_a_time_that_is_past_too_skips_what_lies_before_it() -> None:
+    step = passed_over(*change(every(10), T0 + 20 * SECOND), T0 + 35 * SECOND)
+    assert step is not None
+    assert [(record.count, record.last) for record in step.missed] == [(2, T0 + 10 * SECOND)]
+
+
+@pytest.mark.parametrize(
+    ("next_at", "now"), [(T0 + 40 * SECOND, T0 - 1), (T0, T0 + 35 * SECOND), (T0 - SECOND, T0 + 35 * SECOND)]
+)
+def test_a_change_that_skips_nothing_needs_no_record(next_at: int, now: int) -> None:
+    assert passed_over(*change(every(10), next_at), now) is None
+
+
+def test_a_job_whose_trigger_fails_can_be_changed() -> None:
+    class Failing(BaseTrigger):
+        def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+            raise RuntimeError("no")
+
+    step = passed_over(*change(Failing(), T0 + 40 * SECOND), T0 + 35 * SECOND)
+    assert step is not None
+    assert [(record.count, record.fire_time) for record in step.missed] == [(1, T0)]

@@ -22,6 +22,7 @@ from mainspring.core.run import Call, Status
 from mainspring.core.validation import POLICY_FIELDS, check_field
 from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict
 from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.changing import replace_job, write_job
 from mainspring.node.new_ids import new_job_id
 from mainspring.plugins import check_options, trigger_factory
 from mainspring.triggers.base import BaseTrigger
@@ -129,17 +130,18 @@ class JobsOfApp:
 
     def add(self, job: Job, replace: bool) -> Job:
         """Store a job."""
-        if not job.timed:
-            self._time(job)
+        now, computed = self._app.now(), not job.timed
+        if computed:
+            self._time(job, now)
         if replace:
-            self._store.add_jobs([job], replace=True)
+            replace_job(self._store, job, now, computed=computed)
         else:
             self._store.add_job(job)
         self._app.wake_for(job.at)
         return self._bound(job)
 
-    def _time(self, job: Job) -> None:
-        job.at = job.nominal = job.trigger.next_fire(None, self._app.now())
+    def _time(self, job: Job, now: int) -> None:
+        job.at = job.nominal = job.trigger.next_fire(None, now)
         job.timed = True
         if job.at is None:
             log.warning("job %r will never run: %s has no fire time ahead", job.id, job.trigger)
@@ -183,9 +185,10 @@ class JobsOfApp:
     def change(self, job_id: str, change: Callable[[Job], Job]) -> Job:
         """Read, change and write a job, again if somebody else wrote it meanwhile."""
         while True:
-            changed = change(self.get(job_id))
+            job = self.get(job_id)
+            changed = change(job)
             try:
-                self._store.update_job(changed)
+                write_job(self._store, job, changed, self._app.now())
             except VersionConflict:
                 continue
             self._app.wake_for(changed.at)
@@ -205,7 +208,7 @@ class JobsOfApp:
 
         def change(job: Job) -> Job:
             changed = job.evolve(trigger=made)
-            self._time(changed)
+            self._time(changed, self._app.now())
             return changed
 
         return self.change(job_id, change)
@@ -219,7 +222,7 @@ class JobsOfApp:
 
         def change(job: Job) -> Job:
             changed = job.copy()
-            self._time(changed)
+            self._time(changed, self._app.now())
             return changed
 
         job = self.change(job_id, change)
@@ -332,7 +335,7 @@ class JobsOfApp:
         if str(fresh.declared).partition(".")[0] != str(job.declared).partition(".")[0]:
             changed.trigger = fresh.trigger
             if job.at is not None:  # what is paused stays so
-                self._time(changed)
+                self._time(changed, self._app.now())
         return changed
 
     def _report_gone(self, done: Reconciled, remove: bool) -> None:

@@ -15,7 +15,7 @@ from mainspring.core.run import Run, Status
 if TYPE_CHECKING:
     from mainspring.core.job import Job
 
-__all__ = ["CATCH_UP", "Due", "Firing", "Miss", "Missed", "Place", "Plan", "firing", "make_run", "plan"]
+__all__ = ["CATCH_UP", "Due", "Firing", "Miss", "Missed", "Place", "Plan", "firing", "make_run", "passed_over", "plan"]
 
 CATCH_UP: Final = 100
 """At most this many overdue fires of one job run; the earlier ones are recorded as missed."""
@@ -23,6 +23,8 @@ CATCH_UP: Final = 100
 LATE: Final = "late"
 MAX_INSTANCES: Final = "max_instances"
 BEYOND_CATCH_UP: Final = "catch_up"
+RESCHEDULED: Final = "rescheduled"
+PAUSED: Final = "paused"
 
 
 class Miss(msgspec.Struct, frozen=True, gc=False):
@@ -68,7 +70,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
 class Firing(msgspec.Struct, frozen=True, gc=False):
     """One atomic step: if the job still has `version`, set its next run time (None: remove it) and insert `runs`.
 
-    `missed` are finished records, replaced by id if present; `miss` becomes the job's open missed record.
+    `missed` are finished records, replaced by id if present; `miss` becomes the job's open missed record. A `job`
+    replaces the stored one in the same step.
     """
 
     job_id: str
@@ -78,6 +81,7 @@ class Firing(msgspec.Struct, frozen=True, gc=False):
     runs: tuple[Run, ...] = ()
     missed: tuple[Run, ...] = ()
     miss: Miss | None = None
+    job: Job | None = None
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -163,6 +167,27 @@ def firing(due: Due, planned: Plan, place: Place, now: int) -> Firing:
         missed=tuple(missed),
         miss=None if planned.fires else miss,
     )
+
+
+def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
+    """Return the step that replaces a job by `changed` and records as missed the overdue fires which that skips.
+
+    None if the change skips none.
+    """
+    until = now if changed.at is None else min(now, changed.at - 1)
+    if job.at is None or job.at > until:
+        return None
+    nominal = job.at if job.nominal is None else job.nominal
+    try:
+        count, fires = job.trigger.overdue(nominal, until, 1)
+    except Exception:  # a trigger that fails, which the change may be there to mend
+        count, fires = 1, []
+    reason = PAUSED if changed.at is None else RESCHEDULED
+    skipped = Missed(reason, max(count, 1), job.at, max([job.at, *fires]))
+    due = Due(job, job.at, nominal, job.version, job.incarnation)
+    place = Place(job.queue if job.executor == "queue" else f".{job.executor}")
+    record, _ = _record(due, skipped, None, place, now)
+    return Firing(job.id, job.version, changed.at, changed.nominal, missed=(record,), job=changed)
 
 
 def make_run(

@@ -76,7 +76,9 @@ _S, _C = Status, Condition
 TRANSITIONS: Final = (
     Transition("add", None, _S.PENDING, None, "enqueued, or fired while no slot is free"),
     Transition("fire", None, _S.RUNNING, None, "fired straight into a free slot of this node"),
-    Transition("miss", None, _S.MISSED, None, "came due too late, above max_instances, or beyond the catch-up"),
+    Transition(
+        "miss", None, _S.MISSED, None, "too late, above max_instances, beyond the catch-up, or its job was changed"
+    ),
     Transition("claim", _S.PENDING, _S.RUNNING, None, "a node leased it"),
     Transition("cancel", _S.PENDING, _S.CANCELLED, _C.WAITING, "somebody cancelled it before it started"),
     Transition("succeed", _S.RUNNING, _S.SUCCEEDED, _C.HELD, "the callable returned"),

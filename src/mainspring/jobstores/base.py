@@ -261,6 +261,7 @@ class JobStore(BaseJobStore):
         """Take a step besides the job's schedule if the job's version is unchanged; tell whether it was taken.
 
         It is the step of `fire`, but the job need not be due, and without a next run time it is paused, not removed.
+        If the step brings a `job`, that replaces the stored one, as `update_job` does.
         """
 
     @abstractmethod

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple, TextIO, TypeVar
 from mainspring import events
 from mainspring.clock import Clock
 from mainspring.core.ids import check_id, pin
-from mainspring.core.instants import SECOND
+from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
 from mainspring.core.run import Run, Status
 from mainspring.core.validation import POLICY_FIELDS, check_field, make_call, make_policy
 from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict
-from mainspring.events import JobEvent, SchedulerEvent
+from mainspring.events import JobEvent, JobExecutionEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.jobstores.changing import replace_job, write_job
 from mainspring.node.listeners import Listeners
 from mainspring.node.new_ids import new_job_id
 from mainspring.node.node import Node
@@ -160,19 +161,27 @@ class JobVerbs:
             raise UnknownAlias("job store", alias, tuple(self._jobstores))
         if job.executor not in self._executors:
             self._check_executor(job, store)
-        if not job.timed:
-            self._time(job, self._now(alias))
+        now, computed, missed = self._now(alias), not job.timed, None
+        if computed:
+            self._time(job, now)
         job._jobstore_alias = alias
         try:
             if replace:
-                store.add_jobs((job,), replace=True)
+                missed = replace_job(store, job, now, computed=computed)
             else:
                 store.add_job(job)
         except BaseException:
             job._jobstore_alias = None
             raise
+        self._tell_missed(missed, alias)
         if self._listeners.mask & events.EVENT_JOB_ADDED:
             self._dispatch_event(JobEvent(events.EVENT_JOB_ADDED, job.id, alias))
+
+    def _tell_missed(self, record: Run | None, alias: str) -> None:
+        """Tell the listeners about fires that a change of their job has skipped."""
+        if record is not None and record.last is not None:
+            moment = from_us(record.last).astimezone(self.timezone)
+            self._dispatch_event(JobExecutionEvent(events.EVENT_JOB_MISSED, str(record.job_id), alias, moment))
 
     def _time(self, job: Job, now: int) -> None:
         """Set the first run time of a job."""
@@ -283,12 +292,13 @@ class JobVerbs:
             job, alias = self._lookup(job_id, jobstore)
             changed = change(job)
             try:
-                self._jobstores[alias].update_job(changed)
+                missed = write_job(self._jobstores[alias], job, changed, self._now(alias))
                 break
             except VersionConflict:
                 continue
         changed._scheduler = self
         changed._jobstore_alias = alias
+        self._tell_missed(missed, alias)
         self._dispatch_event(JobEvent(events.EVENT_JOB_MODIFIED, job_id, alias))
         if self._node is not None:
             self._node.wake_for(alias, changed.at)

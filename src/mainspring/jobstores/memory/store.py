@@ -217,6 +217,9 @@ class MemoryJobStore(JobStore):
         job = entry.job
         if not besides and (job.at is None or job.at > now):
             return None
+        if firing.job is not None:
+            job, incarnation = firing.job.copy(), job.incarnation
+            job.incarnation, entry.job = incarnation, job
         if firing.next_at is None and not besides:
             self._take_out(entry)
         else:

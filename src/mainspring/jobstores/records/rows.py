@@ -68,6 +68,7 @@ class FireRow(msgspec.Struct, gc=False):
     runs: list[RunRow]
     missed: list[RunRow]
     besides: bool = False
+    frame: bytes | None = None  # what the job becomes, if the step replaces it
 
 
 class SettleRow(msgspec.Struct, gc=False):

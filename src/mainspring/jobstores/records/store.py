@@ -115,6 +115,7 @@ class RecordStore(JobStore):
             [pack(run) for run in step.runs],
             [pack(run) for run in step.missed],
             besides,
+            None if step.job is None else self._packer.job_row(step.job).frame,
         )
 
     def _jobs(self, rows: Iterable[JobRow]) -> list[Job]:

@@ -266,6 +266,7 @@ class RedisJobStore(RedisRuns):
                     [new_run(run) for run in step.missed],
                     step.miss or "",
                     step.besides,
+                    False if step.frame is None else raw(step.frame),
                 ]
                 for step in steps
             ]

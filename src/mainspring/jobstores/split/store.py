@@ -137,7 +137,10 @@ class SplitJobStore(JobsInRecords):
 
     def fire_besides(self, step: Firing, lease: float) -> bool:
         """Take a step besides the job's schedule; see `JobStore.fire_besides`."""
-        return self._fire([step], lease, besides=True) != [None]
+        taken = self._fire([step], lease, besides=True) != [None]
+        if taken and step.job is not None:
+            self._watch.tell()
+        return taken
 
     def _fire(self, firings: Sequence[Firing], lease: float, *, besides: bool = False) -> list[tuple[str, ...] | None]:
         answers: list[tuple[str, ...] | None] = [None] * len(firings)
@@ -172,6 +175,8 @@ class SplitJobStore(JobsInRecords):
             fired = Fired(version, now, until, [pack(run) for run in step.runs], [pack(run) for run in step.missed])
         miss = None if step.miss is None else msgspec.json.encode(step.miss).decode()
         state = replace(kept.state, at=step.next_at, nominal=step.next_nominal, miss=miss, fired=fired, gone=gone)
+        if step.job is not None:
+            state = replace(state, frame=self._packer.job_row(step.job).frame)
         return Kept(kept.key, version, state)
 
     def _open(self, steps: Iterable[tuple[int, Kept, Kept]]) -> list[tuple[int, Kept]]:

@@ -242,6 +242,10 @@ def fire(tx: Tx, firings: Sequence[FireRow], lease: float, versions: Sequence[in
         _MOVED,
         [written[job_id] for job_id in ids if job_id in written and job_id in stored],
     )
+    replaced = [(step.job_id, step.frame) for step in taken if step.frame is not None]
+    if replaced:
+        tx.update("jobs", ("frame",), replaced)
+        tx.stirred = True
     if finished:
         tx.run("DELETE FROM {jobs} WHERE id {in}", finished)
     inserted = insert_runs(tx, list(_fired(taken, now + int(lease * SECOND))))

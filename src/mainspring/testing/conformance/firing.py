@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import Firing, Miss, Place, firing, plan
+from mainspring.core.plan import Firing, Miss, Place, firing, passed_over, plan
 from mainspring.core.run import Status
 from mainspring.errors import VersionConflict
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
@@ -292,6 +292,36 @@ class FiringConformance:
         assert store.fire_besides(now, LEASE) is True
         assert fire(store, due) is None
         assert [run.id for run in store.find_runs(ALL)] == [now.runs[0].id]
+
+    @pytest.mark.parametrize("next_in", [50.0, None], ids=["moved", "paused"])
+    def test_a_step_besides_the_schedule_replaces_the_job_and_records_what_it_skips(
+        self, store: JobStore, next_in: float | None
+    ) -> None:
+        job = add_job(store, max_instances=1)
+        changed = job.copy()
+        changed.at = changed.nominal = None if next_in is None else store.server_time() + int(next_in * SECOND)
+        changed.max_instances = 7
+        step = passed_over(job, changed, store.server_time())
+        assert step is not None
+        assert store.fire_besides(step, LEASE) is True
+        after = stored(store)
+        assert (after.at, after.nominal, after.max_instances) == (changed.at, changed.nominal, 7)
+        assert (after.incarnation, after.version != job.version) == (job.incarnation, True)
+        assert (store.due(10, 0).jobs, store.next_at()) == ([], changed.at)
+        [record] = store.find_runs(ALL)
+        assert (record.status, record.job_id, record.fire_time) == (Status.MISSED, "job", job.at)
+        assert store.fire_besides(step, LEASE) is False
+        store.update_job(after)
+
+    def test_a_job_that_has_changed_is_not_replaced_and_nothing_is_recorded(self, store: JobStore) -> None:
+        job = add_job(store)
+        changed = job.copy()
+        changed.at = changed.nominal = store.server_time() + 50 * SECOND
+        step = passed_over(job, changed, store.server_time())
+        assert step is not None
+        store.update_job(job)
+        assert store.fire_besides(step, LEASE) is False
+        assert (stored(store).at, store.count_runs(ALL)) == (job.at, 0)
 
     # -- names that are known ------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 -- fire: take each step whose job is unchanged and due: next run time, new version, missed records, runs.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes job_states, hidden, versions and all that runs have
 --   ARGV  lease in microseconds; {job id, version, next at (text; false: the job is removed), next at and nominal (as a
---         state has them), runs, missed, open missed record, besides (it need not be due, and is not removed)} of each
---         step, its runs as lib_insert has them
+--         state has them), runs, missed, open missed record, besides (it need not be due, and is not removed), frame
+--         (what the job becomes; false: it stays)} of each step, its runs as lib_insert has them
 -- Answers a text for each step: '-' if it was lost, else '1' or '0' for each of its runs: inserted or known.
 local until_, steps = now + args[1], args[2]
 local ids, runs = {}, {}
@@ -17,6 +17,7 @@ for i, id in ipairs(ids) do state_of[id] = sound(states_[i]) end
 read_for_insert(runs)
 
 local version, taken, taken_before = take_versions(0), 0, {}
+local told = false
 
 -- The text of the next version. Numbers of this size take long to print, so their first digits are kept.
 local high, high_text = nil, nil
@@ -64,7 +65,12 @@ local function take(step)
     state = next_version() .. incarnation_of(state) .. step[4] .. string.format('%09d', sum) .. step[7]
     state_of[id] = state
     note(hsets, job_states, id, state)
-    if next_at then note(zadds, times, next_at, id) end
+    if next_at then note(zadds, times, next_at, id) elseif at then note(zrems, times, id) end
+    if step[9] then
+      note(hsets, jobs, id, step[9])
+      local first = next_at and earliest()
+      told = told or next_at and (not first or tonumber(next_at) < first)
+    end
   else
     state_of[id] = false
     note(hdels, job_states, id)
@@ -77,6 +83,8 @@ end
 local answers = {}
 for i, step in ipairs(steps) do answers[i] = take(step) end
 take_versions(taken)
--- Nobody is woken for the next run times: whoever fires a job looks again in time, and who leaves wakes the others.
+-- Nobody is woken for the next run times of fires: whoever fires a job looks again in time, and who leaves wakes the
+-- others. A job that was replaced may be due earlier than anybody expects.
 finish()
+if told then tell() end
 return answers
