@@ -16,6 +16,7 @@ import pytest
 from mainspring import Mainspring
 from mainspring.cluster.leases import Claim, Keeper, Left
 from mainspring.cluster.messages import STOP, STOP_RUNS, read
+from mainspring.core.instants import SECOND
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.executors.scoreboard import Board, make_board
@@ -101,6 +102,27 @@ def test_leases_are_renewed_though_the_store_was_away_when_the_cluster_started(
         keeper.close()
     assert read(desk.pipe) == (STOP_RUNS, [["run-1", "token"]])
     assert len(pings) > 1
+
+
+@pytest.mark.parametrize("death", ["crashed", "timed out", "cancelled"])
+def test_a_run_that_ended_with_its_process_had_run_since_it_was_claimed(
+    app: Mainspring, desk: Desk, claim: Callable[..., list[Run]], death: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [run] = claim(1, delivery="at_most_once", timeout=1)
+    desk.claims([run], ago=0)
+    desk.board.enter(run.id, 1)
+    if death == "timed out":
+        desk.left.timed_out.add(run.id)
+    if death == "cancelled":
+        assert app.store.request_cancel([run.id]) == [True]
+    now = app.store.server_time() + 60 * SECOND
+    monkeypatch.setattr(app, "now", lambda: now)
+    Keeper(app, lambda: [desk.left]).settle(desk.left, -9)
+    [ended] = app.store.get_runs([run.id])
+    assert ended is not None
+    assert ended.started_at is not None
+    assert ended.finished_at == now
+    assert now - ended.started_at >= 60 * SECOND
 
 
 @pytest.mark.parametrize(("number", "crashes"), [(20, [1, 2]), (21, [0, 1])])

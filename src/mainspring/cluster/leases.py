@@ -370,7 +370,8 @@ def _is_held(run: Run, claims: dict[str, Claim]) -> bool:
 def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int, crowd: bool = False) -> Report:
     """Say how it went with a run that a process left behind; in a crowd, nobody is charged the first time."""
     if run.cancelling:
-        return Report(run, Result.CANCELLED, finished_at=now)
+        began = 0 if posted is None else run.started_at or now
+        return Report(run, Result.CANCELLED, started_at=began, finished_at=now)
     if run.id in left.timed_out:
         return _failed(run, RunTimeout(run.policy.timeout), now)
     if posted is None:

@@ -364,8 +364,8 @@ class JobStore(BaseJobStore):
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
         """Lease up to `limit` due runs of the lanes to `node`: higher priority first, then earlier run time.
 
-        Each becomes running with `attempt` raised and `token` set. Repeating with the same token returns the runs
-        still held under it instead of claiming more. A paused lane gives nothing.
+        Each becomes running with `attempt` raised, `token` set and `started_at` the store's present time. Repeating
+        with the same token returns the runs still held under it instead of claiming more. A paused lane gives nothing.
         """
 
     @abstractmethod

@@ -41,6 +41,7 @@ _TOP: Final = re.compile(r"(\w*)(\[\d+\]|\.\w+|)(.*)", re.DOTALL)
 """A path in what `_call_data` returns: its key there, the step below, the rest."""
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _STATUSES: Final = {status.value: status for status in Status}
+_RUNNING: Final = Status.RUNNING.value
 
 
 class _State(msgspec.Struct, array_like=True, gc=False):
@@ -224,13 +225,16 @@ class Packer:
                 more = self.codec.loads(state.frame, f"state:{row.id}")
                 result, errors = more["result"], tuple(Error(*error) for error in more["errors"])
             progress, data, lines = (None, None, ()) if row.live is None else self._loaded_live(row)
+            started_at = state.started_at
+            if started_at is None and row.status == _RUNNING:
+                started_at = row.claimed_at
             return Run(
                 id=row.id, call=call, policy=policy, queue=row.queue, job_id=row.job_id, group=row.group,
                 unique=row.unique, status=_STATUSES[row.status], priority=row.priority, attempt=row.attempt,
                 created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
                 token=row.token, lease_until=row.lease_until, cancelling=row.cancelling, errors=errors,
                 progress=progress, data=data, log=lines, result=result, executor=state.executor,
-                fire_time=state.fire_time, start_by=state.start_by, started_at=state.started_at,
+                fire_time=state.fire_time, start_by=state.start_by, started_at=started_at,
                 failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
                 reason=state.reason, count=state.count, last=state.last, later=state.later, key=state.key,
                 retried=state.retried,

@@ -33,6 +33,7 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     `owner` is `<job id>@<incarnation>` of a fired run: its job's count of unfinished runs is kept while the job of
     that id still has that incarnation. `live` holds what beats reported (None: nothing yet). `keep` is how many
     microseconds the run is kept once it has finished; an odd number was asked for, however many runs are kept.
+    A claim writes its instant, by the store's clock, to `claimed_at`; it counts only while the run is running.
     """
 
     id: str
@@ -51,6 +52,7 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     token: str | None = None
     node: str | None = None
     lease_until: int | None = None
+    claimed_at: int | None = None
     attempt: int = 0
     cancelling: bool = False
     unique: str | None = None

@@ -36,6 +36,7 @@ log = logging.getLogger("mainspring.jobstores.redis")
 
 STATUS_NUMBERS: Final = {status.value: number for number, status in enumerate(Status)}
 """Statuses as heads have them, in the order of lib_heads.lua."""
+_RUNNING: Final = STATUS_NUMBERS[Status.RUNNING]
 _STATUS_NAMES: Final = tuple(status.value for status in Status)
 INLINE: Final = 1000
 """Bytes of a state that is kept in the head; a bigger one would be read by scripts that only want to see the head."""
@@ -226,6 +227,7 @@ def run_rows(reply: Sequence[Sequence[Any]], until: int | None = None) -> list[R
         try:
             known = _head(head)
             status = _STATUS_NAMES[known.status]
+            claimed_at = int(known.place) if known.place is not None and known.status == _RUNNING else None
         except (ValueError, IndexError) as error:
             log.error("the record of run %r is damaged and passed over: %s", run_id, error)
             continue
@@ -248,6 +250,7 @@ def run_rows(reply: Sequence[Sequence[Any]], until: int | None = None) -> list[R
                 token=known.token,
                 node=known.node,
                 lease_until=lease,
+                claimed_at=claimed_at,
                 attempt=known.attempt,
                 cancelling=known.cancelling,
                 unique=known.unique,

@@ -34,7 +34,7 @@ def claim(
         rows = sorted(map(run_row, held), key=_urgency)
         return now, rows, min((first for _, _, first in levels), default=None)
     claimed: list[RunRow] = []
-    terms = (node, token, now + int(lease * SECOND))
+    terms = (node, token, now + int(lease * SECOND), now)
     next_ones = [first for _, _, first in levels if first > now]
     due = [level for level in levels if level[2] <= now]
     looked: list[tuple[str, int]] = []
@@ -63,18 +63,18 @@ def _held(tx: Tx, token: str) -> tuple[int, list[Row]]:
     return tx.now, tx.all(f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?", token)
 
 
-def _start(tx: Tx, locked: Sequence[RunRow], terms: tuple[str, str, int]) -> None:
-    """Give locked runs to a node under a token until a time."""
+def _start(tx: Tx, locked: Sequence[RunRow], terms: tuple[str, str, int, int]) -> None:
+    """Give locked runs to a node under a token until a time, from now on."""
     if locked:
         tx.run(
-            "UPDATE {runs} SET status = 'running', attempt = attempt + 1, node = ?, token = ?, lease_until = ?"
-            " WHERE id {in}",
+            "UPDATE {runs} SET status = 'running', attempt = attempt + 1, node = ?, token = ?, lease_until = ?,"
+            " claimed_at = ? WHERE id {in}",
             *terms,
             sorted(run.id for run in locked),
         )
         for run in locked:
             run.status = "running"
-            run.node, run.token, run.lease_until = terms
+            run.node, run.token, run.lease_until, run.claimed_at = terms
             run.attempt += 1
 
 

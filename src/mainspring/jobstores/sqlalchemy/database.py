@@ -114,7 +114,7 @@ class FusedTx(Tx):
     def take(
         self, columns: str, lanes: list[str], priority: int, now: int, limit: int, page: int, terms: Row
     ) -> list[Row]:
-        """Claim the first due runs of some lanes for (node, token, end of the lease); return them in any order.
+        """Claim the first due runs of some lanes for (node, token, end of the lease, now); return them in any order.
 
         At most `page` of each lane. Those that others have locked are passed by.
         """

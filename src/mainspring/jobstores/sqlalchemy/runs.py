@@ -37,7 +37,7 @@ INSERTED: Final = (*_IDENTITY, *_CHANGING)
 _WRITTEN: Final[tuple[Set, ...]] = tuple(
     ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
 )
-COLUMNS: Final = (*_IDENTITY, *_CHANGING[:-1])
+COLUMNS: Final = (*_IDENTITY, *_CHANGING[:-1], "claimed_at")
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
 REMEMBERED: Final = 3600 * SECOND
 _BROKEN: Final = Status.BROKEN.value
@@ -49,6 +49,7 @@ def run_row(row: Sequence[Any]) -> RunRow:
         id=row[0], call=row[1], owner=row[2], job_id=row[3], created_at=row[4], group=row[5], state=row[6],
         live=row[7], queue=row[8], status=row[9], priority=row[10], run_at=row[11], finished_at=row[12], keep=row[13],
         token=row[14], node=row[15], lease_until=row[16], attempt=row[17], cancelling=bool(row[18]), unique=row[19],
+        claimed_at=row[20],
     )  # fmt: skip
 
 

@@ -90,6 +90,7 @@ class Tables:
             self._text("token"),
             self._text("node"),
             _number("lease_until", null=True),
+            _number("claimed_at", null=True),
             Column("attempt", Integer, nullable=False),
             Column("cancelling", Integer, nullable=False),
             self._text("unique_key"),

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
-from mainspring.core.run import Beat, Outcome, Run, Status
-from mainspring.core.transitions import recover, retry
+from mainspring.core.run import Beat, Outcome, Report, Result, Run, Status
+from mainspring.core.transitions import conclude, recover, retry
 from mainspring.core.transitions import stop as stop_instead
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
 from mainspring.testing.conformance.helpers import (
@@ -36,6 +36,56 @@ from mainspring.testing.conformance.helpers import (
 
 class LeaseConformance:
     """How long a claim holds, and what its holder can say."""
+
+    # -- since when it runs ------------------------------------------------------------------------------------
+
+    def test_a_running_run_says_when_it_was_claimed_by_the_clock_of_the_store(self, store: JobStore) -> None:
+        run = add_run(store)
+        assert current(store, run).started_at is None
+        before = store.server_time()
+        [claimed] = claim(store)
+        started = current(store, run).started_at
+        assert started == claimed.started_at
+        assert started is not None
+        assert before <= started <= store.server_time()
+        assert [one.started_at for one in store.find_runs(RunQuery(status=(Status.RUNNING,)))] == [started]
+
+    def test_beats_and_a_repeated_claim_leave_the_time_of_the_first(self, store: JobStore) -> None:
+        add_run(store)
+        token = new_token()
+        [run] = claim(store, token=token)
+        assert run.started_at is not None
+        store.shift_clock(1)
+        store.extend([beat(run, progress=1)], LEASE)
+        [again] = claim(store, token=token)
+        assert again.started_at == current(store, run).started_at == run.started_at
+
+    def test_a_run_that_waits_again_has_not_started_and_starts_anew(self, store: JobStore) -> None:
+        run = start(store)
+        assert run.started_at is not None
+        assert settle(store, give_back(store, run))
+        assert current(store, run).started_at is None
+        store.shift_clock(1)
+        [again] = claim(store)
+        assert again.started_at is not None
+        assert again.started_at >= run.started_at + SECOND
+
+    def test_a_run_whose_node_is_gone_ends_with_the_time_of_its_claim(self, store: JobStore) -> None:
+        run = start(store, policy=Policy(delivery="at_most_once"))
+        store.shift_clock(LEASE + 1)
+        [lost] = store.expired(10)
+        assert lost.started_at == run.started_at
+        assert settle(store, recover(lost, store.server_time()))
+        ended = current(store, run)
+        assert (ended.status, ended.started_at) == (Status.FAILED, run.started_at)
+        assert ended.finished_at is not None
+        assert run.started_at is not None
+        assert ended.finished_at - run.started_at >= LEASE * SECOND
+
+    def test_a_run_that_was_not_started_in_time_ends_without_a_start(self, store: JobStore) -> None:
+        run = start(store)
+        assert settle(store, conclude(Report(run, Result.LATE), store.server_time(), 0.5))
+        assert current(store, run).started_at is None
 
     # -- extend ------------------------------------------------------------------------------------------------
 

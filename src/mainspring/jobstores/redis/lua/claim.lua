@@ -40,7 +40,7 @@ if #open == 0 then return { now, false, until_, rows({}, {}, {}) } end
 local only = #open == 1 and open[1]
 local members, lane_of, more
 if only then members, lane_of, more = pop(only) else members, lane_of, more = take() end
-local found, beginnings, claimant = {}, {}, cmsgpack.pack(token) .. cmsgpack.pack(node) .. NIL
+local found, beginnings, claimant = {}, {}, cmsgpack.pack(token) .. cmsgpack.pack(node) .. place_text(moment)
 for i, member in ipairs(members) do found[i] = member:sub(45) end
 local old = many('HMGET', heads, found)
 

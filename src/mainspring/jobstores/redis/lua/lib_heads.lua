@@ -5,12 +5,16 @@
 --   5-9  attempt       10  to be stopped       11  state is in `states`       12-16, 17-21  where B and C begin
 --   A    never changes: owner, job id, group, creation time (18 digits, see lib_base)
 --   B    changes when the run is settled: unique key, lane, how long it is kept, priority, run time, finish time, state
---   C    changes with its status: token, node, place (in its lane; of an ended run the number of its set `e:`)
+--   C    changes with its status: token, node, place (in its lane; when it was claimed, while it runs and if it was not
+--        fired as running; of an ended run the number of its set `e:`)
 local heads = prefix .. 'heads'
 local MAGIC, NIL, UINT = '\220\0\20', '\192', '\206'
 local PENDING, RUNNING, SUCCEEDED, CANCELLED, BROKEN = 0, 1, 2, 4, 6
 local A = 22
 local byte, sub = string.byte, string.sub
+
+-- The last field of a head.
+local function place_text(place) return place and '\217' .. string.char(#place) .. place or NIL end
 
 -- Where B and C begin; nothing if it is no head: one damaged record must not stop the others.
 local function blocks(head)

@@ -131,9 +131,6 @@ local function put_into_lane(id, lane, urgency, run_at)
   return place
 end
 
--- The last field of a head.
-local function place_text(place) return place and '\217' .. string.char(#place) .. place or NIL end
-
 -- File a new run under its status, which is pending here; answers its place.
 local file_new = function(run)
   count(PENDING, run[LANE], 1)

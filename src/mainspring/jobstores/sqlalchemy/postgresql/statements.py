@@ -77,7 +77,7 @@ class PostgreSQLTx(FusedTx):
         # By their place in the table, which the lock keeps: no plan can read more rows than these.
         statement = f"""
         UPDATE {runs} SET status = 'running', attempt = attempt + 1,
-               node = %(node)s, token = %(token)s, lease_until = %(until)s
+               node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(claimed)s
          WHERE ctid = ANY(ARRAY(
                SELECT first.ctid FROM unnest(%(lanes)s::text[]) AS lane(name) CROSS JOIN LATERAL (
                       SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND queue = lane.name
@@ -87,7 +87,7 @@ class PostgreSQLTx(FusedTx):
         RETURNING {columns}
         """
         params = {"lanes": lanes, "priority": priority, "now": now, "limit": limit, "page": page}
-        return self._fetch(statement, params | dict(zip(("node", "token", "until"), terms, strict=True)))
+        return self._fetch(statement, params | dict(zip(("node", "token", "until", "claimed"), terms, strict=True)))
 
     def finish(self, columns: Sequence[Set], rows: Sequence[Row]) -> set[str]:
         from_now = ("expires_at", f"LEAST(({_NOW} & -2) + {{new}}, {NEVER})")
