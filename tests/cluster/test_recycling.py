@@ -24,6 +24,14 @@ def test_workers_are_replaced_after_a_number_of_runs_and_no_run_is_lost(yard: Ya
     assert {run.attempt for run in yard.end(runs)} == {1}
 
 
+def test_no_process_executes_more_than_its_number_of_runs_however_quick_they_are(yard: Yard) -> None:
+    runs = [yard.jobs.ok.enqueue(number) for number in range(40)]
+    yard.start("-p", "1", "-t", "4", "--max-runs", "15")
+    assert_each_executed_once(yard, runs, "ok")
+    executed = Counter(line.pid for line in yard.ledger("ok"))
+    assert sorted(executed.values()) == [10, 15, 15]
+
+
 def test_workers_are_replaced_above_a_memory_size_and_no_run_is_lost(yard: Yard) -> None:
     first = [yard.jobs.grow.enqueue(200)]
     yard.start("-p", "1", "--max-rss", "200")

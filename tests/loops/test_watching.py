@@ -16,6 +16,7 @@ class Watching:
     """Notes what it is told, and which of it the node still held then."""
 
     steady_since: float | None = None
+    runs_left: int | None = None
 
     def __init__(self, bench: Bench) -> None:
         self.told: list[tuple[str, list[bool]]] = []

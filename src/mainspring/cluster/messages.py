@@ -6,7 +6,7 @@ import select
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
@@ -113,11 +113,26 @@ def _has_room(pipe: Connection) -> bool:
 class Told(Wire):
     """The worker's end: the watcher of its node, which tells the sentinel of every claim and of its end."""
 
-    def __init__(self, pipe: Connection, board: Board, steady_since: float | None = None) -> None:
+    def __init__(
+        self,
+        pipe: Connection,
+        board: Board,
+        steady_since: float | None = None,
+        *,
+        max_runs: int | None = None,
+        stop: Callable[[str], None] = lambda why: None,
+    ) -> None:
         super().__init__(pipe)
         self.steady_since = steady_since
-        self.executed = 0
         self._board = board
+        self._executed, self._max_runs = 0, max_runs
+        self._stop = stop
+        """Called with the reason when the process has executed `max_runs`."""
+
+    @property
+    def runs_left(self) -> int | None:
+        """How many more runs this process may execute; None: any number."""
+        return None if self._max_runs is None else self._max_runs - self._executed
 
     def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
         """Tell of a claim before it is tried: should we die before we can tell what it brought, it is repeated."""
@@ -134,5 +149,7 @@ class Told(Wire):
     def ended(self, run_ids: Sequence[str]) -> None:
         """Tell of claims that are over; the store knows their outcome."""
         executed = sum(map(self._board.forget, run_ids))
-        self.executed += executed
+        self._executed += executed
         self.send(ENDED, [run_ids, executed])
+        if executed and self._max_runs is not None and self._executed >= self._max_runs:
+            self._stop(f"it has executed {self._executed} runs")

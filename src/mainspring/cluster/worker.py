@@ -41,7 +41,7 @@ from mainspring.executors.scoreboard import Board
 __all__ = ["main", "set_up_logging"]
 
 LOOK: Final = 1.0
-"""Seconds between two looks at memory and counts."""
+"""Seconds between two looks at memory."""
 LOOK_FOR_WORK: Final = 0.05
 SWITCH: Final = 0.001
 GARBAGE: Final = 10_000
@@ -100,12 +100,12 @@ class Worker:
         self, settings: Settings, pipe: Connection, board: Board, number: int, steady_since: float | None
     ) -> None:
         self._settings = settings
-        self._wire = Told(pipe, board, steady_since)
-        self._board = board
-        self._name = f"worker-{number}"
         # Why to stop. A signal handler may put into this queue; almost anything else could deadlock with what it
         # interrupts.
         self._reasons: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._wire = Told(pipe, board, steady_since, max_runs=settings.max_runs, stop=self._reasons.put)
+        self._board = board
+        self._name = f"worker-{number}"
         self._app: Mainspring | None = None
 
     def run(self) -> None:
@@ -136,7 +136,7 @@ class Worker:
             try:
                 return self._reasons.get(timeout=LOOK_FOR_WORK if self._settings.burst else LOOK)
             except queue.Empty:
-                reason = self._limit_reached()
+                reason = self._memory_exceeded()
             if reason is None and self._settings.burst:
                 idle_since = (idle_since or time.monotonic()) if self._is_idle(app) else None
                 if idle_since is not None and time.monotonic() - idle_since > IDLE:
@@ -144,10 +144,8 @@ class Worker:
             if reason is not None:
                 return reason
 
-    def _limit_reached(self) -> str | None:
-        limit, memory = self._settings.max_runs, self._settings.max_rss
-        if limit is not None and self._wire.executed >= limit:
-            return f"it has executed {self._wire.executed} runs"
+    def _memory_exceeded(self) -> str | None:
+        memory = self._settings.max_rss
         if memory is not None and (used := _resident()) > memory:
             return f"it uses {used // 2**20} MiB of memory"
         return None

@@ -52,6 +52,10 @@ class Watcher(Protocol):
     steady_since: float | None
     """Since when it has found the store answering, by the monotonic clock: outages before this process began count."""
 
+    @property
+    def runs_left(self) -> int | None:
+        """How many more runs this process may execute, including those that it holds; None: any number."""
+
     def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
         """Take notice that a claim is tried: who repeats it finds what it has brought."""
 
@@ -228,13 +232,20 @@ class Node:
         executor = self.executors[alias]
         if not getattr(executor, "accepting", True):
             return 0
+        left = self._runs_left()
         slots = executor.slots - executor.stuck
         pace = self.pace.get(alias)
         wanted = slots
         if pace is not None:  # by what one takes, and by how many really end: the store, or the machine, may be slower
             rate = self.rates.get(alias, FIRST_RATE)
             wanted = max(slots, min(MOST_CLAIMED, int(slots * AHEAD / max(pace, 1e-6)), slots + int(2 * AHEAD * rate)))
-        return wanted - sum(link.in_flight.get(alias, 0) for link in self.links.values())
+        return min(left, wanted - sum(link.in_flight.get(alias, 0) for link in self.links.values()))
+
+    def _runs_left(self) -> int:
+        """Return how many more runs to claim before this process has executed as many as it may."""
+        left = None if self.watcher is None else self.watcher.runs_left
+        # In this order, since a run is counted as executed before its claim is forgotten: none is counted as neither.
+        return MOST_CLAIMED if left is None else left - sum(len(link.claims) for link in self.links.values())
 
     def room(self) -> tuple[int, bool]:
         """Return how many more runs to claim from queues, and whether there is room for whatever they need.
@@ -243,7 +254,7 @@ class Node:
         not hold the others up. While one is full, a few at a time are claimed for the sake of the others: those for the
         full one are given back. Isolated runs, which have few slots, may be many of those.
         """
-        room, most = MOST_CLAIMED, 0
+        room, most = min(MOST_CLAIMED, self._runs_left()), 0
         for alias, executor in list(self.executors.items()):
             free, share = self.free(alias), self.shares.get(alias, 1.0)
             if free <= -(max(HELD, executor.slots) if alias == ISOLATED else executor.slots):
