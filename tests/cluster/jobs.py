@@ -166,6 +166,20 @@ def hold_interpreter(seconds: int) -> str:
     return "held"
 
 
+@app.task
+def sleep_in_c(seconds: int) -> None:
+    """Sit in C code, which sees no exception."""
+    note("holds")
+    time.sleep(seconds)
+
+
+@app.task
+async def block_loop(seconds: int) -> None:
+    """Sit in C code on the event loop."""
+    note("holds")
+    time.sleep(seconds)
+
+
 @app.task(retries=1, backoff=(0.05,), timeout=1)
 def hold_interpreter_once() -> str:
     note("holds")

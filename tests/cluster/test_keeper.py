@@ -112,7 +112,7 @@ def test_a_run_that_ended_with_its_process_had_run_since_it_was_claimed(
     desk.claims([run], ago=0)
     desk.board.enter(run.id, 1)
     if death == "timed out":
-        desk.left.timed_out.add(run.id)
+        desk.left.stuck.add(run.id)
     if death == "cancelled":
         assert app.store.request_cancel([run.id]) == [True]
     now = app.store.server_time() + 60 * SECOND

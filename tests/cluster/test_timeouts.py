@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mainspring.core.run import Status
-from tests.cluster.kit import Yard, stop, wait_until, yard_in
+from tests.cluster.kit import PATIENCE, Yard, stop, wait_until, yard_in
 
 SECONDS = 0.5
 HANGING = ["loop_for_ever", "loop_for_ever_apart", "swallow_cancellation", "hold_interpreter"]
@@ -118,6 +118,19 @@ def test_a_running_run_is_cancelled_from_outside(yard_of_short_leases: Yard, tas
     (ended,) = yard.end([run])
     assert (ended.status, ended.errors) == (Status.CANCELLED, ())
     assert not yard.ledger("ended", run)
+
+
+@pytest.mark.parametrize("task", ["sleep_in_c", "hold_interpreter", "swallow_cancellation", "block_loop"])
+def test_a_run_that_cannot_be_interrupted_is_cancelled_all_the_same(yard_of_short_leases: Yard, task: str) -> None:
+    yard = yard_of_short_leases
+    run = getattr(yard.jobs, task).enqueue(*([600] if task != "swallow_cancellation" else []))
+    (line,) = wait_until(lambda: yard.ledger(run=run)[:1])
+    assert run.cancel()
+    (ended,) = yard.end([run])
+    assert (ended.status, ended.errors, ended.attempt, ended.crashes) == (Status.CANCELLED, (), 1, 0)
+    assert ended.duration is not None
+    wait_until(lambda: line.pid not in yard.processes(), lambda: f"end of process {line.pid}")
+    assert yard.jobs.ok.enqueue(7).result(timeout=PATIENCE) == 7
 
 
 def test_what_a_run_says_of_itself_is_seen_while_it_runs(yard_of_short_leases: Yard) -> None:

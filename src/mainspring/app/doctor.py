@@ -163,7 +163,7 @@ def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
                 "look whether its process lives and reaches the store; its runs go to others when their leases end",
             )
         if node.stuck:
-            text = f"{name} has lost {node.stuck} threads to runs that did not end at their time-out"
+            text = f"{name} has lost {node.stuck} threads to runs that did not end when they were stopped"
             yield Finding(Mark.WARNING, "nodes", text, "restart it, and give such tasks isolation='process'")
     yield Finding(Mark.OK, "nodes", f"{_several(len(nodes), 'node is', 'nodes are')} alive")
 

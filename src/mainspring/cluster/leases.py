@@ -71,7 +71,8 @@ class Left:
         """What it has claimed, by run id."""
         self.claiming: tuple[str, str, list[str]] | None = None
         """A claim that it has tried, and not told what it brought: node, token, lanes."""
-        self.timed_out: set[str] = set()
+        self.stuck: set[str] = set()
+        """Runs that did not end at their time-out, or when they were to be stopped."""
         self.stuck_since: float | None = None
         self.draining: str | None = None
         self.empty_since: float | None = None
@@ -83,7 +84,8 @@ class Left:
         """What the store that it could not reach said."""
         self.killed = False
         self.runs = 0
-        self._told_to_stop: set[tuple[str, str]] = set()
+        self._told_to_stop: dict[tuple[str, str], float] = {}
+        """When it was told to stop each claim, by the monotonic clock."""
         self._wire = Asides(pipe)
         self._books = threading.Lock()
         self._deaf = False
@@ -124,7 +126,7 @@ class Left:
                 for run_id in ids:
                     self.claims.pop(run_id, None)
         elif word == STUCK:
-            self.timed_out.add(what)
+            self.stuck.add(what)
         elif word == DRAINING:
             self.draining = what
         elif word == READY:
@@ -151,8 +153,23 @@ class Left:
             if not self._wire.all_said:
                 return
             page = fresh[start : start + STOPS]
-            self._told_to_stop.update(page)
+            self._told_to_stop.update(dict.fromkeys(page, time.monotonic()))
             self._wire.send(STOP_RUNS, page)
+
+    def note_stuck(self, now: float, grace: float) -> None:
+        """Note what goes on although for longer than the grace it should have ended, by its time-out or by our word.
+
+        A thread that cannot be interrupted the worker reports itself, unless a task holds its interpreter.
+        """
+        claims = self.held()
+        stopped = {
+            run_id
+            for (run_id, token), at in self._told_to_stop.items()
+            if now > at + grace and run_id in claims and claims[run_id].token == token
+        }
+        for posted in self.board.read():
+            if now > posted.deadline + grace or (posted.run_id in stopped and not posted.ended):
+                self.stuck.add(posted.run_id)
 
     def say_again(self) -> None:
         """Tell it what it could not be told before, because it did not read."""
@@ -372,7 +389,7 @@ def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int, cr
     if run.cancelling:
         began = 0 if posted is None else run.started_at or now
         return Report(run, Result.CANCELLED, started_at=began, finished_at=now)
-    if run.id in left.timed_out:
+    if run.id in left.stuck and run.policy.timeout is not None:
         return _failed(run, RunTimeout(run.policy.timeout), now)
     if posted is None:
         return Report(run, Result.UNSTARTED)

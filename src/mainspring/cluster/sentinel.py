@@ -38,7 +38,7 @@ ANSWER: Final = 1.0
 SILENT: Final = 5.0
 """Seconds in which a worker answers, if it does not keep the store's lock and its interpreter at the same time."""
 LOOK: Final = 0.2
-"""Seconds between two looks at what is past its time-out."""
+"""Seconds between two looks at what does not end."""
 
 log = logging.getLogger("mainspring.cluster")
 
@@ -274,7 +274,7 @@ class Sentinel:
             log.error("worker %s dies at once; the next try is in %.0f s", slot.number, pause)
 
     def _look_at_deadlines(self) -> None:
-        """Kill workers whose run is past its time-out and cannot be stopped from inside, or that do not leave."""
+        """Kill workers with a run that does not end at its time-out or when it is cancelled, or that do not leave."""
         now = time.monotonic()
         if now < self._looked_at + LOOK:
             return
@@ -285,9 +285,8 @@ class Sentinel:
                 self._look_at(left, now)
 
     def _look_at(self, left: Left, now: float) -> None:
-        grace = self.settings.timeout_grace
         left.say_again()
-        left.timed_out.update(run.run_id for run in left.board.read() if now > run.deadline + grace)
+        left.note_stuck(now, self.settings.timeout_grace)
         if left.draining is None or left.claims:
             left.empty_since = None
         elif left.empty_since is None:
@@ -301,16 +300,16 @@ class Sentinel:
                 # Code that holds the interpreter lock may have stopped another thread inside a transaction.
                 log.error("process %s is killed: it does not answer, and the store is locked", left.pid)
                 left.kill()
-        if not left.timed_out:
+        if not left.stuck:
             return
         if left.stuck_since is None:
             left.stuck_since = now
-            left.ask_to_stop("a run did not end at its time-out")
+            left.ask_to_stop("a run did not end when it was stopped")
         waited = now - left.stuck_since
-        only_stuck = left.claims.keys() <= left.timed_out
+        only_stuck = left.claims.keys() <= left.stuck
         # A process that holds the interpreter lock cannot even say that it drains.
         if waited > DRAIN_STUCK or (waited > ANSWER and (only_stuck or left.draining is None)):
-            log.error("process %s is killed: run %s is past its time-out", left.pid, ", ".join(left.timed_out))
+            log.error("process %s is killed: run %s does not end", left.pid, ", ".join(sorted(left.stuck)))
             left.kill()
 
     def _kill_all(self) -> None:

@@ -188,7 +188,7 @@ class Worker:
     def _stuck(self, event: Any) -> None:
         assert isinstance(event, RunEvent)
         self._wire.send(STUCK, event.run_id)
-        self._reasons.put(f"run {event.run_id} did not end at its time-out")
+        self._reasons.put(event.reason)
 
 
 def _tune_interpreter() -> None:

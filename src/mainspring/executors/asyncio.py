@@ -96,7 +96,7 @@ class AsyncIOExecutor(BaseExecutor):
 
     @property
     def stuck(self) -> int:
-        """Coroutines and threads that did not end at their time-out."""
+        """Coroutines and threads that did not end when they were stopped."""
         return self._threads.stuck + (0 if self._runs is None else self._runs.stuck)
 
     @property

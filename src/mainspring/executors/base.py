@@ -44,7 +44,7 @@ class BaseExecutor(LegacyVerbs):
         self._logger = logging.getLogger(f"mainspring.executors.{alias}")
         self._alias = alias
         self.losses: dict[str, Run] = {}
-        """The runs that keep slots although their time-outs have passed."""
+        """The runs that keep slots although they were cancelled or their time-outs have passed."""
         self._was_accepting = True
 
     def shutdown(self, wait: bool = True) -> None:
@@ -71,7 +71,7 @@ class BaseExecutor(LegacyVerbs):
 
     @property
     def stuck(self) -> int:
-        """Slots lost to runs that did not end at their time-out."""
+        """Slots lost to runs that did not end when they were stopped."""
         return 0
 
     @property
@@ -91,8 +91,9 @@ class BaseExecutor(LegacyVerbs):
             return
         named = ", ".join(map(shown, runs[:SHOWN])) + (f" and {len(runs) - SHOWN} more" if len(runs) > SHOWN else "")
         self._logger.error(
-            "executor %r takes no more runs until one of these has ended, all past their time-outs: %s; have such "
-            'functions executed in processes (ProcessPoolExecutor; in an app isolation="process"), or by a larger pool',
+            "executor %r takes no more runs until one of these has ended, all past their time-outs or cancelled: %s; "
+            'execute such functions in processes (ProcessPoolExecutor; in an app isolation="process"), or in a larger '
+            "pool",
             self._alias,
             named,
         )

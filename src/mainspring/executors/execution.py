@@ -117,9 +117,10 @@ def tell(report: Reporter, message: Report, logger: logging.Logger) -> None:
         logger.exception("reporting run %s (%s) failed", message.run.id, message.result)
 
 
-def announce_stuck(run: Run, where: str, stack: str, notify: Notify, logger: logging.Logger) -> None:
-    """Say that a run did not end at its time-out and that a slot is lost."""
-    text = f"{shown(run)} did not end at its time-out of {run.policy.timeout:g} s; {where} is stuck"
+def announce_stuck(run: Run, stop: Stop, where: str, stack: str, notify: Notify, logger: logging.Logger) -> None:
+    """Say that a run did not end when it was stopped and that a slot is lost."""
+    when = "when it was cancelled" if stop is Stop.CANCEL else f"at its time-out of {run.policy.timeout:g} s"
+    text = f"{shown(run)} did not end {when}; {where} is stuck"
     logger.error("%s%s", text, f":\n{stack}" if stack else "")
     try:
         notify(EVENT_RUN_STUCK, run, text)

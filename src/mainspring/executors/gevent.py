@@ -82,7 +82,7 @@ class GeventExecutor(BaseExecutor):
 
     @property
     def stuck(self) -> int:
-        """Greenlets and coroutines that did not end at their time-out."""
+        """Greenlets and coroutines that did not end when they were stopped."""
         return sum(runs.stuck for runs in self._kinds())
 
     def _kinds(self) -> list[_GreenletRuns]:

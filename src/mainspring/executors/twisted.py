@@ -90,7 +90,7 @@ class TwistedExecutor(BaseExecutor):
 
     @property
     def stuck(self) -> int:
-        """Coroutines and threads that did not end at their time-out."""
+        """Coroutines and threads that did not end when they were stopped."""
         in_threads = 0 if self._threads is None else self._threads.stuck
         return in_threads if self._runs is None else in_threads + self._runs.stuck
 
@@ -124,7 +124,7 @@ class _ReactorThreads:
 
     @property
     def stuck(self) -> int:
-        """Threads lost to runs that did not end at their time-out."""
+        """Threads lost to runs that did not end when they were stopped."""
         return self._slots.stuck
 
     def put(self, items: Sequence[Item]) -> None:

@@ -85,7 +85,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     state: str = "running"
     version: str = ""
     missing: tuple[str, ...] = ()  # functions that this node cannot import
-    stuck: int = 0  # threads lost to runs that did not end at their time-out
+    stuck: int = 0  # threads lost to runs that did not end when they were stopped
     beat_at: int = 0
 
 

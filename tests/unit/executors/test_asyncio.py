@@ -147,6 +147,26 @@ class TestAsyncIO:
         assert len(reports.all) == 1
         assert caplog.text.count("executor 'asyncio' takes runs again") == 1
 
+    def test_a_coroutine_that_swallows_the_cancellation_of_its_run_ends_as_cancelled_and_is_stuck(
+        self, executor: AsyncIOExecutor, reports: Reports, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        begun, release = threading.Event(), threading.Event()
+
+        async def swallow() -> None:
+            begun.set()
+            await tasks.swallow_cancellation(release)
+
+        run = make_run(swallow)
+        executor.submit([run], reports)
+        assert begun.wait(60)
+        assert executor.cancel(run.id)
+        assert reports.wait()[0].result is Result.CANCELLED
+        assert executor.stuck == 1
+        assert "swallow did not end when it was cancelled" in caplog.text
+        release.set()
+        wait_until(lambda: executor.stuck == 0)
+        assert len(reports.all) == 1
+
     def test_a_stuck_coroutine_with_a_retry_left_is_reported_when_it_has_ended(
         self, executor: AsyncIOExecutor, reports: Reports, caplog: pytest.LogCaptureFixture
     ) -> None:

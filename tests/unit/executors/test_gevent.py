@@ -151,6 +151,31 @@ def test_a_greenlet_that_swallows_its_time_out_is_stuck(
     assert len(reports.all) == 1
 
 
+def test_a_greenlet_that_swallows_its_cancellation_is_stuck(
+    executor: GeventExecutor, reports: Reports, caplog: pytest.LogCaptureFixture
+) -> None:
+    begun, release = threading.Event(), threading.Event()
+
+    def swallow() -> None:
+        begun.set()
+        while not release.is_set():
+            try:
+                gevent.sleep(0.01)
+            except BaseException:
+                continue
+
+    run = make_run(swallow, policy=timeout(1000))
+    with caplog.at_level(logging.CRITICAL, "mainspring"):
+        executor.submit([run], reports)
+        assert begun.wait(60)
+        assert executor.cancel(run.id)
+        assert reports.wait()[0].result is Result.CANCELLED
+    assert executor.stuck == 1
+    release.set()
+    wait_until(lambda: executor.stuck == 0)
+    assert len(reports.all) == 1
+
+
 def test_greenlets_that_wait_for_a_place_can_be_withdrawn(
     hub: HubThread, executor: GeventExecutor, reports: Reports
 ) -> None:

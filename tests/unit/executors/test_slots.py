@@ -126,7 +126,7 @@ def test_the_end_of_a_run_waits_for_whoever_is_about_to_raise(slots: Slots, monk
     waited: list[float] = []
 
     def leave_an_unsettled_interrupt() -> None:
-        slot.interrupt = Interrupt(item, Stop.CANCEL)
+        slot.interrupt = Interrupt(item, Stop.CANCEL, 1)
         slot.interrupt.hit = True
 
     def settle(seconds: float) -> None:
@@ -156,7 +156,7 @@ def test_a_deadline_set_while_the_watchdog_looks_around_is_seen() -> None:
                 self.passes += 1
                 if self.passes == 2:
                     first.item = late_one
-                    self._arm(first, late_one, 0.05, 1)
+                    self._arm(first, late_one, 0.05)
             return again
 
     executor = BaseExecutor()
@@ -185,7 +185,7 @@ def test_a_deadline_set_while_the_watchdog_looks_around_is_seen() -> None:
         wait_until(partial(_has, made, count))
     first, second = made
     second.item = early_one
-    slots._arm(second, early_one, 0.02, 1)
+    slots._arm(second, early_one, 0.02)
     wait_until(lambda: stopped == [second, first])
     idle.set()
     for slot in made:

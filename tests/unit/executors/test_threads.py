@@ -352,6 +352,32 @@ class TestTimeOut:
         assert reports.wait(2)[1].value == 1
         assert reports.counts[run.id] == 1
 
+    def test_a_run_that_cannot_be_interrupted_ends_as_cancelled_and_its_thread_is_stuck(
+        self, pool: ThreadPoolExecutor, reports: Reports, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        blocker = threading.Lock()
+        blocker.acquire()
+        begun = threading.Event()
+
+        def hang() -> None:
+            begun.set()
+            blocker.acquire()
+
+        run = make_run(hang)
+        pool.submit([run], reports)
+        assert begun.wait(60)
+        assert pool.cancel(run.id)
+        (report,) = reports.wait()
+        assert report.result is Result.CANCELLED
+        assert 0 < report.started_at <= report.finished_at
+        assert pool.stuck == 1
+        assert "hang did not end when it was cancelled; thread mainspring-threads_0" in caplog.text
+        blocker.release()
+        wait_until(lambda: pool.stuck == 0)
+        pool.submit([make_run(tasks.add, 1)], reports)
+        assert reports.wait(2)[1].value == 1
+        assert reports.counts[run.id] == 1
+
     def test_a_pool_goes_on_as_long_as_one_thread_is_not_stuck(
         self, pool: ThreadPoolExecutor, reports: Reports, caplog: pytest.LogCaptureFixture
     ) -> None:

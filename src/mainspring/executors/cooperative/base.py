@@ -46,14 +46,14 @@ class Timer(Protocol):
 class Started:
     """A run that has started on the loop."""
 
-    __slots__ = ("at", "item", "past", "report", "stop", "stuck", "task", "timer")
+    __slots__ = ("at", "item", "report", "stop", "stuck", "task", "timer")
 
     def __init__(self, item: Item, at: int) -> None:
         self.item, self.at = item, at
         self.task: Any = None
         self.timer: Timer | None = None
         self.stop: Stop | None = None
-        self.past = self.stuck = False
+        self.stuck = False
         self.report = Once()
 
 
@@ -168,7 +168,7 @@ class Cooperative(ABC):
             run, entry = item[0], Started(item, self._now())
             self._started.add(entry)
             if run.policy.timeout is not None:
-                entry.timer = self._later(run.policy.timeout, self._expire, entry)
+                entry.timer = self._later(run.policy.timeout, self._stop, entry, Stop.TIMEOUT)
             if self._board is not None:
                 self._board.enter(run.id, run.policy.timeout)
             CURRENT.set((run, item[1]))  # what is started takes a copy of this context
@@ -205,24 +205,22 @@ class Cooperative(ABC):
             self.on_empty()
 
     def _stop(self, entry: Started, stop: Stop) -> None:
+        """Stop a run; one that is still there after the grace is counted and given up."""
         if entry in self._started and entry.stop is None:
             entry.stop = stop
+            if entry.timer is not None:
+                entry.timer.cancel()
+            entry.timer = self._later(self._grace, self._lose, entry, stop)
             self._halt(entry)
 
-    def _expire(self, entry: Started) -> None:
-        """Stop a run at its time-out; one that is still there after the grace is counted and given up."""
-        if not entry.past:
-            entry.past = True
-            entry.timer = self._later(self._grace, self._expire, entry)
-            self._stop(entry, Stop.TIMEOUT)
-            return
+    def _lose(self, entry: Started, stop: Stop) -> None:
         entry.stuck = True
         self.stuck += 1
         run = entry.item[0]
         self._losses[run.id] = run
-        announce_stuck(run, self.what, "", self._notify, self._logger)
+        announce_stuck(run, stop, self.what, "", self._notify, self._logger)
         self._tell_accepting()
-        if entry.stop is not None and may_end_now(run, entry.stop):
+        if may_end_now(run, stop):
             self._give_up(entry)
         self._check_left()
 

@@ -76,7 +76,7 @@ class ThreadPoolExecutor(BaseExecutor):
 
     @property
     def stuck(self) -> int:
-        """Threads lost to runs that did not end at their time-out."""
+        """Threads lost to runs that did not end when they were stopped."""
         return 0 if self._crew is None else self._crew.slots.stuck
 
 

@@ -65,14 +65,13 @@ class Interrupt(Knock):
 
     __slots__ = ("again", "hit", "item", "report", "started", "stop")
 
-    def __init__(self, item: Item, stop: Stop) -> None:
+    def __init__(self, item: Item, stop: Stop, started: int) -> None:
         super().__init__()
-        self.item, self.stop = item, stop
+        self.item, self.stop, self.started = item, stop, started
         self.hit = False
         """Whether the run was still there, and is being stopped."""
         self.again: float | None = None
         """When to look whether the run has ended; never, once it is given up."""
-        self.started = 0
         self.report = Once()
         """The right to report the run: the slot's thread and whoever gives it up both may want to."""
 
@@ -80,14 +79,17 @@ class Interrupt(Knock):
 class Slot:
     """A place for one run at a time, in the thread that made it."""
 
-    __slots__ = ("deadline", "gone", "interrupt", "item", "runner", "shelter", "stuck", "task", "thread")
+    __slots__ = ("deadline", "gone", "interrupt", "item", "runner", "shelter", "started", "stuck", "task", "thread")
 
     def __init__(self, gone: threading.Event) -> None:
         self.gone = gone
         """Set while nobody needs to wait for this slot: its thread has left it, or is stuck in it."""
         self.item: Item | None = None
+        self.started = 0
+        """When the run in it started, by the store's clock."""
         self.interrupt: Interrupt | None = None
-        self.deadline: tuple[float, Item, int] | None = None
+        self.deadline: tuple[float, Item] | None = None
+        """When the run has to end, or since when it is being stopped."""
         self.stuck = False
         self.task: asyncio.Task[Any] | None = None
         self.runner: asyncio.Runner | None = None
@@ -164,10 +166,11 @@ class Slots:
             board.enter(run.id, timeout)
         if timeout is not None:
             # Before the run can be interrupted: an exception inside here would leave the watchdog's lock held.
-            self._arm(slot, item, timeout, started)
+            self._arm(slot, item, timeout)
         # The outer `try` is for an exception that arrives when the run has just ended.
         try:
             try:
+                slot.started = started
                 slot.item = item
                 func = call.func
                 CURRENT.set((run, report))
@@ -217,7 +220,10 @@ class Slots:
         for slot in list(self._slots):
             item = slot.item
             if item is not None and item[0].id == run_id:
-                return self._interrupt(slot, item, Stop.CANCEL)
+                hit = self._interrupt(slot, item, Stop.CANCEL)
+                if hit:
+                    self._watch_from(time.monotonic())
+                return hit
         return False
 
     def close(self) -> None:
@@ -250,7 +256,7 @@ class Slots:
         # goes on looking for it before every instruction, for ever.)
         time.sleep(0)
         slot.shelter.withdraw(interrupt)
-        slot.interrupt = None
+        slot.interrupt = slot.deadline = None
         return interrupt if interrupt.hit else None
 
     def _after_interrupt(
@@ -272,10 +278,12 @@ class Slots:
         with self._lock:
             if slot.interrupt is not None:
                 return slot.interrupt.item is item
-            slot.interrupt = interrupt = Interrupt(item, stop)
+            slot.interrupt = interrupt = Interrupt(item, stop, slot.started)
             slot.shelter.announce(interrupt)
             try:
                 interrupt.hit = slot.item is item
+                if interrupt.hit:
+                    slot.deadline = (time.monotonic(), item)  # the watchdog looks whether it ends
                 if interrupt.hit and slot.shelter.inside and slot.task is None:
                     interrupt.left = _KINDS[stop]
                 elif interrupt.hit:
@@ -290,9 +298,13 @@ class Slots:
     # The watchdog sleeps until the first deadline. While it looks at the slots `_wake_at` is `never`, so whoever sets
     # a deadline meanwhile wakes it: none is overlooked, and a run whose deadline is not the first wakes nobody.
 
-    def _arm(self, slot: Slot, item: Item, timeout: float, started: int) -> None:
+    def _arm(self, slot: Slot, item: Item, timeout: float) -> None:
         deadline = time.monotonic() + timeout
-        slot.deadline = (deadline, item, started)
+        slot.deadline = (deadline, item)
+        self._watch_from(deadline)
+
+    def _watch_from(self, deadline: float) -> None:
+        """Have the watchdog look at a slot that has got a deadline."""
         if self._watchdog is None:
             with self._lock:
                 if self._watchdog is None:
@@ -316,7 +328,7 @@ class Slots:
         armed, now = slot.deadline, time.monotonic()
         if armed is None:
             return _NEVER
-        deadline, item, started = armed
+        deadline, item = armed
         if slot.item is not item:  # it is about to start, or has just ended
             return max(deadline, now + _MOMENT)
         if deadline > now:
@@ -327,7 +339,7 @@ class Slots:
             return _NEVER
         if interrupt.again is None or (interrupt.again <= now and interrupt.left is not None):
             # What was left to the thread is raised when it leaves the store, which waits for no server for long.
-            interrupt.started, interrupt.again = started, time.monotonic() + self._grace
+            interrupt.again = time.monotonic() + self._grace
         elif interrupt.again <= now:
             interrupt.again = _NEVER
             self._lose(slot, interrupt)
@@ -344,7 +356,7 @@ class Slots:
             slot.gone.set()
         run, report = interrupt.item[0], interrupt.item[1]
         stack = _stack_of(slot.thread)
-        announce_stuck(run, f"thread {slot.thread.name}", stack, self._notify, self._logger)
+        announce_stuck(run, interrupt.stop, f"thread {slot.thread.name}", stack, self._notify, self._logger)
         self._tell_accepting()
         if may_end_now(run, interrupt.stop) and interrupt.report.claim():
             message = stopped(run, interrupt.stop, None, interrupt.started, self.now())
