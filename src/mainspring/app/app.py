@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, overload
 
 from mainspring.app.enqueue import Calls
 from mainspring.app.import_guard import refuse_to_run, refuse_to_start, warn_of_enqueuing
+from mainspring.app.including import warn_of_forgotten
 from mainspring.app.jobs import JobsOfApp
 from mainspring.app.middleware import SIGNALS, Middleware
 from mainspring.app.placement import Workplace
@@ -68,7 +69,8 @@ class Mainspring(Verbs):
 
     Making one opens nothing and starts nothing. Without a URL, `MAINSPRING_URL` says where the store is, else it is
     `mainspring.db` in the current folder. Several apps share a store under different names. With `require`, `"durable"`
-    or `"replicated(n)"`, it does not start on a store that gives less.
+    or `"replicated(n)"`, it does not start on a store that gives less. `include` names the modules with its tasks and
+    schedules, also by pattern (`shop.reports.*`): they are imported when the app starts.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Mainspring(Verbs):
         allow_pickle: bool = False,
         inline: bool = False,
         queues: Iterable[str] = (),
+        include: str | Iterable[str] = (),
         lease: float = 15.0,
         require: str | None = None,
         clock: Clock | None = None,
@@ -91,6 +94,7 @@ class Mainspring(Verbs):
         self.tasks = Registry()
         self._runs = Runs(lambda: self.store, self.now, lambda: self.timezone, self._stop_here)
         self._queues = {check_queue(queue): None for queue in ("default", *queues)}
+        self._include = [include] if isinstance(include, str) else list(include)
         self._lease = check_lease(lease)
         self.require = None if require is None else check_requirement(require)
         self._clock = clock or SystemClock()
@@ -278,6 +282,9 @@ class Mainspring(Verbs):
         Safe in every process of a web server: a fire happens once, whoever fires it.
         """
         refuse_to_start()
+        self.load()
+        if work and watcher is None:
+            warn_of_forgotten(self)
         with self._lock:
             if self._node is not None:
                 raise SchedulerAlreadyRunningError

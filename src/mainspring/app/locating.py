@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,17 @@ def path_of(app: Mainspring) -> str:
     )
 
 
-def find_app(path: str) -> Mainspring:
-    """Import the app at `module:attribute`, `module` or `file.py`; without an attribute, the one app in it."""
+def find_app(path: str, include: Iterable[str] = ()) -> Mainspring:
+    """Import the app at `module:attribute`, `module` or `file.py`, and the modules it includes.
+
+    Without an attribute, return the one app in the module.
+    """
+    app = _find_app(path)
+    app.load(include)
+    return app
+
+
+def _find_app(path: str) -> Mainspring:
     module_name, _, attribute = path.partition(":")
     file: Path | None = None
     if os.getcwd() not in sys.path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from mainspring.app.enqueue import Calls
 from mainspring.app.handle import RunHandle
+from mainspring.app.including import alias_main, import_included
 from mainspring.app.jobs import JobsOfApp, Reconciled
 from mainspring.app.registry import Registry, Task, TaskCall, check_queue, is_same, reference_of
 from mainspring.app.runs import Runs, RunView
@@ -34,6 +35,7 @@ class Verbs(StoreOfApp):
     inline: bool
     tasks: Registry
     _calls: Calls
+    _include: list[str]
     _jobs: JobsOfApp
     _queues: dict[str, None]
     _runs: Runs
@@ -209,8 +211,15 @@ class Verbs(StoreOfApp):
         """Return a job's next `n` fire times."""
         return self._jobs.preview(self.get_job(_job_id(job)), n)
 
+    def load(self, include: Iterable[str] = ()) -> None:
+        """Import the modules that `include` names, and more of them; `start` does this first."""
+        alias_main(self)
+        # Without the app's lock: a module that another thread imports may be waiting for it.
+        import_included([*self._include, *include])
+
     def reconcile(self, remove: bool = False) -> Reconciled:
         """Bring the store in line with the schedules declared in code; those gone from it are removed on request."""
+        self.load()
         return self._jobs.reconcile(remove)
 
     # -- queues, nodes, broken records -----------------------------------------------------------------------------

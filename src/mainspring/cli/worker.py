@@ -40,6 +40,10 @@ def parse_queues(text: str | None) -> dict[str, int | None] | None:
 @click.option(
     "-Q", "--queues", default=None, help="Queues to serve, as in mail,default:4. All of the app's by default."
 )
+@click.option(
+    "--include", multiple=True, metavar="MODULE",
+    help="A module with tasks and schedules to import, or a pattern such as shop.reports.*; may be repeated.",
+)  # fmt: skip
 @click.option("-p", "--processes", type=click.IntRange(1), default=None, help="Worker processes; as many as cores.")
 @click.option("-t", "--threads", type=click.IntRange(1), default=8, show_default=True, help="Threads in each process.")
 @click.option("--burst", is_flag=True, help="End when nothing is left to do.")
@@ -58,6 +62,7 @@ def parse_queues(text: str | None) -> dict[str, int | None] | None:
 def worker(
     app: str,
     queues: str | None,
+    include: tuple[str, ...],
     processes: int | None,
     threads: int,
     burst: bool,
@@ -81,6 +86,7 @@ def worker(
     try:
         settings = Settings(
             app=app,  # as given: another module that holds the same app may lack the tasks of this one
+            include=include,
             queues=parse_queues(queues),
             processes=processes or 0,
             threads=threads,

@@ -31,8 +31,8 @@ ANSWER: Final = 1.0
 class Cluster:
     """The worker processes of an app, supervised by a sentinel process.
 
-    Takes the settings of `mainspring worker`: `processes`, `threads`, `queues`, `burst`, `max_runs`, `max_rss`,
-    `schedule`, `grace`, `start_method`. The app has to be a variable of a module.
+    Takes the settings of `mainspring worker`: `processes`, `threads`, `queues`, `include`, `burst`, `max_runs`,
+    `max_rss`, `schedule`, `grace`, `start_method`. The app has to be a variable of a module.
     """
 
     def __init__(self, app: Mainspring, **settings: Any) -> None:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
+from mainspring.app.including import warn_of_forgotten
 from mainspring.app.locating import find_app
 from mainspring.cluster.leases import Keeper, Left
 from mainspring.cluster.messages import NOTHING_LEFT
@@ -56,7 +57,8 @@ class Sentinel:
             methods = ", ".join(multiprocessing.get_all_start_methods())
             raise ConfigurationError(f"start_method is {settings.start_method!r}; here there are {methods}")
         self.settings = settings
-        self.app = find_app(settings.app)
+        self.app = find_app(settings.app, settings.include)
+        warn_of_forgotten(self.app)
         # A wrong URL, a missing driver, too little durability: said here, once, and not by every worker.
         if self.app.store.volatile:
             raise ConfigurationError(

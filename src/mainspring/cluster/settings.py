@@ -16,6 +16,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How a cluster works; `app` is where its processes import the app from: `module:attribute`."""
 
     app: str
+    include: tuple[str, ...] = ()
+    """Modules with tasks and schedules to import besides those that the app includes, also by pattern."""
     queues: dict[str, int | None] | None = None
     processes: int = 0
     """0: as many as there are cores."""

@@ -113,7 +113,7 @@ class Worker:
         signal.signal(signal.SIGTERM, lambda *_: self._reasons.put("SIGTERM"))
         threading.Thread(target=self._read, name="mainspring-sentinel", daemon=True).start()
         settings = self._settings
-        app = find_app(settings.app)
+        app = find_app(settings.app, settings.include)
         place = Workplace(app, threads=settings.threads, coroutines=settings.coroutines)
         place.board, place.worker_name = self._board, self._name
         app.on(EVENT_RUN_STUCK, self._stuck)

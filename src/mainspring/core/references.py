@@ -43,10 +43,10 @@ def get_callable_name(func: Callable[..., Any]) -> str:
 def module_of(obj: Any) -> str:
     """Return the name of the module that defines something; of the main program the name by which others import it."""
     module = getattr(obj, "__module__", None) or type(obj).__module__
-    return _main_name() if module in ("__main__", "__mp_main__") else str(module)
+    return main_name() if module in ("__main__", "__mp_main__") else str(module)
 
 
-def _main_name() -> str:
+def main_name() -> str:
     """Return the name by which other processes can import the main program; `__main__` if it is no file."""
     main = sys.modules.get("__main__")
     spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
@@ -107,7 +107,7 @@ def ref_to_obj(ref: str) -> Any:
 
 
 def _module(name: str) -> Any:
-    main, program = _main_name(), sys.modules["__main__"]
+    main, program = main_name(), sys.modules["__main__"]
     if main.partition(".")[0] == "mainspring":
         if name == "__main__":
             raise ImportError("it was the main program of another process; define the function in a module of its own")
