@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from mainspring.app import Mainspring
 from mainspring.app.handle import RunHandle
-from mainspring.app.runs import RunView
+from mainspring.core.run_view import RunView
 from mainspring.node.awaiting import CALLER_LOOP
 
 __all__ = ["AsyncFace"]

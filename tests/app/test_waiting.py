@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import pytest
@@ -10,9 +11,12 @@ from mainspring import Mainspring
 from mainspring.app.runs import FIRST_PAGE, Waiter
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
+from mainspring.jobstores.base import NodeInfo
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.testing.conformance.helpers import claim, make_run, succeed
 from tests.app.kit import LIMIT
+
+NODE = NodeInfo(id="n1", host="here", pid=1, started_at=0, lanes=("mail",))
 
 
 class CountingStore(MemoryJobStore):
@@ -131,3 +135,45 @@ def test_more_results_are_gathered_than_finished_runs_are_kept() -> None:
         assert app.gather(task.call(number) for number in range(50)).result(timeout=LIMIT) == list(range(50))
     finally:
         app.stop()
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have it said at once what a waiter lacks."""
+    monkeypatch.setattr("mainspring.app.runs.WARN_AFTER_SECONDS", 0)
+
+
+@pytest.mark.usefixtures("soon")
+def test_who_waits_for_ever_is_told_that_nobody_serves_the_queue(
+    store: CountingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiter = Waiter(store.add_runs([make_run(store, "r1", queue="mail")]))
+    with caplog.at_level(logging.WARNING, "mainspring.app"):
+        assert not waiter.look(store)
+        assert not waiter.look(store)
+    (text,) = caplog.messages
+    assert text.startswith("run r1 is waited for and has not started; no living worker serves the queue 'mail': start ")
+
+
+@pytest.mark.usefixtures("soon")
+def test_who_waits_for_ever_is_told_that_the_queue_is_paused(
+    store: CountingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.beat(NODE, 60)
+    store.set_queue("mail", paused=True)
+    waiter = Waiter(store.add_runs([make_run(store, "r1", queue="mail")]))
+    with caplog.at_level(logging.WARNING, "mainspring.app"):
+        assert not waiter.look(store)
+    (text,) = caplog.messages
+    assert "the queue 'mail' is paused: app.resume_queue('mail')" in text
+
+
+@pytest.mark.usefixtures("soon")
+def test_who_waits_for_what_somebody_will_execute_is_not_warned(
+    store: CountingStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    store.beat(NODE, 60)
+    waiter = Waiter(store.add_runs([make_run(store, "r1", queue="mail")]))
+    with caplog.at_level(logging.WARNING, "mainspring.app"):
+        assert not waiter.look(store)
+    assert caplog.messages == []

@@ -37,7 +37,7 @@ def test_every_fire_can_be_asked_for_by_job_status_and_store() -> None:
 
 def test_a_wrong_status_or_store_is_named() -> None:
     with BackgroundScheduler(timezone="UTC") as scheduler:
-        with pytest.raises(ValueError, match="'done' is not a valid Status"):
+        with pytest.raises(ValueError, match="no status is called 'done'"):
             scheduler.get_runs(status="done")
         with pytest.raises(UnknownAlias, match="'elsewhere'"):
             scheduler.get_runs(jobstore="elsewhere")

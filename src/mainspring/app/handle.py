@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
-from mainspring.app.runs import Runs, RunView, result_of
+from mainspring.app.runs import Runs, result_of
 from mainspring.core.run import Status
+from mainspring.core.run_view import RunView
 
 __all__ = ["RunHandle"]
 

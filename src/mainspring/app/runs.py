@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
 
 import msgspec
@@ -15,124 +15,25 @@ from mainspring.app.coming import Coming
 from mainspring.codec import EncodeError
 from mainspring.core import transitions
 from mainspring.core.followups import told_less
-from mainspring.core.instants import from_us
 from mainspring.core.quantities import check_timeout
-from mainspring.core.run import FINAL, Error, Outcome, Run, Status
-from mainspring.errors import RunCancelled, RunFailed, RunNotFound, StoreUnavailable, near
-from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.core.run import FINAL, Outcome, Run, Status
+from mainspring.core.run_view import RunPage, RunView
+from mainspring.errors import RunCancelled, RunFailed, RunNotFound, StoreUnavailable
+from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.finding import PAGE, instant_of, make_query, newest, pages
 
-__all__ = ["RunView", "Runs", "result_of"]
+__all__ = ["Runs", "result_of"]
 
 FIRST_LOOK: Final = 0.001
 LONGEST_PAUSE: Final = 0.1
-PAGE: Final = 1000
 FIRST_PAGE: Final = 50
 """Runs that are looked at again and again while others wait behind them."""
+WARN_AFTER_SECONDS: Final = 5.0
+"""Say what is missing when nobody could have executed a run that was waited for as long as this."""
 SELDOM: Final = 20
 """All are looked at again after this many times as long as the last time took."""
 
 log = logging.getLogger("mainspring.app")
-
-
-class RunView:
-    """A run as people look at it: its times are datetimes, its callable is text."""
-
-    __slots__ = ("_run", "_zone")
-
-    def __init__(self, run: Run, zone: tzinfo | None) -> None:
-        self._run, self._zone = run, zone
-
-    @property
-    def record(self) -> Run:
-        """The run as it is stored, times in microseconds."""
-        return self._run
-
-    @property
-    def id(self) -> str:
-        """Its id."""
-        return self._run.id
-
-    @property
-    def status(self) -> Status:
-        """Where it is in its life."""
-        return self._run.status
-
-    @property
-    def func(self) -> str:
-        """The task's name."""
-        func = self._run.call.func
-        return func if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
-
-    @property
-    def result(self) -> Any:
-        """What the task returned, if it has succeeded."""
-        return self._run.result
-
-    @property
-    def errors(self) -> tuple[Error, ...]:
-        """How each attempt that failed did."""
-        return self._run.errors
-
-    @property
-    def error(self) -> Error | None:
-        """How the last failed attempt did."""
-        return self._run.errors[-1] if self._run.errors else None
-
-    @property
-    def finished(self) -> bool:
-        """Whether it has ended."""
-        return self._run.status in FINAL
-
-    @property
-    def created_at(self) -> datetime:
-        """When it was made."""
-        return self._moment(self._run.created_at)
-
-    @property
-    def run_at(self) -> datetime:
-        """When it may start."""
-        return self._moment(self._run.run_at)
-
-    @property
-    def fire_time(self) -> datetime | None:
-        """The time its job was due."""
-        return self._optional(self._run.fire_time)
-
-    @property
-    def start_by(self) -> datetime | None:
-        """After this it is missed."""
-        return self._optional(self._run.start_by)
-
-    @property
-    def started_at(self) -> datetime | None:
-        """When its last attempt started."""
-        return self._optional(self._run.started_at)
-
-    @property
-    def finished_at(self) -> datetime | None:
-        """When it ended."""
-        return self._optional(self._run.finished_at)
-
-    @property
-    def duration(self) -> float | None:
-        """Seconds from its last start to its end."""
-        if self._run.started_at is None or self._run.finished_at is None:
-            return None
-        return (self._run.finished_at - self._run.started_at) / 1e6
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # what copying and pickling ask for before there is a run
-            raise AttributeError(name)
-        return getattr(self._run, name)
-
-    def _moment(self, us: int) -> datetime:
-        return from_us(us).astimezone(self._zone)
-
-    def _optional(self, us: int | None) -> datetime | None:
-        return None if us is None else self._moment(us)
-
-    def __repr__(self) -> str:
-        return f"<Run {self._run.id} {self._run.name} {self._run.status}>"
 
 
 def result_of(run: Run) -> Any:
@@ -177,27 +78,26 @@ class Runs:
         queue: str | None = None,
         group: str | None = None,
         job: str | None = None,
+        task: str | None = None,
+        since: datetime | timedelta | None = None,
         limit: int = 100,
         after: RunView | None = None,
-    ) -> list[RunView]:
+    ) -> RunPage:
         """Return runs that match, newest first; `after` is the last one of the page before."""
-        query = _query(status, queue, group, job)
+        if limit < 1:
+            raise ValueError(f"limit must be at least 1, not {limit!r}")
+        query = make_query(status, queue, group, job)
+        oldest = self._oldest(since)
         record = None if after is None else after.record
-        zone = self._zone()
-        return [RunView(run, zone) for run in self._store().find_runs(query, after=record, limit=limit)]
+        return RunPage.of(newest(self._store(), query, limit + 1, record, task, oldest), limit, self._zone)
+
+    def _oldest(self, since: datetime | timedelta | None) -> int | None:
+        return None if since is None else instant_of(since, self._now, self._zone)
 
     def iterate(self, **wanted: Any) -> Iterator[Run]:
         """Yield all runs that match, newest first, a page at a time."""
-        for page in self._pages(_query(**wanted)):
+        for page in pages(self._store(), make_query(**wanted)):
             yield from page
-
-    def _pages(self, query: RunQuery) -> Iterator[list[Run]]:
-        last = None
-        while page := self._store().find_runs(query, after=last, limit=PAGE):
-            yield page
-            if len(page) < PAGE:
-                return
-            last = page[-1]
 
     def count(
         self,
@@ -206,9 +106,14 @@ class Runs:
         queue: str | None = None,
         group: str | None = None,
         job: str | None = None,
+        task: str | None = None,
+        since: datetime | timedelta | None = None,
     ) -> int:
         """Return how many runs match."""
-        return self._store().count_runs(_query(status, queue, group, job))
+        query, oldest = make_query(status, queue, group, job), self._oldest(since)
+        if task is None and oldest is None:
+            return self._store().count_runs(query)
+        return len(newest(self._store(), query, None, None, task, oldest))
 
     def cancel(self, run_id: str) -> bool:
         """Cancel a run: at once if it waits, by stopping it if it runs. False if it has ended."""
@@ -227,7 +132,7 @@ class Runs:
     def purge(self, queue: str) -> int:
         """Cancel all pending runs of a queue, each as `cancel` does; return how many."""
         number = 0
-        for page in self._pages(_query("pending", queue)):
+        for page in pages(self._store(), make_query("pending", queue)):
             number += sum(self._end([transitions.cancel(run, self._now()) for run in page]))
         return number
 
@@ -285,6 +190,7 @@ class Waiter:
         self._wanted = list(run_ids)
         self._timeout = check_timeout(timeout)
         self._deadline = time.monotonic() + self._timeout
+        self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
         self._first: Run | None = None
@@ -349,7 +255,16 @@ class Waiter:
         self._left = left
         if left and began >= self._deadline:
             raise TimeoutError(self._describe(store))
+        if left and began >= self._warn_at:
+            self._warn_at = math.inf
+            self._warn(store)
         return not left
+
+    def _warn(self, store: JobStore) -> None:
+        """Say that nobody executes what is waited for, if that is so: the caller may wait for ever."""
+        missing = "" if self._first is None else _unserved(self._first, store)
+        if missing:
+            log.warning("run %s is waited for and has not started%s", self._left[0], missing)
 
     def pause(self) -> float:
         """Return the seconds to wait before the next look."""
@@ -375,28 +290,15 @@ def _brief(end: Outcome) -> Outcome:
 
 
 def _unserved(run: Run, store: JobStore) -> str:
-    """Say that nobody executes the runs of a queue, and what to do, if that is so."""
+    """Say that nobody executes the runs of a queue, or that it is paused, and what to do, if that is so."""
     if run.status is not Status.PENDING or run.queue.startswith("."):  # a scheduler's own lane, which no worker serves
         return ""
     try:
         served = any(run.queue in node.lanes for node in store.nodes())
+        paused = any(info.name == run.queue and info.paused for info in store.queues())
     except Exception:  # that the time is over has to be said in any case
         return ""
+    if paused:
+        return f"; the queue {run.queue!r} is paused: app.resume_queue({run.queue!r}) lets its runs start"
     how = "app.start(work=True)" if store.volatile else f"mainspring worker MODULE:APP -Q {run.queue}"
     return "" if served else f"; no living worker serves the queue {run.queue!r}: start one with {how}"
-
-
-def _query(
-    status: str | Iterable[str] | None = None,
-    queue: str | None = None,
-    group: str | None = None,
-    job: str | None = None,
-) -> RunQuery:
-    wanted = () if status is None else (status,) if isinstance(status, str) else tuple(status)
-    try:
-        statuses = tuple(Status(each) for each in wanted)
-    except ValueError:
-        known = [each.value for each in Status]
-        bad = next(each for each in wanted if each not in known)
-        raise ValueError(f"no status is called {bad!r}{near(str(bad), known)}") from None
-    return msgspec.structs.replace(RunQuery(), status=statuses, queue=queue, group=group, job_id=job)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypedDict, TypeVar, overload
 
 from mainspring.app.enqueue import Calls
 from mainspring.app.handle import RunHandle
 from mainspring.app.including import alias_main, import_included
 from mainspring.app.jobs import JobsOfApp, Reconciled
 from mainspring.app.registry import Registry, Task, TaskCall, check_queue, is_same, reference_of
-from mainspring.app.runs import Runs, RunView
+from mainspring.app.runs import Runs
 from mainspring.app.store import StoreOfApp
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
 from mainspring.core.run import Status
-from mainspring.errors import ConfigurationError
+from mainspring.core.run_view import RunPage, RunView
+from mainspring.errors import ConfigurationError, JobLookupError, near
 from mainspring.jobstores.base import BrokenJob, NodeInfo, QueueInfo
 from mainspring.util import undefined
 
@@ -25,8 +27,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Verbs"]
 
+log = logging.getLogger("mainspring.app")
+
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class _Wanted(TypedDict):
+    """Which runs are wanted, besides their status and queue."""
+
+    group: str | None
+    job: str | None
+    task: str | None
+    since: datetime | timedelta | None
 
 
 class Verbs(StoreOfApp):
@@ -118,12 +131,22 @@ class Verbs(StoreOfApp):
         status: str | Iterable[str] | None = None,
         queue: str | None = None,
         group: str | None = None,
-        job: str | None = None,
+        job: str | Job | None = None,
+        task: Any = None,
+        since: datetime | timedelta | None = None,
         limit: int = 100,
         after: RunView | None = None,
-    ) -> list[RunView]:
-        """Return the runs that match all that is given, newest first; `after` is the last one of the page before."""
-        return self.runs.find(status=status, queue=queue, group=group, job=job, limit=limit, after=after)
+    ) -> RunPage:
+        """Return the runs that match all that is given, newest first, up to `limit`; `.more` says if there are others.
+
+        `task` is a task, a function or its name, `since` a datetime or how long ago, `after` the last run of the page
+        before. Raise JobLookupError for a job that is not there and has left no runs.
+        """
+        wanted: _Wanted = {"group": group, "job": _job_or_none(job), "task": _task_or_none(task), "since": since}
+        found = self.runs.find(status=status, queue=queue, limit=limit, after=after, **wanted)
+        if not found and after is None:
+            self._check_names(wanted)
+        return found
 
     def count(
         self,
@@ -131,10 +154,31 @@ class Verbs(StoreOfApp):
         status: str | Iterable[str] | None = None,
         queue: str | None = None,
         group: str | None = None,
-        job: str | None = None,
+        job: str | Job | None = None,
+        task: Any = None,
+        since: datetime | timedelta | None = None,
     ) -> int:
-        """Return how many runs match all that is given."""
-        return self.runs.count(status=status, queue=queue, group=group, job=job)
+        """Return how many runs match all that is given, as for `find`."""
+        wanted: _Wanted = {"group": group, "job": _job_or_none(job), "task": _task_or_none(task), "since": since}
+        number = self.runs.count(status=status, queue=queue, **wanted)
+        if not number:
+            self._check_names(wanted)
+        return number
+
+    def _check_names(self, wanted: _Wanted) -> None:
+        """Say so if no run was found because there is no such job or task."""
+        job, task = wanted["job"], wanted["task"]
+        if job is not None:
+            try:
+                self.get_job(job)
+            except JobLookupError:
+                # Asked after the job: one that has just fired for the last time is gone, and its run is there.
+                if not self.runs.count(job=job):
+                    raise
+        known = {each.name for each in self.tasks} | {each.name.rpartition(":")[2] for each in self.tasks}
+        if task is not None and task not in known and not self.runs.find(task=task, limit=1):
+            # Only a warning: other processes may have tasks that this one has not imported.
+            log.warning("this process knows no task %r, and no run of it is kept%s", task, near(task, known))
 
     def cancel(self, run: str | RunHandle[Any]) -> bool:
         """Cancel a run: at once if it waits, by stopping it if it runs. False if it has ended."""
@@ -276,6 +320,15 @@ class Verbs(StoreOfApp):
 
 def _id(run: str | RunHandle[Any]) -> str:
     return run if isinstance(run, str) else run.id
+
+
+def _job_or_none(job: str | Job | None) -> str | None:
+    return None if job is None else _job_id(job)
+
+
+def _task_or_none(task: Any) -> str | None:
+    # A text may also be the function's name alone.
+    return task if task is None or isinstance(task, str) else reference_of(task)
 
 
 def _job_id(job: str | Job) -> str:

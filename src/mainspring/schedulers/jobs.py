@@ -6,7 +6,8 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from datetime import tzinfo
+from datetime import datetime, timedelta, tzinfo
+from functools import partial
 from typing import Any, NamedTuple, TextIO, TypeVar
 
 from mainspring import events
@@ -16,12 +17,14 @@ from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
 from mainspring.core.run import Run, Status
+from mainspring.core.run_view import RunPage
 from mainspring.core.validation import POLICY_FIELDS, check_field, make_call, make_policy
 from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict
 from mainspring.events import JobEvent, JobExecutionEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
-from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.changing import replace_job, write_job
+from mainspring.jobstores.finding import instant_of, make_query, newest
 from mainspring.node.listeners import Listeners
 from mainspring.node.new_ids import new_job_id
 from mainspring.node.node import Node
@@ -388,19 +391,23 @@ class JobVerbs:
         jobstore: str | None = None,
         status: Status | str | Iterable[Status | str] = (),
         limit: int = 100,
-    ) -> list[Run]:
+        *,
+        since: datetime | timedelta | None = None,
+    ) -> RunPage:
         """Return the record of what was fired, newest first: of a job, of a store, in a status, or of all.
 
-        Times in a run are microseconds since 1970; `mainspring.core.instants.from_us` makes datetimes of them.
+        `since` is a datetime or how long ago; `.more` of what is returned says whether there are more than `limit`.
         """
-        wanted = (status,) if isinstance(status, str) else tuple(status)
-        query = RunQuery(status=tuple(Status(each) for each in wanted), job_id=job_id)
+        query = make_query(status, job=job_id)
         with self._lock:
             stores = dict(self._jobstores)
         if jobstore is not None:
             stores = {jobstore: stores[self._known("job store", jobstore, stores)]}
-        runs = [run for store in stores.values() for run in store.find_runs(query, limit=limit)]
-        return sorted(runs, key=lambda run: run.created_at, reverse=True)[:limit]
+        runs: list[Run] = []
+        for alias, store in stores.items():
+            oldest = None if since is None else instant_of(since, partial(self._now, alias), lambda: self.timezone)
+            runs += newest(store, query, limit + 1, None, None, oldest)
+        return RunPage.of(sorted(runs, key=lambda run: run.created_at, reverse=True), limit, lambda: self.timezone)
 
     def print_jobs(self, jobstore: str | None = None, out: TextIO | None = None) -> None:
         """Print the jobs of a store, or of all, in words."""

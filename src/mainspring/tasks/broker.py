@@ -8,9 +8,9 @@ from typing import Any
 
 from mainspring.app import Mainspring
 from mainspring.app.registry import check_queue
-from mainspring.app.runs import RunView
 from mainspring.core.quantities import check_seconds
 from mainspring.core.run import FINAL, Error, Report, Result, Run, Status
+from mainspring.core.run_view import RunView
 from mainspring.core.transitions import conclude
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import QueueInfo

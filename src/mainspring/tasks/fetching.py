@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.runs import FIRST_LOOK, LONGEST_PAUSE, PAGE, RunView
+from mainspring.app.runs import FIRST_LOOK, LONGEST_PAUSE
 from mainspring.core.run import FINAL, Status
+from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound, StoreUnavailable
+from mainspring.jobstores.finding import PAGE
 from mainspring.tasks import intended
 from mainspring.tasks.broker import Broker
 from mainspring.tasks.current import get_app, sides

@@ -1,0 +1,222 @@
+"""A run as people look at it, and a page of them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime, tzinfo
+from typing import Any, Final
+
+import msgspec
+
+from mainspring.core.instants import from_us
+from mainspring.core.policy import Policy
+from mainspring.core.run import FINAL, Call, Run, Status
+
+__all__ = ["RunError", "RunPage", "RunView"]
+
+MESSAGE_SHOWN: Final = 200
+"""Characters of an error's message or a reason that the repr of a run shows."""
+
+_FIELDS: Final = (
+    *("id", "task", "name", "status", "reason", "queue", "job_id", "group", "priority", "attempt", "failures"),
+    *("created_at", "fire_time", "run_at", "start_by", "started_at", "finished_at", "duration"),
+    *("node", "result", "errors", "progress", "data", "log"),
+)
+
+
+class RunError(msgspec.Struct, frozen=True):
+    """How one attempt of a run failed, and when."""
+
+    type: str
+    message: str
+    traceback: str
+    at: datetime
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class RunView:
+    """A run as people look at it: its times are aware datetimes, its callable is text."""
+
+    __slots__ = ("_run", "_zone")
+
+    # Taken from the record as they are.
+    id: str
+    status: Status
+    reason: str | None
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    call: Call
+    queue: str
+    executor: str | None
+    job_id: str | None
+    group: str | None
+    unique: str | None
+    policy: Policy
+    priority: int
+    attempt: int
+    failures: int
+    crashes: int
+    interruptions: int
+    node: str | None
+    cancelling: bool
+    result: Any
+    progress: Any
+    data: Any
+    log: tuple[str, ...]
+    count: int
+    retried: int
+
+    def __init__(self, run: Run, zone: tzinfo | None) -> None:
+        self._run, self._zone = run, zone
+
+    @property
+    def record(self) -> Run:
+        """The run as it is stored, times in microseconds."""
+        return self._run
+
+    @property
+    def task(self) -> str:
+        """The task's name, or the function's as `module:name`."""
+        func = self._run.call.func
+        return func if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
+
+    func = task
+
+    @property
+    def errors(self) -> tuple[RunError, ...]:
+        """How each attempt that failed did."""
+        return tuple(
+            RunError(each.type, each.message, each.traceback, self._moment(each.at), each.attempt)
+            for each in self._run.errors
+        )
+
+    @property
+    def error(self) -> RunError | None:
+        """How the last failed attempt did."""
+        return self.errors[-1] if self._run.errors else None
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended."""
+        return self._run.status in FINAL
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was made."""
+        return self._moment(self._run.created_at)
+
+    @property
+    def run_at(self) -> datetime:
+        """When it may start."""
+        return self._moment(self._run.run_at)
+
+    @property
+    def fire_time(self) -> datetime | None:
+        """The time its job was due."""
+        return self._optional(self._run.fire_time)
+
+    @property
+    def last(self) -> datetime | None:
+        """The last of the fire times that it stands for."""
+        return self._optional(self._run.last)
+
+    @property
+    def later(self) -> tuple[datetime, ...]:
+        """The overdue fire times that run one after another, after this one."""
+        return tuple(map(self._moment, self._run.later))
+
+    @property
+    def start_by(self) -> datetime | None:
+        """After this it is missed."""
+        return self._optional(self._run.start_by)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When its last attempt started."""
+        return self._optional(self._run.started_at)
+
+    @property
+    def finished_at(self) -> datetime | None:
+        """When it ended."""
+        return self._optional(self._run.finished_at)
+
+    @property
+    def lease_until(self) -> datetime | None:
+        """Until when its node may go without a sign of life."""
+        return self._optional(self._run.lease_until)
+
+    @property
+    def duration(self) -> float | None:
+        """Seconds from its last start to its end."""
+        if self._run.started_at is None or self._run.finished_at is None:
+            return None
+        return (self._run.finished_at - self._run.started_at) / 1e6
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what there is to see as a dict, without the arguments, which may hold secrets."""
+        shown = {name: getattr(self, name) for name in _FIELDS}
+        shown["status"] = str(self.status)
+        shown["errors"] = [msgspec.structs.asdict(error) for error in self.errors]
+        shown["log"] = list(self.log)
+        return shown
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what copying and pickling ask for before there is a run
+            raise AttributeError(name)
+        return getattr(self._run, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *RunView.__annotations__})
+
+    def __eq__(self, other: object) -> bool:
+        return self._run == other._run if isinstance(other, RunView) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._run.id)
+
+    def _moment(self, us: int) -> datetime:
+        return from_us(us).astimezone(self._zone)
+
+    def _optional(self, us: int | None) -> datetime | None:
+        return None if us is None else self._moment(us)
+
+    def __repr__(self) -> str:
+        run = self._run
+        parts = [f"<Run {run.id} {_brief(run.name)} {run.status}"]
+        if run.reason:
+            parts.append(f" ({_brief(run.reason)})")
+        if self.duration is not None:
+            parts.append(f" in {self.duration:.3g} s")
+        if run.errors and run.status is not Status.SUCCEEDED:
+            parts.append(f": {_brief(str(self.error))}")
+        return "".join(parts) + ">"
+
+
+def _brief(text: str) -> str:
+    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
+    return text if len(text) <= MESSAGE_SHOWN else f"{text[: MESSAGE_SHOWN - 3]}..."
+
+
+class RunPage(list[RunView]):
+    """Runs that were found, newest first; `more` says that others lie behind the limit.
+
+    `find(..., after=page[-1])` gives the next page.
+    """
+
+    __slots__ = ("more",)
+
+    def __init__(self, runs: Iterable[RunView] = (), *, more: bool = False) -> None:
+        super().__init__(runs)
+        self.more = more
+
+    @classmethod
+    def of(cls, runs: list[Run], limit: int, zone: Callable[[], tzinfo]) -> RunPage:
+        """Make a page of at most `limit` runs; one more than that tells that there are others."""
+        if not runs:
+            return cls()
+        shown = zone()
+        return cls((RunView(run, shown) for run in runs[:limit]), more=len(runs) > limit)

@@ -1,0 +1,78 @@
+"""Find runs in any store: by what people say of them, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta, tzinfo
+from typing import Final
+
+from mainspring.core.instants import SECOND, to_us
+from mainspring.core.run import Run, Status
+from mainspring.core.run_view import RunView
+from mainspring.errors import near
+from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.util import convert_to_datetime
+
+__all__ = ["PAGE", "instant_of", "make_query", "newest", "pages"]
+
+PAGE: Final = 1000
+"""Read this many runs at a time."""
+
+
+def make_query(
+    status: str | Iterable[str] | None = None,
+    queue: str | None = None,
+    group: str | None = None,
+    job: str | None = None,
+) -> RunQuery:
+    """Return the query for what is given, in words."""
+    wanted = () if status is None else (status,) if isinstance(status, str) else tuple(status)
+    try:
+        statuses = tuple(Status(each) for each in wanted)
+    except ValueError:
+        known = [each.value for each in Status]
+        bad = next(each for each in wanted if each not in known)
+        raise ValueError(f"no status is called {bad!r}{near(str(bad), known)}") from None
+    return RunQuery(status=statuses, queue=queue, group=group, job_id=job)
+
+
+def newest(
+    store: JobStore, query: RunQuery, limit: int | None, after: Run | None, task: str | None, oldest: int | None
+) -> list[Run]:
+    """Return up to `limit` of the newest runs that match, of one task, and not made before `oldest`.
+
+    Stores know nothing of tasks, which are inside what is signed: runs of others are read and passed over.
+    """
+    found: list[Run] = []
+    for page in pages(store, query, after, PAGE if task is not None or limit is None else limit):
+        for run in page:
+            if oldest is not None and run.created_at < oldest:  # the newest come first
+                return found
+            if task is None or _is_of(run, task):
+                found.append(run)
+                if len(found) == limit:
+                    return found
+    return found
+
+
+def pages(store: JobStore, query: RunQuery, after: Run | None = None, size: int = PAGE) -> Iterator[list[Run]]:
+    """Yield the runs that match, newest first, a page at a time."""
+    while page := store.find_runs(query, after=after, limit=size):
+        yield page
+        if len(page) < size:
+            return
+        after = page[-1]
+
+
+def _is_of(run: Run, task: str) -> bool:
+    name = RunView(run, None).task
+    return name == task or name.rpartition(":")[2] == task
+
+
+def instant_of(since: datetime | timedelta, now: Callable[[], int], zone: Callable[[], tzinfo]) -> int:
+    """Return the instant that a datetime, or a time span before now, stands for."""
+    if isinstance(since, timedelta):
+        return now() - int(since.total_seconds() * SECOND)
+    moment = convert_to_datetime(since, zone(), "since")
+    assert moment is not None
+    return to_us(moment)
