@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring.core.run import Run, Status
+from mainspring.core.run import Status
+from mainspring.core.run_view import RunPage
 from mainspring.events import EVENT_JOB_MISSED, SchedulerEvent
 from mainspring.jobstores.memory.store import MemoryJobStore
 from mainspring.schedulers.background import BackgroundScheduler
@@ -104,7 +105,7 @@ def test_a_declaration_with_another_schedule_records_the_fire_it_skips(make_app:
 def test_a_scheduler_that_starts_with_another_schedule_records_and_tells_the_fire_it_skips() -> None:
     store, heard = MemoryJobStore(), list[SchedulerEvent]()
 
-    def start(trigger: dict[str, Any], **options: Any) -> list[Run]:
+    def start(trigger: dict[str, Any], **options: Any) -> RunPage:
         scheduler = BackgroundScheduler(jobstores={"default": store}, timezone="UTC")
         scheduler.add_listener(heard.append, EVENT_JOB_MISSED)
         scheduler.add_job(work, id="it", replace_existing=True, **trigger, **options)

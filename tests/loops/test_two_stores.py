@@ -42,7 +42,7 @@ class Pair:
         self.scheduler.add_job(func, jobstore="other", next_run_time=from_us(before), **options)  # type: ignore[arg-type]
         assert self.ended.wait(30)
         (run,) = self.scheduler.get_runs(jobstore="other")
-        return before, run, self.other.server_time()
+        return before, run.record, self.other.server_time()
 
 
 @pytest.fixture(params=[HOUR, -HOUR], ids=["ahead", "behind"])
