@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from mainspring.core.references import ref_to_obj
 from mainspring.errors import PluginNotFound, near
 
-__all__ = ["check_options", "find_plugin", "trigger_factory"]
+__all__ = ["check_options", "find_plugin", "takes_option", "trigger_factory"]
 
 # The built-in ones are known without reading the installed packages' metadata, which takes milliseconds.
 _BUILT_IN: Final = {
@@ -74,6 +74,12 @@ def check_options(kind: str, name: str, factory: Callable[..., Any], options: di
     for option in options:
         if option not in names:
             raise TypeError(f"the {kind} {name!r} takes no argument {option!r}{near(option, names)}")
+
+
+def takes_option(factory: Callable[..., Any], name: str) -> bool:
+    """Tell whether a class takes a keyword argument of this name."""
+    names = _parameters(factory)
+    return names is None or name in names
 
 
 @lru_cache(maxsize=256)

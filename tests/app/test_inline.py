@@ -58,6 +58,44 @@ def test_nothing_touches_the_store(inline: Mainspring, tmp_path: Path) -> None:
     assert not (tmp_path / "jobs.db").exists()
 
 
+def test_the_verbs_about_queues_jobs_and_records_do_not_touch_the_store_either(
+    inline: Mainspring, tmp_path: Path
+) -> None:
+    @inline.schedule("0 3 * * *", id="nightly")
+    @inline.task(queue="mail")
+    def double(number: int = 21) -> int:
+        return number * 2
+
+    assert inline.reconcile().added == ["nightly"]
+    assert [job.id for job in inline.jobs()] == ["nightly"]
+    assert [moment.hour for moment in inline.preview("nightly", 2)] == [3, 3]
+    handle = inline.run_now("nightly")
+    assert (handle.status(), handle.result(timeout=0)) == ("succeeded", 42)
+    assert inline.counters() | {"succeeded": 1, "jobs": 1} == inline.counters()
+    assert [queue.name for queue in inline.queues()] == ["default", "mail"]
+    assert (inline.broken(), inline.nodes(), inline.restore("x"), inline.discard("x")) == ([], [], False, False)
+    inline.remove_job("nightly")
+    assert not (tmp_path / "jobs.db").exists()
+
+
+def test_what_is_put_into_a_paused_queue_waits_until_it_is_resumed(inline: Mainspring, tmp_path: Path) -> None:
+    @inline.task(queue="mail")
+    def double(number: int) -> int:
+        return number * 2
+
+    inline.pause_queue("mail")
+    purged = double.enqueue(1)
+    assert purged.status() is Status.PENDING
+    assert inline.purge("mail") == 1
+    assert purged.status() is Status.CANCELLED
+    kept = double.enqueue(2)
+    inline.resume_queue("mail")
+    assert kept.result(timeout=0) == 4
+    inline.retry(purged)
+    assert purged.result(timeout=0) == 2
+    assert not (tmp_path / "jobs.db").exists()
+
+
 def test_arguments_and_results_go_through_the_real_codec(inline: Mainspring) -> None:
     kept: list[Order] = []
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from mainspring import Mainspring
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError
+from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.opening import open_store
 from mainspring.jobstores.redis import RedisJobStore
@@ -45,6 +48,49 @@ def test_a_store_is_passed_through() -> None:
     assert open_store(store) is store
     with pytest.raises(TypeError, match="made already"):
         open_store(store, name="x")
+
+
+class NamedStore(MemoryJobStore):
+    def __init__(self, url: str, codec: object, name: str = "mine") -> None:
+        super().__init__()
+        self.name = name
+
+
+class NamelessStore(MemoryJobStore):
+    def __init__(self, url: str, codec: object) -> None:
+        super().__init__()
+
+
+@pytest.fixture
+def plug_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[type[JobStore]], None]:
+    """Have the scheme third:// open stores of a class."""
+
+    def use(kind: type[JobStore]) -> None:
+        point = EntryPoint("third", f"{__name__}:{kind.__name__}", "mainspring.jobstores")
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: EntryPoints([point]))
+
+    return use
+
+
+def test_the_name_of_an_app_reaches_a_third_partys_store(plug_in: Callable[[type[JobStore]], None]) -> None:
+    plug_in(NamedStore)
+    names = [app.store.name for app in (Mainspring("third://x", name="billing"), Mainspring("third://x"))]  # type: ignore[attr-defined]
+    assert names == ["billing", "mine"]
+
+
+def test_an_app_with_a_name_is_refused_by_a_store_that_takes_none(plug_in: Callable[[type[JobStore]], None]) -> None:
+    plug_in(NamelessStore)
+    with pytest.raises(ConfigurationError, match="third:// takes no name, so that the app 'billing' would share"):
+        _ = Mainspring("third://x", name="billing").store
+    assert type(Mainspring("third://x").store) is NamelessStore
+
+
+def test_apps_of_different_names_cannot_have_the_same_store_object() -> None:
+    store = MemoryJobStore()
+    for _ in range(2):
+        assert Mainspring(store, name="billing").store is store
+    with pytest.raises(ConfigurationError, match="belongs to the app 'billing' already, and the app 'mail'"):
+        _ = Mainspring(store, name="mail").store
 
 
 def test_an_unknown_scheme_names_the_near_ones() -> None:

@@ -92,7 +92,7 @@ class Mainspring(Verbs):
         super().__init__(url, name, secret_key, allow_pickle, store_options, timezone)
         self.inline = inline
         self.tasks = Registry()
-        self._runs = Runs(lambda: self.store, self.now, lambda: self.timezone, self._stop_here)
+        self._runs = Runs(lambda: self.lasting_store, self.now, lambda: self.timezone, self._stop_here)
         self._queues = {check_queue(queue): None for queue in ("default", *queues)}
         self._include = [include] if isinstance(include, str) else list(include)
         self._lease = check_lease(lease)
@@ -103,7 +103,7 @@ class Mainspring(Verbs):
         self._middleware = Middleware(self._awaiter)
         self._jobs = JobsOfApp(self, self._clock)
         self._calls = Calls(self)
-        self._time = StoreTime(lambda: self.store.server_time(), self._clock, TRUSTED)
+        self._time = StoreTime(lambda: self.lasting_store.server_time(), self._clock, TRUSTED)
         self._node: Node | None = None
         self._place: Workplace | None = None
         self._face: AsyncFace | None = None
@@ -204,7 +204,7 @@ class Mainspring(Verbs):
     def now(self) -> int:
         """Return the store's time, as far as this process knows it."""
         if self.inline:
-            return self._calls.companion().store.server_time()
+            return self.store.server_time()
         node = self._node
         return self._time.now() if node is None else node.links["default"].now()
 
@@ -290,7 +290,7 @@ class Mainspring(Verbs):
                 raise SchedulerAlreadyRunningError
             check_threads("the app")
             store = self.store
-            enforce(store, self.require)
+            enforce(store, None if self.inline else self.require)
             wanted = self._wanted(queues) if work else {}
             place = (place or Workplace(self, threads=threads)) if work else None
             node = Node(

@@ -157,7 +157,7 @@ class Calls:
     def _collect(self, number: int) -> list[Any]:
         """Return the results of a group, when all its runs have ended."""
         app, run = self._app, current_run()
-        store = self.companion().store if app.inline else app.store
+        store = app.store
         results: list[Any] = []
         for start in range(0, number, BATCH):
             ids = [f"{run.id}.{n}" for n in range(start, min(number, start + BATCH))]

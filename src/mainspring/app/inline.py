@@ -79,6 +79,11 @@ class Inline:
             policy = replace(run.policy, retention=None)
             ready.append(replace(run, call=call, created_at=now, run_at=now, policy=policy))
         ids = self.store.add_runs(ready)
+        self.work(ids)
+        return ids
+
+    def work(self, run_ids: Sequence[str] = ()) -> None:
+        """Execute what waits and all that follows from it, but for paused queues; wait until these runs have ended."""
         # A node for each, since tasks enqueue from within others and from several threads.
         node = Node(self._place.executors, queues={}, prepare=self._prepare, schedules=False)
         link = node.add_store("inline", self.store)
@@ -86,15 +91,19 @@ class Inline:
         try:
             while self._work(node, link):
                 pass
-            self.runs.wait(ids)  # what another thread was quicker to take
+            paused = self._paused()
+            started = [run.id for run in self.store.get_runs(run_ids) if run is not None and run.queue not in paused]
+            self.runs.wait(started)  # what another thread was quicker to take
         finally:
             release_logs()
-        return ids
+
+    def _paused(self) -> set[str]:
+        return {queue.name for queue in self.store.queues() if queue.paused}
 
     def _work(self, node: Node, link: Link) -> bool:
         """Execute what is due; move the clock if all that is left is due later; False if nothing is left."""
         queues = self.store.queues()
-        due = [queue.name for queue in queues if queue.waiting]
+        due = [queue.name for queue in queues if queue.waiting and not queue.paused]
         if due:
             node.queues = dict.fromkeys(due)
             link.worker.look_everywhere()
@@ -102,7 +111,8 @@ class Inline:
             while link.worker.outbox:
                 link.worker()  # settles, and goes on with what follows
             return True
-        later = [run.run_at for run in self.runs.iterate(status="pending")]
+        paused = self._paused()
+        later = [run.run_at for run in self.runs.iterate(status="pending") if run.queue not in paused]
         if later:
             self.store.shift_clock(max(0, min(later) - self.store.server_time()) / SECOND + 1e-6)
         return bool(later)

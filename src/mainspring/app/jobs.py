@@ -257,6 +257,7 @@ class JobsOfApp:
             step = Firing(job.id, job.version, job.at, job.nominal, (run,))
             # Whatever fired the job since it was read has made a new version, and is counted next time.
             if self._store.fire_besides(step, self._app.lease):
+                self._app.work_inline([run.id])
                 return RunHandle(self._app.runs, run.id)
         raise VersionConflict(job_id)
 

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from datetime import tzinfo
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from mainspring.app.keys import find_keyring
 from mainspring.codec import Codec
 from mainspring.core.followups import Finished
+from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import JobStore
 from mainspring.util import astimezone
 
@@ -18,6 +20,9 @@ __all__ = ["StoreOfApp"]
 
 URL_VARIABLE: Final = "MAINSPRING_URL"
 DEFAULT_URL: Final = "sqlite:///mainspring.db"
+
+_apps: WeakKeyDictionary[JobStore, str] = WeakKeyDictionary()
+"""The names of the apps that were given stores that are made already."""
 
 
 class StoreOfApp:
@@ -55,11 +60,16 @@ class StoreOfApp:
     @property
     def may_import(self) -> bool:
         """Whether names that are not registered may be imported: with a key, or if nobody else can write the store."""
-        return self.codec.signed or self.store.volatile
+        return self.codec.signed or self.lasting_store.volatile
 
     @property
     def store(self) -> JobStore:
-        """The store, made when it is first needed."""
+        """The store that all verbs act on."""
+        return self.lasting_store
+
+    @property
+    def lasting_store(self) -> JobStore:
+        """The store at the app's URL, made when it is first needed; inline mode does not touch it."""
         store = self._opened
         if store is None:
             with self._lock:
@@ -70,18 +80,16 @@ class StoreOfApp:
 
     def _make_store(self) -> JobStore:
         if isinstance(self.url, JobStore):
+            first = _apps.setdefault(self.url, self.name)
+            if first != self.name:
+                raise ConfigurationError(
+                    f"the store {self.url!r} belongs to the app {first!r} already, and the app {self.name!r} would "
+                    "share everything with it; give each app a store of its own, or the same name"
+                )
             return self.url
-        from mainspring.jobstores.opening import open_store
+        from mainspring.jobstores.opening import open_for_app
 
-        scheme = self.url.partition(":")[0].partition("+")[0]
-        if scheme == "memory":
-            return open_store(self.url)
-        options: dict[str, Any] = {"codec": self.codec, **self._store_options}
-        if scheme in ("redis", "rediss", "unix"):
-            options.setdefault("name", self.name)
-        elif self.name != "mainspring" and scheme in ("sqlite", "postgresql", "postgres", "mysql", "mariadb"):
-            options.setdefault("tablename", f"{self.name}_jobs")
-        return open_store(self.url, **options)
+        return open_for_app(self.url, self.name, **{"codec": self.codec, **self._store_options})
 
     @property
     def timezone(self) -> tzinfo:

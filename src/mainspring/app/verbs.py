@@ -19,7 +19,7 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunPage, RunView
 from mainspring.errors import ConfigurationError, JobLookupError, near
-from mainspring.jobstores.base import BrokenJob, NodeInfo, QueueInfo
+from mainspring.jobstores.base import BrokenJob, JobStore, NodeInfo, QueueInfo
 from mainspring.util import undefined
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ class Verbs(StoreOfApp):
     _jobs: JobsOfApp
     _queues: dict[str, None]
     _runs: Runs
+
+    @property
+    def store(self) -> JobStore:
+        """The store that all verbs act on: in inline mode the one in memory whose runs are executed at once."""
+        return self._calls.companion().store if self.inline else self.lasting_store
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -108,7 +113,12 @@ class Verbs(StoreOfApp):
     @property
     def keeps_objects(self) -> bool:
         """Whether calls are kept as they are, so that a callable without a name can be enqueued, too."""
-        return self.inline or self.store.keeps_objects
+        return self.store.keeps_objects
+
+    def work_inline(self, run_ids: Sequence[str] = ()) -> None:
+        """In inline mode execute what waits, and wait until these runs have ended."""
+        if self.inline:
+            self._calls.companion().work(run_ids)
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -187,6 +197,7 @@ class Verbs(StoreOfApp):
     def retry(self, run: str | RunHandle[Any]) -> None:
         """Send a failed, cancelled or broken run back to pending."""
         self.runs.retry(_id(run))
+        self.work_inline()
 
     def delete(self, run: str | RunHandle[Any]) -> bool:
         """Delete a finished run."""
@@ -280,10 +291,11 @@ class Verbs(StoreOfApp):
     def resume_queue(self, name: str) -> None:
         """Hand out the runs of a queue again."""
         self.store.set_queue(check_queue(name), paused=False)
+        self.work_inline()
 
     def purge(self, name: str) -> int:
         """Cancel all pending runs of a queue; return how many."""
-        return self._runs.purge(check_queue(name))
+        return self.runs.purge(check_queue(name))
 
     def nodes(self) -> list[NodeInfo]:
         """Return the nodes that are alive."""

@@ -9,9 +9,12 @@ from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
 from mainspring.errors import ConfigurationError, near
 from mainspring.jobstores.base import JobStore
-from mainspring.plugins import check_options
+from mainspring.plugins import check_options, takes_option
 
-__all__ = ["absent_file", "open_store"]
+__all__ = ["DEFAULT_NAME", "absent_file", "open_for_app", "open_store"]
+
+DEFAULT_NAME: Final = "mainspring"
+"""The name of an app that is given none; under it a store has the names that it has by itself."""
 
 # scheme -> class, the extra that installs its driver
 _SCHEMES: Final = {
@@ -33,6 +36,27 @@ def open_store(url: str | JobStore, **options: Any) -> JobStore:
         if options:
             raise TypeError(f"{next(iter(options))!r} cannot be given to a store that is made already")
         return url
+    scheme, factory = _factory(url)
+    return factory() if scheme == "memory" else _make(factory, scheme, url, options)
+
+
+def open_for_app(url: str, name: str, **options: Any) -> JobStore:
+    """Return an app's store: the app's name keeps it apart from those of other apps at the same URL."""
+    scheme, factory = _factory(url)
+    if name != DEFAULT_NAME and scheme != "memory":
+        named = {"name": name, "tablename": f"{name}_jobs"}
+        taken = next((option for option in named if takes_option(factory, option)), None)
+        if taken is None:
+            raise ConfigurationError(
+                f"the store for {scheme}:// takes no name, so that the app {name!r} would share everything with all "
+                "others there; leave name= out and give each app a place of its own, or have the store take name="
+            )
+        options.setdefault(taken, named[taken])
+    return open_store(url, **options)
+
+
+def _factory(url: str) -> tuple[str, Any]:
+    """Return the scheme of a URL without its driver, and what makes the store."""
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise ConfigurationError(
@@ -41,9 +65,8 @@ def open_store(url: str | JobStore, **options: Any) -> JobStore:
     dialect = scheme.partition("+")[0]
     if dialect in _SCHEMES:
         reference, extra = _SCHEMES[dialect]
-        factory = _import(reference, dialect, extra)
-        return factory() if dialect == "memory" else _make(factory, dialect, url, options)
-    return _make(_plug_in(dialect), dialect, url, options)
+        return dialect, _import(reference, dialect, extra)
+    return dialect, _plug_in(dialect)
 
 
 def _make(factory: Any, scheme: str, url: str, options: dict[str, Any]) -> JobStore:
