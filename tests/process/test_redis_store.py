@@ -156,7 +156,7 @@ def test_the_number_of_shards_cannot_be_changed(make_store: MakeStore) -> None:
     [
         ({"shards": 2, "jobs_key": "jobs"}, "hash tag"),
         ({"jobs_key": "same", "run_times_key": "same"}, "both 'same'"),
-        ({"shards": 0}, "at least 1 shard"),
+        ({"shards": 0}, "shards must be a whole number of at least 1"),
         ({"name": ""}, "name is empty"),
         ({"url": "http://localhost"}, "not a Redis URL"),
         ({"client": redis.Redis(decode_responses=True)}, "decode_responses=False"),
