@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -61,6 +62,7 @@ __all__ = [
     "UnknownAlias",
     "VersionConflict",
     "WorkerDied",
+    "add_note",
     "is_own",
     "near",
 ]
@@ -81,6 +83,13 @@ def near(word: str, known: Iterable[str]) -> str:
     if names and len(names) <= 12:
         return "; there are " + ", ".join(repr(name) for name in names)
     return ""
+
+
+def add_note(error: BaseException, text: str) -> None:
+    """Add a note to an exception, as `error.add_note` does; do nothing if its class resists."""
+    with suppress(BaseException):
+        # Not by setting an attribute, which a frozen dataclass forbids.
+        error.__dict__.setdefault("__notes__", []).append(text)
 
 
 def is_own(error: BaseException) -> bool:

@@ -9,10 +9,10 @@ from typing import Any
 from mainspring.core.instants import from_us
 from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY
-from mainspring.core.run import Call, Report, Result, Run, describe
+from mainspring.core.run import Call, Report, Result, Run
 from mainspring.core.validation import make_policy
 from mainspring.executors.base import BaseExecutor
-from mainspring.executors.execution import MayStart, may_always_start
+from mainspring.executors.execution import MayStart, failed, may_always_start
 from mainspring.jobstores.base import JobStore
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
@@ -49,7 +49,7 @@ class HandExecutor(BaseExecutor):
         if error is None:
             report(Report(run, Result.RETURNED, value=value, started_at=now, finished_at=now))
         else:
-            report(Report(run, Result.RAISED, None, error, describe(error, now, run.attempt), now, now))
+            report(failed(run, error, now, now))
 
     def end_all(self) -> None:
         for run_id in list(self.given):

@@ -15,6 +15,7 @@ from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.loop import IDLE, Loop
 from mainspring.testing.clock import VirtualClock
 from tests.loops.bench import Bench
+from tests.unit.executors import hostile
 
 
 def runs(bench: Bench, **query: Any) -> list[Run]:
@@ -180,6 +181,18 @@ def test_a_failed_run_with_retries_left_comes_back_after_its_back_off(bench: Ben
     (run,) = runs(bench)
     assert (run.status, run.attempt, [e.message for e in run.errors]) == (Status.FAILED, 2, ["first", "second"])
     assert bench.codes() == [events.EVENT_JOB_SUBMITTED, events.EVENT_RUN_RETRIED, events.EVENT_JOB_ERROR]
+
+
+@pytest.mark.parametrize("kind", hostile.KINDS)
+def test_an_exception_that_resists_its_handlers_keeps_no_other_run_from_being_told(bench: Bench, kind: str) -> None:
+    bench.add("hostile", seconds=1000, retries=1)
+    bench.add("good", seconds=1000)
+    bench.link.scheduler()
+    for run_id in list(bench.executor.given):
+        bench.executor.end(run_id, hostile.KINDS[kind]() if run_id.startswith("hostile") else None)
+    bench.link.worker()
+    assert events.EVENT_JOB_EXECUTED in bench.codes()
+    assert [run.status for run in runs(bench) if run.job_id == "hostile"] != [Status.RUNNING]
 
 
 def test_a_back_off_function_that_raises_ends_the_retries_and_not_the_worker(bench: Bench) -> None:

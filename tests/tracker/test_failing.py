@@ -14,6 +14,7 @@ from sqlalchemy.exc import OperationalError
 from mainspring.errors import Cancel, Retry
 from mainspring.tracker import JobUpdateError
 from tests.tracker.kit import Job, Patient, PatientStep, Step, add, change, row, start_as_peer
+from tests.unit.executors.hostile import Frozen
 
 
 class Oops(Exception):
@@ -135,7 +136,10 @@ def test_a_job_whose_data_is_no_json_is_not_created(engine: Engine) -> None:
     assert row(engine, "a") is None
 
 
-def test_a_database_that_is_gone_at_the_end_hides_no_error(sqlite: Engine, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("error", [Oops(), Frozen(7)])
+def test_a_database_that_is_gone_at_the_end_hides_no_error(
+    sqlite: Engine, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
     add(sqlite, "a")
 
     def gone(*_: Any) -> None:
@@ -143,9 +147,9 @@ def test_a_database_that_is_gone_at_the_end_hides_no_error(sqlite: Engine, caplo
 
     def body() -> None:
         event.listen(sqlite, "before_cursor_execute", gone)
-        raise Oops
+        raise error
 
-    with pytest.raises(Oops) as raised, Step.start(sqlite, "a", skip_error=True):
+    with pytest.raises(type(error)) as raised, Step.start(sqlite, "a", skip_error=True):
         body()
     event.remove(sqlite, "before_cursor_execute", gone)
     assert "could not be marked failed: OperationalError" in raised.value.__notes__[0]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
 from types import TracebackType
-from typing import Final
+from typing import Any, Final
 
 from mainspring.core.references import get_callable_name
 from mainspring.core.run import Error, Report, Result, Run, describe
@@ -69,7 +69,7 @@ class Once:
 
 
 def failed(run: Run, error: BaseException, started: int, finished: int) -> Report:
-    """Make the report of a run that raised."""
+    """Make the report of a run that raised; never raises, whatever the exception's class does to its handlers."""
     trim(error)
     report = Report(run, Result.RAISED, None, error, record(error, finished, run.attempt), started, finished)
     _release(error)
@@ -84,8 +84,7 @@ def stopped(run: Run, stop: Stop, error: BaseException | None, started: int, fin
         return Report(run, Result.CANCELLED, None, None, None, started, finished)
     timeout = RunTimeout(run.policy.timeout)
     if error is not None:
-        trim(error)
-        timeout.__traceback__ = error.__traceback__
+        timeout.__traceback__ = trim(error)
     return failed(run, timeout, started, finished)
 
 
@@ -139,21 +138,30 @@ def may_end_now(run: Run, stop: Stop) -> bool:
     return stop is Stop.CANCEL or not run.policy.wants_retry(run.failures + 1, RunTimeout(run.policy.timeout))
 
 
+# A task's author may forbid to set attributes of an exception (a frozen dataclass does) or raise when they are read. So
+# the attributes are used as BaseException defines them, past the hooks of the exception's own class.
+_TRACEBACK: Final[Any] = BaseException.__dict__["__traceback__"]
+_CAUSE: Final[Any] = BaseException.__dict__["__cause__"]
+_CONTEXT: Final[Any] = BaseException.__dict__["__context__"]
+_EXCEPTIONS: Final[Any] = BaseExceptionGroup.__dict__["exceptions"]
+
+
 def record(error: BaseException, at: int, attempt: int) -> Error:
     """Describe an exception, even one whose own methods raise SystemExit."""
     try:
         return describe(error, at, attempt)
     except BaseException as broken:
-        kind = type(error).__qualname__
+        kind = type.__dict__["__qualname__"].__get__(type(error))
         return Error(kind, f"<describing it raised {type(broken).__name__}>", "", at, attempt)
 
 
-def trim(error: BaseException) -> None:
-    """Take this package's own frames off the top of a traceback: they say nothing to the task's author."""
-    traceback = error.__traceback__
+def trim(error: BaseException) -> TracebackType | None:
+    """Take this package's own frames, which say nothing to the task's author, off a traceback; return the rest."""
+    traceback: TracebackType | None = _TRACEBACK.__get__(error)
     while traceback is not None and _is_ours(traceback):
         traceback = traceback.tb_next
-    error.__traceback__ = traceback
+    _TRACEBACK.__set__(error, traceback)
+    return traceback
 
 
 def _is_ours(traceback: TracebackType) -> bool:
@@ -169,10 +177,10 @@ def _release(error: BaseException) -> None:
         if one is None or id(one) in seen:
             continue
         seen.add(id(one))
-        todo += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            todo += one.exceptions
-        traceback = one.__traceback__
+        todo += [_CAUSE.__get__(one), _CONTEXT.__get__(one)]
+        if issubclass(type(one), BaseExceptionGroup):
+            todo += _EXCEPTIONS.__get__(one)
+        traceback: TracebackType | None = _TRACEBACK.__get__(one)
         while traceback is not None:
             frame = traceback.tb_frame
             # Clearing the frame of a suspended coroutine would close it, and it may be somebody's living pool worker.

@@ -19,6 +19,7 @@ from mainspring.core.run import Run
 from mainspring.errors import RunTimeout
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import Cooperative, Started, Timer, sort_out
+from mainspring.executors.cooperative.coroutines import run_alone
 from mainspring.executors.execution import MayStart, Reporter, Stop, may_always_start
 from mainspring.executors.threads.slots import Cancelled
 
@@ -161,7 +162,7 @@ class _GreenletRuns(Cooperative):
         call = entry.item[0].call
         value = copy_context().run(maybe_ref(call.func), *call.args, **call.kwargs)
         if value is not None and isinstance(value, Coroutine):
-            value = self._hub.threadpool.apply(asyncio.run, (value,))
+            value = self._hub.threadpool.apply(run_alone, (value,))
         return value
 
 

@@ -316,7 +316,8 @@ class WorkerTick:
         elif run.status is Status.MISSED:
             node.publish(JobExecutionEvent(EVENT_JOB_MISSED, run.job_id, alias, moment))
         elif run.status is Status.PENDING and report.result is Result.RAISED:
-            node.publish(RunEvent(EVENT_RUN_RETRIED, run.id, alias, str(report.exception)))
+            reason = "" if report.error is None else report.error.message
+            node.publish(RunEvent(EVENT_RUN_RETRIED, run.id, alias, reason))
 
     def _tell_lost(self, report: Report) -> None:
         log.warning("run %r was lost to another node before it ended here; its outcome is dropped", report.run.id)

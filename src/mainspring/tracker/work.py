@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError, StatementError
 from sqlalchemy.orm import Session
 
 from mainspring.core.policy import delay_after
-from mainspring.errors import Cancel, Retry
+from mainspring.errors import Cancel, Retry, add_note
 from mainspring.tracker.errors import (
     JobAlreadySucceededError,
     JobIgnoredError,
@@ -201,7 +201,7 @@ class Work(Generic[J]):
                 try:
                     self._write_end(session, failure)
                 except JobLockedError:  # or the success was written, and only the answer lost
-                    failure.add_note(f"{self._name} is not locked by this worker any more")
+                    add_note(failure, f"{self._name} is not locked by this worker any more")
                 if failure is error:
                     raise
                 raise failure from error
@@ -249,7 +249,7 @@ class Work(Generic[J]):
                 return True
         except Exception as error:
             log.error("%s failed, and that could not be written; its lock has to expire", self._name, exc_info=error)
-            exception.add_note(f"{self._name} could not be marked failed: {type(error).__name__}: {error}")
+            add_note(exception, f"{self._name} could not be marked failed: {type(error).__name__}: {error}")
             return False
         if isinstance(exception, Exception):
             raise self._lost() from exception

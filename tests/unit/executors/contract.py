@@ -11,7 +11,7 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import Report, Result
 from mainspring.errors import Cancel, RunTimeout
 from mainspring.executors.base import BaseExecutor
-from tests.unit.executors import tasks
+from tests.unit.executors import hostile, tasks
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_for_file, wait_until
 
 Start = Callable[[], BaseExecutor]
@@ -97,6 +97,28 @@ class ExecutorContract:
         assert report.error is not None
         assert name.title() in report.error.type
         assert "raised" in report.error.message
+
+    @pytest.mark.parametrize("kind", hostile.KINDS)
+    def test_whatever_a_function_raises_fails_its_run_and_nothing_else(
+        self, executor: BaseExecutor, reports: Reports, kind: str
+    ) -> None:
+        executor.submit([make_run(hostile.raise_hostile, kind), make_run(hostile.raise_hostile_later, kind)], reports)
+        assert [report.result for report in reports.wait(2)] == [Result.RAISED] * 2
+        assert all(report.error is not None for report in reports.all)
+        executor.submit([make_run(tasks.add, 1), make_run(tasks.add_later, 1)], reports)
+        assert [report.value for report in reports.wait(4)[2:]] == [1, 1]
+
+    def test_an_exception_whose_attributes_cannot_be_set_is_reported_as_it_is(
+        self, executor: BaseExecutor, reports: Reports
+    ) -> None:
+        executor.submit([make_run(hostile.raise_hostile, "frozen")], reports)
+        (report,) = reports.wait()
+        assert type(report.exception) is hostile.Frozen
+        assert report.exception.code == 7
+        assert report.error is not None
+        assert report.error.message == "code 7"
+        assert "in raise_hostile" in report.error.traceback
+        assert "mainspring/executors" not in report.error.traceback
 
     def test_a_huge_cyclic_exception_is_reported_cut(self, executor: BaseExecutor, reports: Reports) -> None:
         executor.submit([make_run(tasks.raise_cyclic)], reports)

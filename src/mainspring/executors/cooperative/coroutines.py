@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mainspring.executors.threads.slots import Slot
 
-__all__ = ["finish"]
+__all__ = ["finish", "run_alone"]
+
+Outcome = list[tuple[Any, BaseException | None]]
+"""Receives what a coroutine returned or raised."""
 
 
 def finish(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
@@ -22,19 +25,48 @@ def finish(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: Context) ->
     try:
         if runner is None:
             runner = slot.runner = asyncio.Runner()
-        value, error = runner.run(_alone(slot, coroutine), context=context)
+        outcome: Outcome = []
+        runner.run(_alone(slot, coroutine, outcome), context=context)
     except BaseException:
         # The loop itself was hit, by an interrupt or by a child task's SystemExit: it may be in any state.
         coroutine.close()
         slot.close()
         raise
-    if error is not None:
-        raise error
-    return value
+    return _result(outcome)
 
 
-async def _alone(slot: Slot, coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, BaseException | None]:
-    """Await the coroutine, then cancel what it left behind: nothing of a run goes on in the next one."""
+def run_alone(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end in this thread, on a loop of its own.
+
+    What it raises is carried past asyncio, whose loop would never stop if `isinstance` fails on the exception.
+    """
+    outcome: Outcome = []
+
+    async def catch() -> None:
+        try:
+            outcome.append((await coroutine, None))
+        except BaseException as error:
+            outcome.append((None, error))
+
+    asyncio.run(catch())
+    return _result(outcome)
+
+
+def _result(outcome: Outcome) -> Any:
+    value, error = outcome.pop()
+    try:
+        if error is not None:
+            raise error
+        return value
+    finally:
+        error = None  # its traceback holds this frame
+
+
+async def _alone(slot: Slot, coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> None:
+    """Await the coroutine, then cancel what it left behind: nothing of a run goes on in the next one.
+
+    The outcome is not returned: asyncio shows the result of a task, for which neither value nor error need be fit.
+    """
     slot.task = me = asyncio.current_task()
     value = error = None
     try:
@@ -51,20 +83,18 @@ async def _alone(slot: Slot, coroutine: Coroutine[Any, Any, Any]) -> tuple[Any, 
         error = error or exc
     finally:
         slot.task = None
-    try:
-        return value, error
-    finally:
-        error = None  # its traceback holds this frame
+    outcome.append((value, error))
+    error = None  # its traceback holds this frame
 
 
 def _finish_elsewhere(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
     """Run a coroutine in a thread of its own while this one, which has a running loop, waits."""
-    outcome: list[tuple[Any, BaseException | None]] = []
+    outcome: Outcome = []
 
     def run() -> None:
         try:
             with asyncio.Runner() as runner:
-                outcome.append(runner.run(_alone(slot, coroutine), context=context))
+                runner.run(_alone(slot, coroutine, outcome), context=context)
         except BaseException as error:
             coroutine.close()
             outcome.append((None, error))
@@ -72,10 +102,4 @@ def _finish_elsewhere(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: 
     thread = threading.Thread(target=run, name="mainspring-coroutine", daemon=True)
     thread.start()
     thread.join()
-    value, error = outcome[0]
-    try:
-        if error is not None:
-            raise error
-        return value
-    finally:
-        error = None
+    return _result(outcome)

@@ -67,9 +67,9 @@ def _answer(data: bytes, send: Callable[[bytes], None]) -> bytes:
                 func = func.__mainspring_execute__()
         value = func(*args, **kwargs)
         if inspect.iscoroutine(value):
-            import asyncio  # costs 40 ms, and few need it
+            from mainspring.executors.cooperative.coroutines import run_alone  # asyncio costs 40 ms, and few need it
 
-            value = asyncio.run(value)
+            value = run_alone(value)
         return dump_value(value)
     except BaseException as error:
         trim(error)

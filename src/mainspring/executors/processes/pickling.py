@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.references import get_callable_name
 from mainspring.core.run import Call, Error, Run
+from mainspring.errors import add_note
 from mainspring.executors.current_run import Live
 from mainspring.executors.execution import record
 
@@ -110,7 +111,7 @@ def load_reply(data: bytes, pid: int) -> Reply:
         return first, None, None
     described: Error = rest[0]
     exception = _load_exception(first, described)
-    exception.add_note(f"In child process {pid}:\n{described.traceback}")
+    add_note(exception, f"In child process {pid}:\n{described.traceback}")
     return None, exception, described
 
 
@@ -139,14 +140,19 @@ def _cannot_cross(name: str, part: Any, where: str, reason: BaseException) -> pi
 
 
 def _dump_exception(error: BaseException) -> bytes | None:
-    for form in ((error,), (type(error), error.args, error.__dict__), (type(error), (_text(error),), {})):
+    forms: tuple[Callable[[], tuple[Any, ...]], ...] = (
+        lambda: (error,),
+        lambda: (type(error), error.args, error.__dict__),
+        lambda: (type(error), (_text(error),), {}),
+    )
+    for form in forms:
         try:
-            data = _dump(form)
+            data = _dump(form())
             copy = _build(pickle.loads(data))
+            if type(copy) is type(error) and _text(copy) == _text(error):
+                return data
         except BaseException:
             continue
-        if type(copy) is type(error) and _text(copy) == _text(error):
-            return data
     return None
 
 
