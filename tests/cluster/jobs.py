@@ -10,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,29 @@ async def at_gate_async(gate: str) -> str:
         await asyncio.sleep(0.01)
     note("ended")
     return gate
+
+
+def waiting_at(gate: str) -> Callable[[], str]:
+    """Return a function that no import finds."""
+
+    def wait() -> str:
+        note("began")
+        pass_gate(gate)
+        note("ended")
+        return gate
+
+    return wait
+
+
+class Gatekeeper:
+    def wait(self) -> str:
+        return waiting_at("gate")()
+
+
+closure = app.task(name="closure")(waiting_at("gate"))
+bound = app.task(name="bound method")(Gatekeeper().wait)
+nameless = app.task(name="lambda")(lambda: waiting_at("gate")())
+closure_apart = app.task(name="closure apart", isolation="process")(waiting_at("gate"))
 
 
 @app.task

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mainspring.core.run import Status
-from tests.cluster.kit import Yard, wait_until
+from tests.cluster.kit import PATIENCE, Yard, wait_until
 
 
 def is_gone(pid: int) -> bool:
@@ -36,6 +36,48 @@ def test_what_a_killed_worker_executed_is_charged_and_runs_alone_next(yard: Yard
         assert "by signal 9" in run.error.message
     pids = [yard.ledger("began", run)[1].pid for run in started]
     assert len({*pids, worker, *yard.spawned()}) == 4
+
+
+@pytest.mark.parametrize("task", ["closure", "bound", "nameless"])
+def test_a_task_that_no_import_finds_runs_alone_after_a_crash_by_its_name(yard: Yard, task: str) -> None:
+    run = getattr(yard.jobs, task).enqueue()
+    yard.start("-p", "1")
+    (line,) = yard.await_line("began", run)
+    os.kill(line.pid, signal.SIGKILL)
+    _, again = yard.await_line("began", run, count=2)
+    yard.open("gate")
+    (ended,) = yard.end([run])
+    assert (ended.status, ended.result, ended.crashes) == (Status.SUCCEEDED, "gate", 1), ended.error
+    assert again.pid not in yard.spawned(2)
+
+
+def test_a_task_that_no_import_finds_can_have_a_process_of_its_own(yard: Yard) -> None:
+    yard.open("gate")
+    yard.start("-p", "1")
+    (ended,) = yard.end([yard.jobs.closure_apart.enqueue()])
+    assert (ended.status, ended.result) == (Status.SUCCEEDED, "gate"), ended.error
+
+
+HOLD_COLLECTOR = """
+from jobs import app, note, pass_gate
+
+@app.middleware
+def hold_collector(run, call_next):
+    if run.record.name == "collect" and run.record.crashes == 0:
+        note("collects")
+        pass_gate("never")
+    return call_next()
+"""
+
+
+def test_a_gather_survives_the_death_of_the_worker_that_collects_it(yard: Yard) -> None:
+    (yard.folder / "held.py").write_text(HOLD_COLLECTOR)
+    yard.start("-p", "1", app="held:app")
+    gathered = yard.app.gather([yard.jobs.ok.call(number) for number in range(3)])
+    (line,) = yard.await_line("collects")
+    os.kill(line.pid, signal.SIGKILL)
+    assert gathered.result(timeout=PATIENCE) == [0, 1, 2]
+    assert gathered.fetch().crashes == 1
 
 
 def test_of_many_runs_that_die_together_none_is_charged_the_first_time(yard: Yard) -> None:

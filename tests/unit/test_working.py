@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from mainspring import Mainspring
 from mainspring.app.placement import THREADS, Workplace
+from mainspring.app.registry import COLLECT
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
 from mainspring.errors import TaskNotFound
@@ -101,13 +101,14 @@ def test_a_run_that_crashed_is_left_to_others_where_its_code_is_not_known(here: 
         here.place.prepare(make_run(name, crashes=1))
 
 
-def test_a_registered_task_that_crashed_runs_alone(here: Place) -> None:
+@pytest.mark.parametrize("imported", [True, False])
+def test_a_task_that_crashed_runs_alone_where_another_process_finds_it(here: Place, imported: bool) -> None:
     @here.app.task(name="mine")
     def mine() -> None: ...
 
-    find: Callable[[Run], Run] = here.place.prepare
-    alone = find(make_run("mine", crashes=1))
-    assert (alone.executor, find(replace(alone, call=Call("mine", (), {}, "mine"), crashes=0)).executor) == (
-        ISOLATED,
-        THREADS,
-    )
+    place = Workplace(here.app, imported=imported)
+    place.executors[ISOLATED] = place.executors[THREADS]
+    here.app.task(name="theirs")(len)
+    crashed = {name: place.prepare(make_run(name, crashes=1)).executor for name in ("mine", "theirs", COLLECT)}
+    assert crashed == {"mine": ISOLATED if imported else THREADS, "theirs": ISOLATED, COLLECT: THREADS}
+    assert place.prepare(make_run("mine")).executor == THREADS

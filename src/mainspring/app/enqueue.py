@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec.structs import replace
 
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import Options, Task, TaskCall, reference_of
+from mainspring.app.registry import COLLECT, Options, Task, TaskCall, reference_of
 from mainspring.app.sending import BATCH, Sender, send
 from mainspring.core.followups import MOST_STEPS, step_id, step_of
 from mainspring.core.ids import pin
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls"]
 
-COLLECT: Final = "mainspring:collect"
 _LOOK_AGAIN: Final = 60.0
 _GIVEN_UP: Final = 600 * SECOND
 """How long after a gather was enqueued all of its items have been, whatever held its enqueuer up."""

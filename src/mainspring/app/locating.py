@@ -11,6 +11,7 @@ from typing import Any
 
 from mainspring.app.app import Mainspring
 from mainspring.app.import_guard import importing
+from mainspring.core.references import variable_of
 from mainspring.errors import ConfigurationError, near
 
 __all__ = ["find_app", "path_of"]
@@ -18,14 +19,9 @@ __all__ = ["find_app", "path_of"]
 
 def path_of(app: Mainspring) -> str:
     """Return where another process can import an app from: the module variable that holds it."""
-    # The main program last: what it has under its guard, another process that imports it does not see.
-    modules = sorted(sys.modules.items(), key=lambda item: item[0] == "__main__")
-    for name, module in modules:
-        if name == "__mp_main__":
-            continue
-        for attribute, value in list(getattr(module, "__dict__", {}).items()):
-            if value is app:
-                return f"{name}:{attribute}"
+    path = variable_of(app)
+    if path is not None:
+        return path
     raise ConfigurationError(
         "worker processes import the app, so it has to be a variable of a module: app = Mainspring(...)"
     )

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from importlib.util import find_spec
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from mainspring.app.registry import Task
+from mainspring.app.registry import COLLECT, Task, TaskReference
 from mainspring.core.policy import Policy
-from mainspring.core.references import iscoroutinefunction_partial, ref_to_obj
+from mainspring.core.references import iscoroutinefunction_partial, ref_to_obj, variable_of
 from mainspring.core.run import Run
 from mainspring.errors import TaskNotFound
 from mainspring.executors.base import BaseExecutor
@@ -43,16 +43,26 @@ class Found(NamedTuple):
     func: Callable[..., Any]
     is_async: bool
     portable: Callable[..., Any] | str
-    """What is sent to another process: a name to import if there is one."""
+    """What is sent to another process: a name if there is one."""
+    has_home: bool
+    """Whether another process surely finds it by that name."""
 
 
 class Workplace:
     """The executors of a node that serves queues; the loop and the processes start when a run needs them."""
 
     def __init__(
-        self, app: Mainspring, *, threads: int = 8, coroutines: int = 1000, isolated: int | None = None
+        self,
+        app: Mainspring,
+        *,
+        threads: int = 8,
+        coroutines: int = 1000,
+        isolated: int | None = None,
+        imported: bool = False,
     ) -> None:
         self._app = app
+        # The tasks that a child process has, too, once it has `imported` the app as this process did.
+        self._imported = frozenset(task.name for task in app.tasks) if imported else frozenset()
         self._coroutines = coroutines
         self._isolated = isolated or max(2, os.cpu_count() or 2)
         self.executors: dict[str, BaseExecutor] = {THREADS: ThreadPoolExecutor(threads)}
@@ -92,11 +102,12 @@ class Workplace:
         """Find what a run calls and which executor it needs; raise TaskNotFound if it may not be called here."""
         alias, target, policy = ISOLATED, run.call.func, run.policy
         # One that crashed a worker runs alone from then on: in a process that nobody shares, and that imports its code.
+        # Unless no other process can find that code, as of a function registered after the app was imported.
         if run.crashes and isinstance(target, str) and self._noted(run, self._is_left_to_child, target):
             policy = self._policy(run)
         else:
             found, policy = self.find(run)
-            if policy.isolation == "process" or run.crashes:
+            if policy.isolation == "process" or (run.crashes and found.has_home):
                 target = found.portable
             else:
                 alias, target = (LOOP if found.is_async else THREADS), found.func
@@ -110,7 +121,7 @@ class Workplace:
         if isinstance(func, str):
             found = self._found.get(func) or self._noted(run, self._look_up, func)
         else:
-            found = Found(self._app.wrapped(func), iscoroutinefunction_partial(func), func)
+            found = Found(self._app.wrapped(func), iscoroutinefunction_partial(func), func, has_home=True)
         return found, self._policy(run) if isinstance(run.policy.backoff, str) else run.policy
 
     def backoff(self, name: str) -> Callable[..., Any]:
@@ -156,11 +167,27 @@ class Workplace:
     def _look_up(self, name: str) -> Found:
         named = self._named(name)
         if isinstance(named, Task):
-            found = Found(self._app.wrapped(named.func), named.is_async, named.import_name)
+            portable = TaskReference(named.name, self._path, named.import_name)
+            found = Found(self._app.wrapped(named.func), named.is_async, portable, self._has_home(named))
         else:
-            found = Found(self._app.wrapped(named), iscoroutinefunction_partial(named), name)
+            found = Found(self._app.wrapped(named), iscoroutinefunction_partial(named), name, has_home=True)
         self._found[name] = found
         return found
+
+    @cached_property
+    def _path(self) -> str | None:
+        """Where a child process can import the app from."""
+        return variable_of(self._app)
+
+    def _has_home(self, task: Task[..., Any]) -> bool:
+        """Tell whether a child process finds a task: with the app that it imports, or where its function is."""
+        if task.name == COLLECT:
+            return False  # our own, and needs this process's connection to the store
+        try:
+            found = ref_to_obj(task.import_name)
+        except Exception:
+            found = None
+        return task.name in self._imported or (found.func if isinstance(found, Task) else found) is task.func
 
     def _named(self, name: str) -> Any:
         """Return the task of that name, or what it refers to where that may be imported."""
@@ -185,7 +212,8 @@ class Workplace:
             from mainspring.executors.processes.pool import ProcessPoolExecutor
 
             # Imported before a run's time-out begins.
-            modules = {task.func.__module__ for task in self._app.tasks if isinstance(task.func, FunctionType)}
+            modules = {str(task.func.__module__) for task in self._app.tasks}
+            modules |= {(self._path or "mainspring").partition(":")[0]}
             executor = ProcessPoolExecutor(self._isolated, {"initializer": preload, "initargs": (sorted(modules),)})
         self._start(alias, executor)
         self.executors[alias] = executor

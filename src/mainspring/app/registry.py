@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from types import CellType
@@ -13,7 +14,13 @@ import msgspec
 from mainspring.core.ids import check_run_id, check_text
 from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY, Policy
 from mainspring.core.redaction import masked
-from mainspring.core.references import check_callable_args, get_callable_name, iscoroutinefunction_partial, module_of
+from mainspring.core.references import (
+    check_callable_args,
+    get_callable_name,
+    iscoroutinefunction_partial,
+    module_of,
+    ref_to_obj,
+)
 from mainspring.core.validation import POLICY_FIELDS, make_policy
 from mainspring.errors import ConfigurationError, TaskNotFound, near
 
@@ -22,12 +29,14 @@ if TYPE_CHECKING:
     from mainspring.app.handle import RunHandle
 
 __all__ = [
+    "COLLECT",
     "AsyncTask",
     "Options",
     "Registers",
     "Registry",
     "Task",
     "TaskCall",
+    "TaskReference",
     "check_queue",
     "is_same",
     "make_options",
@@ -38,6 +47,8 @@ P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
 NAME_LIMIT: Final = 255
+COLLECT: Final = "mainspring:collect"
+"""The name of the task that collects the results of a group."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -174,6 +185,32 @@ class Task(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
+
+
+class TaskReference(str):
+    """A task's name, with what a child process needs to find the task."""
+
+    app: str | None
+    """Where to import the app from, `module:variable`; None if that is not known."""
+    import_name: str
+    """Where the function is, for a child in which no app has a task of the name."""
+
+    def __new__(cls, name: str, app: str | None, import_name: str) -> TaskReference:
+        self = super().__new__(cls, name)
+        self.app, self.import_name = app, import_name
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.app, self.import_name)
+
+    def __mainspring_execute__(self) -> Callable[..., Any]:
+        """Return what a worker calls, in a process that has not found the task yet."""
+        with suppress(LookupError):
+            task = None if self.app is None else ref_to_obj(self.app).tasks.get(self)
+            if task is not None:
+                return task.__mainspring_execute__()  # type: ignore[no-any-return]
+        found = ref_to_obj(self.import_name)
+        return found.__mainspring_execute__() if isinstance(found, Task) else found
 
 
 class AsyncTask(Task[P, R]):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from mainspring.app.handle import RunHandle
 from mainspring.core.run import Run
-from mainspring.errors import OutcomeUnknown, StoreUnavailable
+from mainspring.errors import OutcomeUnknown, StoreUnavailable, add_note
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -59,10 +59,10 @@ class Sender:
             if failed is None:
                 failed = error
                 raise
-            failed.add_note(f"the calls sent last before it may not be stored: {error!r}")
+            add_note(failed, f"the calls sent last before it may not be stored: {error!r}")
         finally:
             if failed is not None and self._handles:
-                failed.add_note(f"the first {len(self._handles):,} calls are stored")
+                add_note(failed, f"the first {len(self._handles):,} calls are stored")
             if self._pool is not None:
                 self._pool.shutdown()
 

@@ -114,7 +114,7 @@ class Worker:
         threading.Thread(target=self._read, name="mainspring-sentinel", daemon=True).start()
         settings = self._settings
         app = find_app(settings.app, settings.include)
-        place = Workplace(app, threads=settings.threads, coroutines=settings.coroutines)
+        place = Workplace(app, threads=settings.threads, coroutines=settings.coroutines, imported=True)
         place.board, place.worker_name = self._board, self._name
         app.on(EVENT_RUN_STUCK, self._stuck)
         self._app = app

@@ -123,7 +123,7 @@ def _hook(run: Run, now: int) -> Run:
     finished = Finished(
         id=run.id,
         name=run.name,
-        func=func if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}",
+        func=str(func) if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}",
         args=run.args,
         kwargs=dict(run.kwargs),
         status=run.status.value,

@@ -21,6 +21,7 @@ __all__ = [
     "obj_to_ref",
     "portable_call",
     "ref_to_obj",
+    "variable_of",
 ]
 
 
@@ -75,6 +76,18 @@ def obj_to_ref(obj: Callable[..., Any]) -> str:
     if found != obj and getattr(found, "__func__", None) is not getattr(obj, "__func__", obj):
         raise CallableReferenceError(f"{ref!r} leads to {found!r}, not to {obj!r}; give the function a name of its own")
     return ref
+
+
+def variable_of(obj: Any) -> str | None:
+    """Return the module variable that holds an object, `module:name`, from which other processes can import it."""
+    # The main program last: what it has under its guard, another process that imports it does not see.
+    for name, module in sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__"):
+        if name == "__mp_main__":
+            continue
+        for attribute, value in list(getattr(module, "__dict__", {}).items()):
+            if value is obj:
+                return f"{name}:{attribute}"
+    return None
 
 
 def portable_call(func: Callable[..., Any] | str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:

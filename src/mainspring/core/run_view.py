@@ -82,7 +82,7 @@ class RunView:
     def task(self) -> str:
         """The task's name, or the function's as `module:name`."""
         func = self._run.call.func
-        return func if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
+        return str(func) if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
 
     func = task
 

@@ -8,7 +8,7 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from mainspring.app import Mainspring
-from mainspring.app.enqueue import COLLECT
+from mainspring.app.registry import COLLECT
 from mainspring.core.references import ref_to_obj
 from mainspring.errors import ConfigurationError
 from mainspring.tasks import intended

@@ -61,10 +61,10 @@ def _answer(data: bytes, send: Callable[[bytes], None]) -> bytes:
         func, args, kwargs, run = load_call(data)
         attempt = run.attempt
         CURRENT.set((run, PipeTeller(send, run)))
-        if isinstance(func, str):
+        if type(func) is str:
             func = ref_to_obj(func)
-            if hasattr(func, "__mainspring_execute__"):  # a task, which has middleware around it
-                func = func.__mainspring_execute__()
+        if hasattr(func, "__mainspring_execute__"):  # a task, which has middleware around it
+            func = func.__mainspring_execute__()
         value = func(*args, **kwargs)
         if inspect.iscoroutine(value):
             from mainspring.executors.cooperative.coroutines import run_alone  # asyncio costs 40 ms, and few need it
