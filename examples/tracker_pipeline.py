@@ -36,4 +36,5 @@ for step, act in (reading, counting, publishing):
     while work := step.start_next(engine, skip_error=True):  # the oldest that may start, in any number of processes
         with work as (file, updates):
             updates.set("data", act(file))
-print(*(f"{job.status}: {job.data or job.errors['error']}" for job in File.query_by_status(engine, [13, 40])), sep="\n")
+ended = File.query_by_status(engine, [13, 40], older_task_first=False)  # what was updated last comes first
+print(*(f"{job.status}: {job.data or job.errors['error']}" for job in ended), sep="\n")

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import create_engine, select, text
 from sqlalchemy.engine import Engine
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from mainspring.tracker import (
@@ -142,12 +143,14 @@ def test_a_created_job_is_not_saved_before_its_session_is(engine: Engine) -> Non
     assert (row(engine, "plain").retry, row(engine, "plain").errors, row(engine, "plain").lock_at) == (0, {}, EPOCH)
 
 
-def test_jobs_are_found_by_status_oldest_first_or_newest_first(engine: Engine) -> None:
-    for number in range(4):
-        add(engine, f"j{number}", status=10 if number else 30, create_at=datetime(2026, 1, 1 + number))
+def test_jobs_are_found_by_status_least_recently_updated_first_or_last(engine: Engine) -> None:
+    days = {"j0": (1, 9), "j1": (4, 5), "j2": (3, 6), "j3": (2, 7)}
+    for name, (created, updated) in days.items():
+        times = {"create_at": datetime(2026, 1, created), "update_at": datetime(2026, 1, updated)}
+        add(engine, name, status=30 if name == "j0" else 10, **times)
     assert [job.id for job in Job.query_by_status(engine, 10)] == ["j1", "j2", "j3"]
     assert [job.id for job in Job.query_by_status(engine, Status.PENDING, limit=2)] == ["j1", "j2"]
-    assert [job.id for job in Job.query_by_status(engine, [10, 30], older_task_first=False)] == ["j3", "j2", "j1", "j0"]
+    assert [job.id for job in Job.query_by_status(engine, [10, 30], older_task_first=False)] == ["j0", "j3", "j2", "j1"]
     with Session(engine) as session:
         assert [job.id for job in Job.query_by_status(session, 30)] == ["j0"]
 
@@ -329,19 +332,25 @@ def test_a_job_can_be_updated_apart_from_a_start(engine: Engine) -> None:
         Job.create("b", 10).update(engine, Updates({"data": 1}))
 
 
-def test_debug_speaks_through_logging(sqlite: Engine, caplog: pytest.LogCaptureFixture) -> None:
-    add(sqlite, "a", "b")
-    with caplog.at_level(logging.INFO, logger="mainspring.tracker"):
-        with start_as_peer(sqlite, "b"):
-            pass
-        assert caplog.messages == []
-        with start_as_peer(sqlite, "a", debug=True) as (job, _):
-            job.heartbeat()
-    assert caplog.messages == [
+def test_debug_prints_each_step_without_any_logging_set_up(
+    sqlite: Engine, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    add(sqlite, "a", "b", "c")
+    with start_as_peer(sqlite, "b"):
+        pass
+    assert capsys.readouterr().out == ""
+    with start_as_peer(sqlite, "a", debug=True) as (job, _):
+        job.heartbeat()
+    assert capsys.readouterr().out.splitlines() == [
         "Job 'a': locked, set status = 20, attempt 1",
         "Job 'a': lock renewed",
         "Job 'a': succeeded, set status = 40 and unlocked",
     ]
+    assert caplog.messages == []
+    with caplog.at_level(logging.DEBUG, logger="mainspring.tracker"), start_as_peer(sqlite, "c"):
+        pass
+    assert caplog.messages[0] == "Job 'c': locked, set status = 20, attempt 1"
+    assert capsys.readouterr().out == ""
 
 
 def test_a_job_in_its_block_can_be_pickled(sqlite: Engine) -> None:
@@ -373,3 +382,12 @@ def test_rows_of_other_statuses_are_left_alone(engine: Engine) -> None:
     assert Step.start_next(engine) is None
     with engine.begin() as connection:
         assert connection.execute(text("SELECT * FROM tracker_job WHERE id = 'other'")).all() == before
+
+
+def test_a_taken_id_is_an_integrity_error_with_pg8000_too(postgresql: Engine) -> None:
+    """Its errors carry a dict where those of other drivers carry a code."""
+    engine = create_engine(postgresql.url.set(drivername="postgresql+pg8000"))
+    Job.create_and_save(engine, "a", Status.PENDING)
+    with pytest.raises(IntegrityError):
+        Job.create_and_save(engine, "a", Status.PENDING)
+    engine.dispose()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar, cast
@@ -18,7 +17,7 @@ from mainspring.tracker.rules import EPOCH, make_rules, read_seconds, read_statu
 from mainspring.tracker.sessions import AsyncTarget, Target, committed, is_refusal, run
 from mainspring.tracker.table import Table
 from mainspring.tracker.updates import Updates, check_column
-from mainspring.tracker.work import Work, held, log
+from mainspring.tracker.work import Work, held, say
 
 __all__ = ["BackoffMixin", "JobMixin"]
 
@@ -114,7 +113,7 @@ class JobMixin:
         if not taken:
             raise JobLockedError(f"{name} is locked by somebody else", table.show_id(key))
         self.status, self.lock, self.lock_at = status, token, lock_at
-        log.log(logging.INFO if debug else logging.DEBUG, "%s: locked, set status = %d", name, status)
+        say(debug, f"{name}: locked, set status = {status}")
         return token, lock_at
 
     def update(self, engine_or_session: Target, updates: Updates) -> None:
@@ -192,10 +191,10 @@ class JobMixin:
         limit: int | None = 10,
         older_task_first: bool = True,
     ) -> list[J]:
-        """Return up to `limit` jobs of a status, or of several, by the time of their creation."""
+        """Return up to `limit` jobs of a status, or of several, by the time of their last update."""
         table = Table.of(cls)
         codes = read_statuses(status, f"{cls.__name__}: status")
-        order = [table.column("create_at"), *(table.column(part) for part in table.key)]
+        order = [table.column("update_at"), *(table.column(part) for part in table.key)]
         statement = select(cls).where(table.column("status").in_(codes)).limit(limit)
         statement = statement.order_by(*(one if older_task_first else one.desc() for one in order))
         return run(engine_or_session, lambda session: list(session.execute(statement).scalars()))

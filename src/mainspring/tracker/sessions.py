@@ -116,5 +116,10 @@ def is_refusal(error: BaseException) -> bool:
 
 def _collided(error: BaseException) -> bool:
     driver = error.orig if isinstance(error, DBAPIError) else None
-    state = getattr(driver, "sqlstate", None) or getattr(driver, "pgcode", None)
-    return state in COLLISIONS or bool(driver is not None and driver.args and driver.args[0] in COLLISIONS)
+    if driver is None:
+        return False
+    first = driver.args[0] if driver.args else None
+    if isinstance(first, dict):  # pg8000's; PyMySQL has a number there, psycopg and psycopg2 an attribute
+        first = first.get("C")
+    codes = (getattr(driver, "sqlstate", None), getattr(driver, "pgcode", None), first)
+    return any(isinstance(code, str | int) and code in COLLISIONS for code in codes)

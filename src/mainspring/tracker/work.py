@@ -30,7 +30,7 @@ from mainspring.tracker.sessions import apart, committed, is_async, is_refusal, 
 from mainspring.tracker.table import Table
 from mainspring.tracker.updates import Updates, check_column
 
-__all__ = ["Work", "held", "take_next"]
+__all__ = ["Work", "held", "say", "take_next"]
 
 J = TypeVar("J")
 log = logging.getLogger("mainspring.tracker")
@@ -285,7 +285,15 @@ class Work(Generic[J]):
             return None
 
     def _say(self, text: str, *args: Any) -> None:
-        log.log(logging.INFO if self._rules.debug else logging.DEBUG, f"%s: {text}", self._name, *args)
+        if self._rules.debug or log.isEnabledFor(logging.DEBUG):
+            say(self._rules.debug, f"{self._name}: {text % args}")
+
+
+def say(aloud: bool, line: str) -> None:
+    """Log one step of a job; with `debug=True` also print it, so that it is seen without any logging set up."""
+    log.debug("%s", line)
+    if aloud:
+        print(line, flush=True)
 
 
 def take_next(session: Session, target: Any, table: Table[J], rules: Rules) -> Work[J] | None:
