@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import sqlite3
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 from mainspring import Mainspring, __version__
 from mainspring.cli import main
+from mainspring.jobstores.base import NodeInfo
 
 
 def call(*arguments: str) -> tuple[int, str]:
@@ -93,6 +95,34 @@ def test_status_tells_the_jobs_there_are_from_the_runs_that_have_ended(
         assert call("status", url)[1].splitlines()[-1] == "jobs: 1; runs ended so far: none; broken now: 0"
         app.enqueue("json:dumps", 1).cancel()
         assert call("status", url)[1].splitlines()[-1] == "jobs: 1; runs ended so far: 1 cancelled; broken now: 0"
+
+
+def test_status_shows_the_next_fires_and_what_is_overdue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAINSPRING_SECRET_KEY", "a key of the tests that is long enough")
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Mainspring(url) as app:
+        app.add_job("json:dumps", "interval", days=400, id="yearly", args=[1])
+        app.add_job("json:dumps", "date", run_date="2026-01-01", timezone="UTC", id="forgotten", args=[1])
+        app.add_job("json:dumps", "interval", hours=1, id="paused", args=[1]).pause()
+    text = CliRunner(env={"COLUMNS": "200"}).invoke(main, ["status", url]).output
+    assert re.search(r"forgotten .* overdue", text)
+    assert re.search(r"yearly .* in (399 d 23 h|400 d)", text)
+    assert "paused" not in text
+    assert "1 jobs are overdue: `mainspring doctor` says why" in text
+    found = json.loads(call("status", url, "--json")[1])
+    assert [job["id"] for job in found["schedules"]] == ["forgotten", "yearly"]
+    assert found["overdue"] == 1
+
+
+def test_a_node_whose_beats_stay_away_is_called_silent_and_serves_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    with Mainspring(url) as app:
+        app.enqueue("json:dumps", 1)
+        told = NodeInfo(id="n", host="host", pid=7, started_at=app.store.server_time(), lanes=("default",))
+        app.store.beat(told, 60)
+        assert [node.state for node in app.nodes()] == ["running"]
+        app.store.shift_clock(11)
+        assert [node.state for node in app.nodes()] == ["silent"]
 
 
 def test_the_demo_ends_by_itself_with_a_summary() -> None:

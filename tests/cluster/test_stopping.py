@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from mainspring.core.run import Status
-from tests.cluster.kit import Yard, stop
+from tests.cluster.kit import Yard, stop, wait_until
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -55,6 +55,8 @@ def test_what_still_runs_at_the_deadline_is_interrupted_and_not_failed(yard: Yar
     yard.await_line("began", run)
     yard.await_line("began", once)
     assert stop(cluster) == 0
+    assert "what still ran after 0.3 s is given back" in yard.log()
+    assert "ERROR" not in yard.log()  # the kill was on purpose
     found = run.fetch()
     assert (found.status, found.interruptions, found.failures, found.errors) == (Status.PENDING, 1, 0, ())
     lost = once.fetch()
@@ -70,6 +72,18 @@ def test_a_worker_that_is_told_to_end_by_itself_drains_and_is_replaced(yard: Yar
     (ended,) = yard.end([run])
     assert (ended.status, ended.attempt) == (Status.SUCCEEDED, 1)
     assert len(set(yard.spawned(2))) == 2
+
+
+def test_a_killed_worker_is_no_longer_listed_once_its_sentinel_has_seen_it(yard: Yard) -> None:
+    run = yard.jobs.at_gate.enqueue("gate")
+    yard.start("-p", "1")
+    (line,) = yard.await_line("began", run)
+    wait_until(lambda: line.pid in {node.pid for node in yard.jobs.app.nodes()})
+    os.kill(line.pid, signal.SIGKILL)
+    yard.spawned(2)
+    listed = {node.pid for node in yard.jobs.app.nodes()}
+    assert line.pid not in listed
+    yard.open("gate")
 
 
 def test_a_cluster_that_is_stopped_before_its_workers_have_started_ends(yard: Yard) -> None:

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring import Mainspring
-from mainspring.app.doctor import Diagnosis, Finding, Mark, diagnose
+from mainspring.app.doctor import Diagnosis, Finding, Mark, diagnose, duration
 from mainspring.cli import main
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.health import enforce
@@ -89,7 +89,40 @@ def test_a_store_that_is_well_has_a_line_for_each_thing_that_was_looked_at(app: 
     assert wrong(found) == []
     assert (found.ok, found.level) == (True, "durable")
     subjects = [finding.subject for finding in found.findings]
-    assert subjects == ["store", "durability", "clock", "key", "nodes", "queues", "broken", "tasks"]
+    assert subjects == ["store", "durability", "clock", "key", "nodes", "queues", "broken", "schedules", "tasks"]
+
+
+def test_a_job_that_is_overdue_is_a_problem_and_says_whether_anybody_is_there(app: Mainspring) -> None:
+    app.add_job(known, "interval", hours=1, id="hourly")
+    app.add_job(known, "interval", hours=2, id="second")
+    app.add_job(known, "interval", hours=1, id="paused").pause()
+    nobody = one(diagnose(app))
+    assert (nobody.mark, nobody.subject) == (Mark.WARNING, "schedules")
+    assert nobody.text.startswith("no node is there to fire 2 jobs; the next is the job 'hourly', in ")
+    assert nobody.advice.startswith("start a node: mainspring worker MODULE:APP")
+    app.store.shift_clock(6 * 3600)
+    late = next(finding for finding in wrong(diagnose(app)) if finding.subject == "schedules")
+    assert late.mark is Mark.PROBLEM
+    assert late.text == "the job 'hourly' is 5 h overdue, and 1 other job: no node is there to fire it"
+    node(app)
+    late = next(finding for finding in wrong(diagnose(app)) if finding.subject == "schedules")
+    assert late.text.endswith("the nodes that are alive do not fire it")
+
+
+def test_a_job_that_cannot_be_read_here_is_seen_to_be_overdue_all_the_same(app: Mainspring, make_app: MakeApp) -> None:
+    app.add_job(known, "interval", hours=1, id="hourly")
+    stranger = make_app(secret_key=OTHER)
+    stranger.store.shift_clock(6 * 3600)
+    late = next(finding for finding in wrong(diagnose(stranger)) if finding.subject == "schedules")
+    assert late.text == "the job that cannot be read here is 5 h overdue: no node is there to fire it"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0, "0 s"), (59.4, "59 s"), (61, "1 min 1 s"), (7200, "2 h"), (90_000, "1 d 1 h"), (86_400, "1 d")],
+)
+def test_a_length_of_time_is_told_in_its_two_largest_units(seconds: float, words: str) -> None:
+    assert duration(round(seconds * 1e6)) == words
 
 
 def test_a_queue_that_nobody_serves_is_a_problem_once_a_run_of_it_is_due(app: Mainspring) -> None:
@@ -284,6 +317,21 @@ def test_the_command_prints_a_mark_per_line_with_what_to_do_and_ends_with_1(app:
     assert any(line.startswith("problem  queues      queue 'default' has 1 run waiting") for line in lines)
     assert any(line.startswith("                     -> start one: mainspring worker MODULE:APP") for line in lines)
     assert lines[-1].startswith("durable; 1 problem, ")
+
+
+def test_the_command_honours_no_color_and_wraps_only_on_a_terminal(app: Mainspring, path: Path) -> None:
+    app.as_task(known).options(queue="a-queue-of-a-rather-long-name-" * 4).enqueue()
+    arguments = ["doctor", f"sqlite:///{path}"]
+    coloured = CliRunner(env={"NO_COLOR": ""}).invoke(main, arguments, color=True).output
+    plain = CliRunner(env={"NO_COLOR": "1", "COLUMNS": "80"}).invoke(main, arguments, color=True).output
+    assert "\x1b[" in coloured
+    assert "\x1b[" not in plain
+    assert max(map(len, plain.splitlines())) > 120  # a pipe: one line for each sentence
+    assert f"problem  queues      {_text(app, 'queues')}\n" in plain
+
+
+def _text(app: Mainspring, subject: str) -> str:
+    return next(finding.text for finding in diagnose(app, code=False).findings if finding.subject == subject)
 
 
 def test_the_command_speaks_json(app: Mainspring, path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
 from mainspring.core.run import Run, Status
@@ -23,13 +24,15 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.job import Job
 
-__all__ = ["Diagnosis", "Finding", "Mark", "diagnose"]
+__all__ = ["OVERDUE", "Diagnosis", "Finding", "Mark", "diagnose", "duration"]
 
 SHOWN: Final = 3
 """Examples that are named."""
 PAGE: Final = 1000
 PAGES: Final = 10
 """Pages of pending runs that are looked through, the newest first."""
+OVERDUE: Final = 30_000_000
+"""Microseconds after its time from which a job that has not fired is overdue: a lease, and time to be noticed."""
 SKEW: Final = 1_000_000
 """Microseconds by which clocks may differ before it is worth a word."""
 
@@ -87,12 +90,14 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         findings += _health(where, health, require or app.require)
         findings += _clock(store)
         findings += _key(app)
-        nodes = store.nodes()
-        findings += _nodes(nodes, store.server_time(), app.lease)
-        findings += _queues(store.queues(), nodes, path or _path(app, code))
+        now, path = store.server_time(), path or _path(app, code)
+        nodes = [node.seen_at(now, app.lease) for node in store.nodes()]
+        findings += _nodes(nodes, now, app.lease)
+        findings += _queues(store.queues(), nodes, path)
         jobs, unreadable = store.examine_jobs()
-        findings += _broken(store, {*(job.id for job in jobs), *unreadable}, path or _path(app, code))
+        findings += _broken(store, {*(job.id for job in jobs), *unreadable}, path)
         findings += _reported(nodes)
+        findings += _schedules(jobs, store.next_at(), nodes, now, path)
         findings += _contents(app, store, jobs, unreadable, code)
     except (MainspringError, OSError) as error:
         findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}"))
@@ -155,7 +160,7 @@ def _key(app: Mainspring) -> Iterator[Finding]:
 def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
     for node in nodes:
         name, silent = f"node {node.host}:{node.pid}", (now - node.beat_at) / 1e6
-        if silent > lease * 2 / 3:
+        if node.state == "silent":
             yield Finding(
                 Mark.WARNING,
                 "nodes",
@@ -165,7 +170,8 @@ def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
         if node.stuck:
             text = f"{name} has lost {node.stuck} threads to runs that did not end when they were stopped"
             yield Finding(Mark.WARNING, "nodes", text, "restart it, and give such tasks isolation='process'")
-    yield Finding(Mark.OK, "nodes", f"{_several(len(nodes), 'node is', 'nodes are')} alive")
+    alive = sum(node.state != "silent" for node in nodes)
+    yield Finding(Mark.OK, "nodes", f"{_several(alive, 'node is', 'nodes are')} alive")
 
 
 def _path(app: Mainspring, code: bool) -> str:
@@ -179,7 +185,7 @@ def _path(app: Mainspring, code: bool) -> str:
 
 
 def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterator[Finding]:
-    served = {lane for node in nodes if node.state != "draining" for lane in node.lanes}
+    served = {lane for node in nodes if node.state not in ("draining", "silent") for lane in node.lanes}
     fine = True
     for queue in queues:
         local = queue.name.startswith(".")
@@ -195,6 +201,43 @@ def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterat
             yield Finding(mark, "queues", f"{name} has {waiting}, and no living node serves it", how)
     if fine:
         yield Finding(Mark.OK, "queues", "every queue that has runs is served")
+
+
+def _schedules(
+    jobs: Sequence[Job], next_at: int | None, nodes: list[NodeInfo], now: int, path: str
+) -> Iterator[Finding]:
+    """Look for jobs that should have fired, and for somebody who fires them; unreadable ones have a time too."""
+    waiting = sorted((job.at, repr(job.id)) for job in jobs if job.at is not None)
+    if next_at is not None and (not waiting or next_at < waiting[0][0]):
+        waiting.insert(0, (next_at, "that cannot be read here"))
+    overdue = [(at, job_id) for at, job_id in waiting if now - at > OVERDUE]
+    firing = any(node.state == "running" for node in nodes)
+    how = f"start a node: mainspring worker {path}, or app.start() in your program"
+    if overdue:
+        at, job_id = overdue[0]
+        more = f", and {_several(len(overdue) - 1, 'other job', 'other jobs')}" if len(overdue) > 1 else ""
+        why = "no node is there to fire it" if not firing else "the nodes that are alive do not fire it"
+        text = f"the job {job_id} is {duration(now - at)} overdue{more}: {why}"
+        elsewhere = "look at the log of the nodes; one that only works (--no-schedule) fires nothing"
+        yield Finding(Mark.PROBLEM, "schedules", text, elsewhere if firing else how)
+    elif waiting and not firing:
+        at, job_id = waiting[0]
+        number = _several(len(waiting), "job", "jobs")
+        text = f"no node is there to fire {number}; the next is the job {job_id}, in {duration(at - now)}"
+        yield Finding(Mark.WARNING, "schedules", text, how)
+    else:
+        paused = sum(job.at is None for job in jobs)
+        text = f"no job is overdue; {len(waiting):,} wait for their time, {paused:,} are paused"
+        yield Finding(Mark.OK, "schedules", text)
+
+
+def duration(us: int) -> str:
+    """Return a length of time in words: the two largest of its units."""
+    seconds = max(0, round(us / 1e6))
+    parts = [(seconds // 86_400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    while len(parts) > 1 and not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{number} {unit}" for number, unit in parts[:2] if number or unit == "s") or "0 s"
 
 
 # -- records -------------------------------------------------------------------------------------------------------

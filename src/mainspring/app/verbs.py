@@ -50,6 +50,7 @@ class Verbs(StoreOfApp):
     _calls: Calls
     _include: list[str]
     _jobs: JobsOfApp
+    _lease: float
     _queues: dict[str, None]
     _runs: Runs
 
@@ -298,8 +299,9 @@ class Verbs(StoreOfApp):
         return self.runs.purge(check_queue(name))
 
     def nodes(self) -> list[NodeInfo]:
-        """Return the nodes that are alive."""
-        return self.store.nodes()
+        """Return the nodes that are alive; one whose beats stay away has the state `silent`."""
+        now = self.store.server_time()
+        return [node.seen_at(now, self._lease) for node in self.store.nodes()]
 
     def counters(self) -> dict[str, int]:
         """Return how many runs have ever ended in each status, and how many jobs there are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 import textwrap
@@ -54,8 +55,10 @@ def doctor(where: str, name: str, require: str | None, as_json: bool) -> None:
 
 
 def _show(found: Diagnosis) -> None:
+    plain = bool(os.environ.get("NO_COLOR")) or None  # None: colours on a terminal only
     for finding in found.findings:
-        click.echo(f"{click.style(f'{finding.mark:<7}', fg=_COLOURS[finding.mark])}  {_paragraph(finding)}")
+        mark = click.style(f"{finding.mark:<7}", fg=_COLOURS[finding.mark])
+        click.echo(f"{mark}  {_paragraph(finding)}", color=False if plain else None)
     counts = {mark: found.count(mark) for mark in ("problem", "warning")}
     words = [f"{number} {mark}{'s' * (number != 1)}" for mark, number in counts.items()]
     click.echo(f"{found.level}; {', '.join(words)}")
@@ -63,7 +66,8 @@ def _show(found: Diagnosis) -> None:
 
 def _paragraph(finding: Finding) -> str:
     """Lay out a finding beside its mark, its advice below."""
-    width = max(40, min(120, shutil.get_terminal_size().columns) - 21)
+    # A pipe is as wide as its lines, so that grep finds whole sentences.
+    width = max(40, shutil.get_terminal_size().columns - 21) if sys.stdout.isatty() else sys.maxsize
     lines = textwrap.wrap(_one_line(finding.text), width, break_long_words=False, break_on_hyphens=False)
     if finding.advice:
         lines += textwrap.wrap(

@@ -1,20 +1,26 @@
-"""`mainspring status`: queues, nodes and counts of a store."""
+"""`mainspring status`: queues, schedules, nodes and counts of a store."""
 
 from __future__ import annotations
 
 import json
 import time
 from collections import Counter
-from typing import Any
+from datetime import datetime
+from typing import Any, Final
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from mainspring.app.doctor import OVERDUE, duration
 from mainspring.cli.visible import visible
+from mainspring.core.instants import from_us
 from mainspring.errors import MainspringError
 
 __all__ = ["status"]
+
+SHOWN: Final = 10
+"""Jobs that are listed, those that are due first."""
 
 
 @click.command()
@@ -22,7 +28,7 @@ __all__ = ["status"]
 @click.option("--name", default="mainspring", show_default=True, help="The app's name, if WHERE is a URL.")
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def status(where: str, name: str, as_json: bool) -> None:
-    """Show the queues, nodes and counts of an app, or of the store at a URL."""
+    """Show the queues, schedules, nodes and counts of an app, or of the store at a URL."""
     from mainspring.app import Mainspring
     from mainspring.app.locating import find_app
     from mainspring.jobstores.opening import absent_file
@@ -67,10 +73,17 @@ def _gather(app: Any) -> dict[str, Any]:
         }
         for node in app.nodes()
     ]
-    served = {lane for node in nodes for lane in node["queues"]}
+    jobs = sorted((job.at, job.id) for job in app.store.examine_jobs()[0] if job.at is not None)
+    schedules = [
+        {"id": job_id, "next_run_time": from_us(at).isoformat(), "in_seconds": round((at - now) / 1e6, 1)}
+        for at, job_id in jobs[:SHOWN]
+    ]
+    served = {lane for node in nodes if node["state"] != "silent" for lane in node["queues"]}
     unserved = [queue["name"] for queue in queues if queue["waiting"] and queue["name"] not in served]
     return {
         "queues": queues,
+        "schedules": schedules,
+        "overdue": sum(now - at > OVERDUE for at, _ in jobs),
         "nodes": nodes,
         "counters": app.counters(),
         "broken": len(app.broken()),
@@ -91,6 +104,18 @@ def _show(found: dict[str, Any]) -> None:
             queue["name"], str(queue["waiting"]), str(queue["delayed"]), str(queue["running"]), oldest, words
         )
     console.print(queues)
+    schedules = Table(title="next fires", title_justify="left")
+    for column in ("job", "next run time", ""):
+        schedules.add_column(column)
+    for job in found["schedules"]:
+        us = round(job["in_seconds"] * 1e6)
+        late = -us > OVERDUE
+        when = f"{duration(-us)} overdue" if late else f"in {duration(us)}" if us > 0 else "now"
+        moment = datetime.fromisoformat(job["next_run_time"]).astimezone()
+        schedules.add_row(job["id"], f"{moment:%Y-%m-%d %H:%M:%S %Z}", when)
+    console.print(schedules)
+    if found["overdue"]:
+        console.print(f"{found['overdue']} jobs are overdue: `mainspring doctor` says why")
     nodes = Table(title="nodes", title_justify="left")
     for column in ("host", "pid", "state", "up", "heard", "queues"):
         nodes.add_column(column)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import threading
 import time
 from collections.abc import Callable
@@ -317,8 +318,16 @@ class Keeper:
 
     def settle(self, left: Left, code: int) -> None:
         """Settle what a worker left: what it executed is charged with its death, the rest is given back."""
-        if not (left.claims or left.claiming):
-            return
+        if left.claims or left.claiming:
+            self._settle_patiently(left, code)
+        try:  # it cannot sign off itself, and would be listed as running until its last beat is old
+            for node in self._app.store.nodes():
+                if (node.host, node.pid) == (platform.node(), left.pid):
+                    self._app.store.leave(node.id)
+        except Exception as error:
+            log.info("process %s stays listed until its last beat is old: %s", left.pid, error)
+
+    def _settle_patiently(self, left: Left, code: int) -> None:
         board = {posted.run_id: posted for posted in left.board.read()}
         for attempt in range(TRIES):
             try:

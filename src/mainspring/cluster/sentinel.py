@@ -251,6 +251,8 @@ class Sentinel:
         in_order = left.draining is not None and code == 0
         if in_order:
             log.info("worker %s (process %s) has ended: %s", slot.number, left.pid, left.draining)
+        elif left.killed:  # on purpose: whoever asked for it has said why
+            log.info("worker %s (process %s) was killed after %.1f s", slot.number, left.pid, lived)
         elif not slot.away:
             how = f"by signal {-code}" if code < 0 else f"with code {code}"
             log.error("worker %s (process %s) ended %s after %.1f s", slot.number, left.pid, how, lived)

@@ -88,6 +88,11 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     stuck: int = 0  # threads lost to runs that did not end when they were stopped
     beat_at: int = 0
 
+    def seen_at(self, now: int, lease: float) -> NodeInfo:
+        """Return the node as it looks at an instant: `silent` once two of its beats, of three a lease, are missing."""
+        silent = now - self.beat_at > lease * SECOND * 2 / 3
+        return _with(self, state="silent") if silent else self
+
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A lane and what is in it; `oldest_at` is the run time of the run that has been due longest."""

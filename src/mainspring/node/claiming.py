@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from mainspring.codec import EncodeError
 from mainspring.core.followups import told_less
 from mainspring.core.instants import SECOND
-from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Status, describe
+from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Run, Status, describe
 from mainspring.core.transitions import conclude, stop
 from mainspring.errors import Retry, is_own
 from mainspring.events import (
@@ -298,7 +298,7 @@ class WorkerTick:
         node, alias, run = self.link.node, self.link.alias, outcome.run
         waits = isinstance(report.exception, Retry) and not report.exception.counted
         if report.result is Result.RAISED and not waits and run.status in (Status.FAILED, Status.PENDING):
-            again = "" if run.status is Status.FAILED else f"; retry {run.failures} of {run.policy.retries} follows"
+            again = "" if run.status is Status.FAILED else f"; {_what_follows(report.run, run)}"
             trace = report.error.traceback if report.error else report.exception
             log.error('Job "%s" (%s) raised an exception%s\n%s', run.name, run.id, again, trace)
         if run.job_id is None or run.fire_time is None or not node.listening:
@@ -389,3 +389,10 @@ class WorkerTick:
             held = link.store.claim(lanes, node=node.id, token=self.uncertain[0], limit=1, lease=node.lease)
             link.begin([run for run in held.runs if run.id not in link.claims])
             del self.uncertain[0]
+
+
+def _what_follows(before: Run, after: Run) -> str:
+    """Say how a run that waits again goes on: a crash spends no retry."""
+    if after.failures == before.failures:
+        return "it is executed again, and no retry is spent"
+    return f"retry {after.failures} of {after.policy.retries} follows"
