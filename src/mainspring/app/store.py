@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from mainspring.app.keys import find_keyring
-from mainspring.codec import Codec
+from mainspring.codec import Codec, TypeBook
 from mainspring.core.followups import Finished
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import JobStore
 from mainspring.util import astimezone
 
 __all__ = ["StoreOfApp"]
+
+AnyType = TypeVar("AnyType", bound=type)
 
 URL_VARIABLE: Final = "MAINSPRING_URL"
 DEFAULT_URL: Final = "sqlite:///mainspring.db"
@@ -44,6 +46,7 @@ class StoreOfApp:
         self._zone = astimezone(timezone)
         self._lock = threading.RLock()
         self._opened: JobStore | None = None
+        self._types = TypeBook([Finished], imports=False)
         self._codec: Codec | None = None
 
     @property
@@ -54,8 +57,19 @@ class StoreOfApp:
                 if self._codec is None:
                     url = self.url if isinstance(self.url, str) else "memory:" if self.url.volatile else None
                     keyring = find_keyring(self._given_keys, url)
-                    self._codec = Codec(keyring, allow_pickle=self._allow_pickle, types=[Finished])
+                    self._codec = Codec(keyring, allow_pickle=self._allow_pickle, types=self._types)
         return self._codec
+
+    def register_type(
+        self, cls: AnyType, *, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None
+    ) -> AnyType:
+        """Let values of a type be arguments and results; may be used as a decorator.
+
+        An Enum, dataclass, NamedTuple, attrs class or pydantic model needs this only without a key. Any other type
+        needs `dump`, which makes something of a value that can be stored, and `load`, which makes the value again.
+        """
+        self._types.register(cls, dump, load)
+        return cls
 
     @property
     def may_import(self) -> bool:

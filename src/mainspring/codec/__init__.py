@@ -6,20 +6,21 @@ bounds, and only then the parser.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from mainspring.codec.errors import EncodeError, FrameError, Reason
 from mainspring.codec.frame import COMPRESSED, PICKLED, compress, decompress, open_frame, seal
 from mainspring.codec.keyring import Keyring
+from mainspring.codec.layouts import full_name
 from mainspring.codec.pack import Packer, pack_plain
 from mainspring.codec.scan import check_bounds
-from mainspring.codec.types import TypeBook, full_name
+from mainspring.codec.types import TypeBook
 from mainspring.codec.unpack import NOT_PLAIN, Unpacker, unpack_plain
 from mainspring.codec.values import MAX_VALUES
 from mainspring.errors import ConfigurationError, RunTimeout
 
-__all__ = ["Codec", "EncodeError", "FrameError", "Keyring", "Reason"]
+__all__ = ["Codec", "EncodeError", "FrameError", "Keyring", "Reason", "TypeBook"]
 
 AnyType = TypeVar("AnyType", bound=type)
 
@@ -42,7 +43,7 @@ class Codec:
         keyring: Keyring | None = None,
         *,
         allow_pickle: bool = False,
-        types: Iterable[type] = (),
+        types: Iterable[type] | TypeBook = (),
         max_frame: int = MIB,
         max_unpacked: int = 16 * MIB,
         max_ratio: int = 100,
@@ -66,9 +67,15 @@ class Codec:
         """Whether frames are signed."""
         return self._keyring is not None
 
-    def register(self, cls: AnyType) -> AnyType:
-        """Let an Enum, dataclass or NamedTuple be restored without a signature; may be used as a decorator."""
-        self._book.register(cls)
+    def register(
+        self, cls: AnyType, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None
+    ) -> AnyType:
+        """Let a type be restored without a signature; may be used as a decorator.
+
+        An Enum, dataclass, NamedTuple, attrs class or pydantic model needs no more; of any other, `dump` makes plain
+        data, and `load` makes the object again.
+        """
+        self._book.register(cls, dump, load)
         return cls
 
     def dumps(self, value: Any, context: str) -> bytes:

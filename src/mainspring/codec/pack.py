@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any, Final
 
 import ormsgpack
 
+from mainspring.codec.containers import as_builtin, builtin_of, check_keys, write_container
 from mainspring.codec.errors import EncodeError
-from mainspring.codec.types import TypeBook, a_kind, full_name, layout, write_enum, write_object
+from mainspring.codec.layouts import a_kind, full_name, layout, write_object
+from mainspring.codec.types import TypeBook, dump_custom, write_enum
 from mainspring.codec.values import ATOMS, MAX_DEPTH, Code, Unsupported
 from mainspring.errors import RunTimeout
 
@@ -33,7 +36,6 @@ _AS_SUSPECTS: Final = bytes(0xC4 if byte in _BINARY else byte for byte in range(
 _PLAIN: Final = frozenset([type(None), bool, float, bytes])
 _LEAVES: Final = _PLAIN | ATOMS.keys()
 _GROUPS: Final = frozenset([list, dict, tuple, set, frozenset])
-_BUILTINS: Final = (str, bytes, int, float, list, dict, tuple, set, frozenset)
 _HOOK_DEPTH: Final = 16
 
 Path = tuple[Any, ...]  # linked from the inside out: (outer path, kind of step, step)
@@ -82,9 +84,11 @@ class Packer:
 
     # -- at speed --------------------------------------------------------------------------------------------------
 
-    def _hook(self, value: Any) -> ormsgpack.Ext:
+    def _hook(self, value: Any) -> Any:
         try:
             code, body = self._take_apart(value)
+            if code is None:
+                return body
             if isinstance(body, list):
                 self._nested += 1
                 if self._nested > _HOOK_DEPTH:
@@ -119,6 +123,8 @@ class Packer:
             code, body = self._take_apart(value)
         except Unsupported as problem:
             raise EncodeError(_shown(path), full_name(cls), str(problem)) from problem.__cause__
+        if code is None:
+            return self._walk(body, path, depth)
         if isinstance(body, list):
             depth = _deeper(value, path, depth)
             items = [self._walk(item, _step(path, code, body, at), depth) for at, item in enumerate(body)]
@@ -127,8 +133,11 @@ class Packer:
 
     # -- for both --------------------------------------------------------------------------------------------------
 
-    def _take_apart(self, value: Any) -> tuple[int, bytes | list[Any]]:
-        """Return the extension code of a value and its body: bytes, or the items of an array to pack."""
+    def _take_apart(self, value: Any) -> tuple[int | None, Any]:
+        """Return the extension code of a value and its body: bytes, or the items of an array to pack.
+
+        Without a code, the body is the value as what it is a kind of.
+        """
         cls = type(value)
         if cls is tuple:
             return Code.TUPLE, list(value)
@@ -137,15 +146,27 @@ class Packer:
             if atom is not None:
                 return atom[0], atom[1](value)
             if cls is dict:
+                check_keys(value)
                 return Code.DICT, [part for pair in value.items() for part in pair]
             if cls is set or cls is frozenset:
+                check_keys(value)
                 return Code.SET if cls is set else Code.FROZENSET, list(value)
+            hooks = self._book.hooks(cls)
+            if hooks is not None:
+                return Code.CUSTOM, [self._book.ref(cls), dump_custom(value, hooks)]
             if issubclass(cls, Enum):
                 return Code.ENUM, write_enum(value, self._book.ref(cls))
             shape = layout(cls)
             if shape is not None:
                 return Code.OBJECT, write_object(value, shape, self._book.ref(cls))
-            raise Unsupported(_why_not(cls))
+            container = write_container(value, cls)
+            if container is not None:
+                return container
+            base = builtin_of(cls)
+            # Only a pickle could keep the type, too; nothing would keep the fields of a dataclass.
+            if base is None or base is cls or self._pickles or is_dataclass(cls):
+                raise Unsupported(_why_not(cls))
+            return None, as_builtin(value, base)
         except Unsupported:
             if not self._pickles:
                 raise
@@ -198,18 +219,24 @@ def _why_not(cls: type) -> str:
     it = a_kind(cls)
     if cls is bytearray or cls is memoryview:
         return f"is {it}, which would come back as bytes; pass bytes(...)"
-    base = next((base for base in _BUILTINS if issubclass(cls, base)), None)
+    base = builtin_of(cls)
     if base is not None:
-        return f"is {it}, a kind of {base.__name__} that would come back as a plain one; pass {base.__name__}(...)"
+        return f"is {it}, a dataclass and a kind of {base.__name__}, whose fields would be lost; make it one of the two"
     return (
         f"is {it}, which cannot be stored; pass plain values, a dataclass or an id to look it up by,"
-        " or allow pickle (allow_pickle=True and a key)"
+        " say how to store it (register_type), or allow pickle (allow_pickle=True and a key)"
     )
 
 
 def _step(path: Path, code: int, items: list[Any], at: int) -> Path:
-    if code == Code.DICT:
+    if code in (Code.DICT, Code.ORDERED_DICT):
         return (path, "." if at % 2 else "key", items[at - at % 2])
+    if code == Code.DEFAULT_DICT:  # the first item is what it calls
+        return (path, "key" if at % 2 else ".", items[at if at % 2 else at - 1])
+    if code == Code.CUSTOM:  # what the user's hook made of it
+        return path
+    if code == Code.DEQUE:  # the first item is its greatest length
+        return (path, "[]", at - 1)
     if code == Code.OBJECT:
         return (path, ".", items[at - 1])
     return (path, "[]" if code == Code.TUPLE else "item", at if code == Code.TUPLE else items[at])

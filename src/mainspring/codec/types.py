@@ -1,122 +1,19 @@
-"""Enum, dataclass and NamedTuple types: how each is taken apart, by which name it is known, and who may name it."""
+"""The types that values may have: by which name each is known, who may name it, and how a user's own is stored."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from enum import Enum, Flag
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from mainspring.codec.errors import FrameError, Reason
+from mainspring.codec.layouts import a_kind, layout
 from mainspring.codec.values import Unsupported
 from mainspring.core.references import obj_to_ref, ref_to_obj
 from mainspring.errors import CallableReferenceError, ConfigurationError, RunTimeout, near
 
-__all__ = ["TypeBook", "a_kind", "full_name", "layout", "read_enum", "read_object", "write_enum", "write_object"]
-
-
-class Layout(NamedTuple):
-    """What the instances of a dataclass or NamedTuple consist of."""
-
-    names: tuple[str, ...]
-    defaults: dict[str, Callable[[], Any]]
-    make: Callable[[type, dict[str, Any]], Any]
-
-
-def full_name(cls: type) -> str:
-    """Return a type's name as people would write it."""
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
-
-
-def a_kind(cls: type) -> str:
-    """Return a type's name with its article."""
-    name = full_name(cls)
-    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
-
-
-def _find_layout(cls: type) -> Layout | None:
-    if dataclasses.is_dataclass(cls) and cls.__new__ is object.__new__ and not issubclass(cls, Enum):
-        fields = dataclasses.fields(cls)
-        return Layout(tuple(field.name for field in fields), dict(_field_defaults(fields)), _make_dataclass)
-    names = getattr(cls, "_fields", None)
-    if issubclass(cls, tuple) and isinstance(names, tuple) and all(isinstance(name, str) for name in names):
-        defaults = getattr(cls, "_field_defaults", {})
-        return Layout(names, {name: _constant(value) for name, value in defaults.items()}, _make_namedtuple)
-    return None
-
-
-def _field_defaults(fields: Iterable[dataclasses.Field[Any]]) -> Iterator[tuple[str, Callable[[], Any]]]:
-    for field in fields:
-        if field.default_factory is not dataclasses.MISSING:
-            yield field.name, field.default_factory
-        elif field.default is not dataclasses.MISSING:
-            yield field.name, _constant(field.default)
-
-
-def _constant(value: Any) -> Callable[[], Any]:
-    return lambda: value
-
-
-layout: Callable[[type], Layout | None] = lru_cache(maxsize=1024)(_find_layout)
-"""Return how instances of a type are taken apart, or None if it is no dataclass or NamedTuple."""
-
-
-def _make_dataclass(cls: type, values: dict[str, Any]) -> Any:
-    # As copying does: __init__ and __post_init__ ran when the object was made; a second pass could change it.
-    made: Any = object.__new__(cls)
-    for name, value in values.items():
-        object.__setattr__(made, name, value)  # a frozen one refuses its own
-    return made
-
-
-def _make_namedtuple(cls: type, values: dict[str, Any]) -> Any:
-    return tuple.__new__(cls, values.values())
-
-
-def write_object(value: Any, shape: Layout, ref: str) -> list[Any]:
-    """Take a dataclass or NamedTuple apart: its type's name, then names and values by turns."""
-    cls = type(value)
-    for name in _state(value):
-        if name not in shape.names and not isinstance(getattr(cls, name, None), cached_property):
-            raise Unsupported(
-                f"is {a_kind(cls)} with the attribute {name!r}, which is no field and would be lost;"
-                f" declare it, for instance as `{name}: ... = field(init=False)`"
-            )
-    try:
-        values = value if isinstance(value, tuple) else [getattr(value, name) for name in shape.names]
-        return [ref, *(part for pair in zip(shape.names, values, strict=True) for part in pair)]
-    except (AttributeError, ValueError) as error:
-        raise Unsupported(f"is {a_kind(cls)} without a value for every field: {error}") from None
-
-
-def _state(value: Any) -> Iterator[str]:
-    """Yield the names of all instance attributes, also of those in slots."""
-    state = object.__getstate__(value)
-    for part in state if isinstance(state, tuple) else (state,):
-        yield from part or ()
-
-
-def read_object(cls: type, ref: str, items: list[Any]) -> Any:
-    """Put a dataclass or NamedTuple together again, new fields taking their defaults."""
-    shape = layout(cls)
-    if shape is None:
-        raise FrameError(Reason.MISSING_CODE, f"{ref!r} is no dataclass or NamedTuple here")
-    given = dict(zip(items[1::2], items[2::2], strict=True))
-    if len(given) * 2 + 1 != len(items):
-        raise FrameError(Reason.BAD_DATA, f"an object of {ref!r} has the same field twice")
-    unknown = given.keys() - set(shape.names)
-    if unknown:
-        names = ", ".join(sorted(map(repr, unknown)))
-        raise FrameError(Reason.MISSING_CODE, f"{ref!r} has no field {names} here; it may be newer elsewhere")
-    missing = [name for name in shape.names if name not in given and name not in shape.defaults]
-    if missing:
-        raise FrameError(
-            Reason.MISSING_CODE,
-            f"{ref!r} now also has the field {missing[0]!r}, which needs a default to read old values",
-        )
-    values = {name: given[name] if name in given else shape.defaults[name]() for name in shape.names}
-    return shape.make(cls, values)
+__all__ = ["Hooks", "TypeBook", "dump_custom", "load_custom", "read_enum", "write_enum"]
 
 
 def write_enum(member: Enum, ref: str) -> bytes:
@@ -161,25 +58,74 @@ def _flags(cls: type[Enum], ref: str, number: int) -> Enum:
     return flags
 
 
+class Hooks(NamedTuple):
+    """How a user's type is stored: `dump` makes something of it that can be, `load` makes it of that again."""
+
+    dump: Callable[[Any], Any]
+    load: Callable[[Any], Any]
+
+
+def dump_custom(value: Any, hooks: Hooks) -> Any:
+    """Have a user's hook take a value apart."""
+    try:
+        return hooks.dump(value)
+    except RunTimeout:
+        raise
+    except Exception as error:
+        problem = f"is {a_kind(type(value))}, whose dump= raised {type(error).__name__}: {str(error)[:200]}"
+        raise Unsupported(problem) from error
+
+
+def load_custom(book: TypeBook, items: list[Any]) -> Any:
+    """Have a user's hook put a value together again."""
+    if len(items) != 2 or not isinstance(items[0], str):
+        raise FrameError(Reason.BAD_DATA, "an object without the name of its type")
+    ref, value = items
+    hooks = book.hooks(book.find(ref))
+    if hooks is None:
+        raise FrameError(
+            Reason.MISSING_CODE, f"nobody said here how to load {ref[:200]!r}; register it, as its writer did"
+        )
+    return hooks.load(value)
+
+
 class TypeBook:
     """The types that values may have: those registered, and under a signature any that can be imported."""
 
-    __slots__ = ("_by_ref", "_imports")
+    __slots__ = ("_by_ref", "_hooks", "_imports")
 
-    def __init__(self, types: Iterable[type], *, imports: bool) -> None:
-        self._by_ref: dict[str, type] = {}
+    def __init__(self, types: Iterable[type] | TypeBook, *, imports: bool) -> None:
+        shared = types if isinstance(types, TypeBook) else None  # others go on writing in it
+        self._by_ref: dict[str, type] = {} if shared is None else shared._by_ref
+        self._hooks: dict[type, Hooks] = {} if shared is None else shared._hooks
         self._imports = imports
-        for cls in types:
+        for cls in () if isinstance(types, TypeBook) else types:
             self.register(cls)
 
-    def register(self, cls: type) -> None:
-        """Allow a type by name."""
-        if not isinstance(cls, type) or not (issubclass(cls, Enum) or layout(cls)):
-            raise ConfigurationError(f"only Enum, dataclass and NamedTuple types can be registered, not {cls!r}")
+    def register(
+        self, cls: type, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None
+    ) -> None:
+        """Allow a type by name; with `dump` and `load`, any type."""
+        if not isinstance(cls, type):
+            raise ConfigurationError(f"only types can be registered, not {cls!r}")
+        if (dump is None) != (load is None):
+            raise ConfigurationError("dump= and load= belong together: one undoes what the other does")
+        hooks = None if dump is None or load is None else Hooks(dump, load)
+        if hooks is None and not (issubclass(cls, Enum) or layout(cls)):
+            raise ConfigurationError(
+                f"{cls!r} is no Enum, dataclass, NamedTuple, attrs class or pydantic model: say how to store it,"
+                " register_type(cls, dump=..., load=...)"
+            )
         ref = _own_ref(cls)
         other = self._by_ref.setdefault(ref, cls)
         if other is not cls:
             raise ConfigurationError(f"another type is registered as {ref!r} already; give one of them another name")
+        if hooks is not None:
+            self._hooks[cls] = hooks
+
+    def hooks(self, cls: type) -> Hooks | None:
+        """Return the functions that a type was registered with."""
+        return self._hooks.get(cls)
 
     def ref(self, cls: type) -> str:
         """Return the name under which a reader will find a type, or raise Unsupported."""

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict, defaultdict
 from typing import Any, Final
 
 import ormsgpack
 
+from mainspring.codec.containers import read_deque, read_factory
 from mainspring.codec.errors import FrameError, Reason
-from mainspring.codec.types import TypeBook, read_enum, read_object
+from mainspring.codec.layouts import read_object
+from mainspring.codec.types import TypeBook, load_custom, read_enum
 from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, READERS, Code, begins_array
 from mainspring.errors import RunTimeout
 
 __all__ = ["NOT_PLAIN", "Unpacker", "unpack_plain"]
 
+_DICTS: Final = {Code.DICT: dict, Code.ORDERED_DICT: OrderedDict, Code.DEFAULT_DICT: defaultdict}
 _MANY_KEYS: Final = 100
 _MOST_ALIKE: Final = 8
 """How many keys may have the hash of a key, on average; of honest ones it is one."""
@@ -83,10 +86,15 @@ class Unpacker:
             if not items or not all(isinstance(name, str) for name in [items[0], *items[1::2]]):
                 raise FrameError(Reason.BAD_DATA, "an object without the name of its type or of a field")
             return read_object(self._book.find(items[0]), items[0], items)
-        if code == Code.DICT:
+        if code == Code.CUSTOM:
+            return load_custom(self._book, items)
+        if code == Code.DEQUE:
+            return read_deque(items)
+        if code in _DICTS:
+            made: Any = defaultdict(read_factory(items.pop(0))) if code == Code.DEFAULT_DICT else _DICTS[code]()
             keys = items[::2]
             self._check_hashes(keys)
-            made: Any = dict(zip(keys, items[1::2], strict=True))
+            made.update(zip(keys, items[1::2], strict=True))
         else:
             keys = items
             self._check_hashes(keys)

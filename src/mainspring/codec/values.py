@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path, PosixPath, PurePath, PurePosixPath, PureWindowsPath, WindowsPath
 from struct import Struct
 from typing import Any, Final
 from uuid import UUID
@@ -46,6 +47,10 @@ class Code:
     FROZENSET: Final = 3
     DICT: Final = 4
     OBJECT: Final = 5
+    ORDERED_DICT: Final = 6
+    DEFAULT_DICT: Final = 7
+    DEQUE: Final = 8
+    CUSTOM: Final = 9
     ENUM: Final = 16
     INT: Final = 17
     STR: Final = 18
@@ -55,10 +60,16 @@ class Code:
     TIMEDELTA: Final = 22
     UUID: Final = 23
     DECIMAL: Final = 24
+    PATH: Final = 25
     PICKLE: Final = 32
 
 
-COMPOUNDS: Final = frozenset([Code.TUPLE, Code.SET, Code.FROZENSET, Code.DICT, Code.OBJECT])
+COMPOUNDS: Final = frozenset(
+    [
+        *(Code.TUPLE, Code.SET, Code.FROZENSET, Code.DICT, Code.OBJECT),
+        *(Code.ORDERED_DICT, Code.DEFAULT_DICT, Code.DEQUE, Code.CUSTOM),
+    ]
+)
 
 _SPAN: Final = Struct(">iii")
 _MOMENT: Final = re.compile(r"([^~@=]*)(~?)(?:([@=])(.*))?", re.DOTALL)
@@ -142,6 +153,19 @@ def _read_timedelta(body: bytes) -> timedelta:
     return timedelta(*_SPAN.unpack(body))
 
 
+_PATHS: Final[dict[str, type[PurePath]]] = {"": Path, "posix": PurePosixPath, "windows": PureWindowsPath}
+"""What a stored path becomes: one of the reader's own system, or a pure one."""
+
+
+def _write_path(kind: str) -> Callable[[PurePath], bytes]:
+    return lambda value: f"{kind}:{value}".encode("utf-8", "surrogatepass")
+
+
+def _read_path(body: bytes) -> PurePath:
+    kind, _, text = body.decode("utf-8", "surrogatepass").partition(":")
+    return _PATHS[kind](text)
+
+
 Writer = Callable[[Any], bytes]
 Reader = Callable[[bytes], Any]
 
@@ -154,6 +178,10 @@ ATOMS: Final[dict[type, tuple[int, Writer]]] = {
     timedelta: (Code.TIMEDELTA, _write_timedelta),
     UUID: (Code.UUID, lambda value: value.bytes),
     Decimal: (Code.DECIMAL, lambda value: str(value).encode()),
+    PosixPath: (Code.PATH, _write_path("")),
+    WindowsPath: (Code.PATH, _write_path("")),
+    PurePosixPath: (Code.PATH, _write_path("posix")),
+    PureWindowsPath: (Code.PATH, _write_path("windows")),
 }
 
 READERS: Final[dict[int, Reader]] = {
@@ -165,4 +193,5 @@ READERS: Final[dict[int, Reader]] = {
     Code.TIMEDELTA: _read_timedelta,
     Code.UUID: lambda body: UUID(bytes=body),
     Code.DECIMAL: lambda body: Decimal(body.decode()),
+    Code.PATH: _read_path,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import namedtuple
+from collections import defaultdict, deque, namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -115,6 +115,30 @@ class Text(str):
     """A kind of str that has more to it."""
 
 
+class Blind(str):
+    """A kind of str of which no two are equal."""
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+
+@dataclass(eq=False)
+class Labelled(str):
+    """A kind of str that also is a dataclass."""
+
+    label: str = ""
+
+
+class Odd:
+    """Can be a key, but cannot be stored."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"odd {self.name}"
+
+
 class Plain:
     """A class like any other, which only a pickle can hold."""
 
@@ -154,6 +178,10 @@ def _raise(error: type[BaseException]) -> None:
 def exact(value: Any) -> str:
     """Write a value so that two texts are equal only if types and values are, down to order, fold and sign of zero."""
     name = f"{type(value).__module__}.{type(value).__qualname__}"
+    if isinstance(value, deque):
+        return f"{name}[{', '.join(map(exact, value))}]<={value.maxlen}"
+    if isinstance(value, defaultdict):
+        name += f" of {value.default_factory}"
     if isinstance(value, set | frozenset):
         return f"{name}{{{', '.join(sorted(map(exact, value)))}}}"
     if isinstance(value, list | tuple):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict, defaultdict, deque
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -118,6 +120,17 @@ VALUES: list[Any] = [
     Point(1.5),
     Pair([1], {2}),
     NamedPair(Color.RED, ()),
+    Path("/srv/jobs"),
+    Path("a \udcff name"),
+    PurePosixPath("a/b"),
+    PureWindowsPath("c:\\a\\b"),
+    OrderedDict(b=1, a=[2]),
+    OrderedDict({(1, 2): OrderedDict()}),
+    defaultdict(list, {"a": [1], 2: []}),
+    defaultdict(None),
+    deque([1, (2,), [3]]),
+    deque(maxlen=0),
+    deque([1, 2], 5),
     [Color.RED, [Level.LOW, {"a": Point(1.0, 2.0)}]],
 ]
 

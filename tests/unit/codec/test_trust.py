@@ -251,7 +251,7 @@ def test_a_field_added_since_takes_its_default() -> None:
 
 @pytest.mark.parametrize("thing", [int, Plain, dict, "text", Color.RED, pickle])
 def test_only_types_that_can_be_taken_apart_can_be_registered(thing: Any) -> None:
-    with pytest.raises(ConfigurationError, match="only Enum, dataclass and NamedTuple types"):
+    with pytest.raises(ConfigurationError, match=r"only types can be|no Enum, dataclass, .* say how to store it"):
         Codec(types=[thing])
 
 
