@@ -1,4 +1,8 @@
-"""What a scheduler tells its listeners; the first seventeen codes are APScheduler's."""
+"""What schedulers and apps tell their listeners; the first seventeen codes are APScheduler's.
+
+An event about a run carries the run's id, task and queue. APScheduler's codes tell of runs that were enqueued directly,
+too: their `job_id` is None.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +35,17 @@ EVENT_JOB_BROKEN = 2**20
 EVENT_STORE_DOWN = 2**21
 EVENT_STORE_UP = 2**22
 EVENT_RUN_RETRIED = 2**23
+EVENT_RUN_STARTED = 2**24
+EVENT_RUN_CANCELLED = 2**25
+EVENT_RUN_BROKEN = 2**26
+# What APScheduler's codes mean for a run.
+EVENT_RUN_SUBMITTED = EVENT_JOB_SUBMITTED
+EVENT_RUN_SUCCEEDED = EVENT_JOB_EXECUTED
+EVENT_RUN_FAILED = EVENT_JOB_ERROR
+EVENT_RUN_MISSED = EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
+EVENT_RUN_ENDED = EVENT_RUN_SUCCEEDED | EVENT_RUN_FAILED | EVENT_RUN_MISSED | EVENT_RUN_CANCELLED | EVENT_RUN_BROKEN
 
-EVENT_ALL = 2**24 - 1
+EVENT_ALL = 2**27 - 1
 
 __all__ = [
     *(name for name in dir() if name.startswith("EVENT_")),
@@ -56,29 +69,42 @@ class SchedulerEvent:
 
 
 class JobEvent(SchedulerEvent):
-    """Something that happened to a job."""
+    """Something that happened to a job, or to a run: then `job_id` is None unless a job made it."""
 
-    def __init__(self, code: int, job_id: str, jobstore: str | None) -> None:
+    run_id: str | None = None
+    task: str | None = None
+    queue: str | None = None
+    attempt: int = 0
+    reason: str = ""
+
+    def __init__(self, code: int, job_id: str | None, jobstore: str | None) -> None:
         super().__init__(code)
         self.job_id = job_id
         self.jobstore = jobstore
 
+    def __repr__(self) -> str:
+        names = ("job_id", "run_id", "task", "queue")
+        told = "".join(f", {name}={value!r}" for name in names if (value := getattr(self, name)) is not None)
+        return f"<{type(self).__name__} (code={self.code}{told})>"
+
 
 class JobSubmissionEvent(JobEvent):
-    """Fires of a job were handed to its executor, or refused."""
+    """Fires of a job were handed to its executor, or refused; or a run was enqueued."""
 
-    def __init__(self, code: int, job_id: str, jobstore: str | None, scheduled_run_times: Sequence[datetime]) -> None:
+    def __init__(
+        self, code: int, job_id: str | None, jobstore: str | None, scheduled_run_times: Sequence[datetime]
+    ) -> None:
         super().__init__(code, job_id, jobstore)
         self.scheduled_run_times = list(scheduled_run_times)
 
 
 class JobExecutionEvent(JobEvent):
-    """A run of a job succeeded, failed or was missed."""
+    """A run succeeded, failed or was missed."""
 
     def __init__(
         self,
         code: int,
-        job_id: str,
+        job_id: str | None,
         jobstore: str | None,
         scheduled_run_time: datetime,
         retval: Any = None,
@@ -92,10 +118,15 @@ class JobExecutionEvent(JobEvent):
         self.traceback = traceback
 
 
-class RunEvent(SchedulerEvent):
-    """Something that happened to a run outside its ordinary course."""
+class RunEvent(JobEvent):
+    """Something that happened to a run, for which APScheduler has no event."""
 
-    def __init__(self, code: int, run_id: str, jobstore: str | None, reason: str = "") -> None:
-        super().__init__(code, jobstore)
+    run_id: str
+
+    def __init__(
+        self, code: int, run_id: str, jobstore: str | None, reason: str = "", *, job_id: str | None = None
+    ) -> None:
+        super().__init__(code, job_id, jobstore)
+        self.alias = jobstore
         self.run_id = run_id
         self.reason = reason

@@ -227,7 +227,7 @@ def test_the_runs_of_a_dead_node_are_recovered_by_another_that_has_been_heard_fo
     other.link.janitor()
     other.link.worker()
     assert list(other.executor.given) == [run_id]
-    assert other.codes() == [events.EVENT_RUN_RECOVERED]
+    assert other.codes() == [events.EVENT_RUN_LOST, events.EVENT_RUN_RECOVERED]
     # The dead wake up: their word changes nothing.
     bench.executor.end(run_id)
     bench.link.worker()

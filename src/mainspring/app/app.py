@@ -31,7 +31,7 @@ from mainspring.app.registry import (
     make_options,
     reference_of,
 )
-from mainspring.app.runs import Runs
+from mainspring.app.runs import ALIAS, Runs
 from mainspring.app.verbs import Verbs
 from mainspring.clock import Clock, StoreTime, SystemClock
 from mainspring.core.quantities import check_count, check_lease
@@ -45,6 +45,7 @@ from mainspring.node.awaiting import Awaiter
 from mainspring.node.forking import check_threads, forget_in_children
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
+from mainspring.node.run_events import RunEvents
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -92,7 +93,6 @@ class Mainspring(Verbs):
         super().__init__(url, name, secret_key, allow_pickle, store_options, timezone)
         self.inline = inline
         self.tasks = Registry()
-        self._runs = Runs(lambda: self.lasting_store, self.now, lambda: self.timezone, self._stop_here)
         self._queues = {check_queue(queue): None for queue in ("default", *queues)}
         self._include = [include] if isinstance(include, str) else list(include)
         self._lease = check_lease(lease)
@@ -101,6 +101,8 @@ class Mainspring(Verbs):
         self._awaiter = Awaiter(self._worker_loop)
         self._listeners = Listeners(self._awaiter)
         self._middleware = Middleware(self._awaiter)
+        self.events = RunEvents(self._listeners, zone=lambda: self.timezone)
+        self._runs = Runs(lambda: self.lasting_store, self.now, lambda: self.timezone, self._stop_here, self.events)
         self._jobs = JobsOfApp(self, self._clock)
         self._calls = Calls(self)
         self._time = StoreTime(lambda: self.lasting_store.server_time(), self._clock, TRUSTED)
@@ -194,6 +196,11 @@ class Mainspring(Verbs):
         """Return the loop on which this process executes coroutine tasks, if it does."""
         return None if self._place is None else self._place.loop
 
+    def _make_store(self) -> JobStore:
+        store = super()._make_store()
+        store.on_set_aside = functools.partial(self.events.set_aside, ALIAS)
+        return store
+
     def _forget_wrapped(self) -> None:
         if self._place is not None:
             self._place.forget()
@@ -206,13 +213,13 @@ class Mainspring(Verbs):
         if self.inline:
             return self.store.server_time()
         node = self._node
-        return self._time.now() if node is None else node.links["default"].now()
+        return self._time.now() if node is None else node.links[ALIAS].now()
 
     @property
     def slack(self) -> int:
         """By how much the store's time may be ahead of what `now` last said: so long did the store take to tell it."""
         node = self._node
-        return self._time.slack if node is None else node.links["default"].slack
+        return self._time.slack if node is None else node.links[ALIAS].slack
 
     def _stop_here(self, run_id: str) -> None:
         """Stop a run that is to be cancelled at once if this process executes it; other nodes learn by their beat."""
@@ -228,13 +235,13 @@ class Mainspring(Verbs):
         node = self._node
         if node is not None:
             for run in {run.queue: run for run in runs}.values():
-                node.links["default"].worker.look(run.queue)
+                node.links[ALIAS].worker.look(run.queue)
 
     def wake_for(self, at: int | None) -> None:
         """Have a job that is due at `at` seen in time by this process's own scheduler."""
         node = self._node
         if node is not None:
-            node.wake_for("default", at)
+            node.wake_for(ALIAS, at)
 
     @property
     def aio(self) -> AsyncFace:
@@ -298,15 +305,15 @@ class Mainspring(Verbs):
                 clock=self._clock,
                 lease=self._lease,
                 timezone=self.timezone,
-                listeners=self._listeners,
+                events=self.events,
                 queues=wanted,
                 prepare=place.prepare if place is not None else None,
                 schedules=schedule,
                 watcher=watcher,
                 declare=self._jobs.declare_again,
             )
-            store.start(self, "default")
-            node.add_store("default", store).look_for_losses()  # so that those from now on are noticed
+            store.start(self, ALIAS)
+            node.add_store(ALIAS, store).look_for_losses()  # so that those from now on are noticed
             if schedule:
                 self._jobs.reconcile()
             if place is not None:

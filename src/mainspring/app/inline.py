@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from msgspec.structs import replace
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
 __all__ = ["Inline"]
+
+ALIAS: Final = "inline"
 
 
 class _Store(MemoryJobStore):
@@ -47,7 +49,7 @@ class Inline:
     def __init__(self, app: Mainspring) -> None:
         self._app = app
         self.store = _Store(app)
-        self.runs = Runs(lambda: self.store, self.store.server_time, lambda: app.timezone)
+        self.runs = Runs(lambda: self.store, self.store.server_time, lambda: app.timezone, events=app.events)
         self._place = Workplace(app)
         executor = DebugExecutor()
         executor.slots = 1_000_000  # a task may enqueue another, which is executed inside it
@@ -66,7 +68,7 @@ class Inline:
             func = self._place.find(replace(run, policy=policy))[0].func
         except Exception as error:  # no other node could execute it
             func = partial(_raise, error)
-        return replace(run, call=replace(run.call, func=func), policy=policy, executor=THREADS, crashes=0)
+        return replace(run, call=run.call.found(func), policy=policy, executor=THREADS, crashes=0)
 
     def execute(self, runs: Sequence[Run]) -> list[str]:
         """Add runs, execute them and all that follows from them, and return their ids."""
@@ -79,14 +81,15 @@ class Inline:
             policy = replace(run.policy, retention=None)
             ready.append(replace(run, call=call, created_at=now, run_at=now, policy=policy))
         ids = self.store.add_runs(ready)
+        self._app.events.submitted((run for run, run_id in zip(ready, ids, strict=True) if run.id == run_id), ALIAS)
         self.work(ids)
         return ids
 
     def work(self, run_ids: Sequence[str] = ()) -> None:
         """Execute what waits and all that follows from it, but for paused queues; wait until these runs have ended."""
         # A node for each, since tasks enqueue from within others and from several threads.
-        node = Node(self._place.executors, queues={}, prepare=self._prepare, schedules=False)
-        link = node.add_store("inline", self.store)
+        node = Node(self._place.executors, queues={}, prepare=self._prepare, schedules=False, events=self._app.events)
+        link = node.add_store(ALIAS, self.store)
         keep_logs()
         try:
             while self._work(node, link):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
 from mainspring.app.registry import check_queue, make_options, reference_of
+from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock
 from mainspring.core import transitions
 from mainspring.core.ids import check_id, pin
@@ -257,6 +258,7 @@ class JobsOfApp:
             step = Firing(job.id, job.version, job.at, job.nominal, (run,))
             # Whatever fired the job since it was read has made a new version, and is counted next time.
             if self._store.fire_besides(step, self._app.lease):
+                self._app.events.submitted([run], ALIAS)
                 self._app.work_inline([run.id])
                 return RunHandle(self._app.runs, run.id)
         raise VersionConflict(job_id)
@@ -267,7 +269,7 @@ class JobsOfApp:
         if cancel_runs:
             unfinished = list(self._app.runs.iterate(status=("pending", "running"), job=job_id))
             waiting = [transitions.cancel(run, self._app.now()) for run in unfinished if run.status is Status.PENDING]
-            self._store.settle(waiting)
+            self._app.runs.end(waiting)
             for run in unfinished:
                 self._app.runs.cancel(run.id)
 

@@ -113,7 +113,7 @@ class Workplace:
                 alias, target = (LOOP if found.is_async else THREADS), found.func
         if alias not in self.executors:
             self._executor(alias)
-        return replace(run, call=replace(run.call, func=target), policy=policy, executor=alias)
+        return replace(run, call=run.call.found(target), policy=policy, executor=alias)
 
     def find(self, run: Run) -> tuple[Found, Policy]:
         """Find what a run calls, and its policy with what that names."""

@@ -19,11 +19,15 @@ from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Outcome, Run, Status
 from mainspring.core.run_view import RunPage, RunView
 from mainspring.errors import RunCancelled, RunFailed, RunNotFound, StoreUnavailable
+from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import PAGE, instant_of, make_query, newest, pages
+from mainspring.node.run_events import RunEvents
 
 __all__ = ["Runs", "result_of"]
 
+ALIAS: Final = "default"
+"""What an app calls its store."""
 FIRST_LOOK: Final = 0.001
 LONGEST_PAUSE: Final = 0.1
 FIRST_PAGE: Final = 50
@@ -57,8 +61,10 @@ class Runs:
         now: Callable[[], int],
         zone: Callable[[], tzinfo],
         stop: Callable[[str], object] = str,
+        events: RunEvents | None = None,
     ) -> None:
         self._store, self._now, self._zone, self._stop = store, now, zone, stop
+        self._events = events or RunEvents()
 
     def read(self, run_id: str) -> Run:
         """Return a run's record; raise RunNotFound."""
@@ -126,33 +132,39 @@ class Runs:
                 if store.request_cancel([run_id])[0]:
                     self._stop(run_id)
                     return True
-            elif self._end([transitions.cancel(run, self._now())])[0]:
+            elif self.end([transitions.cancel(run, self._now())])[0]:
                 return True
 
     def purge(self, queue: str) -> int:
         """Cancel all pending runs of a queue, each as `cancel` does; return how many."""
         number = 0
         for page in pages(self._store(), make_query("pending", queue)):
-            number += sum(self._end([transitions.cancel(run, self._now()) for run in page]))
+            number += sum(self.end([transitions.cancel(run, self._now()) for run in page]))
         return number
 
-    def _end(self, outcomes: list[Outcome]) -> list[bool]:
+    def end(self, outcomes: list[Outcome]) -> list[bool]:
         """Write the ends of runs; tell those hooks less that would otherwise be too large to be stored."""
         store = self._store()
         try:
-            return store.settle(outcomes)
+            answers = store.settle(outcomes)
         except EncodeError:
-            return store.settle([each if store.unstorable_outcome(each) is None else _brief(each) for each in outcomes])
+            outcomes = [each if store.unstorable_outcome(each) is None else _brief(each) for each in outcomes]
+            answers = store.settle(outcomes)
+        for outcome, accepted in zip(outcomes, answers, strict=True):
+            if accepted:
+                self._events.settled(outcome, ALIAS)
+        return answers
 
     def retry(self, run_id: str) -> None:
         """Send a failed, cancelled or broken run back to pending."""
         store = self._store()
         while True:
             again = transitions.retry(self.read(run_id), self._now())
-            if store.settle([again])[0]:
-                return
-            # It was changed meanwhile, or another run has its unique key: then it goes without.
-            if again.run.unique is not None and store.settle([transitions.unkeyed(again)])[0]:
+            # It may be changed meanwhile, or another run may have its unique key: then it goes without.
+            if store.settle([again])[0] or (
+                again.run.unique is not None and store.settle([transitions.unkeyed(again)])[0]
+            ):
+                self._events.tell(EVENT_RUN_RETRIED, again.run, ALIAS, "somebody sent it back")
                 return
 
     def delete(self, run_ids: str | Iterable[str]) -> int:

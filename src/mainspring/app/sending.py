@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from mainspring.app.handle import RunHandle
+from mainspring.app.runs import ALIAS
 from mainspring.core.run import Run
 from mainspring.errors import OutcomeUnknown, StoreUnavailable, add_note
 
@@ -37,6 +38,8 @@ def send(app: Mainspring, runs: Sequence[Run], add: Callable[[], list[str]] | No
         except StoreUnavailable as error:  # which says nothing of the first try
             unknown.run_ids = tuple(run.id for run in runs)
             raise unknown from error
+    # Under another id it is a run that was there already, by its unique key.
+    app.events.submitted((run for run, run_id in zip(runs, ids, strict=True) if run.id == run_id), ALIAS)
     app.wake_worker(runs)
     return [RunHandle(app.runs, run_id) for run_id in ids]
 

@@ -20,6 +20,7 @@ from mainspring.core.run import Status
 from mainspring.core.run_view import RunPage, RunView
 from mainspring.errors import ConfigurationError, JobLookupError, near
 from mainspring.jobstores.base import BrokenJob, JobStore, NodeInfo, QueueInfo
+from mainspring.node.run_events import RunEvents
 from mainspring.util import undefined
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Verbs(StoreOfApp):
     _lease: float
     _queues: dict[str, None]
     _runs: Runs
+    events: RunEvents
+    """Tells the listeners of this app what happens to runs."""
 
     @property
     def store(self) -> JobStore:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from mainspring.app.middleware import error_reporters
 from mainspring.app.placement import Workplace
+from mainspring.app.runs import ALIAS
 from mainspring.cluster.messages import (
     AWAY,
     CLAIMED,
@@ -359,10 +360,15 @@ class Keeper:
         answers = store.settle(outcomes)
         # What may not wait again is lost, or somebody has just asked to cancel it.
         refused = [each for each, accepted in zip(outcomes, answers, strict=True) if not accepted]
-        store.settle([stop(each, now) for each in refused if each.run.status is Status.PENDING])
-        for report, accepted in zip(reports, answers, strict=True):
+        stops = [stop(each, now) for each in refused if each.run.status is Status.PENDING]
+        for outcome, accepted in zip(stops, store.settle(stops), strict=True):
+            if accepted:
+                self._app.events.settled(outcome, ALIAS)
+        for report, outcome, accepted in zip(reports, outcomes, answers, strict=True):
             if accepted and report.exception is not None:
                 _tell(report.run, report.exception)
+            if accepted:
+                self._app.events.settled(outcome, ALIAS, report)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
         policy = report.run.policy

@@ -118,12 +118,11 @@ def _next_step(run: Run, now: int) -> Run:
 
 
 def _hook(run: Run, now: int) -> Run:
-    func = run.call.func
     last = run.errors[-1] if run.errors and run.status is not Status.SUCCEEDED else None
     finished = Finished(
         id=run.id,
         name=run.name,
-        func=str(func) if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}",
+        func=run.call.task_name,
         args=run.args,
         kwargs=dict(run.kwargs),
         status=run.status.value,

@@ -106,6 +106,20 @@ class Call(msgspec.Struct, frozen=True):
     kwargs: Mapping[str, Any] = {}
     name: str = ""
     frame: bytes | None = None  # the stored bytes it was read from, passed on as they are
+    task: str | None = None  # the name that `func` was found by, where `func` is the callable itself
+
+    @property
+    def task_name(self) -> str:
+        """The task's name, or the reference of the callable."""
+        func = self.func
+        if isinstance(func, str):
+            return str(func)
+        return self.task or f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
+
+    def found(self, func: Callable[..., Any] | str) -> Call:
+        """Return the call with the callable that its name was found to mean."""
+        task = str(self.func) if isinstance(self.func, str) else self.task
+        return msgspec.structs.replace(self, func=func, task=task)
 
 
 class Error(msgspec.Struct, frozen=True, gc=False):

@@ -81,8 +81,7 @@ class RunView:
     @property
     def task(self) -> str:
         """The task's name, or the function's as `module:name`."""
-        func = self._run.call.func
-        return str(func) if isinstance(func, str) else f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
+        return self._run.call.task_name
 
     func = task
 

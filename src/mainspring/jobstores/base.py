@@ -206,6 +206,8 @@ class JobStore(BaseJobStore):
     """True if nothing outlives the process: then a stopping node finishes what is pending instead of leaving it."""
     keeps_objects: ClassVar[bool] = False
     """True if callables and arguments are kept as they are, so that lambdas and bound methods work."""
+    on_set_aside: Callable[[str, str, str | None, str], None] | None = None
+    """Called after the store has set a record aside: with "job" or "run", its id, its queue and the reason."""
     remote: bool = False
     """True if storing means waiting for a server: who stores much goes on meanwhile."""
 

@@ -16,15 +16,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Run, Status, describe
 from mainspring.core.transitions import conclude, stop
 from mainspring.errors import Retry, is_own
-from mainspring.events import (
-    EVENT_JOB_ERROR,
-    EVENT_JOB_EXECUTED,
-    EVENT_JOB_MISSED,
-    EVENT_RUN_LOST,
-    EVENT_RUN_RETRIED,
-    JobExecutionEvent,
-    RunEvent,
-)
+from mainspring.events import EVENT_RUN_LOST
 from mainspring.jobstores.base import Claimed, RunQuery
 from mainspring.node.loop import IDLE
 
@@ -295,33 +287,18 @@ class WorkerTick:
         return replace(failed, then=tuple(map(told_less, failed.then)))
 
     def _tell(self, report: Report, outcome: Outcome) -> None:
-        node, alias, run = self.link.node, self.link.alias, outcome.run
+        run = outcome.run
         waits = isinstance(report.exception, Retry) and not report.exception.counted
         if report.result is Result.RAISED and not waits and run.status in (Status.FAILED, Status.PENDING):
             again = "" if run.status is Status.FAILED else f"; {_what_follows(report.run, run)}"
             trace = report.error.traceback if report.error else report.exception
             log.error('Job "%s" (%s) raised an exception%s\n%s', run.name, run.id, again, trace)
-        if run.job_id is None or run.fire_time is None or not node.listening:
-            return
-        moment = node.local(run.fire_time)
-        if run.status is Status.SUCCEEDED:
-            node.publish(JobExecutionEvent(EVENT_JOB_EXECUTED, run.job_id, alias, moment, retval=report.value))
-        elif run.status is Status.FAILED:
-            trace = report.error.traceback if report.error else None
-            node.publish(
-                JobExecutionEvent(
-                    EVENT_JOB_ERROR, run.job_id, alias, moment, exception=report.exception, traceback=trace
-                )
-            )
-        elif run.status is Status.MISSED:
-            node.publish(JobExecutionEvent(EVENT_JOB_MISSED, run.job_id, alias, moment))
-        elif run.status is Status.PENDING and report.result is Result.RAISED:
-            reason = "" if report.error is None else report.error.message
-            node.publish(RunEvent(EVENT_RUN_RETRIED, run.id, alias, reason))
+        self.link.node.events.settled(outcome, self.link.alias, report)
 
     def _tell_lost(self, report: Report) -> None:
         log.warning("run %r was lost to another node before it ended here; its outcome is dropped", report.run.id)
-        self.link.node.publish(RunEvent(EVENT_RUN_LOST, report.run.id, self.link.alias))
+        reason = "another node took it before it ended here"
+        self.link.node.events.tell(EVENT_RUN_LOST, report.run, self.link.alias, reason)
 
     # -- claim -------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.core.transitions import recover
-from mainspring.events import EVENT_RUN_RECOVERED, RunEvent
 
 if TYPE_CHECKING:
     from mainspring.core.run import Run
@@ -87,5 +86,5 @@ class JanitorTick:
                 continue
             run = outcome.run
             log.warning("run %r was lost with its node and is %s now", run.id, run.status)
-            link.node.publish(RunEvent(EVENT_RUN_RECOVERED, run.id, link.alias))
+            link.node.events.recovered(outcome, link.alias)
             link.worker.look(run.queue, run.run_at)

@@ -21,10 +21,11 @@ from mainspring.clock import Clock, SystemClock
 from mainspring.core.instants import from_us
 from mainspring.core.references import ref_to_obj
 from mainspring.core.run import Report, Result, Run
-from mainspring.events import RunEvent, SchedulerEvent
+from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore, NodeInfo
 from mainspring.node.listeners import Listeners
+from mainspring.node.run_events import RunEvents
 from mainspring.node.store_link import Link
 
 __all__ = ["Node", "Watcher"]
@@ -78,7 +79,7 @@ class Node:
         retry_interval: float = 10.0,
         timezone: tzinfo | None = None,
         listeners: Listeners | None = None,
-        deliver: Callable[[SchedulerEvent], None] | None = None,
+        events: RunEvents | None = None,
         queues: Mapping[str, int | None] | None = None,
         prepare: Callable[[Run], Run] | None = None,
         schedules: bool = True,
@@ -116,8 +117,8 @@ class Node:
         """By executor, runs that ended since an instant of the monotonic clock."""
         self.shares: dict[str, float] = {}
         """Which part of the runs claimed lately from queues each executor got."""
-        self._listeners = listeners or Listeners()
-        self._deliver = deliver or self._listeners.call
+        self.events = events or RunEvents(listeners, zone=lambda: timezone)
+        """Tells the listeners what happens to runs."""
         self._started = False
         self._started_at = self.clock.now()
         self._tokens = 0
@@ -212,7 +213,7 @@ class Node:
     @property
     def listening(self) -> int:
         """The mask of the events somebody listens to: others are not even made."""
-        return self._listeners.mask
+        return self.events.listeners.mask
 
     def new_token(self) -> str:
         """Make a token that no other claim has ever had."""
@@ -285,12 +286,11 @@ class Node:
 
     def publish(self, event: SchedulerEvent) -> None:
         """Tell the listeners."""
-        if self._listeners.mask & event.code:
-            self._deliver(event)
+        self.events.publish(event)
 
     def notify(self, code: int, run: Run, reason: str) -> None:
         """Tell the listeners about a run."""
-        self.publish(RunEvent(code, run.id, None, reason))
+        self.events.tell(code, run, None, reason)
 
     def info(self, link: Link) -> NodeInfo:
         """Describe this node for the others."""
@@ -312,4 +312,4 @@ def _with_function(run: Run) -> Run:
     backoff = run.policy.backoff
     if isinstance(backoff, str):
         run = replace(run, policy=replace(run.policy, backoff=ref_to_obj(backoff)))
-    return replace(run, call=replace(run.call, func=ref_to_obj(str(run.call.func))))
+    return replace(run, call=run.call.found(ref_to_obj(str(run.call.func))))

@@ -6,17 +6,9 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import MAX_INSTANCES, Due, Firing, Place, firing, plan
+from mainspring.core.plan import Due, Firing, Place, firing, plan
 from mainspring.errors import is_own
-from mainspring.events import (
-    EVENT_JOB_MAX_INSTANCES,
-    EVENT_JOB_MISSED,
-    EVENT_JOB_REMOVED,
-    EVENT_JOB_SUBMITTED,
-    JobEvent,
-    JobExecutionEvent,
-    JobSubmissionEvent,
-)
+from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.node.loop import IDLE
 
 if TYPE_CHECKING:
@@ -137,16 +129,9 @@ class SchedulerTick:
 
     def _publish(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias
-        for run in step.runs:
-            if run.id in inserted and node.listening & EVENT_JOB_SUBMITTED:
-                times = [node.local(us) for us in (run.fire_time, *run.later) if us is not None]
-                node.publish(JobSubmissionEvent(EVENT_JOB_SUBMITTED, step.job_id, alias, times))
+        node.events.submitted((run for run in step.runs if run.id in inserted), alias)
         for run in step.missed:
-            assert run.last is not None
-            if run.reason == MAX_INSTANCES:
-                node.publish(JobSubmissionEvent(EVENT_JOB_MAX_INSTANCES, step.job_id, alias, [node.local(run.last)]))
-            else:
-                node.publish(JobExecutionEvent(EVENT_JOB_MISSED, step.job_id, alias, node.local(run.last)))
+            node.events.ended(run, alias)
         if step.next_at is None:
             node.publish(JobEvent(EVENT_JOB_REMOVED, step.job_id, alias))
 

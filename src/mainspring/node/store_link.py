@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
@@ -40,6 +41,7 @@ class Link:
         self.node = node
         self.alias = alias
         self.store = store
+        store.on_set_aside = partial(node.events.set_aside, alias)
         self.leaving = False
         self.claims: dict[str, Run] = {}
         self.lives: dict[str, Live] = {}
@@ -210,7 +212,7 @@ class Link:
             self.node.executors[alias].submit(batch, self.report, self.may_start)
 
     def may_start(self, run: Run) -> Result | None:
-        """Return why a claimed run must not start any more; None if it may.
+        """Return why a claimed run must not start any more; None if it starts now.
 
         A run that waits for a slot is given back within a second. So a lease that is over was not renewed but lost,
         as after this process stood still.
@@ -220,6 +222,7 @@ class Link:
             return Result.LATE
         if run.lease_until is not None and now > run.lease_until:
             return Result.UNSTARTED
+        self.node.events.started(run, self.alias)
         return None
 
     def _count(self, run: Run, number: int) -> None:

@@ -21,6 +21,7 @@ from mainspring.jobstores.base import BaseJobStore, JobStore
 from mainspring.node.forking import check_threads, forget_in_children
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
+from mainspring.node.run_events import RunEvents
 from mainspring.plugins import check_options, find_plugin
 from mainspring.schedulers import config
 from mainspring.schedulers.jobs import JobVerbs, PendingJob
@@ -156,8 +157,7 @@ class BaseScheduler(JobVerbs):
                 lease=self._lease,
                 retry_interval=self._retry_interval,
                 timezone=self.timezone,
-                listeners=self._listeners,
-                deliver=self._deliver,
+                events=RunEvents(self._listeners, self._deliver, lambda: self.timezone),
             )
             node.paused = paused
             try:

@@ -129,7 +129,9 @@ class RecordStore(JobStore):
                 self._tell_missing(f"job {row.id!r}", error)
             else:
                 log.error("job %r cannot be restored and is set aside: %s", row.id, error)
-                self.set_aside(row.id, row.version, f"{error.reason}: {error}")
+                reason = f"{error.reason}: {error}"
+                if self.set_aside(row.id, row.version, reason):
+                    self._tell_set_aside("job", row.id, None, reason)
             return None
 
     def start(self, scheduler: Any, alias: str) -> None:
@@ -265,6 +267,7 @@ class RecordStore(JobStore):
     def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> tuple[list[Run], int]:
         """Restore running runs, set the damaged aside; say how many lost ones stay, since only others can read them."""
         runs, refused, left = [], [], 0
+        broken: dict[str, str] = {}
         for row in rows:
             try:
                 runs.append(_restored(self._packer.run, row))
@@ -277,10 +280,18 @@ class RecordStore(JobStore):
                         left += 1
                 else:
                     log.error("run %r cannot be restored and is set aside: %s", row.id, error)
-                    refused.append(self._packer.broken_row(row, f"{error.reason}: {error}", now))
+                    broken[row.id] = f"{error.reason}: {error}"
+                    refused.append(self._packer.broken_row(row, broken[row.id], now))
         if refused:
-            self._settle_rows([SettleRow(row, condition, []) for row in refused])
+            answers = self._settle_rows([SettleRow(row, condition, []) for row in refused])
+            for row, accepted in zip(refused, answers, strict=True):
+                if accepted and row.id in broken:
+                    self._tell_set_aside("run", row.id, row.queue, broken[row.id])
         return runs, left
+
+    def _tell_set_aside(self, what: str, record_id: str, queue: str | None, reason: str) -> None:
+        if self.on_set_aside is not None:
+            self.on_set_aside(what, record_id, queue, reason)
 
     # -- what a back end implements ------------------------------------------------------------------------------
 

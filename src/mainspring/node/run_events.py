@@ -1,0 +1,148 @@
+"""The events about runs, all made here: what was submitted, started, ended, retried, lost, set aside.
+
+Whoever changes a run says so here after the store has accepted the change. With nobody listening that costs one look
+at a mask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, tzinfo
+from typing import Final
+
+from mainspring.core.instants import from_us
+from mainspring.core.plan import MAX_INSTANCES
+from mainspring.core.run import Outcome, Report, Result, Run, Status
+from mainspring.events import (
+    EVENT_JOB_BROKEN,
+    EVENT_JOB_ERROR,
+    EVENT_JOB_EXECUTED,
+    EVENT_JOB_MAX_INSTANCES,
+    EVENT_JOB_MISSED,
+    EVENT_JOB_SUBMITTED,
+    EVENT_RUN_BROKEN,
+    EVENT_RUN_CANCELLED,
+    EVENT_RUN_LOST,
+    EVENT_RUN_RECOVERED,
+    EVENT_RUN_RETRIED,
+    EVENT_RUN_STARTED,
+    JobEvent,
+    JobExecutionEvent,
+    JobSubmissionEvent,
+    RunEvent,
+    SchedulerEvent,
+)
+from mainspring.node.listeners import Listeners
+
+__all__ = ["RunEvents"]
+
+_ENDS: Final = {
+    Status.SUCCEEDED: EVENT_JOB_EXECUTED,
+    Status.FAILED: EVENT_JOB_ERROR,
+    Status.MISSED: EVENT_JOB_MISSED,
+    Status.CANCELLED: EVENT_RUN_CANCELLED,
+    Status.BROKEN: EVENT_RUN_BROKEN,
+}
+
+
+class RunEvents:
+    """Publishes what happens to the runs of one app or scheduler, in this process."""
+
+    def __init__(
+        self,
+        listeners: Listeners | None = None,
+        deliver: Callable[[SchedulerEvent], None] | None = None,
+        zone: Callable[[], tzinfo | None] = lambda: None,
+    ) -> None:
+        self.listeners = listeners or Listeners()
+        self._deliver = deliver or self.listeners.call
+        self._zone = zone
+
+    def publish(self, event: SchedulerEvent) -> None:
+        """Tell the listeners."""
+        if self.listeners.mask & event.code:
+            self._deliver(event)
+
+    def submitted(self, runs: Iterable[Run], alias: str) -> None:
+        """Say that runs were enqueued or fired."""
+        if self.listeners.mask & EVENT_JOB_SUBMITTED:
+            for run in runs:
+                times = [self._local(us) for us in (_due(run), *run.later)]
+                self._deliver(_about(run, JobSubmissionEvent(EVENT_JOB_SUBMITTED, run.job_id, alias, times)))
+
+    def started(self, run: Run, alias: str) -> None:
+        """Say that the execution of a run begins."""
+        self.tell(EVENT_RUN_STARTED, run, alias)
+
+    def settled(self, outcome: Outcome, alias: str, report: Report | None = None) -> None:
+        """Say what became of a run, and what follows from it; `report` is an executor's word about it."""
+        if not self.listeners.mask:
+            return
+        run = outcome.run
+        if run.status is not Status.PENDING:
+            self.ended(run, alias, report)
+        elif report is not None and report.result is Result.RAISED:
+            self.tell(EVENT_RUN_RETRIED, run, alias, "" if report.error is None else report.error.message)
+        elif report is not None and report.result is Result.INTERRUPTED:
+            self.tell(EVENT_RUN_LOST, run, alias, "the process that executed it is gone")
+        # Overdue fires that run one after another were submitted together.
+        self.submitted((follower for follower in outcome.then if follower.job_id is None), alias)
+
+    def ended(self, run: Run, alias: str, report: Report | None = None) -> None:
+        """Say that a run is over."""
+        code = _ENDS[run.status]
+        if code == EVENT_JOB_MISSED and run.reason == MAX_INSTANCES:
+            code = EVENT_JOB_MAX_INSTANCES
+        if not self.listeners.mask & code:
+            return
+        event: JobEvent
+        when = self._local(_due(run) if run.last is None else run.last)
+        if code == EVENT_JOB_MAX_INSTANCES:
+            event = JobSubmissionEvent(code, run.job_id, alias, [when])
+        elif code in (EVENT_RUN_CANCELLED, EVENT_RUN_BROKEN):
+            event = RunEvent(code, run.id, alias, job_id=run.job_id)
+        else:
+            event = JobExecutionEvent(code, run.job_id, alias, when)
+            if code == EVENT_JOB_EXECUTED and report is not None:
+                event.retval = report.value
+            elif code == EVENT_JOB_ERROR:
+                last = run.errors[-1] if run.errors else None
+                event.exception = None if report is None else report.exception
+                event.traceback = None if last is None else last.traceback
+        self._deliver(_about(run, event))
+
+    def recovered(self, outcome: Outcome, alias: str) -> None:
+        """Say that a run was lost with its node, and what became of it."""
+        self.tell(EVENT_RUN_LOST, outcome.run, alias, "its node is gone")
+        if outcome.run.status is Status.PENDING:
+            self.tell(EVENT_RUN_RECOVERED, outcome.run, alias)
+        self.settled(outcome, alias)
+
+    def set_aside(self, alias: str, what: str, record_id: str, queue: str | None, reason: str) -> None:
+        """Say that a job or a run whose record cannot be restored was set aside; nobody can tell its task."""
+        event: JobEvent
+        if what == "job":
+            event = JobEvent(EVENT_JOB_BROKEN, record_id, alias)
+        else:
+            event = RunEvent(EVENT_RUN_BROKEN, record_id, alias)
+        event.queue, event.reason = queue, reason
+        self.publish(event)
+
+    def tell(self, code: int, run: Run, alias: str | None, reason: str = "") -> None:
+        """Say something about a run for which there is no other word."""
+        if self.listeners.mask & code:
+            self._deliver(_about(run, RunEvent(code, run.id, alias, reason, job_id=run.job_id)))
+
+    def _local(self, us: int) -> datetime:
+        return from_us(us).astimezone(self._zone())
+
+
+def _due(run: Run) -> int:
+    return run.run_at if run.fire_time is None else run.fire_time
+
+
+def _about(run: Run, event: JobEvent) -> JobEvent:
+    """Say in an event which run it is about."""
+    event.run_id, event.task, event.queue, event.attempt = run.id, run.call.task_name, run.queue, run.attempt
+    event.reason = event.reason or run.reason or ""
+    return event
