@@ -302,6 +302,10 @@ class JobStore(BaseJobStore):
         """Put back the jobs that were set aside and can be restored by now; answer their ids."""
         return []
 
+    def sweep(self) -> int:
+        """Set aside records that somebody altered so that no other verb finds them; answer how many."""
+        return 0
+
     # -- runs --------------------------------------------------------------------------------------------------
 
     @abstractmethod

@@ -48,7 +48,8 @@ class JanitorTick:
             return 0.0
         if node.clock.monotonic() >= self._restores_at:
             self._restores_at = node.clock.monotonic() + RESTORE * (0.5 + node.clock.random())
-            if link.store.restore_readable():
+            swept = link.store.sweep()
+            if link.store.restore_readable() or swept:
                 link.work.wake(link.scheduler)
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
 

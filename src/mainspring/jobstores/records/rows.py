@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from mainspring.core.run import FINAL, Condition
+from mainspring.core.run import FINAL, Condition, Status
 
-__all__ = ["FINAL_VALUES", "BeatRow", "FireRow", "JobRow", "RunRow", "SettleRow"]
+__all__ = [
+    "ALTERED",
+    "EARLIEST",
+    "FINAL_VALUES",
+    "LATEST",
+    "MOST_ATTEMPTS",
+    "STATUS_VALUES",
+    "BeatRow",
+    "FireRow",
+    "JobRow",
+    "RunRow",
+    "SettleRow",
+    "job_damage",
+    "run_damage",
+]
+
+ALTERED: Final = "was altered"
+"""What the reason says of a record one of whose fields nobody can have written."""
+STATUS_VALUES: Final = tuple(status.value for status in Status)
+"""All statuses as text."""
+EARLIEST: Final = -62_135_596_800_000_000
+"""The first instant of the year 1."""
+LATEST: Final = 253_402_300_799_999_999
+"""The last instant of the year 9999."""
+MOST_ATTEMPTS: Final = 2_000_000_000
+"""A higher number of attempts was not counted by anybody, and one more might not fit."""
 
 FINAL_VALUES: Final = frozenset(str(status) for status in FINAL)
 """The final statuses as text."""
@@ -90,3 +115,25 @@ class BeatRow(msgspec.Struct, gc=False):
     run_id: str
     token: str
     live: bytes | None
+
+
+def run_damage(row: RunRow) -> str | None:
+    """Say which field of a run that was read nobody can have written; None if it is whole."""
+    if row.status not in STATUS_VALUES:
+        return _said("status", row.status)
+    for at in (row.created_at, row.run_at, row.finished_at, row.claimed_at):
+        if at is not None and not EARLIEST <= at <= LATEST:
+            return _said("times", at)
+    return None if 0 <= row.attempt <= MOST_ATTEMPTS else _said("attempt", row.attempt)
+
+
+def job_damage(row: JobRow) -> str | None:
+    """Say which field of a job that was read nobody can have written; None if it is whole."""
+    for name, at in (("at", row.at), ("nominal", row.nominal)):
+        if at is not None and not EARLIEST <= at <= LATEST:
+            return _said(name, at)
+    return None
+
+
+def _said(name: str, value: Any) -> str:
+    return f"its {name} {ALTERED}: {value!r:.200}"

@@ -21,7 +21,16 @@ from mainspring.core.run import Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
 from mainspring.jobstores.records.packing import Packer
-from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
+from mainspring.jobstores.records.rows import (
+    ALTERED,
+    BeatRow,
+    FireRow,
+    JobRow,
+    RunRow,
+    SettleRow,
+    job_damage,
+    run_damage,
+)
 
 __all__ = ["RecordStore"]
 
@@ -68,12 +77,12 @@ class RecordStore(JobStore):
     def lookup_job(self, job_id: str) -> Job | None:
         """Return a job, or None; one that cannot be restored is set aside."""
         row = self._job_row(job_id)
-        jobs = self._jobs([] if row is None else [row])
+        jobs = self._jobs([] if row is None else self._whole_jobs([row]))
         return jobs[0] if jobs else None
 
     def get_all_jobs(self) -> list[Job]:
         """Return all jobs by next run time, paused ones last; those that cannot be restored are set aside."""
-        return self._jobs(self._all_job_rows())
+        return self._jobs(self._whole_jobs(self._all_job_rows()))
 
     def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
         """Return the jobs that can be restored here, and by id why others cannot; set none aside."""
@@ -89,7 +98,7 @@ class RecordStore(JobStore):
         """Hand out up to `limit` due jobs; those that cannot be restored are set aside."""
         now, rows, next_at = self._due_rows(limit, hold)
         found = []
-        for row in rows:
+        for row in self._whole_jobs(rows):
             job = self._restore_job(row)
             if job is not None and row.at is not None:
                 nominal = row.at if row.nominal is None else row.nominal
@@ -140,6 +149,7 @@ class RecordStore(JobStore):
         if not self._packer.codec.signed and not RecordStore._told_unsigned:
             RecordStore._told_unsigned = True
             log.info("no key is set, so nothing is signed: whoever can write to the job store decides what is called")
+        self.sweep()
         self._restore_readable()
 
     def restore_readable(self) -> list[str]:
@@ -149,12 +159,34 @@ class RecordStore(JobStore):
         """
         return self._restore_readable() if self._packer.codec.signed else []
 
+    def sweep(self) -> int:
+        """Set aside records that somebody altered so that no other verb finds them; answer how many."""
+        return self._set_altered_aside((), ())
+
+    def _whole_jobs(self, rows: list[JobRow]) -> list[JobRow]:
+        """Return the rows that are whole; set the others aside."""
+        altered = [row.id for row in rows if job_damage(row) is not None]
+        if not altered:
+            return rows
+        self._set_altered_aside((), altered)
+        return [row for row in rows if row.id not in altered]
+
+    def _whole_runs(self, rows: list[RunRow]) -> tuple[list[RunRow], list[str]]:
+        """Part the rows that are whole from those that are not, which are set aside; answer the ids of these."""
+        altered = [row.id for row in rows if run_damage(row) is not None]
+        if not altered:
+            return rows, []
+        self._set_altered_aside(altered, ())
+        return [row for row in rows if row.id not in altered], altered
+
     def _restore_readable(self) -> list[str]:
         restored = []
         for broken in self.broken():
             try:
                 self._packer.job(JobRow(broken.id, None, None, broken.payload))
             except FrameError:
+                continue
+            if ALTERED in broken.reason:  # its bytes are whole, but somebody has to say when it is due
                 continue
             try:
                 # Whoever has the id, readable here or not, has taken the place of the one that was set aside.
@@ -206,7 +238,7 @@ class RecordStore(JobStore):
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
         """Lease up to `limit` due runs; those that cannot be restored are set aside."""
         now, rows, next_at = self._claim_rows(lanes, node, token, limit, lease)
-        return Claimed(now, self._runs(rows, now)[0], next_at)
+        return Claimed(now, self._runs(self._whole_runs(rows)[0], now)[0], next_at)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         """Renew the lease of each claim that is still held, keep what it reports, and say how it stands."""
@@ -245,7 +277,7 @@ class RecordStore(JobStore):
             wanted = limit - len(found)
             rows = self._expired_rows(wanted, self._passed + len(found))
             if rows:
-                runs, left = self._runs(rows, self.server_time(), Condition.EXPIRED)
+                runs, left = self._runs(self._whole_runs(rows)[0], self.server_time(), Condition.EXPIRED)
                 found += runs
                 self._passed += left
             if len(rows) < wanted:
@@ -257,12 +289,16 @@ class RecordStore(JobStore):
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         """Return the runs of these ids, None where there is none."""
-        found = {row.id: row for row in self._run_rows(run_ids)}
+        rows, altered = self._whole_runs(self._run_rows(run_ids))
+        found = {row.id: row for row in (*rows, *(self._run_rows(altered) if altered else ()))}
         return [None if run_id not in found else self._packer.shown(found[run_id]) for run_id in run_ids]
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""
-        return [self._packer.shown(row) for row in self._find_run_rows(query, after, limit)]
+        rows, altered = self._whole_runs(self._find_run_rows(query, after, limit))
+        if altered:  # they have become broken ones
+            rows = self._find_run_rows(query, after, limit)
+        return [self._packer.shown(row) for row in rows]
 
     def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> tuple[list[Run], int]:
         """Restore running runs, set the damaged aside; say how many lost ones stay, since only others can read them."""
@@ -294,6 +330,10 @@ class RecordStore(JobStore):
             self.on_set_aside(what, record_id, queue, reason)
 
     # -- what a back end implements ------------------------------------------------------------------------------
+
+    def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
+        """Set aside what somebody altered, records of these ids among it; answer how much."""
+        return 0
 
     @abstractmethod
     def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.jobstores.base import Hold
-from mainspring.jobstores.records.rows import BeatRow, RunRow
+from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
 from mainspring.jobstores.sqlalchemy.database import FusedTx, Row, Tx
-from mainspring.jobstores.sqlalchemy.runs import COLUMNS, RUN_COLUMNS, run_row
+from mainspring.jobstores.sqlalchemy.runs import COLUMNS, LONGEST_LEASE, NEXT_ATTEMPT, RUN_COLUMNS, run_row
 
 __all__ = ["claim", "expired", "extend", "request_cancel"]
 
@@ -67,7 +67,7 @@ def _start(tx: Tx, locked: Sequence[RunRow], terms: tuple[str, str, int, int]) -
     """Give locked runs to a node under a token until a time, from now on."""
     if locked:
         tx.run(
-            "UPDATE {runs} SET status = 'running', attempt = attempt + 1, node = ?, token = ?, lease_until = ?,"
+            f"UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT}, node = ?, token = ?, lease_until = ?,"
             " claimed_at = ? WHERE id {in}",
             *terms,
             sorted(run.id for run in locked),
@@ -75,7 +75,7 @@ def _start(tx: Tx, locked: Sequence[RunRow], terms: tuple[str, str, int, int]) -
         for run in locked:
             run.status = "running"
             run.node, run.token, run.lease_until, run.claimed_at = terms
-            run.attempt += 1
+            run.attempt = min(run.attempt, MOST_ATTEMPTS) + 1
 
 
 def _urgency(run: RunRow) -> tuple[int, int, str]:
@@ -228,9 +228,10 @@ def extend(tx: Tx, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
 def expired(tx: Tx, limit: int, skip: int) -> list[RunRow]:
     """Read running runs whose lease is over, without the first `skip`."""
     rows = tx.all(
-        f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND lease_until <= ? "
-        "ORDER BY lease_until, id LIMIT ? OFFSET ?",
+        f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running'"
+        " AND (lease_until <= ? OR lease_until IS NULL OR lease_until > ?) ORDER BY lease_until, id LIMIT ? OFFSET ?",
         tx.now,
+        tx.now + LONGEST_LEASE,
         limit,
         skip,
     )

@@ -17,14 +17,28 @@ from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from mainspring.core.instants import SECOND
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.sqlalchemy import migrations
-from mainspring.jobstores.sqlalchemy.schema import Tables
+from mainspring.jobstores.sqlalchemy.schema import Kept, Tables
 from mainspring.jobstores.sqlalchemy.waking import Waker
 
-__all__ = ["ANSWER", "MIGRATING", "STEP", "TIMEOUT", "Database", "FusedTx", "Row", "Set", "Tx"]
+__all__ = [
+    "ANSWER",
+    "MIGRATING",
+    "STEP",
+    "TIMEOUT",
+    "Database",
+    "FusedTx",
+    "Row",
+    "Set",
+    "Tx",
+    "Unreadable",
+    "instant",
+    "take_block",
+]
 
 T = TypeVar("T")
 Row = tuple[Any, ...]
@@ -52,6 +66,10 @@ class Tx(ABC):
         self.database = database
         self.cursor = cursor
         self.stirred = False  # something has changed that a sleeping loop may want to know
+class Unreadable(StoreUnavailable):
+    """A statement failed over a value that somebody altered."""
+
+
         self._now: int | None = None
 
     @property
@@ -78,6 +96,14 @@ class Tx(ABC):
 
     def run(self, statement: str, *params: Any) -> int:
         """Execute a statement; return how many rows it changed."""
+    def raw(self, statement: str, *params: Any) -> list[Row]:
+        """Return all rows, whatever somebody has put into them."""
+        return self.all(statement, *params)
+
+    def undecodable(self, table: str, columns: Sequence[Kept]) -> list[Any]:
+        """Return what finds the rows of a table whose text is none."""
+        return []
+
         self.cursor.execute(self.database.text(statement), self._params(params))
         count: int = self.cursor.rowcount
         return count
@@ -185,7 +211,7 @@ class Database(ABC):
         """Connect, create or migrate the tables, and see whether this release may use them."""
         collation = self._prepare()
         tables = Tables(self._tablename, self._metadata, self._schema, self.kind, collation)
-        self._names = tables.names(self.engine.dialect)
+        self._names, self.columns = tables.names(self.engine.dialect), tables.kept()
         self._locked(partial(self._set_up, tables=tables))
         self._upgrade()
         self.read(self.look_at_schema)
@@ -209,8 +235,12 @@ class Database(ABC):
 
     def _set_up(self, tx: Tx, tables: Tables) -> None:
         """Create the tables, unless they are there; refuse those of somebody else."""
+        self.columns: dict[str, list[Kept]] = {}
+        self.mend: Callable[[Tx], int] = lambda tx: 0
+        """Sets aside what somebody altered; answers how much."""
         jobs, where = self._columns(tx, tables.jobs), without_password(self.engine.url.render_as_string())
         if jobs and not tables.first_columns <= jobs:
+        self._highest = 0
             raise ConfigurationError(
                 f"the table {tables.jobs.name!r} in {where} holds data that mainspring did not write; choose another "
                 "tablename, or take the data over with `mainspring import`"
@@ -227,6 +257,8 @@ class Database(ABC):
     @abstractmethod
     def _columns(self, tx: Tx, table: Table) -> set[str]:
         """Return the names of a table's columns in the database; none if it is not there."""
+        if self.read(migrations.altered):
+            self.write(migrations.mend)
 
     @abstractmethod
     def _create(self, tx: Tx, tables: Tables) -> None:
@@ -256,9 +288,8 @@ class Database(ABC):
 
     def look_at_schema(self, tx: Tx) -> None:
         """Note whether newer nodes have forbidden this release to work."""
-        row = tx.one("SELECT value FROM {meta} WHERE name = 'oldest_reader'")
         known = migrations.newest()
-        oldest = known if row is None else row[0]
+        oldest = migrations.oldest_reader(tx) or known
         if oldest > known and self.too_new != oldest:
             log.error("%s", migrations.SchemaTooNew(oldest, known))
         self.too_new = oldest if oldest > known else None
@@ -303,7 +334,7 @@ class Database(ABC):
                 missing = count - len(taken)
                 size = missing + BLOCK
                 # In a transaction of its own: were it undone with another, the numbers would come twice.
-                end = self.write(lambda tx: _take_block(tx, size))
+                self._highest = end = self.write(lambda tx: take_block(tx, size, self._highest))
                 self._block = iter(range(end - size + 1, end + 1))
                 taken += islice(self._block, missing)
             return taken
@@ -334,10 +365,21 @@ class Database(ABC):
         return ""
 
 
-def _take_block(tx: Tx, size: int) -> int:
-    tx.run("UPDATE {meta} SET value = value + ? WHERE name = 'versions'", size)
-    row = tx.one("SELECT value FROM {meta} WHERE name = 'versions'")
-    if row is None:
-        raise StoreUnavailable("the table meta has lost its row 'versions'; restore it from a backup")
-    end: int = row[0]
+def take_block(tx: Tx, size: int, least: int = 0) -> int:
+    """Return the last of so many numbers above `least` that nobody has been or will be given again."""
+    step = f"UPDATE {{meta}} SET value = value + ? WHERE name = 'versions' AND value BETWEEN ? AND {MOST_VERSIONS}"
+    if not tx.run(step, size, least) or migrations.number(tx, "versions") is None:
+        migrations.mend(tx, least)
+        tx.run(step, size, least)
+    end = migrations.number(tx, "versions")
+    assert end is not None
     return end
+
+
+def instant(row: Row | None) -> int | None:
+    """Return the time that is a row's only value."""
+    if row is None or row[0] is None:
+        return None
+    if not isinstance(row[0], int):
+        raise TypeError(f"{row[0]!r:.100} is no time")
+    return row[0]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.jobstores.health import Health
+from mainspring.jobstores.sqlalchemy.migrations import number
 
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.database import Database, Tx
@@ -30,8 +31,7 @@ def health(database: Database) -> Health:
 
 
 def _schema(tx: Tx) -> int | None:
-    row = tx.one("SELECT value FROM {meta} WHERE name = 'schema'")
-    return None if row is None else int(row[0])
+    return number(tx, "schema")
 
 
 # -- SQLite --------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from mainspring.core.instants import SECOND
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import BrokenJob
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow
-from mainspring.jobstores.sqlalchemy.database import FusedTx, Tx
+from mainspring.jobstores.sqlalchemy.database import FusedTx, Tx, instant, take_block
 from mainspring.jobstores.sqlalchemy.runs import INSERTED, insert_runs, inserted_row, record_missed, unkeyed
 
 __all__ = [
@@ -121,23 +121,21 @@ def remove_all(tx: Tx) -> None:
 
 def next_at(tx: Tx) -> int | None:
     """Return the earliest run time of all jobs, hidden or not."""
-    row = tx.one("SELECT min(at) FROM {jobs}")
-    return None if row is None else row[0]
+    return instant(tx.one("SELECT min(at) FROM {jobs}"))
 
 
 def next_due(tx: Tx) -> int | None:
     """Return the earliest time at which `due` has something to hand out."""
-    row = tx.one("SELECT due_at FROM {jobs} WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1")
-    return None if row is None else row[0]
+    return instant(tx.one("SELECT due_at FROM {jobs} WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"))
 
 
 def due_jobs(tx: Tx, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
     """Hand out due jobs and hide them."""
     if isinstance(tx, FusedTx) and hold > 0:
         now, next_at, rows = tx.hide(_COLUMNS, limit, hold)
-        page = [JobRow(*row) for row in rows]
+        page = _really_due(tx, [JobRow(*row) for row in rows], now)
         _count_unfinished(tx, page)
-        page.sort(key=lambda row: row.at or 0)
+        page.sort(key=_at)
         return now, page, next_at
     now = tx.now
     # One more than asked for tells when the next of the others can be had.
@@ -147,14 +145,26 @@ def due_jobs(tx: Tx, limit: int, hold: float) -> tuple[int, list[JobRow], int | 
     if len(found) > limit:
         next_at = found[limit][-1]
     else:
-        later = tx.one("SELECT due_at FROM {jobs} WHERE due_at > ? ORDER BY due_at LIMIT 1", now)
-        next_at = None if later is None else later[0]
-    page = [JobRow(*row[:-1]) for row in found[:limit]]
+        next_at = instant(tx.one("SELECT due_at FROM {jobs} WHERE due_at > ? ORDER BY due_at LIMIT 1", now))
+    page = _really_due(tx, [JobRow(*row[:-1]) for row in found[:limit]], now)
     _count_unfinished(tx, page)
     if page and hold > 0:
         tx.run("UPDATE {jobs} SET due_at = ? WHERE id {in}", now + int(hold * SECOND), [row.id for row in page])
-    page.sort(key=lambda row: row.at or 0)
+    page.sort(key=_at)
     return now, page, next_at
+
+
+def _at(row: JobRow) -> int:
+    return 0 if row.at is None else row.at
+
+
+def _really_due(tx: Tx, page: list[JobRow], now: int) -> list[JobRow]:
+    """Leave out jobs that are handed out only because somebody altered when they are, and put that right."""
+    early = [row.id for row in page if row.at is None or row.at > now]
+    if not early:
+        return page
+    tx.run("UPDATE {jobs} SET due_at = at WHERE id {in}", sorted(early))
+    return [row for row in page if row.at is not None and row.at <= now]
 
 
 def _count_unfinished(tx: Tx, page: Sequence[JobRow]) -> None:
@@ -273,10 +283,13 @@ def set_aside(tx: Tx, job_id: str, version: int, reason: str) -> bool:
     if row is None:
         return False
     job = JobRow(*row)
+    number = job.incarnation
+    if tx.one("SELECT 1 FROM {broken} WHERE incarnation = ?", number) is not None:  # somebody altered one of the two
+        number = take_block(tx, 1)
     tx.insert(
         "broken",
         ("incarnation", "id", "reason", "broken_at", "at", "nominal", "frame", "miss"),
-        [(job.incarnation, job.id, reason, tx.now, job.at, job.nominal, job.frame, job.miss)],
+        [(number, job.id, reason, tx.now, job.at, job.nominal, job.frame, job.miss)],
     )
     tx.run("DELETE FROM {jobs} WHERE id = ?", job_id)
     return True

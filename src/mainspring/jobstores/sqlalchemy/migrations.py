@@ -7,9 +7,10 @@ its start. Whoever adds a step also changes `Tables`, the description that new s
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,10 +20,32 @@ from mainspring.jobstores.base import NodeInfo
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.database import Tx
 
-__all__ = ["FIRST", "STEPS", "SchemaTooNew", "Step", "first_rows", "missing", "newest", "stop_older", "take", "unheard"]
+__all__ = [
+    "FIRST",
+    "STEPS",
+    "SchemaTooNew",
+    "Step",
+    "altered",
+    "first_rows",
+    "mend",
+    "missing",
+    "newest",
+    "node_info",
+    "number",
+    "oldest_reader",
+    "stop_older",
+    "take",
+    "unheard",
+]
+
+log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
 FIRST: Final = 1
 """The schema of the first release."""
+MARGIN: Final = 1_000_000
+"""Versions that processes may have been given and not used yet."""
+_MOST: Final = 2**62
+"""No number in `meta` comes near this."""
 
 
 class Step(NamedTuple):
@@ -66,24 +89,67 @@ def first_rows(schema: int) -> list[tuple[str, int]]:
     return [*rows, ("made", random.getrandbits(62))]
 
 
+def number(tx: Tx, name: str) -> int | None:
+    """Return a number that the store keeps of itself; None if somebody has deleted or altered it."""
+    rows = tx.raw("SELECT value FROM {meta} WHERE name = ?", name)
+    value = rows[0][0] if rows else None
+    return value if isinstance(value, int) and 0 <= value < _MOST else None
+
+
+def altered(tx: Tx) -> list[str]:
+    """Return the names of the numbers that are not there, or are none."""
+    return [name for name, _ in first_rows(newest()) if number(tx, name) is None]
+
+
+def mend(tx: Tx, least: int = 0) -> None:
+    """Put back the numbers that are not there or are none; versions begin anew above all that are in use."""
+    steps = FIRST if STEPS else newest()  # a step may be taken again, but must not be left out
+    for name, value in first_rows(steps):
+        known = number(tx, name)
+        if known is not None and (name != "versions" or known >= least):
+            continue
+        if name == "versions":
+            [(highest,)] = tx.all(f"SELECT max(version) FROM {{jobs}} WHERE version BETWEEN 0 AND {_MOST}")
+            value = max(least, int(highest or 0)) + MARGIN
+        log.error("the store's own number %r was altered or deleted; it goes on with %d", name, value)
+        tx.run("DELETE FROM {meta} WHERE name = ?", name)
+        tx.insert("meta", ("name", "value"), [(name, value)])
+
+
 def missing(tx: Tx) -> Step | None:
     """Return the next step to take."""
-    row = tx.one("SELECT value FROM {meta} WHERE name = 'schema'")
-    if row is None:
-        raise StoreUnavailable("the table meta has lost its row 'schema'; restore it from a backup")
-    return next((step for step in STEPS if step.version > row[0]), None)
+    schema = number(tx, "schema")
+    return next((step for step in STEPS if step.version > (FIRST if schema is None else schema)), None)
+
+
+def oldest_reader(tx: Tx) -> int | None:
+    """Return the oldest release that may work here; None if what is said of it was not announced, so was altered."""
+    oldest = number(tx, "oldest_reader")
+    if oldest is None or oldest > max(number(tx, "schema") or 0, number(tx, "announced") or 0):
+        return None
+    return oldest
 
 
 def stop_older(tx: Tx, step: Step) -> int:
     """Forbid older nodes to claim and fire, before the step is taken."""
+    tx.run("DELETE FROM {meta} WHERE name = 'announced'")
+    tx.insert("meta", ("name", "value"), [("announced", step.version)])
     return tx.run("UPDATE {meta} SET value = ? WHERE name = 'oldest_reader' AND value < ?", *(step.version,) * 2)
 
 
 def unheard(tx: Tx, since: int) -> list[str]:
     """Return the nodes that are alive and have not looked at the schema since a time: they may still be claiming."""
     rows = tx.all("SELECT info FROM {nodes} WHERE expires_at > ?", tx.now)
-    infos = [msgspec.json.decode(bytes(info), type=NodeInfo) for (info,) in rows]
+    infos = [info for row in rows if (info := node_info(row[0])) is not None]
     return sorted(info.id for info in infos if info.beat_at < since)
+
+
+def node_info(said: Any) -> NodeInfo | None:
+    """Return what a node says of itself; None if somebody has altered it, which its next beat puts right."""
+    try:
+        return msgspec.json.decode(bytes(said), type=NodeInfo)
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return None
 
 
 def take(tx: Tx, step: Step) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Status
-from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow, SettleRow
+from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_ATTEMPTS, RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.database import FusedTx, Row, Set, Tx
 from mainspring.jobstores.sqlalchemy.schema import NEVER
 
@@ -40,6 +40,9 @@ _WRITTEN: Final[tuple[Set, ...]] = tuple(
 COLUMNS: Final = (*_IDENTITY, *_CHANGING[:-1], "claimed_at")
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
 REMEMBERED: Final = 3600 * SECOND
+LONGEST_LEASE: Final = 7 * 86400 * SECOND
+"""A lease that ends later than this was given by nobody."""
+NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
 _BROKEN: Final = Status.BROKEN.value
 
 
@@ -210,7 +213,7 @@ def _holds(outcome: SettleRow, stored: Sequence[Any], now: int) -> bool:
     if condition is Condition.HELD:
         return bool(status == "running")
     if condition is Condition.EXPIRED:
-        return bool(status == "running" and (lease_until or 0) <= now)
+        return bool(status == "running" and not now < (lease_until or 0) <= now + LONGEST_LEASE)
     if condition is Condition.WAITING:
         return bool(status == "pending")
     return status in FINAL_VALUES
@@ -235,7 +238,8 @@ def _holders(tx: Tx, outcomes: Sequence[SettleRow], stored: dict[str, Sequence[A
 def delete_runs(tx: Tx, run_ids: Sequence[str]) -> int:
     """Delete finished runs and remember their ids for an hour."""
     found = tx.all(
-        "SELECT id FROM {runs} WHERE id {in} AND expires_at IS NOT NULL ORDER BY id {lock}", sorted(set(run_ids))
+        "SELECT id FROM {runs} WHERE id {in} AND status NOT IN ('pending', 'running') ORDER BY id {lock}",
+        sorted(set(run_ids)),
     )
     ids: list[Any] = [run_id for (run_id,) in found]
     if ids:
@@ -256,5 +260,6 @@ def count_totals(tx: Tx, ends: Counter[str]) -> None:
     """Count runs that have reached a final status."""
     slot = tx.database.slot
     for status, number in sorted(ends.items()):
-        if not tx.run("UPDATE {totals} SET n = n + ? WHERE status = ? AND slot = ?", number, status, slot):
+        n = f"CASE WHEN n BETWEEN 0 AND {NEVER} THEN n ELSE 0 END"
+        if not tx.run(f"UPDATE {{totals}} SET n = {n} + ? WHERE status = ? AND slot = ?", number, status, slot):
             tx.insert("totals", ("status", "slot", "n"), [(status, slot, number)])

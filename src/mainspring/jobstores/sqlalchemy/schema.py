@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, MetaData, Table, Text, text
 from sqlalchemy.dialects import mysql
@@ -11,13 +11,54 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-__all__ = ["NEVER", "Tables", "ddl"]
+from mainspring.jobstores.records.rows import EARLIEST, LATEST, MOST_ATTEMPTS, STATUS_VALUES
+
+__all__ = ["NEVER", "Kept", "Tables", "ddl", "odd"]
 
 NEVER: Final = 2**62
 """The `expires_at` of a finished run that is never pruned; it is NULL as long as the run is unfinished."""
 
 ID_LENGTH: Final = 255
 RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
+
+WORDS: Final = ("jobs", "runs", "broken", "gone", "lanes", "nodes", "totals", "meta")
+"""What statements call the tables."""
+_INSTANT: Final = f"NOT BETWEEN {EARLIEST} AND {LATEST}"
+_ODD: Final = {
+    "runs": (
+        f"status NOT IN ({', '.join(map(repr, STATUS_VALUES))})",
+        *(f"{name} {_INSTANT}" for name in ("created_at", "run_at", "finished_at", "claimed_at")),
+        f"attempt NOT BETWEEN 0 AND {MOST_ATTEMPTS}",
+    ),
+    "jobs": (f"at {_INSTANT}", f"nominal {_INSTANT}"),
+}
+_CLASSES: Final = {"number": ("integer", int), "text": ("text", str), "bytes": ("blob", bytes)}
+
+
+class Kept(NamedTuple):
+    """A column and what it keeps: numbers, text or bytes."""
+
+    name: str
+    kind: str
+    null: bool
+    key: bool
+
+    def takes(self, value: Any) -> bool:
+        """Tell whether a value that was read can be one of this column's."""
+        if value is None:
+            return self.null
+        return isinstance(value, _CLASSES[self.kind][1] if self.kind != "bytes" else bytes | bytearray | memoryview)
+
+    @property
+    def wrong(self) -> str:
+        """The condition that a value is none of this column's, in SQLite, which keeps any type in any column."""
+        return f"typeof({self.name}) <> '{_CLASSES[self.kind][0]}'" + (f" AND {self.name} IS NOT NULL" * self.null)
+
+
+def odd(table: str, columns: Sequence[Kept], kind: str) -> str:
+    """Return the condition that finds rows with a value that nobody can have written; empty if there is none."""
+    terms = [*_ODD.get(table, ()), *(column.wrong for column in columns if kind == "sqlite")]
+    return " OR ".join(terms) and f"({' OR '.join(terms)})"
 
 
 class Tables:
@@ -49,11 +90,14 @@ class Tables:
         """Return the tables in the order in which they are created; `meta`, which tells of the others, comes last."""
         return [self.jobs, self.runs, self.broken, self.gone, self.lanes, self.nodes, self.totals, self.meta]
 
+    def kept(self) -> dict[str, list[Kept]]:
+        """Return by the word for each table what its columns keep."""
+        return {word: _kept(table) for word, table in zip(WORDS, self.all(), strict=True)}
+
     def names(self, dialect: Dialect) -> dict[str, str]:
         """Return the quoted name of each table."""
         quote = dialect.identifier_preparer.format_table
-        words = ("jobs", "runs", "broken", "gone", "lanes", "nodes", "totals", "meta")
-        return dict(zip(words, map(quote, self.all()), strict=True))
+        return dict(zip(WORDS, map(quote, self.all()), strict=True))
 
     def _jobs(self, name: str) -> Table:
         table = self._make(
@@ -69,6 +113,7 @@ class Tables:
             Column("miss", Text),
         )
         self._index(table, "due", "due_at", where="due_at IS NOT NULL")
+        self._odd_index(table, "jobs")
         return table
 
     def _runs(self) -> Table:
@@ -112,6 +157,7 @@ class Tables:
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
         self._index(table, "unique", "unique_key", where="unique_key IS NOT NULL", unique=True)
+        self._odd_index(table, "runs")
         return table
 
     def _broken(self) -> Table:
@@ -164,6 +210,11 @@ class Tables:
         kind = mysql.MEDIUMBLOB() if self.kind == "mysql" else LargeBinary()
         return Column(name, kind, nullable=null)
 
+    def _odd_index(self, table: Table, word: str) -> None:
+        """Index what somebody altered: nothing, as a rule, so that it takes no time to see that there is nothing."""
+        if self.kind != "mysql":
+            self._index(table, "odd", "id", where=odd(word, _kept(table), self.kind))
+
     def _index(self, table: Table, word: str, *columns: str, where: str | None = None, unique: bool = False) -> None:
         name = f"{table.name}_{word}"
         if any(index.name == name for index in table.indexes):
@@ -176,6 +227,15 @@ class Tables:
             sqlite_where=condition,
             postgresql_where=condition,
         )
+
+
+def _kept(table: Table) -> list[Kept]:
+    def kind(column: Column[Any]) -> str:
+        if isinstance(column.type, LargeBinary | mysql.MEDIUMBLOB):
+            return "bytes"
+        return "number" if isinstance(column.type, Integer) else "text"
+
+    return [Kept(each.name, kind(each), bool(each.nullable), each.primary_key) for each in table.columns]
 
 
 def _number(name: str, *, null: bool = False, key: bool = False) -> Column[Any]:

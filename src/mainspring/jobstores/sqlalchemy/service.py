@@ -9,10 +9,11 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Run
+from mainspring.core.run import Run, Status
 from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.database import Tx
+from mainspring.jobstores.sqlalchemy.migrations import node_info, number
 from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, count_totals, forget, run_row
 from mainspring.jobstores.sqlalchemy.schema import NEVER
 
@@ -84,8 +85,8 @@ def prune(tx: Tx, limit: int, keep_runs: int) -> int:
     if surplus > 0:
         rows = tx.table(("id",), f"FROM {{runs}} WHERE {_COUNTED} ORDER BY expires_at LIMIT ? {{skip}}", surplus)
         forget(tx, sorted(run_id for (run_id,) in rows))
-        ids += rows
-    _forget_ids(tx, 2 * limit)
+        ids += [run_id for (run_id,) in rows]
+    _forget_ids(tx, 2 * limit, now)
     return len(ids)
 
 
@@ -96,21 +97,37 @@ def _surplus(tx: Tx, keep_runs: int, limit: int) -> int:
     a hundred of those kept, before they are counted again.
     """
     database = tx.database
-    [(ended,)] = tx.all("SELECT COALESCE(sum(n), 0) FROM {totals}")
+    ended = sum(_totals(tx).values())
     if ended < database.count_again_at:
         return 0
     [(kept,)] = tx.all(
         f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE {_COUNTED} LIMIT ?) AS kept", keep_runs + limit
+def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple[str, int | None]]]:
+    """Part the runs that are really past their retention from those whose end of it was altered, with the right one."""
+    ids: list[str] = []
+    spared: list[tuple[str, int | None]] = []
+    for run_id, status, finished_at, keep in rows:
+        if status == Status.BROKEN.value:
+            spared.append((run_id, NEVER))
+        elif status not in FINAL_VALUES or finished_at is None:
+            spared.append((run_id, None))
+        elif finished_at + min(max(0, keep), MOST_KEPT) > now + SLACK:
+            spared.append((run_id, (finished_at & -2) + min(max(0, keep), MOST_KEPT)))
+        else:
+            ids.append(run_id)
+    return ids, spared
+
+
     )
     surplus: int = kept - keep_runs
     database.count_again_at = 0 if surplus >= limit else int(ended) + max(-surplus, keep_runs // 100)
     return surplus
 
 
-def _forget_ids(tx: Tx, limit: int) -> None:
+def _forget_ids(tx: Tx, limit: int, now: int) -> None:
     """Forget ids of deleted runs that are old; and if there are too many, which is seldom counted, the oldest."""
     database, number = tx.database, limit
-    old = tx.all("SELECT id FROM {gone} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, limit)
+    old = tx.all("SELECT id FROM {gone} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", now, limit)
     if len(old) < limit and database.forgotten >= REMEMBERED // 10:
         most = REMEMBERED + 10 * limit
         [(known,)] = tx.all("SELECT count(*) FROM (SELECT 1 AS one FROM {gone} LIMIT ?) AS known", most)
@@ -159,7 +176,8 @@ def purge(tx: Tx, name: str) -> int:
     rows = tx.all(f"SELECT id FROM {{runs}} WHERE status = 'pending' AND queue = ? LIMIT {PURGED} {{lock}}", name)
     if rows:
         tx.run(
-            "UPDATE {runs} SET status = 'cancelled', finished_at = ?, unique_key = NULL, expires_at = ? + keep"
+            "UPDATE {runs} SET status = 'cancelled', finished_at = ?, unique_key = NULL,"
+            f" expires_at = ? + CASE WHEN keep BETWEEN 0 AND {MOST_KEPT} THEN keep ELSE 0 END"
             " WHERE id {in} AND status = 'pending'",
             now,
             now & -2,
@@ -178,7 +196,7 @@ def beat(tx: Tx, node: NodeInfo, ttl: float) -> None:
     until = tx.now + int(ttl * SECOND)
     if not tx.run("UPDATE {nodes} SET info = ?, expires_at = ? WHERE id = ?", info, until, node.id):
         tx.insert("nodes", ("id", "info", "expires_at"), [(node.id, info, until)])
-    tx.run("DELETE FROM {nodes} WHERE expires_at <= ?", tx.now)
+    tx.run("DELETE FROM {nodes} WHERE expires_at <= ? OR expires_at > ?", tx.now, tx.now + LONGEST)
 
 
 def leave(tx: Tx, node_id: str) -> None:
@@ -189,18 +207,23 @@ def leave(tx: Tx, node_id: str) -> None:
 def nodes(tx: Tx) -> list[NodeInfo]:
     """Read the nodes that are alive."""
     rows = tx.all("SELECT info FROM {nodes} WHERE expires_at > ? ORDER BY id", tx.now)
-    return [msgspec.json.decode(bytes(info), type=NodeInfo) for (info,) in rows]
+    return [info for row in rows if (info := node_info(row[0])) is not None]
 
 
 def counters(tx: Tx) -> dict[str, int]:
     """Read how many runs have reached each final status, and count the jobs."""
-    totals = dict.fromkeys(sorted(FINAL_VALUES), 0)
-    totals.update({status: int(n) for status, n in tx.all("SELECT status, sum(n) FROM {totals} GROUP BY status")})
     [(jobs,)] = tx.all("SELECT count(*) FROM {jobs}")
-    return {**totals, "jobs": jobs}
+    return {**_totals(tx), "jobs": jobs}
+
+
+def _totals(tx: Tx) -> dict[str, int]:
+    totals = dict.fromkeys(sorted(FINAL_VALUES), 0)
+    for status, n in tx.all("SELECT status, n FROM {totals}"):  # summed here, where no sum is too high
+        if status in totals and 0 <= n < NEVER:
+            totals[status] += n
+    return totals
 
 
 def generations(tx: Tx) -> tuple[Generation, ...]:
     """Read what tells these tables from others, and from an older state of them."""
-    rows: dict[str, int] = dict(tx.all("SELECT name, value FROM {meta} WHERE name {in}", ["made", "versions"]))
-    return (Generation(str(rows.get("made", "")), rows.get("versions", 0)),)
+    return (Generation(str(number(tx, "made") or ""), number(tx, "versions") or 0),)

@@ -34,6 +34,7 @@ from mainspring.jobstores.sqlalchemy import service as service_steps
 from mainspring.jobstores.sqlalchemy.database import TIMEOUT, Database, Tx
 from mainspring.jobstores.sqlalchemy.migrations import SchemaTooNew
 
+from mainspring.jobstores.sqlalchemy.sweep import sweep
 __all__ = ["SQLAlchemyJobStore", "SchemaTooNew"]
 
 T = TypeVar("T")
@@ -126,6 +127,7 @@ class SQLAlchemyJobStore(RecordStore):
                 self._opened, self._pid = database, os.getpid()
             return self._opened
 
+                database.mend = self._sweep()
     def _database(self) -> Database:
         # The drivers are imported only by those who use them.
         metadata = self._metadata if self._metadata is not None else MetaData()
@@ -171,6 +173,12 @@ class SQLAlchemyJobStore(RecordStore):
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
+    def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
+        return self._write(self._sweep(run_ids, job_ids))
+
+    def _sweep(self, run_ids: Sequence[str] = (), job_ids: Sequence[str] = ()) -> Callable[[Tx], int]:
+        return partial(sweep, break_=self._packer.broken_row, run_ids=run_ids, job_ids=job_ids)
+
         if not rows:
             return []
         database = self._open()

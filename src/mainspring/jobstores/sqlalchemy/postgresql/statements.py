@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.jobstores.sqlalchemy.database import FusedTx, Row, Set
+from mainspring.jobstores.sqlalchemy.runs import NEXT_ATTEMPT
 from mainspring.jobstores.sqlalchemy.schema import NEVER
 
 __all__ = ["PostgreSQLTx"]
@@ -76,7 +77,7 @@ class PostgreSQLTx(FusedTx):
         runs = self.database.name("runs")
         # By their place in the table, which the lock keeps: no plan can read more rows than these.
         statement = f"""
-        UPDATE {runs} SET status = 'running', attempt = attempt + 1,
+        UPDATE {runs} SET status = 'running', attempt = {NEXT_ATTEMPT},
                node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(claimed)s
          WHERE ctid = ANY(ARRAY(
                SELECT first.ctid FROM unnest(%(lanes)s::text[]) AS lane(name) CROSS JOIN LATERAL (
@@ -101,7 +102,8 @@ class PostgreSQLTx(FusedTx):
         counted AS (
             INSERT INTO {self.database.name("totals")} AS totals (status, slot, n)
             SELECT status, %(slot)s::integer, count(*) FROM ended GROUP BY status
-                ON CONFLICT (status, slot) DO UPDATE SET n = totals.n + excluded.n)
+                ON CONFLICT (status, slot) DO UPDATE
+               SET n = CASE WHEN totals.n BETWEEN 0 AND {NEVER} THEN totals.n ELSE 0 END + excluded.n)
         SELECT id FROM ended
         """
         return {run_id for (run_id,) in self._fetch(statement, {**params, "slot": self.database.slot})}

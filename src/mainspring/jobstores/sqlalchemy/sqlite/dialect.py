@@ -17,11 +17,12 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
+from mainspring.core.instants import SECOND
 from mainspring.interrupts import sheltered
-from mainspring.jobstores.sqlalchemy.database import MIGRATING, TIMEOUT, Database, Tx, log
+from mainspring.jobstores.sqlalchemy.database import MIGRATING, TIMEOUT, Database, Tx, Unreadable, log
 from mainspring.jobstores.sqlalchemy.migrations import first_rows, newest
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
-from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undone
+from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undecodable, is_undone
 from mainspring.jobstores.sqlalchemy.sqlite.sockets import SocketWaker
 from mainspring.jobstores.sqlalchemy.sqlite.transactions import SQLiteTx
 
@@ -125,6 +126,8 @@ class SQLiteDatabase(Database):
     # -- opening -----------------------------------------------------------------------------------------------
 
     def _prepare(self) -> str | None:
+        self.suspect = False
+        """Whether text was found that is none, so that all of it has to be looked at."""
         self._writer = self._connect(writer=True)
         return None
 
@@ -212,16 +215,15 @@ class SQLiteDatabase(Database):
             return self.write(work)
         try:
             with _inside:
-                return self._read(work)
+                fairy = self.engine.raw_connection()
+                cursor: sqlite3.Cursor = fairy.driver_connection.cursor()  # type: ignore[union-attr]
+                try:
+                    return work(SQLiteTx(self, cursor))
+                finally:
+                    cursor.close()  # a statement that failed half-way would keep the next on the same state of the file
+                    fairy.close()
         except (sqlite3.Error, SQLAlchemyError) as error:
             raise self.unavailable(error) from error
-
-    def _read(self, work: Callable[[Tx], T]) -> T:
-        fairy = self.engine.raw_connection()
-        try:
-            return work(SQLiteTx(self, fairy.driver_connection.cursor()))  # type: ignore[union-attr]
-        finally:
-            fairy.close()
 
     @sheltered
     def write(self, work: Callable[[Tx], T]) -> T:
@@ -254,6 +256,9 @@ class SQLiteDatabase(Database):
             for item in group:
                 item.error = failure
             if interrupted:
+        return self._mending(self._read, work)
+
+    def _read(self, work: Callable[[Tx], T]) -> T:
                 raise
         finally:
             for item in group:
@@ -270,6 +275,25 @@ class SQLiteDatabase(Database):
             self._begin(connection)
             cursor = connection.cursor()
             for item in group:
+        return self._mending(self._write, work)
+
+    def _mending(self, do: Callable[[Callable[[Tx], T]], T], work: Callable[[Tx], T]) -> T:
+        """Do work; should it fail over a value that somebody altered, have its record set aside and do it again.
+
+        Only here can that be: other databases keep in a column nothing but values of its type.
+        """
+        try:
+            return do(work)
+        except (TypeError, ValueError, ArithmeticError, Unreadable) as error:
+            if isinstance(error, MainspringError) and not isinstance(error, Unreadable):
+                raise
+            number = self._write(self.mend)
+            self.suspect = False
+            if not number:
+                raise
+            return do(work)
+
+    def _write(self, work: Callable[[Tx], T]) -> T:
                 stirred |= self._do(item, cursor, alone=len(group) == 1)
         except BaseException:
             self._roll_back(connection)
@@ -380,6 +404,9 @@ class _Inside:
         """Let everybody in again, in the process that forked."""
         with self._changed:
             self._forking = None
+        if is_undecodable(error):
+            self.suspect = True
+            kind = Unreadable
             self._changed.notify_all()
 
 
@@ -415,8 +442,8 @@ def _begin_anew() -> None:
     _resume()
 
 
-def _path(engine: Engine) -> str | None:
-    """Return the file's path, or None if the database is in memory."""
+def _paths(engine: Engine) -> tuple[str | None, str | None]:
+    """Return the file's path, as it was named and as it really is, or None if the database is in memory."""
     name = engine.url.database
     if not name or name == ":memory:" or "mode=memory" in name or engine.url.query.get("mode") == "memory":
         return None

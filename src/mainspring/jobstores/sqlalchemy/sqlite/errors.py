@@ -7,7 +7,7 @@ import shutil
 import sqlite3
 from typing import Final
 
-__all__ = ["explain", "is_busy", "is_undone"]
+__all__ = ["explain", "is_busy", "is_undecodable", "is_undone"]
 
 _EFFECTIVE: Final = os.access in os.supports_effective_ids
 _PAGE: Final = 65536
@@ -28,6 +28,11 @@ def is_busy(error: BaseException | None) -> bool:
 def is_undone(error: BaseException) -> bool:
     """Tell whether a COMMIT that fails like this has certainly not happened."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
+
+
+def is_undecodable(error: BaseException | None) -> bool:
+    """Tell whether a column that holds text was found to hold bytes that are none."""
+    return isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
 
 
 def explain(error: BaseException, path: str, patience: float) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mainspring.jobstores.sqlalchemy.database import Row, Set, Tx
+from mainspring.jobstores.sqlalchemy.schema import Kept
 
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase
@@ -35,16 +36,33 @@ class SQLiteTx(Tx):
         one = f"SELECT json_group_array(json_array({', '.join(shown)})) FROM (SELECT {', '.join(columns)} {rest})"
         try:
             [(text,)] = self.all(one, *params)
-        except sqlite3.OperationalError as error:
-            if "JSON" not in str(error):
+            rows: list[list[Any]] = _decode(text)
+        except (sqlite3.OperationalError, msgspec.DecodeError) as error:
+            if isinstance(error, sqlite3.OperationalError) and "JSON" not in str(error):
                 raise
-            return super().table(columns, rest, *params)  # bytes where text should be: one damaged record
-        rows: list[list[Any]] = _decode(text)
+            return super().table(columns, rest, *params)  # a value that JSON does not have: one damaged record
         for place in [place for place, name in enumerate(columns) if name in _BLOBS]:
             for row in rows:
                 if row[place] is not None:
                     row[place] = bytes.fromhex(row[place])
         return rows
+
+    def raw(self, statement: str, *params: Any) -> list[Row]:
+        connection = self.cursor.connection
+        before, connection.text_factory = connection.text_factory, _text_or_bytes
+        try:
+            return self.all(statement, *params)
+        finally:
+            connection.text_factory = before
+
+    def undecodable(self, table: str, columns: Sequence[Kept]) -> list[Any]:
+        if not self.database.suspect:  # only then is it worth to read everything
+            return []
+        names = [column.name for column in columns if column.kind == "text"]
+        if not names:
+            return []
+        rows = self.raw(f"SELECT rowid, {', '.join(names)} FROM {{{table}}}")
+        return [row[0] for row in rows if any(type(value) is bytes for value in row[1:])]
 
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         statement = f"INSERT INTO {{{table}}} ({','.join(columns)}) VALUES {{new}}"
@@ -72,3 +90,11 @@ class SQLiteTx(Tx):
 
     def _params(self, params: tuple[Any, ...]) -> Any:
         return [json.dumps(param, ensure_ascii=False) if type(param) is list else param for param in params]
+
+
+def _text_or_bytes(value: bytes) -> str | bytes:
+    """Return text as SQLite has it, as bytes if it is none."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

@@ -1,0 +1,190 @@
+"""Records that somebody altered behind the store's back: put right what can be derived, set the rest aside.
+
+SQLite keeps a value of any type in any column, and a wrong one compares so that the record is never found again, or
+fails every statement that reads it. So records are also looked for by what is wrong with them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Status
+from mainspring.jobstores.records.rows import (
+    ALTERED,
+    EARLIEST,
+    LATEST,
+    MOST_ATTEMPTS,
+    STATUS_VALUES,
+    JobRow,
+    RunRow,
+    job_damage,
+    run_damage,
+)
+from mainspring.jobstores.sqlalchemy.database import Row, Tx, take_block
+from mainspring.jobstores.sqlalchemy.runs import COLUMNS, INSERTED, inserted_row, run_row
+from mainspring.jobstores.sqlalchemy.schema import Kept, odd
+
+__all__ = ["sweep"]
+
+PAGE: Final = 500
+"""Altered records of a table that one transaction sets aside."""
+SHOWN: Final = 200
+"""Characters of an altered value that the reason quotes."""
+AHEAD: Final = 60 * SECOND
+"""No job is hidden from other schedulers for longer than this, and no clock is believed to be ahead by more."""
+
+log = logging.getLogger("mainspring.jobstores.sqlalchemy")
+
+Break = Callable[[RunRow, str, int], RunRow]
+"""Makes a broken run of a run, the reason and the time."""
+
+
+class _Found(NamedTuple):
+    """An altered row: how to find it again, its values with a sound one for each that is not, and what is wrong."""
+
+    key: Any
+    values: dict[str, Any]
+    damage: str
+
+
+def sweep(tx: Tx, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
+    """Set altered records aside, those of these ids among them; answer how many."""
+    number = _set_runs_aside(tx, break_, run_ids) + _set_jobs_aside(tx, job_ids)
+    if tx.database.kind == "sqlite":
+        number += _mend_broken(tx) + sum(_drop(tx, table) for table in ("gone", "lanes", "nodes", "totals"))
+    # When a job is handed out follows from when it is due.
+    number += tx.run(
+        "UPDATE {jobs} SET due_at = at WHERE (at IS NULL) <> (due_at IS NULL) OR (due_at <> at AND due_at > ?)",
+        tx.now + AHEAD,
+    )
+    # What was to start at once was not put off by a clock that was ahead.
+    number += tx.run(
+        "UPDATE {runs} SET run_at = ?"
+        " WHERE created_at > ? AND run_at <= created_at AND run_at > ? AND status = 'pending'",
+        tx.now,
+        tx.now + AHEAD,
+        tx.now,
+    )
+    tx.stirred |= number > 0
+    return number
+
+
+def _set_runs_aside(tx: Tx, break_: Break, ids: Sequence[str]) -> int:
+    now, number = tx.now, 0
+    for key, values, note in _find(tx, "runs", ids):
+        run = run_row([values[name] for name in COLUMNS])
+        damage = note or run_damage(run)
+        number += 1
+        if damage is None:
+            _overwrite(tx, "runs", key, values)
+            continue
+        log.error("run %r is set aside: %s", run.id, damage)
+        if run.status not in STATUS_VALUES:
+            run.status = Status.BROKEN.value
+        run.created_at, run.run_at = _instant(run.created_at, now), _instant(run.run_at, now)
+        run.attempt = min(max(run.attempt, 0), MOST_ATTEMPTS)
+        written = inserted_row(break_(run, f"bad_data: {damage}", now), now)
+        _overwrite(tx, "runs", key, {**dict(zip(INSERTED, written, strict=True)), "claimed_at": None})
+    return number
+
+
+def _set_jobs_aside(tx: Tx, ids: Sequence[str]) -> int:
+    number = 0
+    for key, values, note in _find(tx, "jobs", ids):
+        job_id = values["id"]
+        damage = note or job_damage(JobRow(job_id, values["at"], values["nominal"], values["frame"]))
+        number += 1
+        if damage is None:
+            _overwrite(tx, "jobs", key, values)
+            continue
+        log.error("job %r is set aside: %s", job_id, damage)
+        row = {
+            "incarnation": take_block(tx, 1),
+            "id": job_id,
+            "reason": f"bad_data: {damage}",
+            "broken_at": tx.now,
+            "at": _instant(values["at"], None),
+            "nominal": _instant(values["nominal"], None),
+            "frame": values["frame"],
+            "miss": values["miss"],
+        }
+        tx.insert("broken", tuple(row), [tuple(row.values())])
+        tx.run(f"DELETE FROM {{jobs}} WHERE {_key(tx)} = ?", key)
+    return number
+
+
+def _mend_broken(tx: Tx) -> int:
+    found = _find(tx, "broken", ())
+    for key, values, damage in found:
+        log.error("what is kept of job %r, which was set aside, was altered: %s", values["id"], damage)
+        values["incarnation"] = take_block(tx, 1)
+        values["reason"] = f"{values['reason']} ({damage})"
+        _overwrite(tx, "broken", key, values)
+    return len(found)
+
+
+def _drop(tx: Tx, table: str) -> int:
+    """Delete altered rows of a table that tells nothing that is not said elsewhere or again soon."""
+    found = _find(tx, table, ())
+    for key, _, damage in found:
+        log.error("a row of the table %s was altered and is deleted: %s", tx.database.name(table), damage)
+        tx.run(f"DELETE FROM {{{table}}} WHERE {_key(tx)} = ?", key)
+    return len(found)
+
+
+# -- finding ---------------------------------------------------------------------------------------------------------
+
+
+def _key(tx: Tx) -> str:
+    """Return the column that finds a row whatever has become of its id."""
+    return "rowid" if tx.database.kind == "sqlite" else "id"
+
+
+def _find(tx: Tx, table: str, ids: Sequence[str]) -> list[_Found]:
+    columns = tx.database.columns[table]
+    names = ", ".join(column.name for column in columns)
+    select = f"SELECT {_key(tx)}, {names} FROM {{{table}}} WHERE"
+    rows: dict[Any, Row] = {}
+    condition = odd(table, columns, tx.database.kind)
+    if condition:
+        rows |= {row[0]: row[1:] for row in tx.raw(f"{select} {condition} LIMIT {PAGE} {{lock}}")}
+    if ids:
+        rows |= {row[0]: row[1:] for row in tx.raw(f"{select} id {{in}} {{lock}}", sorted(ids))}
+    rows |= {key: row for key in tx.undecodable(table, columns) for _, *row in tx.raw(f"{select} rowid = ?", key)}
+    return [_Found(key, *_sound(columns, row, key)) for key, row in rows.items()]
+
+
+def _sound(columns: Sequence[Kept], row: Row, key: Any) -> tuple[dict[str, Any], str]:
+    values, notes = {}, []
+    for column, value in zip(columns, row, strict=True):
+        if column.takes(value):
+            values[column.name] = bytes(value) if column.kind == "bytes" and value is not None else value
+            continue
+        notes.append(f"its {column.name} {ALTERED}: {value!r:.{SHOWN}}")
+        values[column.name] = _substitute(column, value, key)
+    return values, "; ".join(notes)
+
+
+def _substitute(column: Kept, value: Any, key: Any) -> Any:
+    """Return a value of the column's type that tells as much as it can of one that is not."""
+    if column.kind == "number":
+        return None if column.null else 0
+    if column.kind == "bytes":
+        return str(value).encode()
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    if column.key:
+        return f"altered {key}: {text:.100}"
+    return None if column.null else text[:100]
+
+
+def _instant(value: int | None, otherwise: int | None) -> Any:
+    return value if value is not None and EARLIEST <= value <= LATEST else otherwise
+
+
+def _overwrite(tx: Tx, table: str, key: Any, values: dict[str, Any]) -> None:
+    """Write a row with values of the right types."""
+    sets = ", ".join(f"{name} = ?" for name in values)
+    tx.run(f"UPDATE {{{table}}} SET {sets} WHERE {_key(tx)} = ?", *values.values(), key)

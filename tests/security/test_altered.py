@@ -1,0 +1,88 @@
+"""One value altered behind the store's back: its record is set aside or put right, and nobody else comes to harm."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from tests.security.altered import Seen, fill, live_through
+from tests.security.altered_sql import Alteration, Database, alterations
+from tests.servers import MariaDB, PostgreSQL
+
+SEED = 20261116
+SLICE = 40
+"""Alterations of a SQLite file that are tried, of some 2,300; of a server, where each takes longer, a fourth."""
+
+
+def check(change: Alteration, seen: Seen) -> None:
+    """Raise if somebody came to harm."""
+    seen.check_neighbours()
+    renamed = change.column in ("id", "name")
+    for name in ("waits-victim", "runs-victim", "ended-victim"):
+        if change.table == "runs" and change.row == f"id = '{name}'":
+            if not renamed:
+                seen.check_run(
+                    name,
+                    may_wait=change.column in ("queue", "run_at"),
+                    may_end=change.column in ("status", "cancelling"),
+                )
+        else:
+            seen.check_run(name, may_wait=False, may_end=False)
+    for name in ("job-victim", "job-late"):
+        if not (renamed and change.table == "jobs"):
+            seen.check_job(name, may_wait=change.table == "jobs" and change.column in ("at", "nominal"))
+
+
+def some(changes: Iterable[Alteration], number: int) -> list[Alteration]:
+    """Return a slice of all alterations."""
+    return random.Random(SEED).sample(list(changes), number)
+
+
+def test_any_value_of_a_sqlite_file_may_be_altered_and_nobody_else_comes_to_harm(tmp_path: Path) -> None:
+    template = Database(f"sqlite:///{tmp_path}/template.db")
+    store = template.open()
+    fill(store)
+    store.shutdown()
+    changes = some(alterations(template, random.Random(SEED)), SLICE)
+    template.close()
+    for number, change in enumerate(changes):
+        shutil.copy(tmp_path / "template.db", tmp_path / f"{number}.db")
+        live(Database(f"sqlite:///{tmp_path}/{number}.db"), change)
+
+
+def live(database: Database, change: Alteration) -> None:
+    """Alter a value of a store and live through a day with it."""
+    try:
+        if database.alter(change):
+            store = database.open()
+            try:
+                check(change, live_through(store))
+            except BaseException as error:
+                error.add_note(str(change))
+                raise
+            finally:
+                store.shutdown()
+    finally:
+        database.close()
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_any_value_of_a_database_may_be_altered_and_nobody_else_comes_to_harm(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    server: PostgreSQL | MariaDB = request.getfixturevalue(f"{kind}_server")
+    template = Database(server.url, "altered")
+    store = template.open()
+    fill(store)
+    store.shutdown()
+    for change in some(alterations(template, random.Random(SEED)), SLICE // 4):
+        template.clear()
+        store = template.open()
+        fill(store)
+        store.shutdown()
+        live(Database(server.url, "altered"), change)
+    template.close()
