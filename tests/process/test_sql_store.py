@@ -222,26 +222,108 @@ def test_writes_that_wait_together_share_a_commit_and_each_has_its_own_answer(st
 # -- time ----------------------------------------------------------------------------------------------------------
 
 
-def test_the_clock_of_the_host_does_not_go_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    wall, steady = [1_000_000_000_000], [5_000_000_000]
-    monkeypatch.setattr(time, "time_ns", lambda: wall[0])
-    monkeypatch.setattr(time, "monotonic_ns", lambda: steady[0])
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    """Return the clocks of the host, which stand still unless they are moved."""
+    host = Host()
+    monkeypatch.setattr(time, "time_ns", lambda: host.wall)
+    monkeypatch.setattr(time, "monotonic_ns", lambda: host.steady)
+    monkeypatch.setattr("mainspring.jobstores.sqlalchemy.database.time", host)
+    return host
+
+
+class Host:
+    """The clocks of a machine."""
+
+    def __init__(self) -> None:
+        self.wall, self.steady = time.time_ns(), time.monotonic_ns()
+
+    def monotonic(self) -> float:
+        """Stand in for the module `time`."""
+        return self.steady / 1e9
+
+    def pass_(self, seconds: float) -> None:
+        """Let time pass."""
+        self.wall += int(seconds * 1e9)
+        self.steady += int(seconds * 1e9)
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock."""
+        self.wall += int(seconds * 1e9)
+
+
+def test_a_small_step_back_of_the_host_clock_is_made_up_for_by_going_slower(host: Host) -> None:
     clock = HostClock()
     before = clock.now()
-    wall[0] -= 3600 * 10**9
-    steady[0] += 10**9
-    assert clock.now() == before + 1_000_000
-    clock.at_least(before + 10_000_000)
-    assert clock.now() == before + 10_000_000
+    host.jump(-1.5)
+    host.pass_(1.0)
+    assert clock.now() == before + 500_000
+    host.pass_(2.0)
+    assert clock.now() == host.wall // 1000
 
 
-def test_a_new_process_starts_no_earlier_than_the_last_beat(store: SQLAlchemyJobStore, path: Path) -> None:
+@pytest.mark.parametrize("ahead", [5.0, 8 * 86400.0])
+def test_a_clock_that_was_ahead_once_leaves_nobody_ahead(host: Host, path: Path, ahead: float) -> None:
+    first = SQLAlchemyJobStore(f"sqlite:///{path}")
+    first.beat(NODE, 30)
+    host.jump(ahead)
+    first.beat(NODE, 30)
+    host.pass_(1.0)
+    host.jump(-ahead)
+    first.beat(NODE, 30)
+    later = SQLAlchemyJobStore(f"sqlite:///{path}")
+    assert first.server_time() == later.server_time() == host.wall // 1000
+    first.shutdown()
+    later.shutdown()
+
+
+@pytest.mark.parametrize("looks", ["a process that runs", "a new process"])
+def test_a_jump_of_the_clock_is_no_reason_to_delete_what_has_ended(host: Host, path: Path, looks: str) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    run = start(store)
+    store.settle([succeed(store, run)])
     store.beat(NODE, 30)
-    ahead = store.server_time() + 3600 * 1_000_000
-    _execute(path, f"UPDATE mainspring_meta SET value = {ahead} WHERE name = 'clock'")
-    other = SQLAlchemyJobStore(f"sqlite:///{path}")
-    assert other.server_time() >= ahead
-    other.shutdown()
+    host.jump(8 * 86400.0)
+    if looks == "a new process":
+        store.shutdown()
+        store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    for _ in range(3):
+        store.beat(NODE, 30)
+        assert store.prune() == 0
+        host.pass_(5.0)
+    host.jump(-8 * 86400.0)
+    assert store.prune() == 0
+    assert store.get_runs([run.id]) != [None]
+    store.shutdown()
+
+
+def test_what_is_past_its_retention_is_deleted_when_a_jump_of_the_clock_has_lasted(host: Host, path: Path) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    store.settle([succeed(store, start(store))])
+    store.beat(NODE, 30)
+    host.jump(8 * 86400.0)
+    assert store.prune() == 0
+    host.pass_(3599.0)
+    assert store.prune() == 0
+    host.pass_(2.0)
+    assert store.prune() == 1
+    store.shutdown()
+
+
+def test_what_was_to_start_while_the_clock_was_ahead_starts_when_it_is_right_again(host: Host, path: Path) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    add_job(store, due_in=-10)
+    host.jump(86400.0)
+    assert store.due(10, 2.0).jobs
+    at_once, later = add_run(store, due_in=0), add_run(store, due_in=10)
+    host.jump(-86400.0)
+    assert claim(store) == []
+    store.sweep()
+    assert [run.id for run in claim(store)] == [at_once.id]
+    assert store.due(10, 2.0).jobs
+    host.pass_(86410.0)
+    assert [run.id for run in claim(store)] == [later.id]
+    store.shutdown()
 
 
 # -- retention -----------------------------------------------------------------------------------------------------

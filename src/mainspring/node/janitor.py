@@ -18,6 +18,9 @@ PAGE: Final = 100
 RESTORE: Final = 60.0
 """Seconds after which a job that a node with other keys could not read is looked at again by one that can."""
 
+DOUBT: Final = 3600.0
+"""Seconds for which nothing is pruned after the store's clock jumped: what is deleted does not come back."""
+
 log = logging.getLogger("mainspring.janitor")
 
 
@@ -29,14 +32,14 @@ class JanitorTick:
         self._restores_at = link.node.clock.monotonic() + RESTORE
         self._seen: tuple[int, float] | None = None
         """The store's time when it was last looked at, and this node's monotonic one just before."""
-        self._patient_until = 0.0
+        self._patient_until = self._prunes_at = 0.0
 
     def __call__(self) -> float:
         """Recover a page of expired runs; prune; now and then put back what others have set aside."""
         link, node = self.link, self.link.node
-        steady = link.heartbeat.steady_since
+        steady, jumped = link.heartbeat.steady_since, self._has_jumped()
         # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
-        if steady is not None and node.clock.monotonic() - steady >= node.lease and not self._has_jumped():
+        if steady is not None and node.clock.monotonic() - steady >= node.lease and not jumped:
             expired = link.store.expired(PAGE)
             # What runs here is alive, whatever its lease says: this machine may have slept.
             dead = [run for run in expired if run.id not in link.claims]
@@ -44,7 +47,7 @@ class JanitorTick:
                 self._recover(dead)
                 if len(expired) == PAGE:
                     return 0.0
-        if link.store.prune() >= 1000:
+        if node.clock.monotonic() >= self._prunes_at and link.store.prune() >= 1000:
             return 0.0
         if node.clock.monotonic() >= self._restores_at:
             self._restores_at = node.clock.monotonic() + RESTORE * (0.5 + node.clock.random())
@@ -65,7 +68,7 @@ class JanitorTick:
             if ahead > link.node.lease / 3:
                 alias = link.alias
                 log.warning("the clock of store %r jumped by %.0f s; who lives renews its leases first", alias, ahead)
-                self._patient_until = here + link.node.lease
+                self._patient_until, self._prunes_at = here + link.node.lease, here + DOUBT
         return here < self._patient_until
 
     def _recover(self, expired: list[Run]) -> None:

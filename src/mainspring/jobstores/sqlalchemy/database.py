@@ -55,8 +55,19 @@ ANSWER: Final = TIMEOUT + 0.3
 """Seconds after which this side gives up on a server that does not even say that its own time-out has passed."""
 BLOCK: Final = 1000
 """Versions that a process takes at once."""
+MOST_VERSIONS: Final = 2**61
+"""A higher version was given by nobody."""
+
+LEEWAY: Final = 60 * SECOND
+"""Microseconds by which the store's clock may get ahead of this process's between two looks."""
+DOUBT: Final = 3600.0
+"""Seconds for which a jump of the store's clock is no reason to delete anything."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
+
+
+class Unreadable(StoreUnavailable):
+    """A statement failed over a value that somebody altered."""
 
 
 class Tx(ABC):
@@ -66,10 +77,6 @@ class Tx(ABC):
         self.database = database
         self.cursor = cursor
         self.stirred = False  # something has changed that a sleeping loop may want to know
-class Unreadable(StoreUnavailable):
-    """A statement failed over a value that somebody altered."""
-
-
         self._now: int | None = None
 
     @property
@@ -89,13 +96,6 @@ class Unreadable(StoreUnavailable):
         """Return what may be many rows: `SELECT columns rest`."""
         return self.all(f"SELECT {', '.join(columns)} {rest}", *params)
 
-    def one(self, statement: str, *params: Any) -> Row | None:
-        """Return the first row, or None."""
-        rows = self.all(statement, *params)
-        return rows[0] if rows else None
-
-    def run(self, statement: str, *params: Any) -> int:
-        """Execute a statement; return how many rows it changed."""
     def raw(self, statement: str, *params: Any) -> list[Row]:
         """Return all rows, whatever somebody has put into them."""
         return self.all(statement, *params)
@@ -104,6 +104,13 @@ class Unreadable(StoreUnavailable):
         """Return what finds the rows of a table whose text is none."""
         return []
 
+    def one(self, statement: str, *params: Any) -> Row | None:
+        """Return the first row, or None."""
+        rows = self.all(statement, *params)
+        return rows[0] if rows else None
+
+    def run(self, statement: str, *params: Any) -> int:
+        """Execute a statement; return how many rows it changed."""
         self.cursor.execute(self.database.text(statement), self._params(params))
         count: int = self.cursor.rowcount
         return count
@@ -173,6 +180,38 @@ class FusedTx(Tx):
         """
 
 
+class TrustedTime:
+    """The store's time as far as deletion by age may rely on it.
+
+    A clock that is ahead makes everything look old, and what is deleted does not come back when it is right again. So a
+    jump, also one that happened while no process looked, counts only when it has lasted for an hour.
+    """
+
+    def __init__(self) -> None:
+        self._known: tuple[int, float] | None = None  # and the monotonic time of it
+        self._doubted_at: float | None = None
+
+    def begin(self, known: int | None) -> None:
+        """Go on from the last time that anybody has relied on."""
+        if known:
+            self._known = known, time.monotonic()
+
+    def now(self, now: int) -> int:
+        """Return how much of the store's time counts."""
+        steady = time.monotonic()
+        if self._known is not None:
+            expected = self._known[0] + int((steady - self._known[1]) * SECOND)
+            if now <= expected + LEEWAY:
+                self._doubted_at = None
+            elif self._doubted_at is None or steady - self._doubted_at < DOUBT:
+                self._doubted_at = self._doubted_at or steady
+                now = expected
+            else:
+                self._doubted_at = None
+        self._known = now, steady
+        return now
+
+
 class Database(ABC):
     """A database of one dialect, opened in one process."""
 
@@ -191,12 +230,17 @@ class Database(ABC):
         self.engine = engine
         self.own = own  # whether nobody else uses the engine
         self.shift = 0
+        self._trusted = TrustedTime()
         self.too_new: int | None = None
         self._tablename, self._metadata, self._schema = tablename, metadata, schema
         self._texts: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self.columns: dict[str, list[Kept]] = {}
+        self.mend: Callable[[Tx], int] = lambda tx: 0
+        """Sets aside what somebody altered; answers how much."""
         self._block: Iterator[int] = iter(())
         self._block_lock = threading.Lock()
+        self._highest = 0
         self.count_again_at = 0
         """How many runs must have ended, ever, before those that are kept are counted again."""
         self.forgotten = sys.maxsize
@@ -213,8 +257,11 @@ class Database(ABC):
         tables = Tables(self._tablename, self._metadata, self._schema, self.kind, collation)
         self._names, self.columns = tables.names(self.engine.dialect), tables.kept()
         self._locked(partial(self._set_up, tables=tables))
+        if self.read(migrations.altered):
+            self.write(migrations.mend)
         self._upgrade()
         self.read(self.look_at_schema)
+        self._trusted.begin(self.read(lambda tx: migrations.number(tx, "clock")))
         if self._has_apscheduler():
             log.info(
                 "the database also holds APScheduler's table apscheduler_jobs, which is left alone; "
@@ -235,12 +282,8 @@ class Database(ABC):
 
     def _set_up(self, tx: Tx, tables: Tables) -> None:
         """Create the tables, unless they are there; refuse those of somebody else."""
-        self.columns: dict[str, list[Kept]] = {}
-        self.mend: Callable[[Tx], int] = lambda tx: 0
-        """Sets aside what somebody altered; answers how much."""
         jobs, where = self._columns(tx, tables.jobs), without_password(self.engine.url.render_as_string())
         if jobs and not tables.first_columns <= jobs:
-        self._highest = 0
             raise ConfigurationError(
                 f"the table {tables.jobs.name!r} in {where} holds data that mainspring did not write; choose another "
                 "tablename, or take the data over with `mainspring import`"
@@ -257,8 +300,6 @@ class Database(ABC):
     @abstractmethod
     def _columns(self, tx: Tx, table: Table) -> set[str]:
         """Return the names of a table's columns in the database; none if it is not there."""
-        if self.read(migrations.altered):
-            self.write(migrations.mend)
 
     @abstractmethod
     def _create(self, tx: Tx, tables: Tables) -> None:
@@ -300,6 +341,10 @@ class Database(ABC):
             raise migrations.SchemaTooNew(self.too_new, migrations.newest())
 
     # -- statements --------------------------------------------------------------------------------------------
+
+    def trusted_now(self, tx: Tx) -> int:
+        """Return the store's time as far as deletion by age may rely on it."""
+        return self._trusted.now(tx.now - self.shift) + self.shift
 
     def text(self, statement: str) -> str:
         """Return a statement as the driver takes it."""

@@ -36,7 +36,16 @@ PURGED: Final = 2000
 """Runs that are cancelled in one transaction of a purge."""
 REMEMBERED: Final = 100_000
 """Ids of deleted runs that are remembered."""
-_COUNTED: Final = f"expires_at < {NEVER} AND (expires_at & 1) = 0"
+LONGEST: Final = 30 * 86400 * SECOND
+"""No node says that it is alive for longer than this."""
+SLACK: Final = 60 * SECOND
+"""By how much the clocks may differ that tell when a run ended and until when it is kept."""
+MOST_KEPT: Final = 10**17
+"""Microseconds for which a run is kept at most: 3,000 years."""
+_PRUNED: Final = ("id", "status", "finished_at", "keep")
+_COUNTED: Final = (
+    f"expires_at < {NEVER} AND (expires_at & 1) = 0 AND status IN ('succeeded', 'failed', 'cancelled', 'missed')"
+)
 """Finished runs whose policy says nothing of how long they are kept."""
 
 
@@ -77,8 +86,11 @@ def _where(query: RunQuery) -> tuple[str, list[Any]]:
 
 def prune(tx: Tx, limit: int, keep_runs: int) -> int:
     """Delete finished runs past their retention by age, then by count the oldest of the others; forget old ids."""
-    rows = tx.table(("id",), "FROM {runs} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", tx.now, limit)
-    ids = [run_id for (run_id,) in rows]
+    now = tx.database.trusted_now(tx)
+    rows = tx.table(_PRUNED, "FROM {runs} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", now, limit)
+    ids, spared = _old(rows, now)
+    if spared:
+        tx.update("runs", ("expires_at",), sorted(spared))
     if ids:
         forget(tx, sorted(ids))
     surplus = min(limit - len(ids), _surplus(tx, keep_runs, limit)) if len(ids) < limit else 0
@@ -90,18 +102,6 @@ def prune(tx: Tx, limit: int, keep_runs: int) -> int:
     return len(ids)
 
 
-def _surplus(tx: Tx, keep_runs: int, limit: int) -> int:
-    """Return how many finished runs are too many; more than `limit` need not be told apart.
-
-    Counting reads an entry for each run that is kept. So after it as many runs may end as there is room for, or one in
-    a hundred of those kept, before they are counted again.
-    """
-    database = tx.database
-    ended = sum(_totals(tx).values())
-    if ended < database.count_again_at:
-        return 0
-    [(kept,)] = tx.all(
-        f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE {_COUNTED} LIMIT ?) AS kept", keep_runs + limit
 def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple[str, int | None]]]:
     """Part the runs that are really past their retention from those whose end of it was altered, with the right one."""
     ids: list[str] = []
@@ -118,6 +118,18 @@ def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple
     return ids, spared
 
 
+def _surplus(tx: Tx, keep_runs: int, limit: int) -> int:
+    """Return how many finished runs are too many; more than `limit` need not be told apart.
+
+    Counting reads an entry for each run that is kept. So after it as many runs may end as there is room for, or one in
+    a hundred of those kept, before they are counted again.
+    """
+    database = tx.database
+    ended = sum(_totals(tx).values())
+    if ended < database.count_again_at:
+        return 0
+    [(kept,)] = tx.all(
+        f"SELECT count(*) FROM (SELECT 1 AS one FROM {{runs}} WHERE {_COUNTED} LIMIT ?) AS kept", keep_runs + limit
     )
     surplus: int = kept - keep_runs
     database.count_again_at = 0 if surplus >= limit else int(ended) + max(-surplus, keep_runs // 100)

@@ -33,9 +33,9 @@ from mainspring.jobstores.sqlalchemy import runs as run_steps
 from mainspring.jobstores.sqlalchemy import service as service_steps
 from mainspring.jobstores.sqlalchemy.database import TIMEOUT, Database, Tx
 from mainspring.jobstores.sqlalchemy.migrations import SchemaTooNew
-
 from mainspring.jobstores.sqlalchemy.sweep import sweep
 __all__ = ["SQLAlchemyJobStore", "SchemaTooNew"]
+
 
 T = TypeVar("T")
 
@@ -347,7 +347,7 @@ class SQLAlchemyJobStore(RecordStore):
 
 def _beat(database: Database, node: NodeInfo, ttl: float, tx: Tx) -> None:
     service_steps.beat(tx, node, ttl)
-    tx.run("UPDATE {meta} SET value = ? WHERE name = 'clock' AND value < ?", *(tx.now - database.shift,) * 2)
+    tx.run("UPDATE {meta} SET value = ? WHERE name = 'clock'", database.trusted_now(tx) - database.shift)
     database.look_at_schema(tx)
 
 

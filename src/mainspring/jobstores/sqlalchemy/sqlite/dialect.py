@@ -16,9 +16,9 @@ from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.core.instants import SECOND
 from mainspring.interrupts import sheltered
+from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.jobstores.sqlalchemy.database import MIGRATING, TIMEOUT, Database, Tx, Unreadable, log
 from mainspring.jobstores.sqlalchemy.migrations import first_rows, newest
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
@@ -37,11 +37,18 @@ OLDEST: Final = (3, 35)
 """Since then UPDATE takes its values FROM rows."""
 
 LOOK: Final = 10
+SMALL_STEP: Final = 2 * SECOND
+"""Microseconds that the clock may go back without anybody noticing."""
+
 """Milliseconds for which SQLite itself waits for the writer's turn."""
 
 
 class HostClock:
-    """The host's wall clock, never going back: when it is set back, the monotonic clock carries on from there."""
+    """The host's wall clock, the same for all its processes, so that they agree on whose lease is over.
+
+    A small step back is made up for by going at half speed until the wall clock is level again. A bigger one means that
+    the clock was ahead, and is followed at once.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,16 +59,13 @@ class HostClock:
         """Return the time in microseconds."""
         with self._lock:
             wall, steady = time.time_ns() // 1000, time.monotonic_ns() // 1000
-            if wall < self._highest:
-                wall = self._highest + max(0, steady - self._seen_at)
+            behind = self._highest - wall
+            if 0 < behind <= SMALL_STEP:
+                wall = self._highest + max(0, steady - self._seen_at) // 2
+            elif behind > SMALL_STEP:
+                log.warning("the clock of this machine was set back by %.0f s, and so is the store's", behind / SECOND)
             self._highest, self._seen_at = wall, steady
             return wall
-
-    def at_least(self, moment: int) -> None:
-        """Start no earlier than what another process has seen."""
-        with self._lock:
-            if moment > self._highest:
-                self._highest, self._seen_at = moment, time.monotonic_ns() // 1000
 
 
 class _Item:
@@ -122,12 +126,12 @@ class SQLiteDatabase(Database):
         self.slot = 0
         _hook_fork()
         _databases.add(self)
+        self.suspect = False
+        """Whether text was found that is none, so that all of it has to be looked at."""
 
     # -- opening -----------------------------------------------------------------------------------------------
 
     def _prepare(self) -> str | None:
-        self.suspect = False
-        """Whether text was found that is none, so that all of it has to be looked at."""
         self._writer = self._connect(writer=True)
         return None
 
@@ -253,12 +257,12 @@ class SQLiteDatabase(Database):
             # Nobody's work has lasted.
             interrupted = not isinstance(error, Exception)
             failure = StoreUnavailable("the transaction was interrupted") if interrupted else self._translated(error)
-            for item in group:
-                item.error = failure
-            if interrupted:
         return self._mending(self._read, work)
 
     def _read(self, work: Callable[[Tx], T]) -> T:
+            for item in group:
+                item.error = failure
+            if interrupted:
                 raise
         finally:
             for item in group:
@@ -268,13 +272,6 @@ class SQLiteDatabase(Database):
         if self._closed:
             raise StoreUnavailable(f"{self.path or 'the database'} has been closed")
         if self._writer is None:  # broken by an error
-            self._writer = self._connect(writer=True)
-        connection = self._writer
-        stirred = False
-        try:
-            self._begin(connection)
-            cursor = connection.cursor()
-            for item in group:
         return self._mending(self._write, work)
 
     def _mending(self, do: Callable[[Callable[[Tx], T]], T], work: Callable[[Tx], T]) -> T:
@@ -294,6 +291,13 @@ class SQLiteDatabase(Database):
             return do(work)
 
     def _write(self, work: Callable[[Tx], T]) -> T:
+            self._writer = self._connect(writer=True)
+        connection = self._writer
+        stirred = False
+        try:
+            self._begin(connection)
+            cursor = connection.cursor()
+            for item in group:
                 stirred |= self._do(item, cursor, alone=len(group) == 1)
         except BaseException:
             self._roll_back(connection)
@@ -400,13 +404,13 @@ class _Inside:
             self._forking = threading.get_ident()
             self._changed.wait_for(lambda: self._threads == 0, TIMEOUT)
 
+        if is_undecodable(error):
+            self.suspect = True
+            kind = Unreadable
     def let_in(self) -> None:
         """Let everybody in again, in the process that forked."""
         with self._changed:
             self._forking = None
-        if is_undecodable(error):
-            self.suspect = True
-            kind = Unreadable
             self._changed.notify_all()
 
 
