@@ -290,5 +290,57 @@ def _write(path: str) -> None:
             os.write(1, f"{run.id}\n".encode())
 
 
+# -- another file in its place ---------------------------------------------------------------------------------------
+
+
+def backup(path: Path) -> Path:
+    """Make the file of another store that holds the run `restored`."""
+    other = SQLAlchemyJobStore(f"sqlite:///{path}.backup")
+    add_run(other, "restored")
+    other.shutdown()
+    return Path(f"{path}.backup")
+
+
+def test_a_file_that_is_replaced_while_it_is_in_use_is_opened_anew(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    run = add_run(store, "before")
+    backup(path).replace(path)  # and the write-ahead log of the old file stays where it is
+    assert [each.id for each in claim(store)] == ["restored"]
+    assert current(store, make_run(store, "restored")).status is Status.RUNNING
+    assert store.get_runs([run.id]) == [None]
+    assert "was replaced by another file" in caplog.text
+    store.shutdown()
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert connection.execute("SELECT id, status FROM mainspring_runs").fetchall() == [("restored", "running")]
+
+
+def test_whoever_closes_the_old_file_leaves_the_log_of_the_new_one_alone(path: Path) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    add_run(store)
+    for suffix in ("-wal", "-shm"):
+        Path(f"{path}{suffix}").unlink()
+    backup(path).replace(path)
+    other = SQLAlchemyJobStore(f"sqlite:///{path}")
+    add_run(other, "new")
+    store.shutdown()
+    assert {run.id for run in other.find_runs(RunQuery())} == {"restored", "new"}
+    other.shutdown()
+
+
+def test_a_file_that_is_deleted_while_it_is_in_use_is_an_outage_until_it_is_back(path: Path) -> None:
+    store = SQLAlchemyJobStore(f"sqlite:///{path}")
+    add_run(store, "before")
+    away = path.rename(path.with_suffix(".away"))
+    with pytest.raises(StoreUnavailable, match="was deleted while it was in use; put it back"):
+        claim(store)
+    assert not path.exists()
+    away.rename(path)
+    assert [run.id for run in claim(store)] == ["before"]
+    store.shutdown()
+
+
 if __name__ == "__main__":
     _write(sys.argv[1])

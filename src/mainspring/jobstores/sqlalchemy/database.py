@@ -272,6 +272,13 @@ class Database(ABC):
     def close(self) -> None:
         """Close all connections."""
 
+    def is_replaced(self) -> bool:
+        """Tell whether another database has taken the place of the one that is open."""
+        return False
+
+    def abandon(self) -> None:  # noqa: B027
+        """Let go of a database in whose place there is another, without touching that."""
+
     @abstractmethod
     def _prepare(self) -> str | None:
         """Check that the server can be used; return the collation of its text columns, if it needs one."""
@@ -335,16 +342,16 @@ class Database(ABC):
             log.error("%s", migrations.SchemaTooNew(oldest, known))
         self.too_new = oldest if oldest > known else None
 
+    def trusted_now(self, tx: Tx) -> int:
+        """Return the store's time as far as deletion by age may rely on it."""
+        return self._trusted.now(tx.now - self.shift) + self.shift
+
     def check(self) -> None:
         """Raise if this release may no longer claim and fire."""
         if self.too_new is not None:
             raise migrations.SchemaTooNew(self.too_new, migrations.newest())
 
     # -- statements --------------------------------------------------------------------------------------------
-
-    def trusted_now(self, tx: Tx) -> int:
-        """Return the store's time as far as deletion by age may rely on it."""
-        return self._trusted.now(tx.now - self.shift) + self.shift
 
     def text(self, statement: str) -> str:
         """Return a statement as the driver takes it."""

@@ -9,6 +9,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
@@ -34,8 +35,8 @@ from mainspring.jobstores.sqlalchemy import service as service_steps
 from mainspring.jobstores.sqlalchemy.database import TIMEOUT, Database, Tx
 from mainspring.jobstores.sqlalchemy.migrations import SchemaTooNew
 from mainspring.jobstores.sqlalchemy.sweep import sweep
-__all__ = ["SQLAlchemyJobStore", "SchemaTooNew"]
 
+__all__ = ["SQLAlchemyJobStore", "SchemaTooNew"]
 
 T = TypeVar("T")
 
@@ -102,12 +103,16 @@ class SQLAlchemyJobStore(RecordStore):
         database, pid = self._opened, self._pid
         self._opened = None
         if database is not None and pid == os.getpid():
+            with suppress(StoreUnavailable):  # it was deleted
+                if database.is_replaced():
+                    database.abandon()
+                    return
             database.close()
 
     def _open(self) -> Database:
         """Return the database, opened in this very process."""
         database = self._opened
-        if database is not None and self._pid == os.getpid():
+        if database is not None and self._pid == os.getpid() and not database.is_replaced():
             return database
         if self._pid and self._pid != os.getpid():
             self._opening = threading.Lock()  # the parent may have held it when it forked
@@ -116,8 +121,13 @@ class SQLAlchemyJobStore(RecordStore):
                 _inherited.append((self._opened, self._opened.engine.pool))
                 self._opened.engine.dispose(close=False)
                 self._opened = None
+            elif self._opened is not None and self._opened.is_replaced():
+                log.warning("%s was replaced by another file while it was in use; it is opened anew", self)
+                self._opened.abandon()
+                self._opened = None
             if self._opened is None:
                 database = self._database()
+                database.mend = self._sweep()
                 try:
                     database.open()
                 except BaseException:
@@ -127,7 +137,6 @@ class SQLAlchemyJobStore(RecordStore):
                 self._opened, self._pid = database, os.getpid()
             return self._opened
 
-                database.mend = self._sweep()
     def _database(self) -> Database:
         # The drivers are imported only by those who use them.
         metadata = self._metadata if self._metadata is not None else MetaData()
@@ -164,6 +173,12 @@ class SQLAlchemyJobStore(RecordStore):
     def _write(self, work: Callable[[Tx], T]) -> T:
         return self._open().write(work)
 
+    def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
+        return self._write(self._sweep(run_ids, job_ids))
+
+    def _sweep(self, run_ids: Sequence[str] = (), job_ids: Sequence[str] = ()) -> Callable[[Tx], int]:
+        return partial(sweep, break_=self._packer.broken_row, run_ids=run_ids, job_ids=job_ids)
+
     def _working(self) -> Database:
         """Return the database if this release may still claim and fire in it."""
         database = self._open()
@@ -173,12 +188,6 @@ class SQLAlchemyJobStore(RecordStore):
     # -- jobs --------------------------------------------------------------------------------------------------
 
     def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
-    def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
-        return self._write(self._sweep(run_ids, job_ids))
-
-    def _sweep(self, run_ids: Sequence[str] = (), job_ids: Sequence[str] = ()) -> Callable[[Tx], int]:
-        return partial(sweep, break_=self._packer.broken_row, run_ids=run_ids, job_ids=job_ids)
-
         if not rows:
             return []
         database = self._open()

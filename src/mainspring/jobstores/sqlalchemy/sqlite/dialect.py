@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 import os
 import sqlite3
@@ -17,8 +18,8 @@ from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.core.instants import SECOND
-from mainspring.interrupts import sheltered
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
+from mainspring.interrupts import sheltered
 from mainspring.jobstores.sqlalchemy.database import MIGRATING, TIMEOUT, Database, Tx, Unreadable, log
 from mainspring.jobstores.sqlalchemy.migrations import first_rows, newest
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
@@ -36,10 +37,10 @@ GROUP: Final = 64
 OLDEST: Final = (3, 35)
 """Since then UPDATE takes its values FROM rows."""
 
-LOOK: Final = 10
 SMALL_STEP: Final = 2 * SECOND
 """Microseconds that the clock may go back without anybody noticing."""
 
+LOOK: Final = 10
 """Milliseconds for which SQLite itself waits for the writer's turn."""
 
 
@@ -113,7 +114,9 @@ class SQLiteDatabase(Database):
             )
         super().__init__(engine, tablename, metadata, schema, own=own)
         self.clock = HostClock()
-        self.path = _path(engine)
+        self._named, self.path = _paths(engine)
+        self._files: dict[str, tuple[int, int]] = {}
+        """What the file and those beside it are on the disk, whatever is at their paths later."""
         self.waker = SocketWaker(self.path, tablename)
         self.waker.data_version = self._data_version
         self._synchronous = synchronous
@@ -123,13 +126,18 @@ class SQLiteDatabase(Database):
         self._queue: list[_Item] = []
         self._watcher: Any = None
         self._closed = False
+        self.suspect = False
+        """Whether text was found that is none, so that all of it has to be looked at."""
         self.slot = 0
         _hook_fork()
         _databases.add(self)
-        self.suspect = False
-        """Whether text was found that is none, so that all of it has to be looked at."""
 
     # -- opening -----------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open the file, and note which it is."""
+        super().open()
+        self._note_files()
 
     def _prepare(self) -> str | None:
         self._writer = self._connect(writer=True)
@@ -189,10 +197,12 @@ class SQLiteDatabase(Database):
             tx.cursor.execute(statement)
         tx.insert("meta", ("name", "value"), first_rows(newest()))
 
-    def _set_up(self, tx: Tx, tables: Tables) -> None:
-        super()._set_up(tx, tables)
-        row = tx.one("SELECT value FROM {meta} WHERE name = 'clock'")
-        self.clock.at_least(0 if row is None else row[0])
+    def _note_files(self) -> None:
+        if self.path is None:
+            return
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(OSError):
+                self._files.setdefault(suffix, _identity(f"{self.path}{suffix}"))
 
     def _has_apscheduler(self) -> bool:
         found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'apscheduler_jobs'"
@@ -210,6 +220,36 @@ class SQLiteDatabase(Database):
         if self.own:
             self.engine.dispose()
 
+    # -- another file in its place ------------------------------------------------------------------------------
+
+    def is_replaced(self) -> bool:
+        """Tell whether the file that is open is no longer the one at its path; raise if there is none."""
+        if self._named is None or not self._files:
+            return False
+        try:
+            return _identity(self._named) != self._files[""]
+        except FileNotFoundError:
+            raise StoreUnavailable(
+                f"{self._named} was deleted while it was in use; put it back, or restart to begin with an empty one"
+            ) from None
+
+    def abandon(self) -> None:
+        """Let go of a file in whose place there is another.
+
+        The connections stay open for ever: closing the last would delete the write-ahead log at its path, which may be
+        the other file's by now. If it still is the old one's, it must not be taken for the other's.
+        """
+        self.waker.close()
+        with self._turn:
+            self._closed = True
+            for each in (self._writer, self._watcher, self.engine.pool):
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
+        self.engine.dispose(close=False)
+        for suffix in ("-wal", "-shm"):
+            with contextlib.suppress(OSError):
+                if self._files.get(suffix) == _identity(f"{self.path}{suffix}"):
+                    os.replace(f"{self.path}{suffix}", f"{self.path}{suffix}-replaced")
+
     # -- reading and writing -----------------------------------------------------------------------------------
 
     @sheltered
@@ -217,6 +257,9 @@ class SQLiteDatabase(Database):
         """Do work that changes nothing on a connection of the pool."""
         if self.path is None:  # in memory: there is one connection
             return self.write(work)
+        return self._mending(self._read, work)
+
+    def _read(self, work: Callable[[Tx], T]) -> T:
         try:
             with _inside:
                 fairy = self.engine.raw_connection()
@@ -232,6 +275,25 @@ class SQLiteDatabase(Database):
     @sheltered
     def write(self, work: Callable[[Tx], T]) -> T:
         """Do work in a transaction that callers who wait at the same time share, each behind a savepoint."""
+        return self._mending(self._write, work)
+
+    def _mending(self, do: Callable[[Callable[[Tx], T]], T], work: Callable[[Tx], T]) -> T:
+        """Do work; should it fail over a value that somebody altered, have its record set aside and do it again.
+
+        Only here can that be: other databases keep in a column nothing but values of its type.
+        """
+        try:
+            return do(work)
+        except (TypeError, ValueError, ArithmeticError, Unreadable) as error:
+            if isinstance(error, MainspringError) and not isinstance(error, Unreadable):
+                raise
+            number = self._write(self.mend)
+            self.suspect = False
+            if not number:
+                raise
+            return do(work)
+
+    def _write(self, work: Callable[[Tx], T]) -> T:
         item = _Item(work)
         with self._queue_lock:
             self._queue.append(item)
@@ -257,9 +319,6 @@ class SQLiteDatabase(Database):
             # Nobody's work has lasted.
             interrupted = not isinstance(error, Exception)
             failure = StoreUnavailable("the transaction was interrupted") if interrupted else self._translated(error)
-        return self._mending(self._read, work)
-
-    def _read(self, work: Callable[[Tx], T]) -> T:
             for item in group:
                 item.error = failure
             if interrupted:
@@ -272,25 +331,6 @@ class SQLiteDatabase(Database):
         if self._closed:
             raise StoreUnavailable(f"{self.path or 'the database'} has been closed")
         if self._writer is None:  # broken by an error
-        return self._mending(self._write, work)
-
-    def _mending(self, do: Callable[[Callable[[Tx], T]], T], work: Callable[[Tx], T]) -> T:
-        """Do work; should it fail over a value that somebody altered, have its record set aside and do it again.
-
-        Only here can that be: other databases keep in a column nothing but values of its type.
-        """
-        try:
-            return do(work)
-        except (TypeError, ValueError, ArithmeticError, Unreadable) as error:
-            if isinstance(error, MainspringError) and not isinstance(error, Unreadable):
-                raise
-            number = self._write(self.mend)
-            self.suspect = False
-            if not number:
-                raise
-            return do(work)
-
-    def _write(self, work: Callable[[Tx], T]) -> T:
             self._writer = self._connect(writer=True)
         connection = self._writer
         stirred = False
@@ -312,6 +352,8 @@ class SQLiteDatabase(Database):
             if isinstance(error, sqlite3.Error) and not is_undone(error):
                 raise self.unavailable(error, OutcomeUnknown) from error
             raise
+        if self._files and "-shm" not in self._files:  # both appear with the first write, if the journal has this mode
+            self._note_files()
         if stirred:
             self.waker.stir()
 
@@ -362,6 +404,9 @@ class SQLiteDatabase(Database):
     def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
         """Make the error to raise for a driver's; who waits for the lock is told apart."""
         locked = kind is StoreUnavailable and is_busy(error.__cause__ if isinstance(error, SQLAlchemyError) else error)
+        if is_undecodable(error):
+            self.suspect = True
+            kind = Unreadable
         return super().unavailable(error, StoreLocked if locked else kind)
 
     def _explain(self, error: BaseException) -> str:
@@ -404,9 +449,6 @@ class _Inside:
             self._forking = threading.get_ident()
             self._changed.wait_for(lambda: self._threads == 0, TIMEOUT)
 
-        if is_undecodable(error):
-            self.suspect = True
-            kind = Unreadable
     def let_in(self) -> None:
         """Let everybody in again, in the process that forked."""
         with self._changed:
@@ -450,5 +492,12 @@ def _paths(engine: Engine) -> tuple[str | None, str | None]:
     """Return the file's path, as it was named and as it really is, or None if the database is in memory."""
     name = engine.url.database
     if not name or name == ":memory:" or "mode=memory" in name or engine.url.query.get("mode") == "memory":
-        return None
-    return os.path.realpath(name.removeprefix("file:"))
+        return None, None
+    named = os.path.abspath(name.removeprefix("file:").partition("?")[0])
+    return named, os.path.realpath(named)
+
+
+def _identity(path: str) -> tuple[int, int]:
+    """Return what tells a file from every other that is there at the same time."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino
