@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from click.testing import CliRunner
+from rich.pretty import pretty_repr
 
 from mainspring import Mainspring
 from mainspring.app.registry import TaskCall
@@ -139,6 +140,35 @@ def test_no_log_line_repr_or_traceback_shows_a_canary(app: Mainspring, caplog: p
     said += [error.traceback for error in view.errors]
     said += [repr(app.get_job("job")), str(app.get_job("job"))]
     assert len(view.errors) == 2
+    assert [text for text in said if CANARY in text] == []
+
+
+@LOCAL
+def test_what_signals_and_middleware_are_given_shows_no_canary(app: Mainspring) -> None:
+    said: list[str] = []
+
+    def note(*given: Any) -> None:
+        for each in given:
+            record = getattr(each, "record", each)
+            parts = (each, record, getattr(record, "call", None), getattr(record, "policy", None))
+            said.extend(show(part) for part in parts for show in (repr, str, pretty_repr))
+
+    app.on("pre_enqueue", note)
+    app.on("pre_execute", note)
+    app.on("post_execute", lambda run, value, error: note(run, error))
+
+    @app.middleware
+    def around(run: Any, call_next: Callable[[], Any]) -> Any:
+        note(run)
+        return call_next()
+
+    log_in_there = app.task(log_in)
+    app.start(work=True)
+    first, second = app.chain([log_in_there.call("ada", CANARY), log_in_there.call("bob", password=CANARY)])
+    second.result(timeout=LIMIT)
+    job = app.add_job(log_in, "interval", hours=1, kwargs={"user": "ada", "password": CANARY}, id="job")
+    note(first.fetch(), job, job.call)
+    assert len(said) > 40
     assert [text for text in said if CANARY in text] == []
 
 

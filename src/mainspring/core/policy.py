@@ -77,6 +77,15 @@ class Policy(msgspec.Struct, frozen=True):
     collect: str | None = None
     """The id of the run that waits until all runs of this one's group have ended."""
 
+    def __repr__(self) -> str:
+        return f"Policy({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        # Of later steps only how many there are, since they hold arguments.
+        found = [(name, getattr(self, name)) for name in self.__struct_fields__]
+        changed = [pair for pair, default in zip(found, self.__struct_defaults__, strict=True) if pair[1] != default]
+        return [(name, len(value) if name == "then" else value) for name, value in changed]
+
     def wants_retry(self, failures: int, exception: BaseException | None) -> bool:
         """Tell whether a run that has now failed `failures` times is tried again."""
         if failures > self.retries:

@@ -121,6 +121,13 @@ class Call(msgspec.Struct, frozen=True):
         task = str(self.func) if isinstance(self.func, str) else self.task
         return msgspec.structs.replace(self, func=func, task=task)
 
+    def __repr__(self) -> str:
+        # Without the arguments: whoever logs a call does not log its secrets.
+        return f"<Call of {self.name or self.func}>"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("name", self.name or self.func)]
+
 
 class Error(msgspec.Struct, frozen=True, gc=False):
     """How one attempt failed."""
@@ -170,6 +177,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     later: tuple[int, ...] = ()  # overdue fire times that run one after another, after this one
     key: str | None = None  # the unique key that it had when it ended
     retried: int = 0  # how often a person has sent it back
+
+    def __repr__(self) -> str:
+        # Without arguments, result and data, for the same reason as a call.
+        return f"<Run {self.id} {self.name} {self.status} attempt={self.attempt}>"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in ("id", "name", "status", "queue", "attempt")]
 
     @property
     def func(self) -> Callable[..., Any] | str:
