@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import codec
 from mainspring.codec import Keyring
-from mainspring.codec.frame import COMPRESSED, open_frame, seal
+from mainspring.codec.frame import COMPRESSED, Scope, open_frame, seal
 from mainspring.codec.types import TypeBook
 from mainspring.codec.unpack import Unpacker
 from mainspring.codec.values import READERS, Code
@@ -58,9 +58,9 @@ def _unsigned_pickles(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _looks_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    def look(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int, bytes]:
+    def look(frame: bytes, context: str, keyring: Keyring | None, scope: Scope) -> tuple[int, bytes]:
         vars(codec)["unpack_plain"](frame[44:])
-        return open_frame(frame, context, keyring)
+        return open_frame(frame, context, keyring, scope)
 
     monkeypatch.setattr(codec, "open_frame", look)
 

@@ -57,7 +57,7 @@ class StoreOfApp:
                 if self._codec is None:
                     url = self.url if isinstance(self.url, str) else "memory:" if self.url.volatile else None
                     keyring = find_keyring(self._given_keys, url)
-                    self._codec = Codec(keyring, allow_pickle=self._allow_pickle, types=self._types)
+                    self._codec = Codec(keyring, name=self.name, allow_pickle=self._allow_pickle, types=self._types)
         return self._codec
 
     def register_type(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from mainspring.codec.errors import EncodeError, FrameError, Reason
-from mainspring.codec.frame import COMPRESSED, PICKLED, compress, decompress, open_frame, seal
+from mainspring.codec.frame import COMPRESSED, PICKLED, Scope, compress, decompress, open_frame, seal
 from mainspring.codec.keyring import Keyring
 from mainspring.codec.layouts import full_name
 from mainspring.codec.pack import Packer, pack_plain
@@ -31,17 +31,27 @@ MIB: Final = 1024 * KIB
 class Codec:
     """Turns values into frames and back.
 
-    With a keyring every frame is signed for its context and only signed frames are read. Without one, frames are
-    unsigned: nothing protects their contents or ties them to their context, so they restore only plain values and
-    registered types.
+    With a keyring every frame is signed for its context and for the app called `name`, and only frames signed so are
+    read. Without one, frames are unsigned: nothing protects their contents or ties them to their context, so they
+    restore only plain values and registered types.
     """
 
-    __slots__ = ("_book", "_keyring", "allow_pickle", "compress_above", "max_frame", "max_ratio", "max_unpacked")
+    __slots__ = (
+        "_book",
+        "_keyring",
+        "_scope",
+        "allow_pickle",
+        "compress_above",
+        "max_frame",
+        "max_ratio",
+        "max_unpacked",
+    )
 
     def __init__(
         self,
         keyring: Keyring | None = None,
         *,
+        name: str = "mainspring",
         allow_pickle: bool = False,
         types: Iterable[type] | TypeBook = (),
         max_frame: int = MIB,
@@ -53,10 +63,10 @@ class Codec:
             raise ConfigurationError(
                 "allow_pickle=True needs a key: unpickling what anybody may have written runs their code"
             )
-        for name, limit in [("max_frame", max_frame), ("max_unpacked", max_unpacked), ("max_ratio", max_ratio)]:
-            if limit < 1:
-                raise ConfigurationError(f"{name} is {limit}, but has to be at least 1")
-        self._keyring = keyring
+        for limit, value in [("max_frame", max_frame), ("max_unpacked", max_unpacked), ("max_ratio", max_ratio)]:
+            if value < 1:
+                raise ConfigurationError(f"{limit} is {value}, but has to be at least 1")
+        self._keyring, self._scope = keyring, Scope(name)
         self._book = TypeBook(types, imports=keyring is not None)
         self.allow_pickle = allow_pickle
         self.max_frame, self.max_unpacked, self.max_ratio = max_frame, max_unpacked, max_ratio
@@ -93,7 +103,7 @@ class Codec:
             packed = compress(payload, self.max_ratio)
             if len(packed) < size:
                 payload, flags = packed, flags | COMPRESSED
-        frame = seal(payload, flags, context, self._keyring)
+        frame = seal(payload, flags, context, self._keyring, self._scope)
         if len(frame) > self.max_frame:
             problem = (
                 f"takes {len(frame):,} bytes, more than max_frame={self.max_frame:,}; store it elsewhere and pass where"
@@ -134,7 +144,7 @@ class Codec:
         size = frame.nbytes if isinstance(frame, memoryview) else len(frame)
         if size > self.max_frame:
             raise FrameError(Reason.TOO_LARGE, f"the frame has {size:,} bytes, more than max_frame={self.max_frame:,}")
-        flags, payload = open_frame(bytes(frame), context, self._keyring)
+        flags, payload = open_frame(bytes(frame), context, self._keyring, self._scope)
         if flags & PICKLED and not self.allow_pickle:
             raise FrameError(Reason.NOT_ALLOWED, "holds a pickle, which needs allow_pickle=True and a key to be read")
         if flags & COMPRESSED:

@@ -5,7 +5,8 @@ magic 2 | version 1 | flags 1 | payload size 4 | signed:   key id 4, HMAC-SHA-25
                                                | unsigned: CRC-32 4                  |
 ```
 
-The signature covers a domain text, the context with its length, everything of the header before it, and the payload.
+The signature covers a domain text, the name of the app and the context, each with its length, everything of the header
+before it, and the payload.
 The checksum of an unsigned frame covers header and payload and finds accidents only: whoever can write bytes can write
 a checksum. It leaves the context out.
 """
@@ -20,7 +21,7 @@ from typing import Final
 from mainspring.codec.errors import FrameError, Reason
 from mainspring.codec.keyring import KEY_ID_SIZE, Keyring
 
-__all__ = ["COMPRESSED", "PICKLED", "SIGNED", "compress", "decompress", "open_frame", "seal"]
+__all__ = ["COMPRESSED", "PICKLED", "SIGNED", "Scope", "compress", "decompress", "open_frame", "seal"]
 
 COMPRESSED: Final = 1
 SIGNED: Final = 2
@@ -29,7 +30,7 @@ _FLAGS: Final = COMPRESSED | SIGNED | PICKLED
 
 _MAGIC: Final = b"\xa7M"
 _VERSION: Final = 1
-_DOMAIN: Final = b"mainspring frame 1\0"
+_DOMAIN: Final = b"mainspring frame 2\0"
 _HEAD: Final = Struct(">2sBBI")
 _MAC_SIZE: Final = 32
 _MAC_AT: Final = _HEAD.size + KEY_ID_SIZE
@@ -41,18 +42,31 @@ _PIECE: Final = 6 * 1024 * 1024
 """Bytes that are decompressed at once."""
 
 
-def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None) -> bytes:
+class Scope:
+    """The app that frames are signed for, and how each signature of it begins."""
+
+    __slots__ = ("app", "prefix")
+
+    def __init__(self, app: str = "mainspring") -> None:
+        name = app.encode("utf-8", "surrogatepass")
+        self.app, self.prefix = app, b"".join((_DOMAIN, len(name).to_bytes(4), name))
+
+
+_USUAL: Final = Scope()
+
+
+def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None, scope: Scope = _USUAL) -> bytes:
     """Put a payload into a frame, signed for `context` if there is a keyring."""
     if keyring is None:
         head = _HEAD.pack(_MAGIC, _VERSION, flags, len(payload))
         return b"".join((head, _checksum(head, payload), payload))
     head = _HEAD.pack(_MAGIC, _VERSION, flags | SIGNED, len(payload)) + keyring.signing_id
-    signature = keyring.sign(keyring.signing_id, _signed(context, head, payload))
+    signature = keyring.sign(keyring.signing_id, _signed(scope, context, head, payload))
     assert signature is not None
     return b"".join((head, signature, payload))
 
 
-def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int, bytes]:
+def open_frame(frame: bytes, context: str, keyring: Keyring | None, scope: Scope = _USUAL) -> tuple[int, bytes]:
     """Return flags and payload of a frame, once its signature or checksum has been found right."""
     if len(frame) < _HEAD.size:
         raise _wrong_head(frame)
@@ -75,7 +89,7 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int
     if not flags & SIGNED:
         raise FrameError(Reason.UNSIGNED, "not signed, but with a key set only signed frames are read")
     head = frame[:_MAC_AT]
-    signature = keyring.sign(head[_HEAD.size :], _signed(context, head, payload))
+    signature = keyring.sign(head[_HEAD.size :], _signed(scope, context, head, payload))
     if signature is None:
         known = ", ".join(key_id.hex() for key_id in keyring.ids)
         raise FrameError(
@@ -84,7 +98,8 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None) -> tuple[int
         )
     if not hmac.compare_digest(signature, frame[_MAC_AT:body]):
         raise FrameError(
-            Reason.BAD_SIGNATURE, f"the signature does not fit: altered, or not made for {_shown(context)}"
+            Reason.BAD_SIGNATURE,
+            f"the signature does not fit: altered, or not made for {_shown(context)} of the app {scope.app!r}",
         )
     if strange:
         raise _too_new(version, flags)
@@ -112,11 +127,11 @@ def _too_new(version: int, flags: int) -> FrameError:
     )
 
 
-def _signed(context: str, head: bytes, payload: bytes) -> bytes:
+def _signed(scope: Scope, context: str, head: bytes, payload: bytes) -> bytes:
     """Return what a signature covers."""
     # Ids are the user's: a lone surrogate in one must not make it unsignable.
     where = context.encode("utf-8", "surrogatepass")
-    return b"".join((_DOMAIN, len(where).to_bytes(4), where, head, payload))
+    return b"".join((scope.prefix, len(where).to_bytes(4), where, head, payload))
 
 
 def _checksum(head: bytes, payload: bytes) -> bytes:
