@@ -17,6 +17,7 @@ MainspringError
 ├── TaskNotFound                  (LookupError)   no task of that name, or not one this process may import
 ├── RunFailed                     (RuntimeError)  waiting for a run that failed, with its traceback
 ├── RunCancelled                  (RuntimeError)  waiting for a run that was cancelled
+├── UnverifiedOutcome             (RuntimeError)  waiting for a run whose outcome nobody with the key has signed
 ├── NotInRun                      (in context, RuntimeError)
 ├── StoreUnavailable              (ConnectionError)
 │   ├── OutcomeUnknown            the reply was lost: repeat with the same id
@@ -60,6 +61,7 @@ __all__ = [
     "TaskNotFound",
     "TransientJobError",
     "UnknownAlias",
+    "UnverifiedOutcome",
     "VersionConflict",
     "WorkerDied",
     "add_note",
@@ -254,6 +256,20 @@ class RunCancelled(MainspringError, RuntimeError):
 
     def __str__(self) -> str:
         return f"run {self.run_id!r} was cancelled" + (f": {self.reason}" if self.reason else "")
+
+
+class UnverifiedOutcome(MainspringError, RuntimeError):
+    """The store says that the run has ended, but nobody who holds the key has signed that; `why` says what is wrong."""
+
+    def __init__(self, run_id: str, status: str, why: str) -> None:
+        super().__init__(run_id, status, why)
+        self.run_id, self.status, self.why = run_id, status, why
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} is stored as {self.status}, but that cannot be verified and is not believed "
+            f"({self.why}); has every node the same key, and who else can write to the store?"
+        )
 
 
 class StoreUnavailable(MainspringError, ConnectionError):

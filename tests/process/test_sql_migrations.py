@@ -19,7 +19,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import NodeInfo
 from mainspring.jobstores.sqlalchemy import SchemaTooNew, SQLAlchemyJobStore, migrations
 from mainspring.jobstores.sqlalchemy.database import Tx
-from mainspring.jobstores.sqlalchemy.migrations import Step
+from mainspring.jobstores.sqlalchemy.migrations import FIRST, Step
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
@@ -101,8 +101,10 @@ def _hang(tx: Tx) -> None:
     time.sleep(60)
 
 
-NOTE = Step(2, _add_note, stops_older=False)
-TRACES = [Step(2, _leave_a_trace(2), stops_older=False), Step(3, _leave_a_trace(3), stops_older=True)]
+NEXT = FIRST + 1
+LAST = FIRST + 2
+NOTE = Step(NEXT, _add_note, stops_older=False)
+TRACES = [Step(NEXT, _leave_a_trace(NEXT), stops_older=False), Step(LAST, _leave_a_trace(LAST), stops_older=True)]
 
 
 def _know(monkeypatch: pytest.MonkeyPatch, *steps: Step) -> None:
@@ -127,10 +129,10 @@ def test_jobs_and_runs_live_through_an_upgrade(
     old = open_store()
     add_job(old)
     held, waiting = start(old), add_run(old)
-    assert _meta(old) == {"schema": 1, "oldest_reader": 1}
+    assert _meta(old) == {"schema": FIRST, "oldest_reader": FIRST}
     _know(monkeypatch, NOTE)
     new = open_store()
-    assert _meta(new) == {"schema": 2, "oldest_reader": 1}
+    assert _meta(new) == {"schema": NEXT, "oldest_reader": FIRST}
     assert _notes(new) == ["pending", "running"]
     assert new.settle([succeed(new, held)]) == [True]
     assert [run.id for run in claim(new)] == [waiting.id]
@@ -143,7 +145,7 @@ def test_a_store_made_by_a_newer_release_starts_at_its_schema(
 ) -> None:
     _know(monkeypatch, *TRACES)
     store = open_store()
-    assert _meta(store) == {"schema": 3, "oldest_reader": 3}
+    assert _meta(store) == {"schema": LAST, "oldest_reader": LAST}
     assert store.queues() == []
 
 
@@ -156,13 +158,13 @@ def test_a_step_that_fails_is_taken_again_by_the_next_to_open_the_store(
         _add_note(tx)
         tx.run("UPDATE {runs} SET no_such_column = 1")
 
-    _know(monkeypatch, Step(2, fail, stops_older=False))
+    _know(monkeypatch, Step(NEXT, fail, stops_older=False))
     with pytest.raises(StoreUnavailable, match="no_such_column"):
         open_store()
     _know(monkeypatch)
-    assert _meta(open_store())["schema"] == 1
+    assert _meta(open_store())["schema"] == FIRST
     _know(monkeypatch, NOTE)
-    assert _meta(open_store())["schema"] == 2
+    assert _meta(open_store())["schema"] == NEXT
 
 
 def test_of_several_processes_each_step_is_taken_by_one(
@@ -173,8 +175,8 @@ def test_of_several_processes_each_step_is_taken_by_one(
     assert [child.line() for child in children] == ["ready"] * 4
     for child in children:
         child.go()
-    assert [child.answer() for child in children] == [{"schema": 3, "oldest_reader": 3}] * 4
-    assert [queue.name[0] for queue in store.queues()] == ["2", "3"]
+    assert [child.answer() for child in children] == [{"schema": LAST, "oldest_reader": LAST}] * 4
+    assert [queue.name[0] for queue in store.queues()] == [str(NEXT), str(LAST)]
 
 
 def test_a_process_killed_inside_a_step_leaves_it_to_the_next(
@@ -189,11 +191,11 @@ def test_a_process_killed_inside_a_step_leaves_it_to_the_next(
     assert child.line() == "inside"
     child.process.send_signal(signal.SIGKILL)
     child.process.wait()
-    assert _meta(old)["schema"] == 1
+    assert _meta(old)["schema"] == FIRST
     assert [one.id for one in claim(old)] == [run.id]  # what was done of the step harms no older node
     _know(monkeypatch, NOTE)
     new = open_store()
-    assert _meta(new)["schema"] == 2
+    assert _meta(new)["schema"] == NEXT
     assert _notes(new) == ["running"]
 
 
@@ -206,10 +208,10 @@ def test_an_older_node_stops_claiming_before_a_step_that_it_must_not_see(
     older = begin("work")
     assert older.line() == "works"
     told: list[str] = []
-    _know(monkeypatch, Step(2, lambda tx: told.append(older.line()), stops_older=True))
+    _know(monkeypatch, Step(NEXT, lambda tx: told.append(older.line()), stops_older=True))
     store = open_store()
     assert "upgrade mainspring on this node" in told[0]
-    assert "reads 1" in told[0]
+    assert f"reads {FIRST}" in told[0]
     run = add_run(store)
     older.go()
     assert older.answer() == "SchemaTooNew"
@@ -233,7 +235,7 @@ def test_a_node_that_does_not_beat_any_more_holds_no_upgrade_up(
     old = open_store()
     old.beat(_node(), 0.2)
     _know(monkeypatch, TRACES[1])
-    assert _meta(open_store())["schema"] == 3
+    assert _meta(open_store())["schema"] == LAST
     _know(monkeypatch)
     old.beat(_node(), 30)
     with pytest.raises(SchemaTooNew):
@@ -260,8 +262,8 @@ def test_the_tables_are_made_used_and_migrated_in_the_schema_that_was_asked_for(
     assert store.delete_runs([run.id]) == 1
     assert store.add_runs([run, make_run(store)])[0] == run.id
     _know(monkeypatch, NOTE)
-    assert _meta(open_store(tableschema=schema))["schema"] == 2
-    assert _meta(elsewhere)["schema"] == 1
+    assert _meta(open_store(tableschema=schema))["schema"] == NEXT
+    assert _meta(elsewhere)["schema"] == FIRST
     assert elsewhere.get_all_jobs() == []
     assert elsewhere.counters()["succeeded"] == 0
     with engine.begin() as connection:
@@ -279,7 +281,7 @@ def test_tables_left_half_made_are_completed_and_all_steps_are_taken(
     half.shutdown()
     _know(monkeypatch, NOTE)
     store = open_store()
-    assert _meta(store) == {"schema": 2, "oldest_reader": 1}
+    assert _meta(store) == {"schema": NEXT, "oldest_reader": FIRST}
     assert _notes(store) == []
     store.beat(_node(), 30)
     assert [node.id for node in store.nodes()] == ["older"]
@@ -324,7 +326,7 @@ def _upgrade(store: SQLAlchemyJobStore) -> dict[str, int]:
 
 def _main(verb: str, url: str, tablename: str) -> None:
     if verb == "hang":
-        migrations.STEPS.append(Step(2, _hang, stops_older=False))
+        migrations.STEPS.append(Step(NEXT, _hang, stops_older=False))
     store = SQLAlchemyJobStore(url, tablename=tablename)
     if verb in ("upgrade", "claim"):
         store.ping()

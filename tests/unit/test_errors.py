@@ -24,6 +24,7 @@ SAMPLES: list[errors.MainspringError] = [
     errors.TaskNotFound("app:sned", ("app:send",), "; register it"),
     errors.RunFailed("r1", "ValueError", "no such user", "Traceback ..."),
     errors.RunCancelled("r1", "enough"),
+    errors.UnverifiedOutcome("r1", "succeeded", "unsigned: its outcome is not signed"),
     errors.StoreUnavailable("gone"),
     errors.OutcomeUnknown("gone"),
     errors.StoreLocked("held"),

@@ -25,6 +25,7 @@ from mainspring.errors import (
     Retry,
     RunFailed,
     TaskNotFound,
+    UnverifiedOutcome,
     near,
 )
 from mainspring.executors.current_run import current_run
@@ -165,6 +166,8 @@ class Calls:
                     raise RunFailed(run.id, "ItemGone", f"item {run_id} was deleted before it could be collected", "")
                 if item is None or item.status in UNFINISHED:
                     raise Retry(_LOOK_AGAIN, f"waits for {run_id}", counted=False)
+                if item.unverified is not None:
+                    raise UnverifiedOutcome(item.id, item.status.value, item.unverified)
                 if item.status is not Status.SUCCEEDED:
                     last = item.errors[-1] if item.errors else None
                     text = f"item {run_id} is {item.status}" + (f": {last.type}: {last.message}" if last else "")

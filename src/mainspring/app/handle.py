@@ -42,7 +42,8 @@ class RunHandle(Generic[R]):
     def result(self, timeout: float | None = None) -> R:
         """Wait for the run and return what it returned.
 
-        Raise RunFailed with the remote traceback, RunCancelled, TimeoutError, or RunNotFound.
+        Raise RunFailed with the remote traceback, RunCancelled, TimeoutError, RunNotFound, or UnverifiedOutcome if
+        nobody who holds the key has signed how it ended.
         """
         return result_of(self._runs.wait([self.id], timeout)[0])  # type: ignore[no-any-return]
 

@@ -18,7 +18,7 @@ from mainspring.core.followups import told_less
 from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Outcome, Run, Status
 from mainspring.core.run_view import RunPage, RunView
-from mainspring.errors import RunCancelled, RunFailed, RunNotFound, StoreUnavailable
+from mainspring.errors import RunCancelled, RunFailed, RunNotFound, StoreUnavailable, UnverifiedOutcome
 from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import PAGE, instant_of, make_query, newest, pages
@@ -41,7 +41,9 @@ log = logging.getLogger("mainspring.app")
 
 
 def result_of(run: Run) -> Any:
-    """Return what a finished run gave; raise RunFailed or RunCancelled."""
+    """Return what a finished run gave; raise RunFailed, RunCancelled or UnverifiedOutcome."""
+    if run.unverified is not None:
+        raise UnverifiedOutcome(run.id, run.status.value, run.unverified)
     if run.status is Status.SUCCEEDED:
         return run.result
     if run.status is Status.CANCELLED:

@@ -177,6 +177,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     later: tuple[int, ...] = ()  # overdue fire times that run one after another, after this one
     key: str | None = None  # the unique key that it had when it ended
     retried: int = 0  # how often a person has sent it back
+    unverified: str | None = None  # why its outcome cannot be believed; never stored
 
     def __repr__(self) -> str:
         # Without arguments, result and data, for the same reason as a call.

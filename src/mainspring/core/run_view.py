@@ -18,7 +18,20 @@ MESSAGE_SHOWN: Final = 200
 """Characters of an error's message or a reason that the repr of a run shows."""
 
 _FIELDS: Final = (
-    *("id", "task", "name", "status", "reason", "queue", "job_id", "group", "priority", "attempt", "failures"),
+    *(
+        "id",
+        "task",
+        "name",
+        "status",
+        "unverified",
+        "reason",
+        "queue",
+        "job_id",
+        "group",
+        "priority",
+        "attempt",
+        "failures",
+    ),
     *("created_at", "fire_time", "run_at", "start_by", "started_at", "finished_at", "duration"),
     *("node", "result", "errors", "progress", "data", "log"),
 )
@@ -45,6 +58,7 @@ class RunView:
     # Taken from the record as they are.
     id: str
     status: Status
+    unverified: str | None
     reason: str | None
     name: str
     args: tuple[Any, ...]
@@ -186,6 +200,8 @@ class RunView:
     def __repr__(self) -> str:
         run = self._run
         parts = [f"<Run {run.id} {_brief(run.name)} {run.status}"]
+        if run.unverified is not None:
+            parts.append(" unverified")
         if run.reason:
             parts.append(f" ({_brief(run.reason)})")
         if self.duration is not None:

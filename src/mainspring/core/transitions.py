@@ -146,6 +146,7 @@ def retry(run: Run, now: int) -> Outcome:
         later=(),
         unique=run.key,
         retried=run.retried + 1,
+        unverified=None,
     )
     return Outcome(again, Condition.FINISHED)
 

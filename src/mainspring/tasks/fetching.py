@@ -80,13 +80,15 @@ class FetchedTask:
     @property
     def success(self) -> bool:
         """Whether it succeeded; if not, it failed, was cancelled, came too late or is broken."""
-        return self.run.status is Status.SUCCEEDED
+        return self.run.status is Status.SUCCEEDED and self.run.record.unverified is None
 
     @property
     def result(self) -> Any:
         """What it returned, or how it failed, as text."""
         if self.success:
             return self.run.result
+        if self.run.record.unverified is not None:
+            return f"unverified: {self.run.record.unverified}"
         error = self.run.error
         if error is not None:
             return f"{error.message} : {error.traceback}"
@@ -211,7 +213,8 @@ def _fetch_group(
 
 def _of_group(app: Mainspring, group: str, failures: bool) -> list[FetchedTask]:
     statuses = ENDED if failures else (Status.SUCCEEDED.value,)
-    found = [FetchedTask(app, run) for side in sides(app) for run in _all(side, group, statuses)]
+    tasks = [FetchedTask(app, run) for side in sides(app) for run in _all(side, group, statuses)]
+    found = [task for task in tasks if failures or task.success]
     return sorted(found, key=lambda task: (task.run.record.finished_at or 0, task.run.record.created_at))
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,9 @@ from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY, Policy, policy_from_data, policy_to_data
 from mainspring.core.references import obj_to_ref, portable_call
-from mainspring.core.run import ABSENT_LONGEST, Beat, Call, Error, Run, Status
+from mainspring.core.run import ABSENT_LONGEST, FINAL, Beat, Call, Error, Run, Status
 from mainspring.errors import CallableReferenceError, TransientJobError
-from mainspring.jobstores.records.rows import BeatRow, JobRow, RunRow
+from mainspring.jobstores.records.rows import FINAL_VALUES, BeatRow, JobRow, RunRow
 from mainspring.triggers import trigger_from_data
 
 __all__ = ["Packer"]
@@ -42,13 +42,16 @@ _TOP: Final = re.compile(r"(\w*)(\[\d+\]|\.\w+|)(.*)", re.DOTALL)
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _STATUSES: Final = {status.value: status for status in Status}
 _RUNNING: Final = Status.RUNNING.value
+_SEALED: Final = FINAL_VALUES - {Status.BROKEN.value}
+"""How a run ends that was verified: a broken one was set aside, perhaps by a node that could not verify anything."""
 
 
 class _State(msgspec.Struct, array_like=True, gc=False):
     """What only the core looks at in a run.
 
-    `frame` holds result and errors where they need the codec: signed, compressed, of any type. `was` is the state of a
-    run that is broken, as it was found.
+    `frame` holds result and errors where they need the codec: signed, compressed, of any type. Of a run that has ended
+    it is the seal: signed for its id, status and attempt, it holds the result, the errors and the reason. `was` is the
+    state of a run that is broken, as it was found.
     """
 
     executor: str | None = None
@@ -67,6 +70,15 @@ class _State(msgspec.Struct, array_like=True, gc=False):
     was: bytes | None = None
     key: str | None = None
     retried: int = 0
+
+
+class _Outcome(NamedTuple):
+    """What a run has led to, and why that cannot be believed, if so."""
+
+    result: Any
+    errors: tuple[Error, ...]
+    reason: str | None
+    unverified: str | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -189,9 +201,12 @@ class Packer:
         result, errors, reason, frame = run.result, run.errors, run.reason, None
         if reason is not None and not reason.isascii():  # half a character of the user's must not stop the settle
             reason = reason.encode("utf-8", "backslashreplace").decode()
-        if errors or (result is not None and not self._is_plain(result)):
+        sealed = self.codec.signed and run.status in FINAL
+        if sealed or errors or (result is not None and not self._is_plain(result)):
             more = {"result": result, "errors": [msgspec.structs.astuple(error) for error in errors]}
-            result, frame = None, self.codec.dumps(more, f"state:{run.id}")
+            if sealed:
+                more["reason"], reason = reason, None
+            result, frame = None, self.codec.dumps(more, _seal_context(run.id, run.status._value_, run.attempt))
         packed = _encode(
             _State(
                 run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
@@ -214,16 +229,9 @@ class Packer:
         try:
             state = _decode(row.state) if row.state else _NO_STATE
             call, policy, lane = self._restored_call(row.call, _origin(row.id, row.job_id, row.queue))
-            if self.codec.signed:
-                if lane != row.queue and row.job_id is not None:
-                    raise FrameError(Reason.BAD_SIGNATURE, f"signed for the queue {lane!r}, but found in {row.queue!r}")
-                if state.result is not None:
-                    raise FrameError(Reason.UNSIGNED, "its result is not signed")
-            result: Any = state.result
-            errors: tuple[Error, ...] = ()
-            if state.frame is not None:
-                more = self.codec.loads(state.frame, f"state:{row.id}")
-                result, errors = more["result"], tuple(Error(*error) for error in more["errors"])
+            if self.codec.signed and lane != row.queue and row.job_id is not None:
+                raise FrameError(Reason.BAD_SIGNATURE, f"signed for the queue {lane!r}, but found in {row.queue!r}")
+            outcome = self._outcome(row, state)
             progress, data, lines = (None, None, ()) if row.live is None else self._loaded_live(row)
             started_at = state.started_at
             if started_at is None and row.status == _RUNNING:
@@ -232,15 +240,31 @@ class Packer:
                 id=row.id, call=call, policy=policy, queue=row.queue, job_id=row.job_id, group=row.group,
                 unique=row.unique, status=_STATUSES[row.status], priority=row.priority, attempt=row.attempt,
                 created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
-                token=row.token, lease_until=row.lease_until, cancelling=row.cancelling, errors=errors,
-                progress=progress, data=data, log=lines, result=result, executor=state.executor,
+                token=row.token, lease_until=row.lease_until, cancelling=row.cancelling, errors=outcome.errors,
+                progress=progress, data=data, log=lines, result=outcome.result, executor=state.executor,
                 fire_time=state.fire_time, start_by=state.start_by, started_at=started_at,
                 failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
-                reason=state.reason, count=state.count, last=state.last, later=state.later, key=state.key,
-                retried=state.retried,
+                reason=outcome.reason, count=state.count, last=state.last, later=state.later, key=state.key,
+                retried=state.retried, unverified=outcome.unverified,
             )  # fmt: skip
         except Exception as error:
             raise _as_frame_error(error) from error
+
+    def _outcome(self, row: RunRow, state: _State) -> _Outcome:
+        """Restore what a run has led to. Of one that has ended, say what is wrong with its seal instead of raising."""
+        try:
+            if state.frame is None:
+                if self.codec.signed and (row.status in _SEALED or state.result is not None):
+                    raise FrameError(Reason.UNSIGNED, "its outcome is not signed: a stranger may have written it")
+                return _Outcome(state.result, (), state.reason)
+            more = self.codec.loads(state.frame, _seal_context(row.id, row.status, row.attempt))
+            errors = tuple(Error(*error) for error in more["errors"])
+            return _Outcome(more["result"], errors, more.get("reason", state.reason))
+        except Exception as error:
+            if row.status not in _SEALED:
+                raise
+            why = _told(_as_frame_error(error))
+            return _Outcome(None, (), why, why)
 
     def shown(self, row: RunRow) -> Run:
         """Restore a run to look at; where its bytes are damaged, say so in its reason."""
@@ -251,7 +275,8 @@ class Packer:
                 id=row.id, call=Call("", name="?", frame=row.call), queue=row.queue, job_id=row.job_id,
                 group=row.group, status=Status(row.status), priority=row.priority, attempt=row.attempt,
                 created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
-                token=row.token, reason=_readable_state(row).reason or f"{error.reason}: {error}",
+                token=row.token, reason=_readable_state(row).reason or _told(error),
+                unverified=_told(error) if row.status in _SEALED else None,
             )  # fmt: skip
 
     def broken_row(self, row: RunRow, reason: str, now: int) -> RunRow:
@@ -322,6 +347,15 @@ class Packer:
         except EncodeError as error:
             return error
         return None
+
+
+def _told(error: FrameError) -> str:
+    return f"{error.reason}: {error}"
+
+
+def _seal_context(run_id: str, status: str, attempt: int) -> str:
+    """Return the context for which the state of a run is signed: once it has ended, also for how and when it did."""
+    return f"end:{status}:{attempt}:{run_id}" if status in FINAL_VALUES else f"state:{run_id}"
 
 
 def _readable_state(row: RunRow) -> _State:

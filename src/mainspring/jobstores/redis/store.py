@@ -27,7 +27,7 @@ from mainspring.jobstores.redis.wire import checksum, job_rows, new_run, raw, ti
 
 __all__ = ["RedisJobStore", "pin"]
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 FIRES: Final = 1000
 """Firings in one script call."""
 NAMED: Final = 100

@@ -40,7 +40,7 @@ __all__ = [
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
-FIRST: Final = 1
+FIRST: Final = 2
 """The schema of the first release."""
 MARGIN: Final = 1_000_000
 """Versions that processes may have been given and not used yet."""
