@@ -262,7 +262,9 @@ def describe(exception: BaseException, at: int, attempt: int) -> Error:
         text = f"<the traceback could not be formatted: {type(broken).__name__}>"
     kind = type(exception)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return Error(type=name, message=message[:MESSAGE_LIMIT], traceback=_cut(text), at=at, attempt=attempt)
+    return Error(
+        type=name[:MESSAGE_LIMIT], message=message[:MESSAGE_LIMIT], traceback=_cut(text), at=at, attempt=attempt
+    )
 
 
 def _cut(text: str) -> str:

@@ -12,6 +12,7 @@ from mainspring.core.policy import Policy, bounded, delay_after
 from mainspring.core.run import (
     ABSENT_LONGEST,
     ERRORS_KEPT,
+    MESSAGE_LIMIT,
     MOST_CRASHES,
     TRANSITIONS,
     Condition,
@@ -53,7 +54,7 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
     if result is Result.LATE:
         return _end(report, Status.MISSED, now, reason="late")
     if result is Result.CANCELLED or isinstance(report.exception, Cancel):
-        return _end(report, Status.CANCELLED, now, reason=str(report.exception or "") or None)
+        return _end(report, Status.CANCELLED, now, reason=_text(report.exception))
     if result is Result.INTERRUPTED:
         return _lost(run, now, Condition.HELD, interruptions=run.interruptions + 1)
     if isinstance(report.exception, WorkerDied) and not run.queue.startswith("."):
@@ -176,6 +177,11 @@ def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
         **changes,
     )
     return Outcome(ended, Condition.HELD, follow_ups(ended, now))
+
+
+def _text(exception: BaseException | None) -> str | None:
+    """Return the words of an exception, cut at the limit."""
+    return (str(exception) if exception is not None else "")[:MESSAGE_LIMIT] or None
 
 
 def _freed(run: Run) -> dict[str, Any]:

@@ -43,6 +43,8 @@ RARE: Final = 0.01
 """The share of the claimed runs below which an executor's room does not count."""
 ISOLATED: Final = "processes"
 """The executor of runs that are isolated, or have crashed a worker before: see `working`."""
+REFERENCE_LIMIT: Final = 200
+"""Characters of a function's name in what the node says of itself."""
 HELD: Final = 100
 """Runs that a node holds for it, unstarted, at most: what waits behind so many is not kept waiting by them."""
 
@@ -302,7 +304,7 @@ class Node:
             lanes=self.lanes,
             state="draining" if self.draining else "paused" if self.paused else "running",
             version=__version__,
-            missing=tuple(sorted(self.missing)),
+            missing=tuple(sorted(name[:REFERENCE_LIMIT] for name in self.missing)),
             stuck=sum(executor.stuck for executor in self.executors.values()),
         )
 

@@ -17,7 +17,7 @@ import msgspec
 from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing, Miss
-from mainspring.core.run import Beat, Condition, Outcome, Run
+from mainspring.core.run import MESSAGE_LIMIT, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
 from mainspring.jobstores.records.packing import Packer
@@ -138,7 +138,7 @@ class RecordStore(JobStore):
                 self._tell_missing(f"job {row.id!r}", error)
             else:
                 log.error("job %r cannot be restored and is set aside: %s", row.id, error)
-                reason = f"{error.reason}: {error}"
+                reason = _reason(error)
                 if self.set_aside(row.id, row.version, reason):
                     self._tell_set_aside("job", row.id, None, reason)
             return None
@@ -316,7 +316,7 @@ class RecordStore(JobStore):
                         left += 1
                 else:
                     log.error("run %r cannot be restored and is set aside: %s", row.id, error)
-                    broken[row.id] = f"{error.reason}: {error}"
+                    broken[row.id] = _reason(error)
                     refused.append(self._packer.broken_row(row, broken[row.id], now))
         if refused:
             answers = self._settle_rows([SettleRow(row, condition, []) for row in refused])
@@ -388,6 +388,11 @@ class RecordStore(JobStore):
     @abstractmethod
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         """Read matching runs by (created_at, id), newest first, those after `after`."""
+
+
+def _reason(error: FrameError) -> str:
+    """Say why a record is set aside, cut at the limit: a database may keep no longer text."""
+    return f"{error.reason}: {error}"[:MESSAGE_LIMIT]
 
 
 def _restored(restore: Callable[[Row], Thing], row: Row) -> Thing:

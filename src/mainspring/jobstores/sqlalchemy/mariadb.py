@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 import pymysql
@@ -27,7 +27,8 @@ CONNECT_ARGS: Final = {
     "charset": "utf8mb4",
 }
 PACKET: Final = 4_000_000
-"""Bytes of one statement at most: servers refuse more than 16 MiB, or what they are set to."""
+"""Bytes of a statement that writes many rows, where the server takes as many."""
+_TOO_LARGE: Final = 1153
 
 _RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
 _NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
@@ -36,11 +37,13 @@ _NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))
 class MariaDBTx(Tx):
     """A transaction on a pooled connection."""
 
+    database: MariaDBDatabase
+
     def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
         marks = f"({', '.join(['%s'] * len(columns))})"
         head = f"INSERT INTO {self.database.name(table)} ({', '.join(columns)}) VALUES "
-        for chunk in _chunks(rows):
-            self.cursor.execute(head + ", ".join([marks] * len(chunk)), [value for row in chunk for value in row])
+        for chunk in _chunks(rows, self.database.packet):
+            self._execute(head + ", ".join([marks] * len(chunk)), [value for row in chunk for value in row])
 
     def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
         names, sets = ["id"], []
@@ -50,13 +53,26 @@ class MariaDBTx(Tx):
             sets.append(f"old.{name} = {value.format(new=f'new.{name}', old=f'old.{name}')}")
         first = f"SELECT {', '.join(f'%s AS {name}' for name in names)}"
         other = f" UNION ALL SELECT {', '.join(['%s'] * len(names))}"
-        for chunk in _chunks(rows):
+        for chunk in _chunks(rows, self.database.packet):
             # In this order: for each new row its old one by the key, never a walk through the table.
             statement = (
                 f"UPDATE ({first}{other * (len(chunk) - 1)}) AS new STRAIGHT_JOIN {self.database.name(table)} AS old"
                 f" ON old.id = new.id SET {', '.join(sets)}"
             )
-            self.cursor.execute(statement, [value for row in chunk for value in row])
+            self._execute(statement, [value for row in chunk for value in row])
+
+    def run(self, statement: str, *params: Any) -> int:
+        return self._execute(self.database.text(statement), self._params(params))
+
+    def _execute(self, statement: str, params: Sequence[Any]) -> int:
+        """Execute a statement; raise ValueError for one that is too large, for which the server would hang up."""
+        most = self.database.packet
+        if _size(params) > most:
+            size = len(self.cursor.mogrify(statement, params).encode("utf-8", "surrogateescape"))
+            if size > most:
+                raise ValueError(f"{size} bytes are too many for the server: its max_allowed_packet permits {most}")
+        self.cursor.execute(statement, params)
+        return int(self.cursor.rowcount)
 
     def _read_clock(self) -> int:
         self.cursor.execute(_NOW)
@@ -70,12 +86,17 @@ class MariaDBTx(Tx):
         return [tuple(param) if type(param) is list else param for param in params]
 
 
-def _chunks(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+def _size(values: Iterable[Any]) -> int:
+    """Return how many bytes values take in a statement at most: each may have to be escaped."""
+    return 200 + sum(2 * len(value) for value in values if isinstance(value, bytes | str))
+
+
+def _chunks(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
     """Divide rows into statements that the server takes."""
-    start = size = 0
+    most, start, size = min(PACKET, most), 0, 0
     for index, row in enumerate(rows):
-        length = 200 + sum(2 * len(value) for value in row if isinstance(value, bytes | str))
-        if index > start and size + length > PACKET:
+        length = _size(row)
+        if index > start and size + length > most:
             yield rows[start:index]
             start, size = index, 0
         size += length
@@ -99,14 +120,16 @@ class MariaDBDatabase(ServerDatabase):
         super().__init__(*args, **options)
         self.waker = CounterWaker(self)
         self._collation = ""
+        self.packet = PACKET
+        """Bytes of one statement that the server takes."""
 
     @property
     def _driver_error(self) -> type[Exception]:
         return pymysql.err.MySQLError  # type: ignore[no-any-return]
 
     def _prepare(self) -> str | None:
-        row = self.read(lambda tx: tx.one("SELECT VERSION()"))
-        version = str(row[0]) if row else ""
+        [(version, packet)] = self.read(lambda tx: tx.all("SELECT VERSION(), @@max_allowed_packet"))
+        self.packet = int(packet) - 64  # some of it are not the statement's
         mariadb = "mariadb" in version.lower()
         number = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
         if number < ((10, 6) if mariadb else (8, 0)):
@@ -193,6 +216,9 @@ class MariaDBDatabase(ServerDatabase):
 
     def _fileno(self, connection: Any) -> int | None:
         return int(connection._sock.fileno()) if connection.open else None
+
+    def _is_value(self, error: BaseException) -> bool:
+        return super()._is_value(error) or (bool(error.args) and error.args[0] == _TOO_LARGE)
 
     def _collided(self, error: BaseException) -> bool:
         return bool(error.args) and error.args[0] in _RETRIED

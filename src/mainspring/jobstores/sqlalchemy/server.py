@@ -151,9 +151,13 @@ class ServerDatabase(Database):
             again = Again()
             again.__cause__ = error
             return again
-        if any(kind.__name__ == "DataError" for kind in type(error).__mro__):
+        if self._is_value(error):
             return ValueError(f"the database cannot keep a value that it was given: {error}")
         return self.unavailable(error)
+
+    def _is_value(self, error: BaseException) -> bool:
+        """Tell whether a statement would fail the same way again, for a value that it was given."""
+        return any(kind.__name__ == "DataError" for kind in type(error).__mro__)
 
     def close(self) -> None:
         """Close all connections."""
