@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -12,12 +12,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring import Mainspring
 from mainspring.cluster.leases import Claim, Keeper, Left
 from mainspring.cluster.messages import STOP, STOP_RUNS, read
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Run, Status
+from mainspring.core.run import Error, Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.executors.scoreboard import Board, make_board
 from tests.cluster.kit import wait_until
@@ -142,6 +143,30 @@ def test_of_a_crowd_that_dies_together_nobody_is_charged_the_first_time(
         charged.append({run.crashes for run in found if run is not None})
         runs = list(app.store.claim(("default",), node="a node", token=token, limit=number, lease=LEASE).runs)
     assert charged == [{count} for count in crashes]
+
+
+def test_a_run_whose_outcome_is_too_large_keeps_no_other_from_being_charged(
+    app: Mainspring, desk: Desk, claim: Callable[..., list[Run]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = claim(3)
+    desk.claims(runs, ago=0)
+    for run in runs:
+        desk.board.enter(run.id, None)
+    large = Error("ValueError", "no", os.urandom(1_000_000).hex(), 0, 1)
+    get_runs = app.store.get_runs
+
+    def with_errors(run_ids: Sequence[str]) -> list[Run | None]:
+        found = get_runs(run_ids)
+        return [
+            replace(run, errors=(large, large)) if run is not None and run.id == runs[1].id else run for run in found
+        ]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(app.store, "get_runs", with_errors)
+        Keeper(app, lambda: [desk.left]).settle(desk.left, -9)
+    found = [run for run in app.store.get_runs([run.id for run in runs]) if run is not None]
+    assert [run.status is Status.RUNNING for run in found] == [False] * 3
+    assert (found[0].crashes, found[2].crashes) == (1, 1)
 
 
 # -- a worker that stands still ---------------------------------------------------------------------------------------

@@ -407,6 +407,19 @@ def test_a_node_whose_store_is_down_ends_though_a_run_was_reported_twice(
     assert bench.link.work._finished()
 
 
+def test_a_lost_run_whose_record_cannot_be_written_again_has_failed(
+    bench: Bench, other: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a", "bad", "c"):
+        other.add(name, seconds=1000)
+    other.link.scheduler()
+    bench.link.heartbeat()
+    bench.clock.advance(16)
+    Picky(bench, monkeypatch, lambda outcome: outcome.run.job_id == "bad" and outcome.run.status is Status.PENDING)
+    bench.link.janitor()
+    assert statuses(bench) == {"a": Status.PENDING, "bad": Status.FAILED, "c": Status.PENDING}
+
+
 def test_a_lost_run_that_cannot_be_recovered_keeps_no_other_from_it(
     bench: Bench, other: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,13 +8,14 @@ import pytest
 
 from mainspring import events
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Run, Status
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.loop import IDLE, Loop
 from mainspring.testing.clock import VirtualClock
-from tests.loops.bench import Bench
+from tests.loops.bench import Bench, work
 from tests.unit.executors import hostile
 
 
@@ -462,3 +463,59 @@ def test_when_the_clock_of_the_store_is_put_forward_the_living_renew_their_lease
     other.link.heartbeat()
     other.link.janitor()
     assert [run.status for run in runs(bench)] == [Status.PENDING]
+
+
+def test_the_runs_of_the_dead_are_recovered_though_many_of_ones_own_have_expired_too(
+    clock: VirtualClock, store: MemoryJobStore
+) -> None:
+    bench, dead = Bench(clock, store, slots=150), Bench(clock, store)
+    for number in range(120):
+        bench.add(f"mine{number}", seconds=1000)
+    bench.link.scheduler()
+    clock.advance(0.001)
+    dead.add("theirs", seconds=1000)
+    dead.link.scheduler()
+    bench.link.heartbeat()
+    clock.advance(16)
+    bench.link.janitor()
+    found = {run.job_id: run.status for run in store.find_runs(RunQuery(), limit=200)}
+    assert found.pop("theirs") is Status.PENDING
+    assert set(found.values()) == {Status.RUNNING}
+
+
+def test_a_group_that_is_gathered_is_searched_once_and_at_its_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = bench.clock.now()
+    items = [
+        Run(
+            id=f"r{n}",
+            call=Call(work),
+            queue=".default",
+            group="g",
+            policy=Policy(collect="all"),
+            run_at=now,
+            created_at=now + n,
+        )
+        for n in range(10)
+    ]
+    later = now + 3600 * SECOND
+    bench.store.add_runs([*items, Run(id="all", call=Call(work), queue="x", data={"group": "g"}, run_at=later)])
+    searches: list[RunQuery] = []
+    find = bench.store.find_runs
+
+    def find_runs(query: RunQuery, **options: Any) -> list[Run]:
+        searches.append(query)
+        return find(query, **options)
+
+    monkeypatch.setattr(bench.store, "find_runs", find_runs)
+    monkeypatch.setattr(bench.store, "count_runs", None)
+    bench.link.worker.look_everywhere()
+    bench.link.worker()
+    for item in items:
+        bench.executor.end(item.id)
+        bench.link.worker()
+    (collector,) = bench.store.get_runs(["all"])
+    assert collector is not None
+    assert collector.run_at == bench.link.now()
+    assert len(searches) == 2

@@ -33,11 +33,12 @@ from mainspring.cluster.messages import (
     read,
 )
 from mainspring.core.run import Beat, Outcome, Report, Result, Run, Status, describe
-from mainspring.core.transitions import conclude, stop
+from mainspring.core.transitions import conclude
 from mainspring.errors import RunTimeout, StoreLocked, StoreUnavailable, WorkerDied
 from mainspring.executors.current_run import CurrentRun, Live
 from mainspring.executors.scoreboard import Board, Posted
 from mainspring.jobstores.base import Hold
+from mainspring.node.settling import Settler
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -356,19 +357,15 @@ class Keeper:
 
     def _write(self, reports: list[Report]) -> None:
         store, now = self._app.store, self._app.now()
-        outcomes = [self._conclude(report, now) for report in reports]
-        answers = store.settle(outcomes)
-        # What may not wait again is lost, or somebody has just asked to cancel it.
-        refused = [each for each, accepted in zip(outcomes, answers, strict=True) if not accepted]
-        stops = [stop(each, now) for each in refused if each.run.status is Status.PENDING]
-        for outcome, accepted in zip(stops, store.settle(stops), strict=True):
-            if accepted:
-                self._app.events.settled(outcome, ALIAS)
-        for report, outcome, accepted in zip(reports, outcomes, answers, strict=True):
-            if accepted and report.exception is not None:
-                _tell(report.run, report.exception)
-            if accepted:
-                self._app.events.settled(outcome, ALIAS, report)
+        settler = Settler(store)
+        for report in reports:
+            settler.add(report, self._conclude(report, now))
+        while settler.unsettled:
+            for report, outcome, accepted in settler.write(now):
+                if accepted and report.exception is not None:
+                    _tell(report.run, report.exception)
+                if accepted:
+                    self._app.events.settled(outcome, ALIAS, report)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
         policy = report.run.policy

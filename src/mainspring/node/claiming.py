@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
-from mainspring.codec import EncodeError
-from mainspring.core.followups import told_less
 from mainspring.core.instants import SECOND
 from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Run, Status, describe
-from mainspring.core.transitions import conclude, stop
+from mainspring.core.transitions import conclude
 from mainspring.errors import Retry, is_own
 from mainspring.events import EVENT_RUN_LOST
 from mainspring.jobstores.base import Claimed, RunQuery
 from mainspring.node.loop import IDLE
+from mainspring.node.settling import Settler
 
 if TYPE_CHECKING:
     from mainspring.node.store_link import Link
@@ -28,6 +27,9 @@ __all__ = ["WorkerTick"]
 BATCH: Final = 1000
 STALE: Final = 1.0
 """Seconds after which a claimed run that has not started is given back."""
+
+MOST_GROUPS: Final = 1000
+"""Groups of which an unfinished run is remembered."""
 
 LONGEST_PAUSE: Final = 0.05
 """Seconds between two claims that find nothing, however many hints come."""
@@ -44,7 +46,9 @@ class WorkerTick:
         self.link = link
         self.outbox: deque[Report] = deque()
         self.uncertain: list[str] = []
-        self._unsettled: list[tuple[Report, Outcome]] = []
+        self._settler = Settler(link.store)
+        self._unfinished: dict[str, str] = {}
+        """Of groups that are gathered, by the id of the run that waits for them: a run that was unfinished."""
         self._look_at: dict[str, int] = {}
         self._looking = threading.Lock()
         self._pause = 0.0
@@ -56,7 +60,7 @@ class WorkerTick:
     @property
     def unsettled(self) -> int:
         """How many runs have ended here without the store knowing."""
-        return len(self.outbox) + len(self._unsettled)
+        return len(self.outbox) + len(self._settler.unsettled)
 
     def look(self, lane: str, at: int = 0) -> None:
         """Remember that a run of the lane becomes claimable at the instant `at`, if this node serves it."""
@@ -88,7 +92,7 @@ class WorkerTick:
     def settles(self) -> float:
         """Settle all that has ended."""
         self.told = False
-        while self.outbox or self._unsettled:
+        while self.outbox or self._settler.unsettled:
             self._settle()
         return IDLE
 
@@ -117,19 +121,17 @@ class WorkerTick:
     def _settle(self) -> None:
         link, now = self.link, self.link.now()
         # Concluded once: a settle that has to be repeated after an outage repeats the same outcomes.
-        while self.outbox and len(self._unsettled) < BATCH:
+        while self.outbox and len(self._settler.unsettled) < BATCH:
             report = self.outbox.popleft()
-            self._unsettled.append((report, self._conclude(report, now)))
-        batch, answers = self._write(now)
+            self._settler.add(report, self._conclude(report, now))
+        batch = self._settler.write(now)
         link.answered()
-        if not all(answers):
-            batch, answers = self._set_apart_stopped(batch, answers, now)
-        link.end(report for report, _ in batch)
+        link.end(settled.report for settled in batch)
         if self._look_at:  # there is room again for what waits
             link.wake_worker()
         listening, tracing = link.node.listening, log.isEnabledFor(logging.DEBUG)
         collectors: set[str] = set()
-        for (report, outcome), accepted in zip(batch, answers, strict=True):
+        for report, outcome, accepted in batch:
             if not accepted:
                 self._tell_lost(report)
                 continue
@@ -147,92 +149,30 @@ class WorkerTick:
         if collectors:
             self._wake_collectors(collectors)
 
-    def _write(self, now: int) -> tuple[list[tuple[Report, Outcome]], list[bool]]:
-        """Write what is unsettled; return what was written, and which of it was accepted."""
-        batch = self._unsettled
-        try:
-            answers = self.link.store.settle([outcome for _, outcome in batch])
-        except OSError:  # the store is away
-            raise
-        except EncodeError:
-            self._unsettled = [(report, self._storable(report, outcome, now)) for report, outcome in batch]
-            return self._write_in_parts(now)
-        except Exception:
-            return self._write_in_parts(now)
-        self._unsettled = []
-        return batch, answers
-
-    def _write_in_parts(self, now: int) -> tuple[list[tuple[Report, Outcome]], list[bool]]:
-        """Write what is unsettled in ever smaller parts: the others must not wait for one that cannot be written."""
-        done: list[tuple[Report, Outcome]] = []
-        answers: list[bool] = []
-        parts = [self._unsettled]
-        while parts:
-            part = parts.pop()
-            try:
-                answers += self.link.store.settle([outcome for _, outcome in part])
-                done += part
-            except Exception as error:
-                if len(part) > 1 and not isinstance(error, OSError):
-                    half = len(part) // 2
-                    parts += part[half:], part[:half]
-                    continue
-                try:
-                    failed, answer = self._write_failure(part[0][0], error, now)
-                except Exception:  # the store itself is ill; next time this one is the last
-                    self._unsettled = [each for rest in reversed(parts) for each in rest] + part
-                    if not done:
-                        raise
-                    return done, answers
-                answers.append(answer)
-                done.append(failed)
-        self._unsettled = []
-        return done, answers
-
-    def _write_failure(self, report: Report, problem: Exception, now: int) -> tuple[tuple[Report, Outcome], bool]:
-        """Have a run whose outcome the store cannot write ended as failed, for that reason."""
-        if isinstance(problem, OSError):
-            raise problem
-        bare = replace(report.run, errors=(), progress=None, data=None, log=())
-        error = describe(problem, now, bare.attempt)
-        for changes in ({"retention": None}, {"retention": None, "hook": None}):
-            run = replace(bare, policy=replace(bare.policy, **changes))
-            failed = replace(report, run=run, result=Result.RAISED, value=None, exception=problem, error=error)
-            try:
-                outcome = conclude(failed, now, 0.0, retry=False)
-                outcome = replace(outcome, then=tuple(map(told_less, outcome.then)))
-                [answer] = self.link.store.settle([outcome])
-            except OSError:
-                raise
-            except Exception:
-                continue
-            log.error("the outcome of run %r cannot be written, so the run has failed: %s", run.id, problem)
-            return (failed, outcome), answer
-        raise problem
-
-    def _set_apart_stopped(
-        self, batch: list[tuple[Report, Outcome]], answers: list[bool], now: int
-    ) -> tuple[list[tuple[Report, Outcome]], list[bool]]:
-        """Have what may not wait again, because it is lost or to be stopped, settled as cancelled; return the rest."""
-        others: list[tuple[Report, Outcome]] = []
-        theirs = []
-        for (report, outcome), accepted in zip(batch, answers, strict=True):
-            if accepted or outcome.run.status is not Status.PENDING:
-                others.append((report, outcome))
-                theirs.append(accepted)
-            else:
-                self._unsettled.append((report, stop(outcome, now)))
-        return others, theirs
-
     def _wake_collectors(self, run_ids: Iterable[str]) -> None:
-        """Have the runs that wait for a group look whether it is complete; should we die before, they look later."""
+        """Have the runs that wait for a group look whether it is complete; should we die before, they look later.
+
+        Of each group one unfinished run is remembered: as long as that one is unfinished, nothing needs to be searched.
+        """
         store, now = self.link.store, self.link.now()
-        waiting = [run for run in store.get_runs(list(run_ids)) if run is not None and run.status is Status.PENDING]
-        done = [
-            run
-            for run in waiting
-            if not store.count_runs(RunQuery(status=UNFINISHED, group=(run.data or {}).get("group")))
-        ]
+        if len(self._unfinished) > MOST_GROUPS:
+            self._unfinished.clear()
+        members = {run_id: self._unfinished.pop(run_id, None) for run_id in run_ids}
+        known = [member for member in members.values() if member is not None]
+        runs = store.get_runs(known) if known else []
+        unfinished = {run.id for run in runs if run is not None and run.status in UNFINISHED}
+        self._unfinished.update((run_id, member) for run_id, member in members.items() if member in unfinished)
+        searched = [run_id for run_id in members if run_id not in self._unfinished]
+        done = []
+        for collector in store.get_runs(searched) if searched else []:
+            if collector is None or collector.status is not Status.PENDING:
+                continue
+            query = RunQuery(status=UNFINISHED, group=(collector.data or {}).get("group"))
+            found = store.find_runs(query, limit=1)
+            if found:
+                self._unfinished[collector.id] = found[0].id
+            else:
+                done.append(collector)
         store.settle([Outcome(replace(run, run_at=now), Condition.WAITING) for run in done])
         for run in done:
             self.look(run.queue, now)
@@ -266,25 +206,6 @@ class WorkerTick:
             if not is_own(error):
                 raise
             return error if isinstance(error, Exception) else RuntimeError(repr(error))
-
-    def _storable(self, report: Report, outcome: Outcome, now: int) -> Outcome:
-        """Return an outcome, or what is left of it if it is too large; if even that is, the run failed for it."""
-        store = self.link.store
-        problem = store.unstorable_outcome(outcome)
-        if problem is None:
-            return outcome
-        log.error("the outcome of run %r cannot be stored whole: %s", report.run.id, problem)
-        hooks_told_less = replace(outcome, then=tuple(map(told_less, outcome.then)))
-        brief = replace(outcome.run, errors=outcome.run.errors[-1:], log=())
-        silent = replace(brief, progress=None, data=None)
-        for less in (hooks_told_less, *(replace(hooks_told_less, run=run) for run in (brief, silent))):
-            if store.unstorable_outcome(less) is None:
-                return less
-        report.run = replace(report.run, errors=(), progress=None, data=None, log=())
-        report.result, report.value, report.exception = Result.RAISED, None, problem
-        report.error = describe(problem, now, report.run.attempt)
-        failed = conclude(report, now, 0.0, retry=False)
-        return replace(failed, then=tuple(map(told_less, failed.then)))
 
     def _tell(self, report: Report, outcome: Outcome) -> None:
         run = outcome.run

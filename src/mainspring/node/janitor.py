@@ -6,10 +6,11 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
+from mainspring.core.run import Outcome, Report, Result, Run
 from mainspring.core.transitions import recover
+from mainspring.node.settling import Settler
 
 if TYPE_CHECKING:
-    from mainspring.core.run import Run
     from mainspring.node.store_link import Link
 
 __all__ = ["JanitorTick"]
@@ -40,13 +41,12 @@ class JanitorTick:
         steady, jumped = link.heartbeat.steady_since, self._has_jumped()
         # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
         if steady is not None and node.clock.monotonic() - steady >= node.lease and not jumped:
-            expired = link.store.expired(PAGE)
-            # What runs here is alive, whatever its lease says: this machine may have slept.
-            dead = [run for run in expired if run.id not in link.claims]
-            if dead:
-                self._recover(dead)
-                if len(expired) == PAGE:
-                    return 0.0
+            # What runs here is alive, whatever its lease says: this machine may have slept. So ask for so many more.
+            mine = set(link.claims)
+            expired = link.store.expired(PAGE + len(mine))
+            dead = [run for run in expired if run.id not in mine and run.id not in link.claims]
+            if dead and self._recover(dead) and len(expired) >= PAGE:
+                return 0.0
         if node.clock.monotonic() >= self._prunes_at and link.store.prune() >= 1000:
             return 0.0
         if node.clock.monotonic() >= self._restores_at:
@@ -71,24 +71,31 @@ class JanitorTick:
                 self._patient_until, self._prunes_at = here + link.node.lease, here + DOUBT
         return here < self._patient_until
 
-    def _recover(self, expired: list[Run]) -> None:
-        link = self.link
-        try:
-            outcomes = [recover(run, link.now()) for run in expired]
-            answers = link.store.settle(outcomes)
-        except OSError:  # the store is away
-            raise
-        except Exception as error:
-            if len(expired) == 1:
-                log.error("run %r was lost with its node and cannot be recovered", expired[0].id, exc_info=error)
-                return
-            for run in expired:  # the others must not wait for one that cannot be
-                self._recover([run])
-            return
-        for outcome, accepted in zip(outcomes, answers, strict=True):
-            if not accepted:
-                continue
-            run = outcome.run
-            log.warning("run %r was lost with its node and is %s now", run.id, run.status)
-            link.node.events.recovered(outcome, link.alias)
-            link.worker.look(run.queue, run.run_at)
+    def _recover(self, dead: list[Run]) -> int:
+        """Make runs claimable again, or end them if that may not be; return how many."""
+        now, settler, recovered = self.link.now(), Settler(self.link.store), 0
+        for run in dead:
+            try:
+                settler.add(Report(run, Result.INTERRUPTED), recover(run, now))
+            except Exception as error:  # its follow-ups cannot be made
+                log.error("run %r was lost with its node and cannot be recovered", run.id, exc_info=error)
+        while settler.unsettled:
+            try:
+                batch = settler.write(now)
+            except OSError:  # the store is away
+                raise
+            except Exception as error:
+                lost = ", ".join(repr(report.run.id) for report, _ in settler.unsettled)
+                log.error("runs lost with their nodes cannot be recovered: %s", lost, exc_info=error)
+                break
+            for _, outcome, accepted in batch:
+                if accepted:
+                    recovered += 1
+                    self._announce(outcome)
+        return recovered
+
+    def _announce(self, outcome: Outcome) -> None:
+        link, run = self.link, outcome.run
+        log.warning("run %r was lost with its node and is %s now", run.id, run.status)
+        link.node.events.recovered(outcome, link.alias)
+        link.worker.look(run.queue, run.run_at)
