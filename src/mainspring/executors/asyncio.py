@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from mainspring.core.run import Run
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import sort_out
 from mainspring.executors.cooperative.loops import LoopRuns
+from mainspring.executors.cooperative.own_loop import OwnLoopRuns
 from mainspring.executors.execution import MayStart, Reporter, may_always_start
 from mainspring.executors.threads.pool import ThreadPoolExecutor
 
@@ -22,8 +22,9 @@ __all__ = ["AsyncIOExecutor"]
 class AsyncIOExecutor(BaseExecutor):
     """Executes coroutine functions on the scheduler's event loop, other functions in up to `max_workers` threads.
 
-    Without a loop of the scheduler's it has one of its own, in a daemon thread. A coroutine that passes its time-out
-    is cancelled. Shutting down on the loop itself cannot wait for what runs there: it goes on, and is reported.
+    Without a loop of the scheduler's it has one of its own, in a daemon thread, which no run can end. A coroutine that
+    passes its time-out is cancelled. Shutting down on the loop itself cannot wait for what runs there: it goes on, and
+    is reported.
     """
 
     def __init__(self, *, max_running: int = 1000, max_workers: int = 10, timeout_grace: float = 2.0) -> None:
@@ -31,7 +32,6 @@ class AsyncIOExecutor(BaseExecutor):
         self.slots = check_count("max_running", max_running, text=True)
         self.timeout_grace = check_seconds("timeout_grace", timeout_grace, text=True)
         self._threads = ThreadPoolExecutor(max_workers, timeout_grace=timeout_grace)
-        self._own: _OwnLoop | None = None
         self._runs: LoopRuns | None = None
 
     def start(self, scheduler: Any, alias: str) -> None:
@@ -39,17 +39,15 @@ class AsyncIOExecutor(BaseExecutor):
         super().start(scheduler, alias)
         loop = self._loop_of(scheduler)
         if loop is None:
-            self._own = _OwnLoop(f"mainspring-{alias}-loop")
-            loop = self._own.loop
-        self._runs = LoopRuns(self, loop, self.slots, self.timeout_grace)
-        if self._own is not None:
-            self._runs.on_empty = self._own.stopping.set
+            self._runs = OwnLoopRuns(self, f"mainspring-{alias}-loop", self.slots, self.timeout_grace)
+        else:
+            self._runs = LoopRuns(self, loop, self.slots, self.timeout_grace)
         self._threads.now, self._threads.notify = self.now, self.notify
         self._threads.start(scheduler, alias)
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop; without `wait` coroutines are cancelled."""
-        runs, own = self._runs, self._own
+        runs = self._runs
         if runs is None:
             return
         here = runs.is_here
@@ -61,9 +59,8 @@ class AsyncIOExecutor(BaseExecutor):
             self._threads.finish_at_exit()
         if wait and not here:
             runs.join()
-            if own is not None and not runs.stuck:
-                own.thread.join()
-        self._own = None
+            if isinstance(runs, OwnLoopRuns) and not runs.stuck:
+                runs.thread.join()
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs, on the loop or in threads by what their functions are."""
@@ -110,19 +107,3 @@ class AsyncIOExecutor(BaseExecutor):
 
     def _belongs_on_loop(self, func: Callable[..., Any]) -> bool:
         return iscoroutinefunction_partial(func)
-
-
-class _OwnLoop:
-    """An event loop in a daemon thread, until `stopping` is set on it."""
-
-    def __init__(self, name: str) -> None:
-        started = threading.Event()
-        self.thread = threading.Thread(target=asyncio.run, args=(self._serve(started),), name=name, daemon=True)
-        self.thread.start()
-        started.wait()
-
-    async def _serve(self, started: threading.Event) -> None:
-        self.loop = asyncio.get_running_loop()
-        self.stopping = asyncio.Event()
-        started.set()
-        await self.stopping.wait()

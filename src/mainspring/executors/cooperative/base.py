@@ -181,23 +181,26 @@ class Cooperative(ABC):
         self._started.discard(entry)
         run, report = entry.item[0], entry.item[1]
         if entry.stuck:
+            entry.stuck = False
             self.stuck -= 1
             self._losses.pop(run.id, None)
             self._tell_accepting()
         if self._board is not None:
             self._board.end(run.id)
         if entry.report.claim():
-            finished = self._now()
-            if entry.stop is not None:
-                message = stopped(run, entry.stop, error, entry.at, finished)
-            elif error is not None:
-                message = failed(run, error, entry.at, finished)
-            else:
-                message = Report(run, Result.RETURNED, value, None, None, entry.at, finished)
-            tell(report, message, self._logger)
+            tell(report, self._message(entry, value, error), self._logger)
         self._check_left()
         if self.waiting:
             self._call(self._begin)
+
+    def _message(self, entry: Started, value: Any, error: BaseException | None) -> Report:
+        """Make the report of a run that has ended."""
+        run, finished = entry.item[0], self._now()
+        if entry.stop is not None:
+            return stopped(run, entry.stop, error, entry.at, finished)
+        if error is not None:
+            return failed(run, error, entry.at, finished)
+        return Report(run, Result.RETURNED, value, None, None, entry.at, finished)
 
     def _check_left(self) -> None:
         if self._closed and all(entry.stuck for entry in self._started):

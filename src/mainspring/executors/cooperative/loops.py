@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Callable
+from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from mainspring.core.references import maybe_ref
@@ -44,7 +45,11 @@ class LoopRuns(Cooperative):
         return self.loop.create_task(self._execute(entry), name=f"run {entry.item[0].id}")
 
     def _halt(self, entry: Started) -> None:
-        entry.task.cancel()
+        unborn = inspect.getcoroutinestate(entry.task.get_coro()) == inspect.CORO_CREATED
+        # In a context of nobody's: this one may be that of another run, in which a timer was set.
+        Context().run(entry.task.cancel)
+        if unborn:  # it never comes to its first step, so it cannot report itself
+            self._end(entry, None, asyncio.CancelledError())
 
     def _turns(self) -> bool:
         return self.loop.is_running()
