@@ -168,12 +168,12 @@ class JobLookupError(MainspringError, KeyError):
 class ConflictingIdError(MainspringError, KeyError):
     """Another job has this id already."""
 
-    def __init__(self, job_id: str) -> None:
-        super().__init__(job_id)
-        self.job_id = job_id
+    def __init__(self, job_id: str, advice: str = "choose another or pass replace_existing=True") -> None:
+        super().__init__(job_id, advice)
+        self.job_id, self.advice = job_id, advice
 
     def __str__(self) -> str:
-        return f"the job id {self.job_id!r} is taken; choose another or pass replace_existing=True"
+        return f"the job id {self.job_id!r} is taken; {self.advice}"
 
 
 class TransientJobError(MainspringError, ValueError):

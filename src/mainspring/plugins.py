@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final, cast
 
@@ -66,14 +66,16 @@ def find_plugin(kind: str, name: str) -> type[Any]:
     raise PluginNotFound(kind, name, tuple({*built_in, *found}))
 
 
-def check_options(kind: str, name: str, factory: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Raise TypeError if the class takes no such arguments, naming the near ones."""
+def check_options(
+    kind: str, name: str, factory: Callable[..., Any], options: dict[str, Any], besides: Iterable[str] = ()
+) -> None:
+    """Raise TypeError if the class takes no such arguments, naming near ones, also of the options taken besides."""
     names = _parameters(factory)
     if names is None:
         return
     for option in options:
         if option not in names:
-            raise TypeError(f"the {kind} {name!r} takes no argument {option!r}{near(option, names)}")
+            raise TypeError(f"the {kind} {name!r} takes no argument {option!r}{near(option, {*names, *besides})}")
 
 
 def takes_option(factory: Callable[..., Any], name: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pytest
 from mainspring import Mainspring
 from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError
+from mainspring.schedulers.background import BackgroundScheduler
 from mainspring.triggers.combining import OrTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.interval import IntervalTrigger
@@ -91,6 +93,52 @@ def test_one_function_may_have_several_schedules_of_different_ids(app: Mainsprin
     assert sorted(app.reconcile().added) == ["evening", "morning"]
     with pytest.raises(ConflictingIdError, match="morning"):
         app.schedule("0 10 * * *", id="morning")(digest)
+
+
+def test_a_second_schedule_of_a_function_is_told_to_take_an_id_of_its_own(make_app: MakeApp) -> None:
+    app = make_app()
+    app.schedule("0 3 * * *")(digest)
+    with pytest.raises(ConflictingIdError) as caught:
+        app.schedule("0 4 * * *")(digest)
+    assert str(caught.value) == (
+        f"the job id '{__name__}:digest' is taken; give each schedule an id of its own: @app.schedule(..., id='...')"
+    )
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert (copy.job_id, str(copy)) == (caught.value.job_id, str(caught.value))
+
+
+def test_a_schedule_without_its_time_is_refused(make_app: MakeApp) -> None:
+    app = make_app()
+    for function in (digest, app.task(digest)):
+        with pytest.raises(TypeError, match=r"say when: @app\.schedule\(\"0 3 \* \* \*\"\)"):
+            app.schedule(function)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("trigger", ["0 3 * * *", "interval", CronTrigger(hour=3)])
+def test_a_misspelt_option_of_a_schedule_gets_near_matches(make_app: MakeApp, trigger: Any) -> None:
+    app = make_app()
+    with pytest.raises(TypeError, match=r"'misfire_gracetime'.*; did you mean 'misfire_grace_time'"):
+        app.schedule(trigger, misfire_gracetime=5)(digest)
+    with pytest.raises(TypeError, match=r"'misfire_gracetime'.*; did you mean 'misfire_grace_time'"):
+        app.add_job(digest, trigger, misfire_gracetime=5)
+
+
+def test_a_misspelt_argument_of_a_trigger_gets_near_matches(make_app: MakeApp) -> None:
+    app = make_app()
+    with pytest.raises(TypeError, match=r"'timezon'.*; did you mean 'timezone'"):
+        app.schedule("0 3 * * *", timezon="UTC")(digest)
+    with pytest.raises(TypeError, match="'minuts'; did you mean 'minutes'"):
+        app.schedule("interval", minuts=3)(digest)
+
+
+@pytest.mark.parametrize("value", ["false", "all", 3, None, 0])
+def test_coalesce_is_true_or_false(make_app: MakeApp, value: Any) -> None:
+    app = make_app()
+    with pytest.raises(TypeError, match="coalesce must be True or False, not"):
+        app.schedule("0 3 * * *", coalesce=value)(digest)
+    scheduler = BackgroundScheduler()
+    with pytest.raises(TypeError, match="coalesce must be True or False, not"):
+        scheduler.add_job(digest, "interval", hours=1, coalesce=value)
 
 
 def test_a_mistake_in_a_schedule_is_seen_where_it_is_written(make_app: MakeApp) -> None:

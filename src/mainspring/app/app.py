@@ -144,6 +144,8 @@ class Mainspring(Verbs):
 
         Stacks with `@app.task`. Declarations are compared with the store when the app starts.
         """
+        if callable(trigger):
+            raise TypeError('say when: @app.schedule("0 3 * * *") or @app.schedule("interval", minutes=5)')
 
         def declare(func: F) -> F:
             task = func if isinstance(func, Task) else self.task(func)

@@ -21,7 +21,7 @@ from mainspring.core.plan import Firing, Place, make_run
 from mainspring.core.policy import policy_to_data
 from mainspring.core.run import Call, Status
 from mainspring.core.validation import POLICY_FIELDS, check_field
-from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict
+from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict, near
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.changing import replace_job, write_job
 from mainspring.node.new_ids import new_job_id
@@ -37,6 +37,8 @@ __all__ = ["JobsOfApp", "Reconciled"]
 _DEFAULTS: Final = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 _NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
 """The options of a declared schedule that are not its trigger's."""
+_JOB_OPTIONS: Final = {*_NOT_WHEN, "id", "shard"} - {"then", "collect"}
+"""What people may have meant by an option that there is not."""
 
 TRIES: Final = 1000
 """So often may somebody else change a job just as it is to be run now."""
@@ -107,8 +109,7 @@ class JobsOfApp:
     def trigger(self, trigger: BaseTrigger | str | None, options: dict[str, Any]) -> BaseTrigger:
         """Make a trigger of its name and arguments, or of a crontab expression."""
         if isinstance(trigger, BaseTrigger):
-            if options:
-                raise TypeError(f"{next(iter(options))!r} is no argument of a job, and the trigger is made already")
+            _refuse(options, "a job, and the trigger is made already", _JOB_OPTIONS)
             return trigger
         if trigger is not None and not isinstance(trigger, str):
             raise TypeError(f"trigger must be a trigger object, its name or a crontab expression, not {trigger!r}")
@@ -116,8 +117,7 @@ class JobsOfApp:
             from mainspring.triggers.cron import CronTrigger
 
             zone = options.pop("timezone", None) or self.timezone
-            if options:
-                raise TypeError(f"{next(iter(options))!r} is no argument of a crontab schedule; only timezone is")
+            _refuse(options, "a crontab schedule", {"timezone", *_JOB_OPTIONS})
             return CronTrigger.from_crontab(trigger, timezone=zone)
         name = trigger or "date"
         factory, zoned = trigger_factory(name)
@@ -126,7 +126,7 @@ class JobsOfApp:
         try:
             return factory(**options)  # type: ignore[no-any-return]
         except TypeError:
-            check_options("trigger", name, factory, options)
+            check_options("trigger", name, factory, options, _JOB_OPTIONS)
             raise
 
     def add(self, job: Job, replace: bool) -> Job:
@@ -280,7 +280,7 @@ class JobsOfApp:
         name = self._app.as_task(func).name
         job_id = check_id(id or name)
         if job_id in self.declared:
-            raise ConflictingIdError(job_id)
+            raise ConflictingIdError(job_id, "give each schedule an id of its own: @app.schedule(..., id='...')")
 
         def make() -> Job:
             # The task as it is declared by now: @app.task may also stand above @app.schedule.
@@ -355,6 +355,12 @@ class JobsOfApp:
                     "app.reconcile(remove=True) removes it",
                     job.id,
                 )
+
+
+def _refuse(options: Mapping[str, Any], what: str, known: Iterable[str]) -> None:
+    """Raise if an option is left that nothing takes."""
+    for option in options:
+        raise TypeError(f"{option!r} is no argument of {what}{near(option, known)}")
 
 
 def _digest(*said: Any) -> str:

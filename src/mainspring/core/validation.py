@@ -83,7 +83,9 @@ def _misfire_grace_time(value: Any) -> float | None:
 
 
 def _coalesce(value: Any) -> bool:
-    return bool(value)
+    if not isinstance(value, bool):
+        raise TypeError(f"coalesce must be True or False, not {value!r}")
+    return value
 
 
 def _max_instances(value: Any) -> int:

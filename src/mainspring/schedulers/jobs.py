@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta, tzinfo
 from functools import partial
-from typing import Any, NamedTuple, TextIO, TypeVar
+from typing import Any, Final, NamedTuple, TextIO, TypeVar
 
 from mainspring import events
 from mainspring.clock import Clock
@@ -19,7 +19,7 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import Run, Status
 from mainspring.core.run_view import RunPage
 from mainspring.core.validation import POLICY_FIELDS, check_field, make_call, make_policy
-from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict
+from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict, near
 from mainspring.events import JobEvent, JobExecutionEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore
@@ -35,6 +35,13 @@ from mainspring.util import convert_to_datetime, undefined
 __all__ = ["JobVerbs", "PendingJob"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+_ADD_JOB_OPTIONS: Final = (POLICY_FIELDS - {"then", "collect"}) | {
+    *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
+    *("jobstore", "executor", "queue", "shard", "replace_existing"),
+}
+"""What people may have meant by an argument that neither `add_job` nor the trigger takes."""
 
 
 class PendingJob(NamedTuple):
@@ -119,7 +126,7 @@ class JobVerbs:
             misfire_grace_time=defaults["misfire_grace_time"]
             if misfire_grace_time is undefined
             else check_field("misfire_grace_time", misfire_grace_time),
-            coalesce=defaults["coalesce"] if coalesce is undefined else bool(coalesce),
+            coalesce=defaults["coalesce"] if coalesce is undefined else check_field("coalesce", coalesce),
             max_instances=defaults["max_instances"]
             if max_instances is undefined
             else check_field("max_instances", max_instances),
@@ -146,7 +153,9 @@ class JobVerbs:
             if not isinstance(trigger, BaseTrigger):
                 raise TypeError(f"trigger must be a trigger object or the name of one, not {trigger!r}")
             if options:
-                raise TypeError(f"{next(iter(options))!r} is no argument of add_job, and the trigger is made already")
+                option = next(iter(options))
+                problem = f"{option!r} is no argument of add_job, and the trigger is made already"
+                raise TypeError(problem + near(option, _ADD_JOB_OPTIONS))
             return trigger
         factory, zoned = trigger_factory(trigger)
         if zoned and "timezone" not in options:
@@ -154,7 +163,8 @@ class JobVerbs:
         try:
             return factory(**options)  # type: ignore[no-any-return]
         except TypeError:
-            check_options("trigger", trigger, factory, options)  # says which argument is wrong, if one is
+            # Says which argument is wrong, if one is.
+            check_options("trigger", trigger, factory, options, _ADD_JOB_OPTIONS)
             raise
 
     def _store(self, job: Job, alias: str, replace: bool) -> None:
