@@ -9,12 +9,14 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.app.handle import RunHandle
+    from mainspring.core.policy import Backoff
     from mainspring.errors import Cancel, Retry
     from mainspring.executors.current_run import current_run
 
-__all__ = ["Cancel", "Mainspring", "Retry", "RunHandle", "__version__", "current_run"]
+__all__ = ["Backoff", "Cancel", "Mainspring", "Retry", "RunHandle", "__version__", "current_run"]
 
 _PLACES = {
+    "Backoff": "mainspring.core.policy",
     "Cancel": "mainspring.errors",
     "Mainspring": "mainspring.app",
     "Retry": "mainspring.errors",

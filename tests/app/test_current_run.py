@@ -212,3 +212,21 @@ def test_a_run_in_a_process_of_its_own_can_say_all_this_too(make_app: MakeApp) -
     assert (view.progress["done"], view.data) == (3, {"place": "child"})
     assert len(view.log) == 1
     assert view.log[0].endswith("WARNING shop: from a child")
+
+
+def test_a_task_that_is_called_directly_may_do_without_a_run(make_app: MakeApp) -> None:
+    app = make_app(inline=True)
+
+    @app.task
+    def convert(pages: int) -> str:
+        run = current_run(None)
+        if run is not None:
+            run.progress(pages, pages)
+        return "directly" if run is None else run.id
+
+    assert convert(3) == "directly"
+    handle = convert.enqueue(3)
+    assert handle.result() == handle.id
+    assert current_run("nobody") == "nobody"
+    with pytest.raises(NotInRun, match=r"current_run\(None\) gives None"):
+        current_run()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import mainspring
 from mainspring import Mainspring, Retry
 from mainspring.core.run import Status
 from mainspring.errors import RunFailed, RunNotFound, TaskNotFound
@@ -293,3 +294,9 @@ def test_a_queue_may_be_limited_to_so_many_at_once(app: Mainspring) -> None:
     gate._reached.set()
     app.wait(handles, LIMIT)
     assert most[0] <= 2
+
+
+def test_the_back_off_of_the_documentation_is_a_name_of_the_package(make_app: MakeApp) -> None:
+    task = make_app().task(backoff=mainspring.Backoff(first=2, longest=60))(print)
+    assert task.defaults.policy.backoff == mainspring.Backoff(first=2.0, longest=60.0)
+    assert "Backoff" in mainspring.__all__

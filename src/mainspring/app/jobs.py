@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import check_queue, make_options, reference_of
+from mainspring.app.registry import check_queue, is_same, is_typed_in, make_options, reference_of
 from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock
 from mainspring.core import transitions
@@ -61,6 +61,8 @@ class JobsOfApp:
     def __init__(self, app: Mainspring, clock: Clock) -> None:
         self._app, self._clock = app, clock
         self.declared: dict[str, Callable[[], Job]] = {}
+        self._functions: dict[str, Callable[..., Any]] = {}
+        """The function of each declared schedule."""
 
     @property
     def timezone(self) -> tzinfo:
@@ -277,9 +279,11 @@ class JobsOfApp:
 
     def declare(self, func: Any, trigger: Any, id: str | None, given: Mapping[str, Any]) -> None:
         """Note a schedule, compared later as it is written here."""
-        name = self._app.as_task(func).name
+        task = self._app.as_task(func)
+        name, function = task.name, task.func
         job_id = check_id(id or name)
-        if job_id in self.declared:
+        before = self._functions.get(job_id)
+        if before is not None and (before is function or not is_same(before, function) or not is_typed_in(function)):
             raise ConflictingIdError(job_id, "give each schedule an id of its own: @app.schedule(..., id='...')")
 
         def make() -> Job:
@@ -294,6 +298,7 @@ class JobsOfApp:
 
         make()  # so that a mistake is seen where it is written
         self.declared[job_id] = make
+        self._functions[job_id] = function
 
     def reconcile(self, remove: bool = False) -> Reconciled:
         """Bring the store in line with the declared schedules; what people paused or edited stays so."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -39,6 +40,7 @@ __all__ = [
     "TaskReference",
     "check_queue",
     "is_same",
+    "is_typed_in",
     "make_options",
     "reference_of",
 ]
@@ -291,7 +293,7 @@ def _values(func: Any) -> list[int]:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Tell whether two functions are the same line of code, as after a reload."""
+    """Tell whether two functions are the same line of code, as after a reload, or when a notebook defines one anew."""
     if one is other:
         return True
     first, second = getattr(one, "__code__", None), getattr(other, "__code__", None)
@@ -299,4 +301,12 @@ def is_same(one: Any, other: Any) -> bool:
         return False
     if "<" in one.__qualname__:  # several lambdas, or functions that another made, have the same name
         return bool(first == second and _values(one) == _values(other))
-    return bool(first.co_filename == second.co_filename)
+    if first.co_filename == second.co_filename:
+        return True
+    return bool(one.__module__ == other.__module__ and is_typed_in(other))
+
+
+def is_typed_in(func: Any) -> bool:
+    """Tell whether a function comes from no file, but from a prompt or a notebook, whose cells are executed again."""
+    code = getattr(func, "__code__", None)
+    return code is not None and not os.path.exists(code.co_filename)

@@ -7,7 +7,7 @@ import re
 import threading
 from collections import deque
 from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar, overload
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +29,8 @@ __all__ = [
     "release_logs",
 ]
 
+T = TypeVar("T")
+
 LOG_LINES: Final = 1000
 LOG_SIZE: Final = 256 * 1024
 TEXT_LIMIT: Final = 4 * 1024
@@ -41,7 +43,10 @@ class NotInRun(MainspringError, RuntimeError):
     """There is no run here: the code was called directly, not by an executor."""
 
     def __str__(self) -> str:
-        return "no run is being executed here; current_run() works inside a task that a worker executes"
+        return (
+            "no run is being executed here; current_run() works inside a task that a worker executes, "
+            "current_run(None) gives None where the task is called directly"
+        )
 
 
 class Live:
@@ -197,12 +202,22 @@ def _not_plain(value: Any, depth: int) -> str:
     return f"a {type(value).__qualname__}"
 
 
-def current_run() -> CurrentRun:
-    """Return the run that the calling code is part of; raise NotInRun if there is none."""
+@overload
+def current_run() -> CurrentRun: ...
+
+
+@overload
+def current_run(default: T, /) -> CurrentRun | T: ...
+
+
+def current_run(*default: Any) -> Any:
+    """Return the run that the calling code is part of; if there is none, the default, or raise NotInRun."""
     found = CURRENT.get()
-    if found is None:
+    if found is not None:
+        return CurrentRun(*found)
+    if not default:
         raise NotInRun
-    return CurrentRun(*found)
+    return default[0]
 
 
 class LogKeeper(logging.Handler):
