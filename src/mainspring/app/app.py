@@ -109,6 +109,8 @@ class Mainspring(Verbs):
         self._node: Node | None = None
         self._place: Workplace | None = None
         self._face: AsyncFace | None = None
+        self._stopped = threading.Event()
+        """Set when the app has stopped, for `run`."""
 
     # -- tasks and schedules -----------------------------------------------------------------------------------
 
@@ -361,23 +363,35 @@ class Mainspring(Verbs):
         if place is not None and place.executes_here():
             # The caller is itself what would be waited for. No daemon: the interpreter waits for it.
             node.drain(finish=False)
-            threading.Thread(target=_close, args=(node, place, wait, self._listeners), name="mainspring-close").start()
+            threading.Thread(target=self._finish, args=(node, place, wait), name="mainspring-close").start()
         else:
+            self._finish(node, place, wait)
+
+    def _finish(self, node: Node, place: Workplace | None, wait: bool) -> None:
+        try:
             _close(node, place, wait, self._listeners)
+        finally:
+            self._stopped.set()
 
     def run(self, **options: Any) -> None:
-        """Schedule and work in the foreground until SIGINT or SIGTERM, then finish what runs."""
+        """Schedule and work in the foreground until SIGINT, SIGTERM or `stop()`, then finish what runs.
+
+        Only the main thread hears signals: in any other the app runs until somebody stops it.
+        """
         refuse_to_run()
-        self.start(work=True, **options)
-        done = threading.Event()
-        before = {number: signal.signal(number, lambda *_: done.set()) for number in (signal.SIGINT, signal.SIGTERM)}
+        done = self._stopped = threading.Event()
+        numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+        before = {number: signal.signal(number, lambda *_: done.set()) for number in numbers}
         try:
-            while not done.wait(1):  # in slices: a signal that comes just as one begins is seen when it ends
-                pass
+            self.start(work=True, **options)
+            try:
+                while not done.wait(1):  # in slices: a signal that comes just as one begins is seen when it ends
+                    pass
+            finally:
+                self.stop()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self.stop()
 
     def close(self) -> None:
         """Stop, and close the store; a later call opens it again."""
