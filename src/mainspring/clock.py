@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Protocol
+from typing import Final, Protocol
 
 from mainspring.core.instants import SECOND
 
@@ -86,6 +86,10 @@ class Bell:
         return self._silent.acquire(timeout=-1 if timeout is None else timeout)
 
 
+SLOW_ANSWER: Final = 10_000
+"""Microseconds after which an answer about the time is asked for once more."""
+
+
 class StoreTime:
     """A store's time without asking each time: its offset to the monotonic clock, as last observed.
 
@@ -116,5 +120,9 @@ class StoreTime:
         monotonic = self._clock.monotonic()
         if monotonic >= self._until:
             self.observe(self._ask(), monotonic)
+            if self.slack > SLOW_ANSWER:
+                # It may have opened the store first. Now that it is open, it can say more exactly.
+                monotonic = self._clock.monotonic()
+                self.observe(self._ask(), monotonic)
             monotonic = self._clock.monotonic()
         return self.offset + int(monotonic * 1e6)

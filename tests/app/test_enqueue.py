@@ -18,6 +18,7 @@ from mainspring.codec import EncodeError
 from mainspring.core.run import Call, Run, Status
 from mainspring.errors import ConfigurationError, TaskNotFound
 from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.testing.clock import VirtualClock
 from tests.app.kit import EVERYWHERE, KEY, LASTING, LIMIT, LOCAL, MakeApp
 
 
@@ -346,3 +347,20 @@ def test_a_worker_that_lacks_a_task_names_those_that_end_alike(
         time.sleep(0.01)
     assert "did you mean 'some.long.package.with.tests:hello'" in caplog.text
     assert "cannot import 'not_here'" in caplog.text
+
+
+@pytest.mark.parametrize("url", ["memory", "sqlite"], indirect=True)
+def test_a_delay_is_not_longer_by_the_time_that_opening_the_store_takes(
+    url: str, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = VirtualClock()
+    app = make_app(url, secret_key=KEY, clock=clock)
+    make_store = app._make_store
+
+    def take_long() -> Any:
+        clock.advance(0.8)
+        return make_store()
+
+    monkeypatch.setattr(app, "_make_store", take_long)
+    record = app.task(plain).options(delay=10).enqueue(1).fetch().record
+    assert record.run_at - record.created_at == 10_000_000

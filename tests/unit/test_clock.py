@@ -20,13 +20,13 @@ class Store:
     """Its clock is ahead of this machine's; it takes its time to answer."""
 
     def __init__(self, clock: VirtualClock, takes: float = 0.0) -> None:
-        self._clock, self._takes = clock, takes
+        self._clock, self.takes = clock, takes
         self.asked = 0
 
     def time(self) -> int:
         self.asked += 1
         told = self._clock.now() + AHEAD
-        self._clock.advance(self._takes)
+        self._clock.advance(self.takes)
         return told
 
 
@@ -54,6 +54,21 @@ class TestStoreTime:
         clock.advance(0.1)
         assert time.now() == clock.now() + AHEAD
         assert store.asked == 2
+
+    def test_a_first_answer_that_waited_for_the_store_to_open_is_asked_for_again(self, clock: VirtualClock) -> None:
+        store = Store(clock, takes=0.8)
+
+        def ask() -> int:
+            told = store.time()
+            store.takes = 0.001
+            return told
+
+        time = StoreTime(ask, clock, trusted=60.0)
+        time.now()
+        assert (round(time.slack, -1), store.asked) == (1000, 2)
+        clock.advance(60)
+        time.now()
+        assert (round(time.slack, -1), store.asked) == (1000, 3)
 
     def test_an_answer_that_came_late_does_not_replace_a_better_one(self, clock: VirtualClock) -> None:
         time = StoreTime(Store(clock).time, clock)
