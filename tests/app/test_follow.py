@@ -457,3 +457,38 @@ def test_errors_too_long_to_be_kept_together_do_not_keep_a_run_from_being_tried_
     view = verbose.enqueue().wait(timeout=LIMIT)
     assert (view.status, view.attempt, view.failures) == (Status.FAILED, 13, 13)
     assert 1 <= len(view.errors) < 13
+
+
+@LOCAL
+def test_pre_enqueue_is_told_the_ids_under_which_steps_and_items_are_stored(app: Mainspring) -> None:
+    told: list[tuple[str, str | None]] = []
+    app.on("pre_enqueue", lambda run: told.append((run.id, run.group)))
+    task = app.task(same)
+    app.start(work=True)
+    handles = app.chain([task.call(1), task.call(2), task.call(3)], group="three")
+    assert told == [(handle.id, "three") for handle in handles]
+    app.wait(handles, LIMIT)
+    told.clear()
+    gathered = app.gather([task.call(1), task.call(2)])
+    assert gathered.result(timeout=LIMIT) == [1, 2]
+    assert {run_id: app.get(run_id).group for run_id, _ in told} == dict(told)
+    assert len(told) == 2
+
+
+@LOCAL
+def test_a_chain_and_a_gather_of_inline_calls_are_executed_at_once(app: Mainspring) -> None:
+    task = app.task(same).options(inline=True)
+    handles = app.chain([task.call(1), task.call(2)])
+    assert [handle.fetch().result for handle in handles] == [1, 2]
+    assert app.gather([task.call(1), task.call(2)]).fetch().result == [1, 2]
+    assert app.count() == 0
+
+
+@LOCAL
+def test_calls_of_which_only_some_are_inline_cannot_be_chained_or_gathered(app: Mainspring) -> None:
+    task = app.task(same)
+    calls = [task.options(inline=True).call(1), task.call(2)]
+    for verb in (app.chain, app.gather):
+        with pytest.raises(ValueError, match="all of them or none inline"):
+            verb(calls)
+    assert app.count() == 0

@@ -108,6 +108,13 @@ class Calls:
     def _is_inline(self, call: TaskCall[Any]) -> bool:
         return _checked(call).options.inline or self._app.inline
 
+    def _are_inline(self, calls: Sequence[TaskCall[Any]]) -> bool:
+        """Tell whether calls that belong together are executed here; raise if only some of them are."""
+        kinds = set(map(self._is_inline, calls))
+        if len(kinds) > 1:
+            raise ValueError("calls that are chained or gathered are all of them or none inline: give each inline=True")
+        return self._app.inline or True in kinds
+
     def chain(self, calls: Sequence[TaskCall[Any]], group: str | None) -> list[RunHandle[Any]]:
         """Store the first of a chain of calls, the others inside it."""
         if not calls:
@@ -116,28 +123,34 @@ class Calls:
             raise ValueError(
                 f"a chain has at most {MOST_STEPS:,} calls, not {len(calls):,}; let its last call enqueue another chain"
             )
+        inline = self._are_inline(calls)
         first, *rest = calls
-        steps = tuple(self._step(call) for call in rest)
-        run = self._run(first)
-        run = replace(run, policy=replace(run.policy, then=steps), group=group or run.group)
-        (handle,) = self._execute([run]) if self._app.inline else send(self._app, [run])
+        run = self._make(first)
+        group = group or run.group
+        later_runs = [self._later_run(call, step_id(run.id, number), group) for number, call in enumerate(rest, 1)]
+        steps = tuple(_step(each, call.options.delay or 0.0) for each, call in zip(later_runs, rest, strict=True))
+        run = replace(run, policy=replace(run.policy, then=steps), group=group)
+        for each in (run, *later_runs):
+            self._app.emit("pre_enqueue", each)
+        (handle,) = self._execute([run]) if inline else send(self._app, [run])
         # Of a run that is known already, by its id or its unique key, these are the steps, if it has any.
         later = [RunHandle[Any](handle._runs, step_id(handle.id, number)) for number in range(1, len(calls))]
         return [handle, *later]
 
     def gather(self, calls: Iterable[TaskCall[Any]]) -> RunHandle[list[Any]]:
         """Store calls as a group, and a run that collects their results."""
-        group, now = new_run_id(), self._app.now()
+        group, now, calls = new_run_id(), self._app.now(), list(calls)
+        inline = self._are_inline(calls)
         runs = [self._item(call, group, number) for number, call in enumerate(calls)]
         collector = Run(
             id=group,
-            call=Call(COLLECT, (len(runs),), {}, "collect"),
+            call=Call(COLLECT, (len(runs),), {"inline": True} if inline else {}, "collect"),
             queue=runs[0].queue if runs else "default",
             data={"group": group},
             created_at=now,
             run_at=now + (int(_LOOK_AGAIN * SECOND) if runs else 0),
         )
-        if self._app.inline:
+        if inline:
             return self._execute([*runs, collector])[-1]
         (handle,) = send(self._app, [collector])  # first, so that nobody can end the group before it is there
         with Sender(self._app, []) as sender:
@@ -149,15 +162,17 @@ class Calls:
         for name in ("id", "unique", "group"):
             if getattr(_checked(call).options, name) is not None:
                 raise ValueError(f"{name}= cannot be given to a call that is gathered, which has one already: {call!r}")
-        run = self._run(call)
+        run = self._make(call)
         # However short its own retention, and however many they are, results are kept until they are collected.
         policy = replace(run.policy, collect=group, retention=max(_UNCOLLECTED, run.policy.retention or 0.0))
-        return replace(run, id=f"{group}.{number}", group=group, policy=policy)
+        run = replace(run, id=f"{group}.{number}", group=group, policy=policy)
+        self._app.emit("pre_enqueue", run)
+        return run
 
-    def _collect(self, number: int) -> list[Any]:
+    def _collect(self, number: int, inline: bool = False) -> list[Any]:
         """Return the results of a group, when all its runs have ended."""
         app, run = self._app, current_run()
-        store = app.store
+        store = self.companion().store if inline else app.store
         results: list[Any] = []
         for start in range(0, number, BATCH):
             ids = [f"{run.id}.{n}" for n in range(start, min(number, start + BATCH))]
@@ -176,6 +191,11 @@ class Calls:
         return results
 
     def _run(self, call: TaskCall[Any]) -> Run:
+        run = self._make(call)
+        self._app.emit("pre_enqueue", run)
+        return run
+
+    def _make(self, call: TaskCall[Any]) -> Run:
         app, task, options = self._app, _checked(call).task, call.options
         self.check_policy(options.policy)
         run_at = now = app.now()
@@ -187,7 +207,7 @@ class Calls:
             self._strange_queues.add(options.queue)
             text = "no task of this app uses the queue %r%s (if it is meant, tell a worker: -Q %s)"
             log.warning(text, options.queue, near(options.queue, app.declared_queues()), options.queue)
-        run = Run(
+        return Run(
             id=_id(options),
             call=Call(app.stored_func(task), tuple(call.args), dict(call.kwargs), options.name or task.__name__),
             queue=options.queue,
@@ -198,16 +218,13 @@ class Calls:
             created_at=now,
             run_at=run_at,
         )
-        app.emit("pre_enqueue", run)
-        return run
 
-    def _step(self, call: TaskCall[Any]) -> dict[str, Any]:
+    def _later_run(self, call: TaskCall[Any], run_id: str, group: str | None) -> Run:
+        """Make the run of a later call of a chain, as it will be stored when its turn has come."""
         for name in ("id", "unique", "group", "at"):
             if getattr(_checked(call).options, name) is not None:
                 raise ValueError(f"{name}= can be given to the first call of a chain only, not to {call!r}")
-        run, delay = self._run(call), call.options.delay or 0.0
-        func = run.call.func
-        return step_of(run.call, func if isinstance(func, str) else reference_of(func), run.queue, run.policy, delay)
+        return replace(self._make(call), id=run_id, group=group)
 
     # -- inline ------------------------------------------------------------------------------------------------
 
@@ -227,6 +244,11 @@ class Calls:
 
             self._inline = Inline(self._app)
         return self._inline
+
+
+def _step(run: Run, delay: float) -> dict[str, Any]:
+    func = run.call.func
+    return step_of(run.call, func if isinstance(func, str) else reference_of(func), run.queue, run.policy, delay)
 
 
 def _checked(call: Any) -> TaskCall[Any]:
