@@ -15,7 +15,7 @@ from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing, Miss
 from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores.base import Claimed, DuePage, Hold, NodeInfo, RunQuery
+from mainspring.jobstores.base import Claimed, DuePage, Generation, Hold, NodeInfo, RunQuery
 from tests.simulation.world import SECOND, Process, World
 
 
@@ -221,6 +221,9 @@ class SimStore:
 
     def leave(self, node_id: str) -> None:
         pass
+
+    def generations(self) -> tuple[Generation, ...]:
+        return (Generation("simulated", 0),)
 
 
 class Oracle:
