@@ -9,7 +9,7 @@ import pytest
 from mainspring import events
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
-from mainspring.core.run import Call, Run, Status
+from mainspring.core.run import BY_HAND, Call, Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
@@ -237,6 +237,16 @@ def test_the_runs_of_a_dead_node_are_recovered_by_another_that_has_been_heard_fo
     other.link.worker()
     (run,) = runs(bench)
     assert (run.status, run.result, run.interruptions, run.failures) == (Status.SUCCEEDED, "theirs", 1, 0)
+
+
+def test_what_was_taken_by_hand_is_recovered_by_a_node_that_has_just_come(bench: Bench, other: Bench) -> None:
+    bench.add(seconds=1000)
+    bench.node.id = f"{BY_HAND}{bench.node.id}"
+    bench.link.scheduler()
+    bench.clock.advance(16)
+    other.link.heartbeat()
+    other.link.janitor()
+    assert [run.status for run in runs(bench)] == [Status.PENDING]
 
 
 def test_a_node_that_has_just_come_back_calls_nobody_dead(bench: Bench, other: Bench) -> None:

@@ -88,6 +88,29 @@ def test_what_is_not_acknowledged_in_time_can_be_recovered(app: Mainspring) -> N
     assert [run.id for run in app.store.expired(10)] == [task_id]
 
 
+def test_what_is_not_acknowledged_in_time_is_given_to_the_next_who_asks(app: Mainspring) -> None:
+    broker, other = tasks.Broker(retry=1), get_broker()
+    ids = [
+        broker.enqueue(functions.nothing, q_options={"delivery": word}) for word in ("at_least_once", "at_most_once")
+    ]
+    assert len(broker.dequeue(2)) == 2
+    assert other.dequeue() == []
+    app.store.shift_clock(1.1)
+    [(taken, run)] = other.dequeue()
+    assert (taken, run.attempt) == (ids[0], 2)
+    assert not broker.acknowledge(taken)
+    assert other.acknowledge(taken)
+    assert app.get(ids[1]).reason == "lost"
+
+
+def test_the_runs_of_a_node_are_not_taken_by_a_broker(app: Mainspring) -> None:
+    task_id = get_broker().enqueue(functions.nothing)
+    app.store.claim(["default"], node="a node", token="t", limit=1, lease=1.0)
+    app.store.shift_clock(2)
+    assert get_broker().dequeue() == []
+    assert app.get(task_id).status == "running"
+
+
 def test_what_waits_can_be_deleted(app: Mainspring) -> None:
     broker = get_broker()
     task_id = broker.enqueue(functions.nothing)

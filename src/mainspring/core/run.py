@@ -13,6 +13,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.policy import DEFAULT_POLICY, Policy
 
 __all__ = [
+    "BY_HAND",
     "FINAL",
     "TRANSITIONS",
     "UNFINISHED",
@@ -34,6 +35,9 @@ MESSAGE_LIMIT: Final = 4 * 1024
 ERRORS_KEPT: Final = 20
 ABSENT_LONGEST: Final = 60 * SECOND
 MOST_CRASHES: Final = 3
+BY_HAND: Final = "by-hand:"
+"""How the names of holders begin that renew no lease, since no node executes what they took: once its lease is over, a
+run of theirs is free, and nobody need wait for a sign of life."""
 
 
 class Status(StrEnum):

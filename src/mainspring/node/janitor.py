@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Outcome, Report, Result, Run
+from mainspring.core.run import BY_HAND, Outcome, Report, Result, Run
 from mainspring.core.transitions import recover
 from mainspring.node.settling import Settler
 
@@ -39,12 +39,14 @@ class JanitorTick:
         """Recover a page of expired runs; prune; now and then put back what others have set aside."""
         link, node = self.link, self.link.node
         steady, jumped = link.heartbeat.steady_since, self._has_jumped()
-        # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
-        if steady is not None and node.clock.monotonic() - steady >= node.lease and not jumped:
+        if not jumped:
             # What runs here is alive, whatever its lease says: this machine may have slept. So ask for so many more.
             mine = set(link.claims)
             expired = link.store.expired(PAGE + len(mine))
             dead = [run for run in expired if run.id not in mine and run.id not in link.claims]
+            # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
+            if steady is None or node.clock.monotonic() - steady < node.lease:
+                dead = [run for run in dead if run.node is not None and run.node.startswith(BY_HAND)]
             if dead and self._recover(dead) and len(expired) >= PAGE:
                 return 0.0
         if node.clock.monotonic() >= self._prunes_at and link.store.prune() >= 1000:

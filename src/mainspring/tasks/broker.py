@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import Any
+from typing import Any, Final
 
 from mainspring.app import Mainspring
 from mainspring.app.registry import check_queue
 from mainspring.core.quantities import check_seconds
-from mainspring.core.run import FINAL, Error, Report, Result, Run, Status
+from mainspring.core.run import BY_HAND, FINAL, Error, Report, Result, Run, Status
 from mainspring.core.run_view import RunView
-from mainspring.core.transitions import conclude
+from mainspring.core.transitions import conclude, recover
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import QueueInfo
+from mainspring.node.settling import Settler
 from mainspring.tasks.current import get_app
 from mainspring.tasks.enqueueing import async_task
 
 __all__ = ["Broker", "get_broker", "queue_size"]
+
+PAGE: Final = 1000
+"""Runs whose lease is over that are looked at before some are taken."""
 
 
 class Broker:
@@ -27,7 +31,7 @@ class Broker:
         self.app = get_app() if app is None else app
         self.list_key = check_queue(list_key or "default")
         self.retry = check_seconds("retry", retry, least=0.001)
-        self._holder = f"{platform.node()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._holder = f"{BY_HAND}{platform.node()}:{os.getpid()}:{os.urandom(4).hex()}"
 
     def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> str:
         """Put a call into the queue, with the options of `async_task`; return its id."""
@@ -36,10 +40,21 @@ class Broker:
 
     def dequeue(self, count: int = 1) -> list[tuple[str, RunView]]:
         """Take up to `count` runs that are due: the id to acknowledge each by, and the run. Empty if none waits."""
+        self._give_back()
         claimed = self.app.store.claim(
             [self.list_key], node=self._holder, token=os.urandom(12).hex(), limit=count, lease=self.retry
         )
         return [(run.id, RunView(run, self.app.timezone)) for run in claimed.runs]
+
+    def _give_back(self) -> None:
+        """Free what was taken by hand and not acknowledged in time: there may be no node whose janitor does."""
+        store = self.app.store
+        lapsed = [run for run in store.expired(PAGE) if run.node is not None and run.node.startswith(BY_HAND)]
+        settler, now = Settler(store), store.server_time() if lapsed else 0
+        for run in lapsed:
+            settler.add(Report(run, Result.INTERRUPTED), recover(run, now))
+        while settler.unsettled:
+            settler.write(now)
 
     def acknowledge(self, task_id: str, result: Any = None) -> bool:
         """Settle a run that this broker took as succeeded; False if it is no longer this broker's."""
