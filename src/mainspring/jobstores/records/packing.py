@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-import sys
-from collections.abc import Callable
-from functools import partial
-from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -15,10 +9,9 @@ import msgspec
 from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.policy import DEFAULT_POLICY, Policy, policy_from_data, policy_to_data
-from mainspring.core.references import obj_to_ref, portable_call
+from mainspring.core.policy import Policy
 from mainspring.core.run import ABSENT_LONGEST, FINAL, Beat, Call, Error, Run, Status
-from mainspring.errors import CallableReferenceError, TransientJobError
+from mainspring.jobstores.records.calls import call_from_data, call_to_data, in_call
 from mainspring.jobstores.records.rows import FINAL_VALUES, BeatRow, JobRow, RunRow
 from mainspring.triggers import trigger_from_data
 
@@ -36,10 +29,6 @@ _PLAIN_TEXT: Final = 1000
 """Characters of a result that is kept as plain text."""
 _SCALARS: Final = frozenset([bool, int, float])
 _ATOMS: Final = _SCALARS | {type(None), str, bytes}
-_KEYS: Final = {"a": "args", "k": "kwargs", "n": "name", "p": "policy", "t": "trigger"}
-_TOP: Final = re.compile(r"(\w*)(\[\d+\]|\.\w+|)(.*)", re.DOTALL)
-"""A path in what `_call_data` returns: its key there, the step below, the rest."""
-_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _STATUSES: Final = {status.value: status for status in Status}
 _RUNNING: Final = Status.RUNNING.value
 _SEALED: Final = FINAL_VALUES - {Status.BROKEN.value}
@@ -99,7 +88,7 @@ class Packer:
 
     def job_row(self, job: Job) -> JobRow:
         """Pack a job; raise if its function has no name, or an argument cannot be stored."""
-        data = _call_data(job.call, job.policy, job.id)
+        data = call_to_data(job.call, job.policy, job.id)
         data |= {
             "t": job.trigger.to_data(),
             "x": job.executor,
@@ -113,7 +102,7 @@ class Packer:
         try:
             frame = self.codec.dumps(data, f"job:{job.id}")
         except EncodeError as error:
-            raise _in_call(error, data["f"]) from error.__cause__
+            raise in_call(error, data["f"]) from error.__cause__
         return JobRow(job.id, job.at, job.nominal, frame, job.version, job.incarnation)
 
     def job(self, row: JobRow) -> Job:
@@ -127,7 +116,7 @@ class Packer:
             self._jobs[row.id, row.frame] = known
         job = known[0].copy()
         if not known[1]:  # what a function may change is not shared
-            job.call = _call(self.codec.loads(row.frame, f"job:{row.id}"), row.frame)[0]
+            job.call = call_from_data(self.codec.loads(row.frame, f"job:{row.id}"), row.frame)[0]
         job.at, job.nominal = row.at, row.nominal
         job.version, job.incarnation = row.version, row.incarnation
         return job
@@ -135,7 +124,7 @@ class Packer:
     def _decode_job(self, row: JobRow) -> Job:
         data = self.codec.loads(row.frame, f"job:{row.id}")
         try:
-            call, policy = _call(data, row.frame)
+            call, policy = call_from_data(data, row.frame)
             job = Job(
                 row.id,
                 call,
@@ -166,13 +155,13 @@ class Packer:
         """Pack a run; a fired one carries its job's frame as it is."""
         frame, policy = run.call.frame, run.policy
         if frame is None:
-            data = _call_data(run.call, policy, run.id)
+            data = call_to_data(run.call, policy, run.id)
             if run.job_id is not None:
                 data["l"] = run.queue
             try:
                 frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue))
             except EncodeError as error:
-                raise _in_call(error, data["f"]) from error.__cause__
+                raise in_call(error, data["f"]) from error.__cause__
         return RunRow(
             id=run.id,
             call=frame,
@@ -306,7 +295,7 @@ class Packer:
         known = self._calls.get(key)
         if known is None:
             data = self.codec.loads(frame, origin)
-            known = *_call(data, frame), _lane(data)
+            known = *call_from_data(data, frame), _lane(data)
             # A signed frame of a direct call does not come again, nor does a long one.
             again = origin.startswith("job:") or (not self.codec.signed and len(frame) <= _SHORT)
             if again and _is_unchangeable(known[0]):
@@ -388,51 +377,3 @@ def _as_frame_error(error: Exception) -> FrameError:
         return error
     missing = isinstance(error, LookupError) and not isinstance(error, KeyError)
     return FrameError(Reason.MISSING_CODE if missing else Reason.BAD_DATA, f"{type(error).__name__}: {error}")
-
-
-def _call_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
-    """Return what is called and how as plain data."""
-    try:
-        ref, args = portable_call(call.func, call.args)
-    except (CallableReferenceError, LookupError) as error:
-        raise TransientJobError(job_id, str(error)) from error
-    data = {"f": ref, "a": list(args), "k": dict(call.kwargs), "n": call.name}
-    if policy != DEFAULT_POLICY:
-        data["p"] = policy_to_data(policy, partial(_reference, job_id=job_id))
-    return data
-
-
-def _in_call(error: EncodeError, ref: str) -> EncodeError:
-    """Return the error in terms of whoever made the call: by parameters, not by the keys of `_call_data`."""
-    key, step, rest = _TOP.fullmatch(error.path).groups()  # type: ignore[union-attr]
-    if key == "a" and step.startswith("["):
-        path = (_parameter(ref, int(step[1:-1])) or f"args{step}") + rest
-    elif key == "k" and step.startswith("."):
-        path = step[1:] + rest
-    else:
-        path = _KEYS.get(key, key) + step + rest
-    return EncodeError(path, error.kind, f"in the call of {ref} {error.problem}")
-
-
-def _parameter(ref: str, number: int) -> str | None:
-    """Return the name of a positional parameter, as far as the function is at hand: nothing is imported for it."""
-    module, _, qualified = ref.partition(":")
-    try:
-        func = attrgetter(qualified)(sys.modules[module])
-        parameters = [*inspect.signature(func).parameters.values()]
-    except Exception:  # code of the user's may be behind each of these
-        return None
-    named = parameters[number : number + 1]
-    return named[0].name if named and named[0].kind in _POSITIONAL else None
-
-
-def _call(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
-    policy = policy_from_data(data["p"]) if "p" in data else DEFAULT_POLICY
-    return Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame), policy
-
-
-def _reference(obj: Callable[..., Any], job_id: str) -> str:
-    try:
-        return obj_to_ref(obj)
-    except (CallableReferenceError, LookupError) as error:
-        raise TransientJobError(job_id, str(error)) from error

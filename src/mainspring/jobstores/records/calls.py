@@ -1,0 +1,73 @@
+"""The call of a job or run <-> plain data, and errors about it in terms of whoever made the call."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
+from typing import Any, Final
+
+from mainspring.codec import EncodeError
+from mainspring.core.policy import DEFAULT_POLICY, Policy, policy_from_data, policy_to_data
+from mainspring.core.references import obj_to_ref, portable_call
+from mainspring.core.run import Call
+from mainspring.errors import CallableReferenceError, TransientJobError
+
+__all__ = ["call_from_data", "call_to_data", "in_call"]
+
+_KEYS: Final = {"a": "args", "k": "kwargs", "n": "name", "p": "policy", "t": "trigger"}
+_TOP: Final = re.compile(r"(\w*)(\[\d+\]|\.\w+|)(.*)", re.DOTALL)
+"""A path in what `call_to_data` returns: its key there, the step below, the rest."""
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def call_to_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
+    """Return what is called and how as plain data."""
+    try:
+        ref, args = portable_call(call.func, call.args)
+    except (CallableReferenceError, LookupError) as error:
+        raise TransientJobError(job_id, str(error)) from error
+    data = {"f": ref, "a": list(args), "k": dict(call.kwargs), "n": call.name}
+    if policy != DEFAULT_POLICY:
+        data["p"] = policy_to_data(policy, partial(_reference, job_id=job_id))
+    return data
+
+
+def in_call(error: EncodeError, ref: str) -> EncodeError:
+    """Return the error in terms of whoever made the call: by parameters, not by the keys of `call_to_data`."""
+    key, step, rest = _TOP.fullmatch(error.path).groups()  # type: ignore[union-attr]
+    if key == "a" and step.startswith("["):
+        path = (_parameter(ref, int(step[1:-1])) or f"args{step}") + rest
+    elif key == "k" and step.startswith("."):
+        path = step[1:] + rest
+    else:
+        path = _KEYS.get(key, key) + step + rest
+    return EncodeError(path, error.kind, f"in the call of {ref} {error.problem}")
+
+
+def _parameter(ref: str, number: int) -> str | None:
+    """Return the name of a positional parameter, as far as the function is at hand: nothing is imported for it."""
+    module, _, qualified = ref.partition(":")
+    try:
+        func = attrgetter(qualified)(sys.modules[module])
+        parameters = [*inspect.signature(func).parameters.values()]
+    except Exception:  # code of the user's may be behind each of these
+        return None
+    named = parameters[number : number + 1]
+    return named[0].name if named and named[0].kind in _POSITIONAL else None
+
+
+def call_from_data(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
+    """Return the call and the policy that `call_to_data` made data of; `frame` is what they were read from."""
+    policy = policy_from_data(data["p"]) if "p" in data else DEFAULT_POLICY
+    return Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame), policy
+
+
+def _reference(obj: Callable[..., Any], job_id: str) -> str:
+    try:
+        return obj_to_ref(obj)
+    except (CallableReferenceError, LookupError) as error:
+        raise TransientJobError(job_id, str(error)) from error
