@@ -149,7 +149,7 @@ def test_what_may_start_only_once_is_not_started_again_after_a_crash(yard: Yard)
     (line,) = yard.await_line("began", run)
     os.kill(line.pid, signal.SIGKILL)
     (ended,) = yard.end([run])
-    assert (ended.status, ended.reason) == (Status.FAILED, "lost")
+    assert (ended.status, ended.reason, ended.unverified) == (Status.FAILED, "lost", None)
     assert len(yard.ledger("began", run)) == 1
 
 
