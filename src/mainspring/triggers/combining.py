@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable
-from datetime import UTC, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Final, Self
 
 from mainspring.triggers.base import BaseTrigger, InstantTrigger
@@ -16,14 +16,28 @@ __all__ = ["AndTrigger", "BaseCombiningTrigger", "OrTrigger"]
 _CANDIDATES: Final = 10_000
 _HORIZON: Final = 100 * 366 * DAY
 """An `and` concludes that its triggers never meet when so many fires, or so long a time, brought no agreement."""
+_LOOKS: Final = 100_000
+"""Looks at single triggers that counting the overdue fires of an `and` may cost."""
 
 
 def _first_fire(trigger: BaseTrigger, instant: int, budget: list[int]) -> int | None:
     """Ask one trigger, at the expense of a budget that nested combinations share."""
     if isinstance(trigger, BaseCombiningTrigger) and type(trigger).first_fire is BaseCombiningTrigger.first_fire:
-        return trigger._seek(instant, budget)
+        # Once it is spent, not even a look inside: the same trigger may be there in many places.
+        return trigger._seek(instant, budget) if budget[0] >= 0 else None
     budget[0] -= 1
     return trigger.first_fire(instant) if budget[0] >= 0 else None
+
+
+def _past_fire(trigger: BaseTrigger, now: int, budget: list[int]) -> int | None:
+    """Return the fire before `now` with which a trigger begins, if it does."""
+    if budget[0] < 0:
+        return None
+    if isinstance(trigger, BaseCombiningTrigger) and type(trigger).next_fire is BaseCombiningTrigger.next_fire:
+        return trigger._past(now, budget)
+    budget[0] -= 1
+    fire = trigger.next_fire(None, now)
+    return fire if fire is not None and fire < now else None
 
 
 class BaseCombiningTrigger(InstantTrigger):
@@ -49,6 +63,17 @@ class BaseCombiningTrigger(InstantTrigger):
     def timezone(self) -> tzinfo:  # type: ignore[override]
         """The time zone that fire times are shown in: that of the first trigger which has one."""
         return next((trigger.timezone for trigger in self.triggers if trigger.timezone is not None), UTC)
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the first fire after `previous`, or the first one for `now`."""
+        if previous is not None:
+            return self.first_fire(previous + 1)
+        past = self._past(now, [_CANDIDATES])
+        return self.first_fire(now) if past is None else past
+
+    @abstractmethod
+    def _past(self, now: int, budget: list[int]) -> int | None:
+        """Return the fire before `now` with which the trigger begins, as one of a past date does."""
 
     def first_fire(self, instant: int) -> int | None:
         """Return the first fire at or after an instant; None too if 10,000 fires or 100 years bring no agreement."""
@@ -96,12 +121,9 @@ class AndTrigger(BaseCombiningTrigger):
     __slots__ = ()
     alias = "and"
 
-    def next_fire(self, previous: int | None, now: int) -> int | None:
-        """Return the first shared instant after `previous`, or the first one for `now`."""
-        if previous is not None:
-            return self.first_fire(previous + 1)
-        fires = {trigger.next_fire(None, now) for trigger in self.triggers}
-        return fires.pop() if len(fires) == 1 else self.first_fire(now)
+    def _past(self, now: int, budget: list[int]) -> int | None:
+        fires = {_past_fire(trigger, now, budget) for trigger in self.triggers}
+        return fires.pop() if len(fires) == 1 else None
 
     def _seek(self, instant: int, budget: list[int]) -> int | None:
         candidate, agreed, place, horizon = instant, 0, 0, MAX_INSTANT
@@ -115,6 +137,13 @@ class AndTrigger(BaseCombiningTrigger):
                 horizon = candidate + _HORIZON
         return candidate
 
+    def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
+        """Count the fires from `first` up to `until`, and list the latest `limit` of them.
+
+        Exact up to 5,000 fires and 100,000 looks at the triggers; beyond, the count is a lower bound.
+        """
+        return _Walk(self).overdue(first, until, limit)
+
 
 class OrTrigger(BaseCombiningTrigger):
     """Fire whenever any of the triggers does; finished when all of them are."""
@@ -122,15 +151,25 @@ class OrTrigger(BaseCombiningTrigger):
     __slots__ = ()
     alias = "or"
 
-    def next_fire(self, previous: int | None, now: int) -> int | None:
-        """Return the first fire of any trigger after `previous`, or the first one for `now`."""
-        if previous is not None:
-            return self.first_fire(previous + 1)
-        return min((f for t in self.triggers if (f := t.next_fire(None, now)) is not None), default=None)
+    def _past(self, now: int, budget: list[int]) -> int | None:
+        return min((fire for t in self.triggers if (fire := _past_fire(t, now, budget)) is not None), default=None)
 
     def _seek(self, instant: int, budget: list[int]) -> int | None:
-        fires = (_first_fire(trigger, instant, budget) for trigger in self.triggers)
+        fires = [_first_fire(trigger, instant, budget) for trigger in self.triggers]
+        if budget[0] < 0:  # a trigger that was not asked may have been the first
+            return None
         return min((fire for fire in fires if fire is not None), default=None)
+
+    def _members(self) -> list[BaseTrigger]:
+        """Return the triggers, once each, with those of an `or` inside this one in its place."""
+        members: dict[int, BaseTrigger] = {}
+        left = list(reversed(self.triggers))
+        while left:
+            trigger = left.pop()
+            if id(trigger) not in members:
+                members[id(trigger)] = trigger
+                left += reversed(trigger.triggers) if type(trigger) is OrTrigger else ()
+        return [trigger for trigger in members.values() if type(trigger) is not OrTrigger]
 
     def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
         """Count the fires from `first` up to `until`, and list the latest `limit` of them.
@@ -140,7 +179,7 @@ class OrTrigger(BaseCombiningTrigger):
         """
         if first > until:
             return 0, []
-        starts = [(trigger, trigger.first_fire(first)) for trigger in self.triggers]
+        starts = [(trigger, trigger.first_fire(first)) for trigger in self._members()]
         due = [(trigger, start) for trigger, start in starts if start is not None and start <= until]
         counts = [trigger.overdue(start, until, 0)[0] for trigger, start in due]
         total = 1 + sum(counts)
@@ -150,3 +189,22 @@ class OrTrigger(BaseCombiningTrigger):
         latest = sorted(fires)
         count = len(latest) if total <= _CANDIDATES else max(*counts, len(latest))
         return count, latest[-limit:] if limit else []
+
+
+class _Walk(BaseTrigger):
+    """The fires of a combination, found at the expense of one budget."""
+
+    def __init__(self, trigger: BaseCombiningTrigger) -> None:
+        self._trigger, self._budget = trigger, [_LOOKS]
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        """Return the first fire after `previous`, or the first one from `now` on."""
+        return self.first_fire(now if previous is None else previous + 1)
+
+    def first_fire(self, instant: int) -> int | None:
+        """Return the first fire at or after an instant; None too when the budget is spent."""
+        return _first_fire(self._trigger, instant, self._budget)
+
+    def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+        """Is never asked: fires are instants here."""
+        raise NotImplementedError

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -171,3 +172,76 @@ class TestOr:
         count, fires = trigger.overdue(first, JUNE, 3)
         assert count == (JUNE - first) // SECOND + 1
         assert fires == [JUNE - 2 * SECOND, JUNE - SECOND, JUNE]
+
+
+class Watched(IntervalTrigger):
+    """Counts how often it is asked."""
+
+    looks = 0
+
+    def next_fire(self, previous: int | None, now: int) -> int | None:
+        Watched.looks += 1
+        return super().next_fire(previous, now)
+
+
+def watched(seconds: int, offset: int = 0) -> Watched:
+    return Watched(seconds=seconds, start_date=datetime(2026, 1, 1, 0, 0, offset, tzinfo=UTC))
+
+
+@pytest.fixture
+def looks() -> Iterator[Callable[[], int]]:
+    Watched.looks = 0
+    yield lambda: Watched.looks
+    Watched.looks = 0
+
+
+def nested(combine: Callable[[list[BaseTrigger]], BaseTrigger], depth: int) -> BaseTrigger:
+    trigger: BaseTrigger = watched(2)
+    for _ in range(depth):
+        trigger = combine([trigger, watched(2, 1)])
+    return trigger
+
+
+NOW = 1_770_000_000_000_000
+
+
+@pytest.mark.parametrize("previous", [None, NOW])
+def test_nested_triggers_that_never_meet_cost_one_budget(looks: Callable[[], int], previous: int | None) -> None:
+    assert nested(AndTrigger, 50).next_fire(previous, NOW) is None
+    assert looks() <= 10_100
+
+
+@pytest.mark.parametrize("combine", [AndTrigger, OrTrigger])
+def test_a_trigger_that_is_in_many_places_costs_one_budget(
+    looks: Callable[[], int], combine: Callable[[list[BaseTrigger]], BaseTrigger]
+) -> None:
+    trigger: BaseTrigger = watched(2)
+    for _ in range(40):
+        trigger = combine([trigger, trigger])
+    trigger.next_fire(None, NOW)
+    assert looks() <= 20_100
+
+
+def test_counting_the_fires_of_nested_alternatives_asks_each_a_few_times(looks: Callable[[], int]) -> None:
+    assert nested(OrTrigger, 50).overdue(NOW, NOW + MINUTE, 3) == (
+        61,
+        [NOW + MINUTE - n * 1_000_000 for n in (2, 1, 0)],
+    )
+    assert looks() <= 500
+
+
+def test_counting_fires_that_are_hard_to_find_is_bounded(looks: Callable[[], int]) -> None:
+    trigger = AndTrigger([watched(4001), watched(3989)])
+    first = trigger.next_fire(NOW, NOW)
+    assert first is not None
+    Watched.looks = 0
+    count, fires = trigger.overdue(first, first + 100 * 366 * 86_400_000_000, 3)
+    assert count > 1
+    assert len(fires) == 3
+    assert looks() <= 100_100
+
+
+def test_an_alternative_of_past_dates_begins_with_the_first() -> None:
+    dates = [DateTrigger(datetime(2026, 1, day, tzinfo=UTC)) for day in (2, 1)]
+    assert OrTrigger([OrTrigger(dates), watched(2)]).next_fire(None, NOW) == dates[1].next_fire(None, NOW)
+    assert AndTrigger([OrTrigger(dates), dates[1]]).next_fire(None, NOW) == dates[1].next_fire(None, NOW)
