@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+version = __version__
+version_info = tuple(map(int, version.split(".")))
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -13,7 +15,17 @@ if TYPE_CHECKING:
     from mainspring.errors import Cancel, Retry
     from mainspring.executors.current_run import current_run
 
-__all__ = ["Backoff", "Cancel", "Mainspring", "Retry", "RunHandle", "__version__", "current_run"]
+__all__ = [
+    "Backoff",
+    "Cancel",
+    "Mainspring",
+    "Retry",
+    "RunHandle",
+    "__version__",
+    "current_run",
+    "version",
+    "version_info",
+]
 
 _PLACES = {
     "Backoff": "mainspring.core.policy",

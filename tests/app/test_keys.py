@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app.keys import find_keyring
 from mainspring.codec import Keyring
+from mainspring.codec.key_sources import find_keyring
 from mainspring.core.run import Status
 from mainspring.errors import ConfigurationError
 from tests.app.kit import KEY, LIMIT, MakeApp

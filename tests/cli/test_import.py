@@ -426,6 +426,20 @@ def test_importing_twice_is_refused_as_a_whole_and_named(source: str, target: st
     assert sorted(stored(target)) == ["another", "one"]
 
 
+def test_a_dry_run_names_the_jobs_that_are_too_late_to_run(source: str, target: str) -> None:
+    theirs, store = TheirScheduler(timezone="UTC"), TheirTable(source)
+    store.start(theirs, "default")
+    for name, grace in (("dropped", 60), ("kept", None)):
+        job = theirs.add_job("json:dumps", "interval", hours=1, args=[1], id=name, misfire_grace_time=grace)
+        job.coalesce, job.max_instances, job.next_run_time = True, 1, datetime(2026, 1, 1, tzinfo=UTC)
+        store.add_job(job)
+    store.shutdown()
+    output = call(source, target, "--allow-pickle", "--dry-run")[1]
+    late = "job 'dropped' is overdue since 2026-01-01 00:00:00+00:00 and will not run for it: its grace is 60 s"
+    assert late in output
+    assert "'kept' is overdue" not in output
+
+
 def test_a_dry_run_names_the_jobs_and_changes_nothing(source: str, target: str, tmp_path: Path) -> None:
     write(TheirTable(source), every_trigger)
     before = (tmp_path / "theirs.sqlite").read_bytes()

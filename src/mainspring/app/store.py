@@ -9,8 +9,8 @@ from datetime import tzinfo
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from mainspring.app.keys import find_keyring
 from mainspring.codec import Codec, TypeBook
+from mainspring.codec.key_sources import find_keyring
 from mainspring.core.followups import Finished
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import JobStore

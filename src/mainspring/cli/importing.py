@@ -10,12 +10,14 @@ from typing import Any, Final
 
 import click
 
-from mainspring.app.keys import KEY_VARIABLE, find_keyring
 from mainspring.app.registry import check_queue
 from mainspring.cli.apscheduler_jobs import read_job
 from mainspring.cli.visible import visible
+from mainspring.clock import SystemClock
 from mainspring.codec import Codec, Keyring
+from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring
 from mainspring.core import transitions
+from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Status
@@ -96,6 +98,8 @@ def import_(
     if dry_run:
         for job in jobs:
             click.echo(visible(_line(job)))
+        for line in _to_be_missed(jobs):
+            click.echo(visible(line), err=True)
         click.echo(_summary("would be imported", jobs, refused, codec))
     else:
         _write(jobs, target, codec, replace)
@@ -272,6 +276,18 @@ def _cancel_waiting(lane: str, job_ids: Collection[str], store: JobStore) -> Non
 def _line(job: Job) -> str:
     moment = "when it is stored" if not job.timed else job.next_run_time or "paused"
     return f"{job.id}  {job.call.func}  {job.trigger}  {moment}"
+
+
+def _to_be_missed(jobs: Sequence[Job]) -> Iterator[str]:
+    """Name the jobs that are overdue by more than their grace: their fires will be recorded as missed, not run."""
+    now = SystemClock().now()
+    for job in jobs:
+        grace = job.misfire_grace_time
+        if job.at is not None and grace is not None and now - job.at > grace * SECOND:
+            yield (
+                f"job {job.id!r} is overdue since {job.next_run_time} and will not run for it: its grace is "
+                f"{grace:g} s; let its own scheduler run it first, or modify the job"
+            )
 
 
 def _summary(verb: str, jobs: Sequence[Job], refused: Sequence[Any], codec: Codec) -> str:

@@ -215,6 +215,10 @@ def _deeper(value: Any, path: Path, depth: int) -> int:
     return depth + 1
 
 
+_HOLDERS: Final = frozenset({"mainspring.schedulers.base", "mainspring.app.app", "mainspring.jobstores.base"})
+"""Where the classes of schedulers, apps and stores come from."""
+
+
 def _why_not(cls: type) -> str:
     it = a_kind(cls)
     if cls is bytearray or cls is memoryview:
@@ -222,9 +226,15 @@ def _why_not(cls: type) -> str:
     base = builtin_of(cls)
     if base is not None:
         return f"is {it}, a dataclass and a kind of {base.__name__}, whose fields would be lost; make it one of the two"
+    if any(base.__module__ in _HOLDERS for base in cls.__mro__):
+        return (
+            f"is {it}, which lives in this process only and cannot be stored; keep it in a variable of a module"
+            " and use that inside the function"
+        )
     return (
-        f"is {it}, which cannot be stored; pass plain values, a dataclass or an id to look it up by,"
-        " say how to store it (register_type), or allow pickle (allow_pickle=True and a key)"
+        f"is {it}, which cannot be stored; pass plain values, a dataclass or an id to look it up by, say how to store"
+        " it (register_type), or allow pickle: allow_pickle=True and secret_key=... in BackgroundScheduler(...) or"
+        " Mainspring(...)"
     )
 
 

@@ -135,7 +135,8 @@ class TypeBook:
         if not self._imports:
             raise Unsupported(
                 f"is {a_kind(cls)}, which without a key is restored only if registered: pass"
-                f" types=[{cls.__name__}] or call register({cls.__name__}), both where it is written and read"
+                f" types=[{cls.__name__}] to the scheduler (BackgroundScheduler(types=[{cls.__name__}])) or call"
+                f" register({cls.__name__}) of the codec, both where it is written and read"
             )
         try:
             return _checked_ref(cls)

@@ -57,6 +57,7 @@ class Job:
     """
 
     __slots__ = (
+        "__weakref__",
         "_jobstore_alias",
         "_scheduler",
         "at",

@@ -239,6 +239,7 @@ class JobStore(BaseJobStore):
     def update_job(self, job: Job) -> None:
         """Replace the job if its stored version is still `job.version`, and set the new one on it.
 
+        A job object that was made anew, with version 0, replaces the stored one of its id, as in APScheduler.
         Raise JobLookupError if it is not there, VersionConflict if it was changed meanwhile. Its unfinished runs,
         incarnation and open missed record are untouched.
         """

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import Due, Firing, Place, firing, plan
+from mainspring.core.plan import MAX_INSTANCES, Due, Firing, Place, firing, plan
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.node.loop import IDLE
@@ -63,7 +63,10 @@ class SchedulerTick:
         if self._patience:
             soonest += int(self._patience * link.node.clock.random() * SECOND)
         self.looks_at = min(soonest, now + int(IDLE * SECOND))
-        return max(0.0, (self.looks_at - now) / SECOND)
+        wait = max(0.0, (self.looks_at - now) / SECOND)
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("next wake-up at %s, in %.3f s", link.node.local(self.looks_at), wait)
+        return wait
 
     def _fire(self, jobs: list[Due], now: int) -> int:
         """Fire jobs; return when the first of them is due again."""
@@ -110,6 +113,8 @@ class SchedulerTick:
                     link.worker.look(run.queue)
                 else:
                     started.append(run)
+            if step.missed or step.next_at is None:
+                self._log(step)
             if link.node.listening:
                 self._publish(step, inserted)
         link.begin(started)
@@ -126,6 +131,16 @@ class SchedulerTick:
                 return [error]
         half = len(firings) // 2
         return self._take(firings[:half]) + self._take(firings[half:])
+
+    def _log(self, step: Firing) -> None:
+        for run in step.missed:
+            moment = self.link.node.local(run.last or run.run_at)
+            if run.reason == MAX_INSTANCES:
+                log.warning('job "%s" (%s) was skipped at %s: max_instances reached', run.name, step.job_id, moment)
+            else:
+                log.warning('job "%s" (%s) missed its run time %s: %s', run.name, step.job_id, moment, run.reason)
+        if step.next_at is None:
+            log.info("removed job %s: it has no run time left", step.job_id)
 
     def _publish(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias

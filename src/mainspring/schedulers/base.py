@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from datetime import tzinfo
+from inspect import signature
 from typing import Any, Final, Self
 
 from mainspring import events
@@ -66,6 +67,7 @@ class BaseScheduler(JobVerbs):
             raise SchedulerAlreadyRunningError
         tree = config.gather(gconfig, prefix, options)
         config.check_names(tree, self._options)
+        self._codec = config.make_codec(tree)
         executors = {a: self._make("executor", BaseExecutor, a, v) for a, v in tree.get("executors", {}).items()}
         stores = {a: self._make("job store", BaseJobStore, a, v) for a, v in tree.get("jobstores", {}).items()}
         defaults = config.read_job_defaults(tree.get("job_defaults", {}))
@@ -98,8 +100,7 @@ class BaseScheduler(JobVerbs):
         name, options = config.take(f"{kind} {alias!r}", value)
         return self._build(kind, base, name, options)
 
-    @staticmethod
-    def _build(kind: str, base: type[Any], plugin: Any, options: dict[str, Any]) -> Any:
+    def _build(self, kind: str, base: type[Any], plugin: Any, options: dict[str, Any]) -> Any:
         if isinstance(plugin, base):
             return plugin
         if not isinstance(plugin, str):
@@ -107,10 +108,17 @@ class BaseScheduler(JobVerbs):
         if kind == "job store" and "://" in plugin:
             from mainspring.jobstores.opening import open_store
 
-            return open_store(plugin, **options)
+            kept = plugin.partition(":")[0] != "memory"
+            return open_store(plugin, **(self._with_codec(options) if kept else options))
         factory = find_plugin(kind, plugin)
+        if kind == "job store" and "codec" in signature(factory).parameters:
+            options = self._with_codec(options)
         check_options(kind, plugin, factory, options)
         return factory(**options)
+
+    def _with_codec(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Return a store's options with the scheduler's own codec, if it has one and they name none."""
+        return options if self._codec is None else {"codec": self._codec, **options}
 
     # -- life --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mainspring.codec import Codec
+from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring
 from mainspring.core.quantities import check_seconds
 from mainspring.errors import ConfigurationError, near
 
@@ -13,6 +15,7 @@ __all__ = ["OPTIONS", "as_bool", "gather", "take"]
 PREFIXES: Final = ("mainspring.", "apscheduler.")
 OPTIONS: Final = frozenset(
     {"logger", "timezone", "jobstore_retry_interval", "job_defaults", "executors", "jobstores", "clock", "lease"}
+    | {"types", "secret_key", "allow_pickle"}
 )
 
 
@@ -59,6 +62,20 @@ def as_bool(name: str, value: Any) -> bool:
             return False
         raise ConfigurationError(f"{name} must be true or false, not {value!r}")
     return bool(value)
+
+
+def make_codec(tree: Mapping[str, Any]) -> Codec | None:
+    """Return the codec that `types`, `secret_key` and `allow_pickle` ask for; None if none of them is given."""
+    if not {"types", "secret_key", "allow_pickle"} & tree.keys():
+        return None
+    keyring = find_keyring(tree.get("secret_key"), None)
+    pickles = as_bool("allow_pickle", tree.get("allow_pickle", False))
+    if pickles and keyring is None:
+        raise ConfigurationError(
+            "allow_pickle=True needs a key, so that nobody else's pickles are read: give secret_key=... too, or set "
+            f"{KEY_VARIABLE}"
+        )
+    return Codec(keyring, types=tree.get("types", ()), allow_pickle=pickles)
 
 
 def take(name: str, value: Any) -> tuple[str, dict[str, Any]]:

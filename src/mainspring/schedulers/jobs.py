@@ -187,6 +187,8 @@ class JobVerbs:
             job._jobstore_alias = None
             raise
         self._tell_missed(missed, alias)
+        if self._logger.isEnabledFor(logging.INFO):
+            self._logger.info('added job "%s" (%s) to the job store %r', job.name, job.id, alias)
         if self._listeners.mask & events.EVENT_JOB_ADDED:
             self._dispatch_event(JobEvent(events.EVENT_JOB_ADDED, job.id, alias))
 
@@ -382,6 +384,7 @@ class JobVerbs:
                     return
         _, alias = self._lookup(job_id, jobstore)
         self._jobstores[alias].remove_job(job_id)
+        self._logger.info("removed job %s from the job store %r", job_id, alias)
         self._dispatch_event(JobEvent(events.EVENT_JOB_REMOVED, job_id, alias))
 
     def remove_all_jobs(self, jobstore: str | None = None) -> None:

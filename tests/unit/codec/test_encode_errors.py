@@ -78,7 +78,8 @@ def test_the_text_says_what_it_is_and_what_to_do() -> None:
     assert error.kind == "tests.unit.codec.shapes.Plain"
     assert str(error) == (
         "kwargs.user.home is a tests.unit.codec.shapes.Plain, which cannot be stored; pass plain values, a dataclass or"
-        " an id to look it up by, say how to store it (register_type), or allow pickle (allow_pickle=True and a key)"
+        " an id to look it up by, say how to store it (register_type), or allow pickle: allow_pickle=True and"
+        " secret_key=... in BackgroundScheduler(...) or Mainspring(...)"
     )
 
 
@@ -136,7 +137,7 @@ def test_a_type_hidden_by_another_of_its_name_is_refused() -> None:
 def test_without_a_key_a_type_has_to_be_registered_to_be_stored() -> None:
     error = refusal({"color": Color.RED}, Codec())
     assert (error.path, error.kind) == ("color", "tests.unit.codec.shapes.Color")
-    assert "types=[Color] or call register(Color)" in str(error)
+    assert "BackgroundScheduler(types=[Color])) or call register(Color)" in str(error)
 
 
 def test_an_object_with_undeclared_attributes_is_refused() -> None:

@@ -107,7 +107,7 @@ class MemoryJobStore(JobStore):
     def update_job(self, job: Job) -> None:
         with self._lock:
             entry = self._entry(job.id)
-            if entry.version != job.version:
+            if job.version and entry.version != job.version:
                 raise VersionConflict(job.id)
             self._rewrite(entry, job)
             self._tell()

@@ -72,7 +72,22 @@ class RecordStore(JobStore):
 
     def update_job(self, job: Job) -> None:
         """Replace the job if its stored version is still `job.version`, and set the new one on it."""
-        job.version = self._update_job_row(self._packer.job_row(job))
+        made_anew = not job.version
+        while True:
+            if made_anew:
+                self._take_version(job)
+            try:
+                job.version = self._update_job_row(self._packer.job_row(job))
+                return
+            except VersionConflict:
+                if not made_anew:
+                    raise
+
+    def _take_version(self, job: Job) -> None:
+        row = self._job_row(job.id)
+        if row is None:
+            raise JobLookupError(job.id)
+        job.version, job.incarnation = row.version, row.incarnation
 
     def lookup_job(self, job_id: str) -> Job | None:
         """Return a job, or None; one that cannot be restored is set aside."""

@@ -73,6 +73,7 @@ class RedisJobStore(RedisRuns):
         super().__init__(codec)
         given = {"name": name, "shards": shards, "replicas": replicas, "keep_runs": keep_runs}
         url, options = take_options(url, given)
+        check_count("db", db, least=0)
         _check(options, jobs_key, run_times_key, client, url, connect_args)
         servers = Fixed(client) if client is not None else make_servers(url, db, connect_args)
         if servers.spread and (jobs_key or run_times_key):
@@ -84,9 +85,25 @@ class RedisJobStore(RedisRuns):
         self.keep_runs = options["keep_runs"]
         self._replicas: int = options["replicas"]
         self._shards = Shards(self.name, options["shards"], jobs_key, run_times_key)
+        self._servers = servers
         self._link = Link(servers, self._shards.channels, self._replicas, (SCHEMA, options["shards"]))
         self._opened = False
         self._opening = threading.Lock()
+
+    @property
+    def redis(self) -> redis.Redis:
+        """A client of the server that holds the jobs (of the first shard), for looking into it."""
+        return redis.Redis(connection_pool=self._servers.pool(self.jobs_key))
+
+    @property
+    def jobs_key(self) -> str:
+        """The key of the hash that holds the jobs (of the first shard)."""
+        return self._shards.all[0].jobs
+
+    @property
+    def run_times_key(self) -> str:
+        """The key of the sorted set that holds the next run times (of the first shard)."""
+        return self._shards.all[0].times
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Open the store; say so if the server may lose data, or APScheduler's own is in the same database."""
@@ -333,6 +350,9 @@ def _check(
     connect_args: dict[str, Any],
 ) -> None:
     shards = options["shards"]
+    for key, value in (("jobs_key", jobs_key), ("run_times_key", run_times_key)):
+        if value is not None and not (isinstance(value, str) and value):
+            raise ConfigurationError(f"{key} must be a text that is not empty, not {value!r}; leave it out to have one")
     if not options["name"]:
         raise ConfigurationError("name is empty; it is what all keys of the store begin with")
     for option, least in (("shards", 1), ("replicas", 0), ("keep_runs", 0)):

@@ -213,6 +213,18 @@ class JobConformance:
         assert caught.value.job_id == "job"
         assert (stored(store).max_instances, stored(store).version) == (2, mine.version)
 
+    def test_an_update_by_a_job_made_anew_replaces_the_stored_one(self, store: JobStore) -> None:
+        """As a store of APScheduler does, whatever has happened to the job meanwhile."""
+        first = add_job(store, misfire_grace_time=1)
+        store.update_job(stored(store))
+        anew = make_job(store, misfire_grace_time=7)
+        store.update_job(anew)
+        found = stored(store)
+        assert found.misfire_grace_time == 7
+        assert (found.version, found.incarnation) == (anew.version, first.incarnation)
+        with pytest.raises(JobLookupError):
+            store.update_job(make_job(store, "unknown"))
+
     def test_updating_a_job_that_is_not_there_is_an_error(self, store: JobStore) -> None:
         job = add_job(store)
         store.remove_job("job")

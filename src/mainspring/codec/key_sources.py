@@ -1,4 +1,4 @@
-"""Where an app's signing keys come from: given, from the environment, or a file beside a SQLite database."""
+"""Where signing keys come from: given, from the environment, or a file beside a SQLite database."""
 
 from __future__ import annotations
 
