@@ -16,6 +16,7 @@ import redis
 
 from mainspring import Mainspring
 from mainspring.jobstores.redis import RedisJobStore
+from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance.helpers import add_job
 from tests.servers import Redis, Server
 
@@ -103,6 +104,19 @@ def test_schedules_come_back_into_a_database_that_was_emptied(tmp_path: Path) ->
             connection.execute("DELETE FROM mainspring_jobs")
             connection.execute("UPDATE mainspring_meta SET value = value + 1 WHERE name = 'made'")
         until(lambda: [job.id for job in app.jobs()] == ["one"])
+
+
+def test_schedules_come_back_into_a_file_that_another_has_replaced(tmp_path: Path) -> None:
+    backup = SQLAlchemyJobStore(f"sqlite:///{tmp_path}/backup.db")
+    backup.start(None, "default")
+    backup.shutdown()
+    with Mainspring(f"sqlite:///{tmp_path}/jobs.db", timezone="UTC", lease=1.5) as app:
+        app.schedule("interval", hours=1, id="one")(nothing)
+        app.start()
+        (tmp_path / "backup.db").replace(tmp_path / "jobs.db")
+        until(lambda: [job.id for job in app.jobs()] == ["one"])
+        with closing(sqlite3.connect(tmp_path / "jobs.db", timeout=LIMIT)) as connection:
+            until(lambda: connection.execute("SELECT id FROM mainspring_jobs").fetchall() == [("one",)])
 
 
 def test_a_wait_rides_over_an_outage(server: Server, caplog: pytest.LogCaptureFixture) -> None:
