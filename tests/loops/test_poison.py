@@ -20,7 +20,8 @@ from mainspring.errors import Retry, StoreUnavailable
 from mainspring.jobstores.base import Hold, RunQuery
 from mainspring.node.listeners import Listeners
 from mainspring.node.loop import Loop
-from mainspring.node.store_link import MOST_MISSING
+from mainspring.node.node import MOST_MISSING
+from mainspring.triggers.interval import IntervalTrigger
 from tests.loops.bench import Bench
 
 EXITS = [SystemExit, KeyboardInterrupt, GeneratorExit]
@@ -115,7 +116,7 @@ def test_a_run_whose_module_exits_when_it_is_imported_is_given_back_and_the_othe
     bench.link.worker.look(".default")
     assert on_a_thread(bench.link.worker) is None
     assert list(bench.executor.given) == ["good"]
-    assert bench.node.missing == {"evil:main"}
+    assert bench.node.missing.first(10) == ["evil:main"]
     bench.link.worker.settles()
     (evil,) = [run for run in runs(bench) if run.id == "evil"]
     assert (evil.status, evil.attempt) == (Status.PENDING, 0)
@@ -386,6 +387,50 @@ def test_a_node_names_a_bounded_number_of_references_that_it_cannot_call(bench: 
     )
     assert len(bench.node.info(bench.link).missing) == MOST_MISSING
     assert "nowhere:f199" in bench.node.missing
+
+
+def test_each_reference_that_cannot_be_called_is_logged_once_however_many_there_are(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls = [Call(f"nowhere:f{number}") for number in range(2 * MOST_MISSING)]
+    for turn in ("a", "b", "c"):
+        bench.link.begin([Run(id=f"{call.func}{turn}", call=call, queue=".default", token="t") for call in calls])
+    told = [record for record in caplog.records if "this node cannot call" in record.getMessage()]
+    assert len(told) == len(calls)
+
+
+def test_a_trigger_that_recovers_and_fails_again_is_logged_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.add()
+    next_fire = IntervalTrigger.next_fire
+    told = []
+    for fails in (True, True, False, True, True):
+
+        def answer(self: IntervalTrigger, previous: int | None, now: int, fails: bool = fails) -> int | None:
+            if fails:
+                raise RuntimeError("no")
+            return next_fire(self, previous, now)
+
+        monkeypatch.setattr(IntervalTrigger, "next_fire", answer)
+        bench.link.scheduler()
+        bench.clock.advance(100)
+        told.append(len([record for record in caplog.records if "the trigger of job" in record.getMessage()]))
+    assert told == [1, 1, 1, 2, 2]
+
+
+def test_an_executor_that_was_there_in_between_is_missed_again(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.add(executor="other", max_instances=10)
+    told = []
+    for there in (False, False, True, False):
+        if there:
+            bench.node.executors["other"] = bench.executor
+        else:
+            bench.node.executors.pop("other", None)
+        bench.link.scheduler()
+        bench.clock.advance(100)
+        told.append(len([record for record in caplog.records if "wants the executor" in record.getMessage()]))
+    assert told == [1, 1, 1, 2]
 
 
 def test_a_node_whose_store_is_down_ends_though_a_run_was_reported_twice(

@@ -24,6 +24,7 @@ from mainspring.core.run import Report, Result, Run
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore, NodeInfo
+from mainspring.node.complaints import Complaints
 from mainspring.node.listeners import Listeners
 from mainspring.node.run_events import RunEvents
 from mainspring.node.store_link import Link
@@ -47,6 +48,8 @@ REFERENCE_LIMIT: Final = 200
 """Characters of a function's name in what the node says of itself."""
 HELD: Final = 100
 """Runs that a node holds for it, unstarted, at most: what waits behind so many is not kept waiting by them."""
+MOST_MISSING: Final = 100
+"""References that a node names, with every beat, as those it cannot call."""
 
 
 class Watcher(Protocol):
@@ -109,7 +112,7 @@ class Node:
         self.draining = False
         self.finishing = False
         """While draining: also execute what waits in a store that nobody could take it from later."""
-        self.missing: set[str] = set()
+        self.missing = Complaints()
         """References that this node cannot import."""
         self.pace: dict[str, float] = {}
         """Recent seconds per run, by executor."""
@@ -304,7 +307,7 @@ class Node:
             lanes=self.lanes,
             state="draining" if self.draining else "paused" if self.paused else "running",
             version=__version__,
-            missing=tuple(sorted(name[:REFERENCE_LIMIT] for name in self.missing)),
+            missing=tuple(sorted(name[:REFERENCE_LIMIT] for name in self.missing.first(MOST_MISSING))),
             stuck=sum(executor.stuck for executor in self.executors.values()),
         )
 

@@ -9,6 +9,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.plan import MAX_INSTANCES, Due, Firing, Place, firing, plan
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
+from mainspring.node.complaints import Complaints
 from mainspring.node.loop import IDLE
 
 if TYPE_CHECKING:
@@ -38,8 +39,10 @@ class SchedulerTick:
         self._patience = 0.0
         """Seconds this tick lets others go first: it grows while others fire what it comes for."""
         self._awaited: int | None = None
-        self._homeless: set[str] = set()
-        self._stuck: dict[str, str] = {}
+        self._homeless = Complaints()
+        """Executors that jobs want and this node does not have."""
+        self._stuck = Complaints()
+        """Jobs that cannot be planned or fired."""
 
     def __call__(self) -> float:
         """Fire a page of due jobs."""
@@ -86,6 +89,8 @@ class SchedulerTick:
             if place is None:
                 self._report_homeless(due.job)
                 place = Place(f".{due.job.executor}")
+            else:
+                self._homeless.end(due.job.executor)
             firings.append(firing(due, planned, place, now))
         if not firings:
             return soonest
@@ -101,6 +106,7 @@ class SchedulerTick:
                 self._report_stuck("firing", step.job_id, inserted)
                 soonest = min(soonest, now + int(HOLD * SECOND))
                 continue
+            self._stuck.end(step.job_id)
             if inserted is None:  # somebody changed or fired it first: look again at once
                 soonest = now
                 continue
@@ -151,8 +157,7 @@ class SchedulerTick:
             node.publish(JobEvent(EVENT_JOB_REMOVED, step.job_id, alias))
 
     def _report_homeless(self, job: Job) -> None:
-        if job.executor not in self._homeless:
-            self._homeless.add(job.executor)
+        if self._homeless.begin(job.executor):
             of_app = self.link.node.queues is not None
             log.warning(
                 "job %r wants the executor %r, which this node does not have; its runs wait for a node that has it%s",
@@ -162,9 +167,7 @@ class SchedulerTick:
             )
 
     def _report_stuck(self, what: str, job_id: str, error: BaseException) -> None:
-        complaint = f"{type(error).__name__}: {error}"
-        if self._stuck.get(job_id) != complaint:
-            self._stuck[job_id] = complaint
+        if self._stuck.begin(job_id, f"{type(error).__name__}: {error}"):
             log.error("%s job %r failed; the job stays due and is tried again", what, job_id, exc_info=error)
 
 

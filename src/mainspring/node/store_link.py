@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from mainspring.node.node import Node
 
 __all__ = ["Link"]
-
-MOST_MISSING: Final = 100
-"""References that a node names, with every beat, as those it cannot call."""
 
 log = logging.getLogger("mainspring.node")
 
@@ -240,19 +237,14 @@ class Link:
         except BaseException as error:  # an import runs a module, which may even exit
             if not is_own(error):
                 raise
-            missing = self.node.missing
-            if reference not in missing:
-                if len(missing) >= MOST_MISSING:
-                    missing.pop()
-                missing.add(reference)
+            if self.node.missing.begin(reference):
                 log.error(
                     "this node cannot call %r; its runs are left to nodes that can: %s",
                     reference,
                     error if isinstance(error, Exception) else repr(error),
                 )
             return None
-        if self.node.missing:
-            self.node.missing.discard(reference)
+        self.node.missing.end(reference)
         return prepared
 
     def end(self, reports: Iterable[Report]) -> None:

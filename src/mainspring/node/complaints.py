@@ -1,0 +1,40 @@
+"""Problems that last: each is logged once, and again only if it was over in between."""
+
+from __future__ import annotations
+
+from typing import Final
+
+__all__ = ["Complaints"]
+
+MOST_OPEN: Final = 10_000
+"""Further problems are not logged: those that were forgotten for them would be logged again and again."""
+
+
+class Complaints:
+    """The open problems of one kind, by what they concern."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, str] = {}
+
+    def begin(self, subject: str, text: str = "") -> bool:
+        """Note a problem; return True if it is new and so has to be logged."""
+        known = self._open.get(subject)
+        if known == text or (known is None and len(self._open) >= MOST_OPEN):
+            return False
+        self._open[subject] = text
+        return True
+
+    def end(self, subject: str) -> None:
+        """Note that a subject has no problem any more."""
+        if self._open:
+            self._open.pop(subject, None)
+
+    def first(self, number: int) -> list[str]:
+        """Return the subjects of the oldest open problems."""
+        return list(self._open)[:number]
+
+    def __contains__(self, subject: str) -> bool:
+        return subject in self._open
+
+    def __len__(self) -> int:
+        return len(self._open)
