@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from mainspring.core.policy import Policy
-from mainspring.core.run import Result
+from mainspring.core.run import Result, Run
 from mainspring.errors import RunTimeout, WorkerDied
+from mainspring.executors.current_run import Live
 from mainspring.executors.pool import ProcessPoolExecutor
 from tests.unit.executors import tasks
 from tests.unit.executors.contract import ExecutorContract, Start
@@ -68,6 +69,61 @@ def one_child(**options: Any) -> ProcessPoolExecutor:
     pool = ProcessPoolExecutor(1, options)
     pool.start(None, "processes")
     return pool
+
+
+class Listening(Reports):
+    """Receives what runs say of themselves, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lives: dict[str, Live] = {}
+
+    def live(self, run: Run) -> Live:
+        return self.lives.setdefault(run.id, Live(run))
+
+    def said(self, live: Live) -> None: ...
+
+
+class TestPipe:
+    def test_what_a_run_says_while_its_large_result_is_sent_does_not_mix_with_it(self) -> None:
+        reports, pool = Listening(), one_child()
+        pool.submit([make_run(tasks.talk_while_returning, 3_000_000) for _ in range(5)], reports)
+        ended = reports.wait(5)
+        assert [(report.result, report.error) for report in ended] == [(Result.RETURNED, None)] * 5
+        assert {len(report.value) for report in ended} == {3_000_000}
+        pool.shutdown(wait=False)
+
+    def test_what_a_run_says_after_its_end_is_not_taken_for_what_the_next_one_says(self) -> None:
+        reports, pool = Listening(), one_child()
+        before, after = make_run(tasks.talk_while_returning, 1), make_run(tasks.open_sockets)
+        pool.submit([before, after], reports)
+        assert [report.run.id for report in reports.wait(2)] == [before.id, after.id]
+        assert after.id not in reports.lives
+        pool.shutdown(wait=False)
+
+    @pytest.mark.parametrize("how", ["return", "raise", "exit"])
+    def test_runs_after_one_that_forked_receive_their_own_results(self, how: str) -> None:
+        reports, pool = Listening(), one_child()
+        for number in range(10):
+            pool.submit([make_run(tasks.fork_and, how, False), make_run(tasks.add, number)], reports)
+        assert [report.value for report in reports.wait(20)] == [value for number in range(10) for value in (0, number)]
+        pool.shutdown()
+
+    def test_a_forked_process_says_nothing_for_its_run(self) -> None:
+        reports, pool = Listening(), one_child()
+        run = make_run(tasks.fork_and_talk)
+        pool.submit([run], reports)
+        assert reports.wait()[0].result is Result.RETURNED
+        assert reports.lives[run.id].progress["done"] == 1
+        pool.shutdown()
+
+    def test_a_task_that_writes_into_the_pipe_loses_its_process_and_no_other_run(self) -> None:
+        reports, pool = Listening(), one_child()
+        pool.submit([make_run(tasks.write_into_sockets), make_run(tasks.add, 1)], reports)
+        broken, good = reports.wait(2)
+        assert isinstance(broken.exception, WorkerDied)
+        assert good.value == 1
+        pool.shutdown()
 
 
 class TestDeath:

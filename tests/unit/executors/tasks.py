@@ -2,14 +2,17 @@
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 from mainspring.errors import Cancel
+from mainspring.executors.current_run import current_run
 
 
 def add(a: int, b: int = 0) -> int:
@@ -161,6 +164,15 @@ def open_sockets() -> list[int]:
     return found
 
 
+def write_into_sockets() -> None:
+    """Write a message that nobody understands into every socket of this process, then wait."""
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:["):
+                os.write(int(name), b"\0\0\0\4nope")
+    time.sleep(600)
+
+
 def leave(code: int) -> NoReturn:
     os._exit(code)
 
@@ -191,6 +203,62 @@ def fork_and_die(path: str) -> None:
     while not Path(path).exists() or not Path(path).read_text():
         time.sleep(0.005)
     os._exit(9)
+
+
+def fork_and(how: str, wait: bool = True) -> int:
+    """Fork; the child does not leave by os._exit. Return its exit code, -9 if it has to be killed, or at once."""
+    child = os.fork()
+    if child == 0:
+        if how == "return":
+            return -1
+        if how == "raise":
+            raise ValueError("in the forked process")
+        sys.exit(3)
+    deadline = time.monotonic() + 20
+    while wait and time.monotonic() < deadline:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.01)
+    if not wait:
+        return 0
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+async def fork_and_later(how: str) -> int:
+    return fork_and(how)
+
+
+def note(path: str, text: str) -> None:
+    """Add a line to a file, in one write."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(file, f"{text}\n".encode())
+    os.close(file)
+
+
+def talk_while_returning(size: int) -> str:
+    """Report progress from another thread for as long as the result is under way."""
+    run = current_run()
+
+    def talk() -> None:
+        for number in range(2000):
+            run.progress(number, text="x" * 4000)
+
+    threading.Thread(target=talk, daemon=True).start()
+    return "y" * size
+
+
+def fork_and_talk() -> None:
+    """Report progress in a forked process, and from this one."""
+    run = current_run()
+    child = os.fork()
+    if child == 0:
+        for _ in range(100):
+            run.progress(999)
+        os._exit(0)
+    os.waitpid(child, 0)
+    run.progress(1)
 
 
 def unpicklable_result() -> Any:

@@ -17,11 +17,12 @@ from typing import Any
 from mainspring.core.references import ref_to_obj
 from mainspring.executors.current_run import CURRENT, keep_logs
 from mainspring.executors.execution import trim
-from mainspring.executors.processes.pickling import PipeTeller, dump_failure, dump_value, load_call
+from mainspring.executors.forks import leave_if_forked
+from mainspring.executors.processes.channel import ANSWER, READY, UNREADY, Channel, ChannelTeller, Message
+from mainspring.executors.processes.pickling import dump_failure, dump_value, load_call
 
-__all__ = ["READY", "die_with_parent", "preload", "serve"]
+__all__ = ["die_with_parent", "preload", "serve"]
 
-READY = b"ready"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -33,34 +34,26 @@ def serve(
         end.close()
     _live_apart()
     die_with_parent()
+    channel = Channel(pipe)
     try:
         if initializer is not None:
             initializer(*initargs)
+        leave_if_forked(channel.home)
     except BaseException as error:
+        leave_if_forked(channel.home, error)
         trim(error)
-        pipe.send_bytes(dump_failure(error, 0))
-        return
-    pipe.send_bytes(READY)
+        return channel.send(UNREADY, dump_failure(error, 0))
+    channel.send(READY)
     keep_logs()
-    while True:
-        try:
-            data = pipe.recv_bytes()
-        except (EOFError, OSError):
-            return
-        answer = _answer(data, pipe.send_bytes)
-        try:
-            pipe.send_bytes(answer)
-        except OSError:
-            return
-        del data, answer
+    while (call := channel.receive()) is not None:
+        channel.send(ANSWER, _answer(call, channel), call)
 
 
-def _answer(data: bytes, send: Callable[[bytes], None]) -> bytes:
-    attempt = 0
+def _answer(call: Message, channel: Channel) -> bytes:
+    """Execute a call and return what it returned or raised; in a process that it has forked, never return."""
     try:
-        func, args, kwargs, run = load_call(data)
-        attempt = run.attempt
-        CURRENT.set((run, PipeTeller(send, run)))
+        func, args, kwargs, run = load_call(call.body)
+        CURRENT.set((run, ChannelTeller(channel, call, run)))
         if type(func) is str:
             func = ref_to_obj(func)
         if hasattr(func, "__mainspring_execute__"):  # a task, which has middleware around it
@@ -70,10 +63,12 @@ def _answer(data: bytes, send: Callable[[bytes], None]) -> bytes:
             from mainspring.executors.cooperative.coroutines import run_alone  # asyncio costs 40 ms, and few need it
 
             value = run_alone(value)
+        leave_if_forked(channel.home)
         return dump_value(value)
     except BaseException as error:
+        leave_if_forked(channel.home, error)
         trim(error)
-        return dump_failure(error, attempt)
+        return dump_failure(error, call.attempt)
 
 
 def preload(modules: Iterable[str]) -> None:

@@ -13,7 +13,10 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from typing import Any, Final
 
+import msgspec
+
 from mainspring.executors.processes import child as _child
+from mainspring.executors.processes.channel import Message, decode, encode
 
 __all__ = ["STARTING", "Child", "ChildGone"]
 
@@ -64,7 +67,7 @@ class Child:
         sentinel: int = self._process.sentinel
         return sentinel if self._pidfd is None else self._pidfd
 
-    def receive(self, timeout: float | None) -> bytes | None:
+    def receive(self, timeout: float | None) -> Message | None:
         """Return the next message, None after `timeout` seconds; raise ChildGone if none will come."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -72,18 +75,21 @@ class Child:
             speaks, ended = self._wait(max(0.0, left))
             if speaks:
                 try:
-                    return self.pipe.recv_bytes()
+                    return decode(self.pipe.recv_bytes())
                 except (EOFError, OSError) as error:
+                    raise ChildGone from error
+                except msgspec.DecodeError as error:  # the task has written into our pipe
+                    self.kill()
                     raise ChildGone from error
             if ended:
                 raise ChildGone
             if deadline is not None and time.monotonic() >= deadline:
                 return None
 
-    def send(self, data: bytes) -> None:
+    def send(self, message: Message) -> None:
         """Send a message; raise ChildGone if nobody is there to read it."""
         try:
-            self.pipe.send_bytes(data)
+            self.pipe.send_bytes(encode(message))
         except OSError as error:
             raise ChildGone from error
 

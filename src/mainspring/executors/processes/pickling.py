@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import builtins
 import pickle
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, Final
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,19 +18,15 @@ from mainspring.executors.current_run import Live
 from mainspring.executors.execution import record
 
 __all__ = [
-    "TOLD",
-    "PipeTeller",
     "Reply",
     "dump_call",
     "dump_failure",
     "dump_value",
+    "dump_words",
     "load_call",
     "load_reply",
-    "take_told",
+    "take_words",
 ]
-
-TOLD: Final = b"told:"
-"""Begins a message that is not yet the answer: what the run says of itself."""
 
 Reply = tuple[Any, BaseException | None, Error | None]
 """What a child answers: a value, or an exception and its record."""
@@ -59,27 +53,14 @@ def load_call(data: bytes) -> tuple[Any, tuple[Any, ...], dict[str, Any], Run]:
     return call
 
 
-class PipeTeller:
-    """Passes on what a run in a child process says of itself."""
-
-    def __init__(self, send: Callable[[bytes], None], run: Run) -> None:
-        self._send, self._live = send, Live(run)
-        self._lock = threading.Lock()
-
-    def live(self, run: Run) -> Live:
-        """Return what the run has said so far."""
-        return self._live
-
-    def said(self, live: Live) -> None:
-        """Send what is new; a parent that is gone needs it no more."""
-        with self._lock, suppress(OSError):
-            lines, live.unsent = live.unsent, []
-            self._send(TOLD + _dump((live.progress, live.data, lines)))
+def dump_words(live: Live, lines: list[str]) -> bytes:
+    """Turn what a run says of itself into bytes, with the log lines that are new."""
+    return _dump((live.progress, live.data, lines))
 
 
-def take_told(data: bytes, live: Live) -> None:
+def take_words(data: bytes, live: Live) -> None:
     """Note what a child has passed on."""
-    progress, document, lines = pickle.loads(data[len(TOLD) :])
+    progress, document, lines = pickle.loads(data)
     live.progress = live.progress if progress is None else progress
     live.data = live.data if document is None else document
     for line in lines:

@@ -29,9 +29,9 @@ from mainspring.executors.execution import (
     stopped,
     tell,
 )
-from mainspring.executors.processes.child import READY
+from mainspring.executors.processes.channel import ANSWER, CALL, READY, Message
 from mainspring.executors.processes.children import STARTING, Child, ChildGone
-from mainspring.executors.processes.pickling import TOLD, dump_call, load_reply, take_told
+from mainspring.executors.processes.pickling import dump_call, load_reply, take_words
 from mainspring.executors.threads.pool import check_options
 from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_one, take_run
 
@@ -179,7 +179,7 @@ class _Keepers(Crew[_Keeper]):
 
     def _greeting(self, child: Child) -> BaseException | None:
         try:
-            data = child.receive(None)
+            greeting = child.receive(None)
         except ChildGone:
             died = WorkerDied(child.pid, child.dismiss())
             died.add_note(
@@ -187,7 +187,7 @@ class _Keepers(Crew[_Keeper]):
                 "processes when it is imported: put that under if __name__ == '__main__'."
             )
             return died
-        return None if data == READY or data is None else load_reply(data, child.pid)[1]
+        return None if greeting is None or greeting.kind == READY else load_reply(greeting.body, child.pid)[1]
 
     def _execute(self, keeper: _Keeper, item: Item) -> None:
         if not starts(item, self._logger):
@@ -195,7 +195,7 @@ class _Keepers(Crew[_Keeper]):
         run, report = item[0], item[1]
         child, started = keeper.child, self._now()
         try:
-            data = dump_call(run)
+            call = Message(CALL, run.id, run.attempt, dump_call(run))
         except BaseException as error:
             return tell(report, failed(run, error, started, self._now()), self._logger)
         assert child is not None
@@ -204,7 +204,7 @@ class _Keepers(Crew[_Keeper]):
         if self._board is not None:
             self._board.enter(run.id, run.policy.timeout, apart=True)
         try:
-            child.send(data)
+            child.send(call)
             answer = self._answer(child, item)
             stop = None if answer is not None else Stop.TIMEOUT
         except ChildGone:
@@ -226,13 +226,17 @@ class _Keepers(Crew[_Keeper]):
         timeout = run.policy.timeout
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            data = child.receive(None if deadline is None else max(0.0, deadline - time.monotonic()))
-            if data is None or not data.startswith(TOLD):
-                return data
+            message = child.receive(None if deadline is None else max(0.0, deadline - time.monotonic()))
+            if message is None:
+                return None
+            if not message.is_about(run):
+                continue  # an earlier run's thread speaks on
+            if message.kind == ANSWER:
+                return message.body
             teller: Any = report
             try:
                 live = teller.live(run)
-                take_told(data, live)
+                take_words(message.body, live)
                 teller.said(live)
             except Exception:
                 self._logger.exception("what run %s said of itself is lost", run.id)

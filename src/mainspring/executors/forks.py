@@ -1,0 +1,39 @@
+"""A process that a task forks has to end when it comes back from the task's code.
+
+Only the thread that forked is left in such a process. If it went on in our loops it would execute claimed runs a second
+time, answer for runs that are not its own, and write to connections that belong to its parent.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+
+__all__ = ["leave_if_forked"]
+
+
+def leave_if_forked(home: int, error: BaseException | None = None) -> None:
+    """Return in the process `home`; end any other one the way Python ends a program that has returned or raised."""
+    if os.getpid() == home:
+        return
+    code = 1
+    try:
+        code = _exit_code(error)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        # Not sys.exit: neither our threads' frames nor the parent's exit handlers are this process's to unwind.
+        os._exit(code)
+
+
+def _exit_code(error: BaseException | None) -> int:
+    if error is None:
+        return 0
+    if not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+        return 1
+    if error.code is None or isinstance(error.code, int):
+        return (error.code or 0) & 0xFF
+    print(error.code, file=sys.stderr)
+    return 1
