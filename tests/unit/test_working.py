@@ -43,7 +43,7 @@ class Place:
 
     def noted(self) -> list[str]:
         assert self.place.board is not None
-        return [posted.run_id for posted in self.place.board.read()]
+        return [posted.run_id for posted in self.place.board.read(())]
 
     def close(self) -> None:
         assert self.place.board is not None

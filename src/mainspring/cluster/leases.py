@@ -170,7 +170,7 @@ class Left:
             for (run_id, token), at in self._told_to_stop.items()
             if now > at + grace and run_id in claims and claims[run_id].token == token
         }
-        for posted in self.board.read():
+        for posted in self.board.read(claims):
             if now > posted.deadline + grace or (posted.run_id in stopped and not posted.ended):
                 self.stuck.add(posted.run_id)
 
@@ -197,7 +197,7 @@ class Left:
         """
         old = {run_id: claim for run_id, claim in self.held().items() if claim.heard_at < since}
         try:
-            for posted in self.board.read() if old else ():
+            for posted in self.board.read(old) if old else ():
                 old.pop(posted.run_id, None)
         except ValueError:  # closed: it has ended, and what it left is being settled
             return {}
@@ -330,7 +330,7 @@ class Keeper:
             log.info("process %s stays listed until its last beat is old: %s", left.pid, error)
 
     def _settle_patiently(self, left: Left, code: int) -> None:
-        board = {posted.run_id: posted for posted in left.board.read()}
+        board = {posted.run_id: posted for posted in left.board.read(left.claims)}
         for attempt in range(TRIES):
             try:
                 self._settle(left, board, code)

@@ -2,7 +2,8 @@
 
 Each entry holds a run's id, the moment by which it should have ended, and whether it has. It stays until the store
 knows the outcome: a run that has ended, but not for the store, was executed all the same. The mark of an entry is
-written last and cleared first, so an entry is whole or empty whenever the process dies.
+written last and cleared first, so an entry is whole or empty whenever the process dies. An id that is too long for its
+entry is noted as a digest; whoever reads the board knows the ids that there may be.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import os
 import struct
 import tempfile
 import time
+from collections.abc import Iterable
+from hashlib import sha256
 from itertools import count
 from multiprocessing import reduction
 from typing import Any, Final, NamedTuple
@@ -24,7 +27,8 @@ _MARK: Final = struct.Struct("<H")  # the length of the id, and how it is execut
 _DEADLINE: Final = struct.Struct("<d")
 _ENDED: Final = 0x8000
 _APART: Final = 0x4000
-_LENGTH: Final = 0x3FFF
+_DIGEST: Final = 0x2000
+_LENGTH: Final = 0x1FFF
 _UNUSED: Final = b"\0" * 4096
 _ENTRY: Final = _MARK.size + _DEADLINE.size + _TEXT
 
@@ -65,12 +69,14 @@ class Board:
             number = next(self._fresh)
             if number >= self._count:
                 return
-        text = run_id.encode()[:_TEXT]
+        text, kind = run_id.encode(), _APART if apart else 0
+        if len(text) > _TEXT:
+            text, kind = sha256(text).digest(), kind | _DIGEST
         board, place = self._map, self._texts + number * _TEXT
         board[place : place + len(text)] = text
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         _DEADLINE.pack_into(board, self._deadlines + number * _DEADLINE.size, deadline)
-        _MARK.pack_into(board, number * _MARK.size, len(text) | (_APART if apart else 0))
+        _MARK.pack_into(board, number * _MARK.size, len(text) | kind)
         self._numbers[run_id] = number
 
     def end(self, run_id: str) -> None:
@@ -89,9 +95,10 @@ class Board:
         self._free.append(number)
         return True
 
-    def read(self) -> list[Posted]:
-        """Return what is being executed, or was when the process died."""
+    def read(self, known: Iterable[str]) -> list[Posted]:
+        """Return what is being executed, or was when the process died; `known` are the ids that the worker may use."""
         found = []
+        long: dict[bytes, str] | None = None
         end, step = self._deadlines, len(_UNUSED)  # the low numbers are used first
         while end > step and self._map[end - step : end] == _UNUSED:
             end -= step
@@ -100,8 +107,11 @@ class Board:
             if mark:
                 place, ended = self._texts + number * _TEXT, bool(mark & _ENDED)
                 (deadline,) = _DEADLINE.unpack_from(self._map, self._deadlines + number * _DEADLINE.size)
-                text = self._map[place : place + (mark & _LENGTH)].decode(errors="replace")
-                found.append(Posted(text, math.inf if ended else deadline, ended, bool(mark & _APART)))
+                text = self._map[place : place + (mark & _LENGTH)]
+                if mark & _DIGEST and long is None:
+                    long = {sha256(each.encode()).digest(): each for each in known if len(each) > _TEXT // 4}
+                run_id = (long or {}).get(text, "") if mark & _DIGEST else text.decode(errors="replace")
+                found.append(Posted(run_id, math.inf if ended else deadline, ended, bool(mark & _APART)))
         return found
 
     def fileno(self) -> int:
