@@ -159,6 +159,24 @@ def leave_once(code: int) -> str:
     return "stayed"
 
 
+@app.task(delivery="at_most_once")
+def fork_and_forget(how: str) -> None:
+    """Fork, and let the forked process leave the function in some way."""
+    note("forks")
+    if os.fork() == 0:
+        if how == "return":
+            return
+        if how == "raise":
+            raise ValueError("in the forked process")
+        sys.exit(3)
+
+
+@app.task(delivery="at_most_once")
+def once() -> None:
+    note("once")
+    time.sleep(0.01)
+
+
 @app.task
 def crash() -> None:
     """Violate memory."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -56,6 +57,25 @@ def test_a_task_that_no_import_finds_can_have_a_process_of_its_own(yard: Yard) -
     yard.start("-p", "1")
     (ended,) = yard.end([yard.jobs.closure_apart.enqueue()])
     assert (ended.status, ended.result) == (Status.SUCCEEDED, "gate"), ended.error
+
+
+def test_a_run_whose_id_is_too_long_for_the_board_is_charged_with_its_crash(yard: Yard) -> None:
+    longest = "\N{SNAKE}" * 255
+    run = yard.jobs.leave_once.options(id=longest, shard=longest).enqueue(3)
+    assert len(run.id.encode()) > 2000
+    yard.start("-p", "1")
+    (ended,) = yard.end([run])
+    assert (ended.status, ended.result, ended.attempt, ended.crashes) == (Status.SUCCEEDED, "stayed", 2, 1)
+
+
+@pytest.mark.parametrize("how", ["return", "raise", "exit"])
+def test_a_process_that_a_task_forks_executes_nothing_that_its_worker_has_claimed(yard: Yard, how: str) -> None:
+    task, forking = yard.jobs.once, yard.jobs.fork_and_forget.call(how)
+    runs = yard.app.enqueue_many([*(task.call() for _ in range(30)), forking] * 5)
+    yard.start("-p", "1", "-t", "1")
+    assert {run.status for run in yard.end(runs)} == {Status.SUCCEEDED}
+    assert set(Counter(line.run_id for line in yard.ledger("once")).values()) == {1}
+    assert {line.pid for line in yard.ledger("once")} == set(yard.spawned())
 
 
 HOLD_COLLECTOR = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
@@ -30,6 +31,7 @@ from mainspring.executors.execution import (
     tell,
     trim,
 )
+from mainspring.executors.forks import leave_if_forked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,6 +214,7 @@ async def run_coroutine_job(
 class _Calls:
     def __init__(self, job: Any, alias: str | None, logger: logging.Logger) -> None:
         self.job, self.alias, self.logger = job, alias, logger
+        self.home = os.getpid()
         self.events: list[JobExecutionEvent] = []
 
     def all(self, run_times: Sequence[datetime]) -> list[JobExecutionEvent]:
@@ -226,8 +229,10 @@ class _Calls:
 
                     value = run_alone(value)
             except BaseException as error:
+                leave_if_forked(self.home, error)
                 self.raised(run_time, error)
             else:
+                leave_if_forked(self.home)
                 self.returned(run_time, value)
         return self.events
 
@@ -242,8 +247,10 @@ class _Calls:
             except (CancelledError, GeneratorExit):
                 raise  # whoever executes this stops it
             except BaseException as error:
+                leave_if_forked(self.home, error)
                 self.raised(run_time, error)
             else:
+                leave_if_forked(self.home)
                 self.returned(run_time, value)
         return self.events
 

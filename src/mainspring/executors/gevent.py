@@ -21,6 +21,7 @@ from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import Cooperative, Started, Timer, sort_out
 from mainspring.executors.cooperative.coroutines import run_alone
 from mainspring.executors.execution import MayStart, Reporter, Stop, may_always_start
+from mainspring.executors.forks import leave_if_forked
 from mainspring.executors.threads.slots import Cancelled
 
 __all__ = ["GeventExecutor"]
@@ -191,8 +192,11 @@ class _CoroutineRuns(_GreenletRuns):
         try:
             if task.halted:
                 raise asyncio.CancelledError
-            return await maybe_ref(call.func)(*call.args, **call.kwargs), None
+            value = await maybe_ref(call.func)(*call.args, **call.kwargs)
+            leave_if_forked(self._home)
+            return value, None
         except BaseException as error:  # the pool would print it, and SystemExit would stop the loop
+            leave_if_forked(self._home, error)
             return None, error
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import Any
 
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.errors import is_own
 from mainspring.events import EVENT_ALL, SchedulerEvent
+from mainspring.executors.forks import leave_if_forked
 from mainspring.node.awaiting import Awaiter, is_awaitable
 
 __all__ = ["Listeners"]
@@ -54,11 +56,14 @@ class Listeners:
         """Call everyone who listens to the event."""
         for callback, mask in self._callbacks:
             if mask & event.code:
+                home = os.getpid()
                 try:
                     value = callback(event)
+                    leave_if_forked(home)
                     if is_awaitable(value):
                         self._awaiter.spawn(value, event)
                 except BaseException as error:
+                    leave_if_forked(home, error)
                     log.exception("a listener failed at %r", event)
                     if not is_own(error):
                         raise

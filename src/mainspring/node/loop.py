@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from mainspring.clock import Clock
+from mainspring.executors.forks import leave_if_forked
 
 __all__ = ["IDLE", "Loop", "Tick"]
 
@@ -75,9 +77,11 @@ class Loop:
 
     def run(self) -> None:
         """Step until there is nothing left to do."""
+        home = os.getpid()
         while not self._finished():
             self._wake.clear()
             delay = self.step()
+            leave_if_forked(home)  # a trigger or a back-off function of the user's may have forked
             if delay > 0 and not self._finished():
                 self._wake.wait(delay)
 

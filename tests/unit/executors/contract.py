@@ -120,6 +120,20 @@ class ExecutorContract:
         assert "in raise_hostile" in report.error.traceback
         assert "mainspring/executors" not in report.error.traceback
 
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+    @pytest.mark.parametrize(("how", "code"), [("return", 0), ("raise", 1), ("exit", 3)])
+    @pytest.mark.parametrize("func", [tasks.fork_and, tasks.fork_and_later])
+    def test_a_process_that_a_run_forks_ends_with_the_function_and_executes_nothing_else(
+        self, executor: BaseExecutor, reports: Reports, tmp_path: Path, func: Callable[..., object], how: str, code: int
+    ) -> None:
+        others = [make_run(tasks.note, str(tmp_path / "notes"), str(number)) for number in range(20)]
+        executor.submit([make_run(func, how), *others], reports)
+        ended = reports.wait(21)
+        assert [report.value for report in ended if report.run.call.func is func] == [code]
+        assert {report.result for report in ended} == {Result.RETURNED}
+        assert sorted((tmp_path / "notes").read_text().split(), key=int) == [str(number) for number in range(20)]
+        assert set(reports.counts.values()) == {1}
+
     def test_a_huge_cyclic_exception_is_reported_cut(self, executor: BaseExecutor, reports: Reports) -> None:
         executor.submit([make_run(tasks.raise_cyclic)], reports)
         (report,) = reports.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -26,6 +27,7 @@ from mainspring.executors.execution import (
     stopped,
     tell,
 )
+from mainspring.executors.forks import leave_if_forked
 from mainspring.executors.threads.worker_threads import take_back, take_one, take_run
 
 if TYPE_CHECKING:
@@ -77,6 +79,7 @@ class Cooperative(ABC):
         self._losses, self._tell_accepting = executor.losses, executor.tell_accepting
         self._logger: logging.Logger = executor._logger
         self._limit, self._grace = limit, grace
+        self._home = os.getpid()
         self._closed = False
         self._none_left = threading.Event()
 
@@ -176,6 +179,7 @@ class Cooperative(ABC):
 
     def _end(self, entry: Started, value: Any, error: BaseException | None) -> None:
         """Report a run that has ended, and make room for the next."""
+        leave_if_forked(self._home, error)
         if entry.timer is not None:
             entry.timer.cancel()
         self._started.discard(entry)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine
 from contextvars import Context
 from typing import TYPE_CHECKING, Any
+
+from mainspring.executors.forks import leave_if_forked
 
 if TYPE_CHECKING:
     from mainspring.executors.threads.slots import Slot
@@ -41,11 +44,14 @@ def run_alone(coroutine: Coroutine[Any, Any, Any]) -> Any:
     What it raises is carried past asyncio, whose loop would never stop if `isinstance` fails on the exception.
     """
     outcome: Outcome = []
+    home = os.getpid()
 
     async def catch() -> None:
         try:
             outcome.append((await coroutine, None))
+            leave_if_forked(home)
         except BaseException as error:
+            leave_if_forked(home, error)
             outcome.append((None, error))
 
     asyncio.run(catch())
@@ -73,6 +79,7 @@ async def _alone(slot: Slot, coroutine: Coroutine[Any, Any, Any], outcome: Outco
         value = await coroutine
     except BaseException as exc:  # SystemExit and KeyboardInterrupt, too, would stop the loop
         error = exc
+    leave_if_forked(slot.home, error)
     try:
         left = asyncio.all_tasks() - {me}
         for task in left:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sys
 import threading
 import time
@@ -38,6 +39,7 @@ from mainspring.executors.execution import (
     stopped,
     tell,
 )
+from mainspring.executors.forks import leave_if_forked
 from mainspring.interrupts import Knock, shelter_of_this_thread
 
 if TYPE_CHECKING:
@@ -79,7 +81,19 @@ class Interrupt(Knock):
 class Slot:
     """A place for one run at a time, in the thread that made it."""
 
-    __slots__ = ("deadline", "gone", "interrupt", "item", "runner", "shelter", "started", "stuck", "task", "thread")
+    __slots__ = (
+        "deadline",
+        "gone",
+        "home",
+        "interrupt",
+        "item",
+        "runner",
+        "shelter",
+        "started",
+        "stuck",
+        "task",
+        "thread",
+    )
 
     def __init__(self, gone: threading.Event) -> None:
         self.gone = gone
@@ -94,6 +108,8 @@ class Slot:
         self.task: asyncio.Task[Any] | None = None
         self.runner: asyncio.Runner | None = None
         self.thread = threading.current_thread()
+        self.home = os.getpid()
+        """The process that the slot belongs to, as opposed to one that a run has forked."""
         self.shelter = shelter_of_this_thread()
 
     def stop(self, kind: type[BaseException]) -> None:
@@ -180,6 +196,7 @@ class Slots:
                     value = slot.finish(value, context)
             except BaseException as exc:
                 error = exc
+            leave_if_forked(slot.home, error)
             slot.item = None
             interrupt = slot.interrupt
             if interrupt is not None:
