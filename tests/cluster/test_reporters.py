@@ -31,11 +31,33 @@ def new_scope():
     current = Scope()
     yield current
 
-def capture_exception(error):
-    line = json.dumps({**current.said, "type": type(error).__name__, "text": str(error)})
+def send(event):
     fd = os.open(SENT, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(fd, line.encode() + b"\\n")
+    os.write(fd, json.dumps(event).encode() + b"\\n")
     os.close(fd)
+
+def capture_exception(error):
+    send({**current.said, "type": type(error).__name__, "text": str(error)})
+
+import sentry_sdk.integrations.logging  # as `sentry_sdk.init()` does by default
+"""
+LOGGING = """
+import logging
+import sentry_sdk
+
+ignored = set()
+
+def ignore_logger(name):
+    ignored.add(name)
+
+call_handlers = logging.Logger.callHandlers
+
+def call_handlers_and_send(self, record):
+    call_handlers(self, record)
+    if record.levelno >= logging.ERROR and record.name not in ignored:
+        sentry_sdk.send({"log": record.getMessage()})
+
+logging.Logger.callHandlers = call_handlers_and_send
 """
 ENTRY = "[mainspring.error_reporters]\nsentry = mainspring.contrib.sentry:report [sentry]\n"
 BROKEN = "[mainspring.error_reporters]\nbroken = nowhere_to_be_found:report [nothing]\nworse = json:no_such_name\n"
@@ -53,8 +75,16 @@ def sent(yard: Yard) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def test_errors_crashes_and_time_outs_reach_sentry(yard: Yard) -> None:
-    (yard.folder / "sentry_sdk.py").write_text(SENTRY)
+def reports(yard: Yard) -> list[dict[str, Any]]:
+    return [line for line in sent(yard) if "run" in line]
+
+
+def test_errors_crashes_and_time_outs_reach_sentry_once(yard: Yard) -> None:
+    integrations = yard.folder / "sentry_sdk" / "integrations"
+    integrations.mkdir(parents=True)
+    (yard.folder / "sentry_sdk" / "__init__.py").write_text(SENTRY)
+    (integrations / "__init__.py").touch()
+    (integrations / "logging.py").write_text(LOGGING)
     install(yard, "with_sentry", ENTRY)
     install(yard, "with_broken", BROKEN)
     yard.env["PYTHONPATH"] = str(yard.folder)
@@ -68,8 +98,10 @@ def test_errors_crashes_and_time_outs_reach_sentry(yard: Yard) -> None:
     yard.start("-p", "1", "-Q", "default", "--burst")
     yard.start("-p", "1", "-Q", "side", "--burst")
     yard.end([*wanted, fine])
-    wait_until(lambda: len({line["run"] for line in sent(yard)}) >= len(wanted), lambda: f"reports\n{yard.log()}")
-    found = sent(yard)
+    wait_until(lambda: len(reports(yard)) >= len(wanted), lambda: f"reports\n{yard.log()}")
+    found = reports(yard)
+    assert len(found) == len(wanted)
+    assert [line for line in sent(yard) if any(run.id in line.get("log", "") for run in wanted)] == []
     by_run = {line["run"]: (line["transaction"].rpartition(":")[2], line["type"]) for line in found}
     assert by_run == {run.id: words for run, words in wanted.items()}
     assert {line["mainspring.queue"] for line in found} == {"default", "side"}

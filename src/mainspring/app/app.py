@@ -39,6 +39,7 @@ from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Run
 from mainspring.errors import SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
+from mainspring.executors.current_run import CurrentRun
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.health import check_requirement, enforce
 from mainspring.node.awaiting import Awaiter
@@ -186,6 +187,10 @@ class Mainspring(Verbs):
     def wrapped(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function inside the middleware."""
         return self._middleware.around(func)
+
+    def report(self, error: BaseException, run: CurrentRun | None) -> None:
+        """Give a failure that no middleware saw to the error reporters."""
+        self._middleware.report(error, run)
 
     def emit(self, name: str, *args: Any) -> None:
         """Call those who listen to a signal."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.executors.current_run import CURRENT, CurrentRun
+from mainspring.executors.execution import mark_reported
 from mainspring.node.awaiting import Awaiter, CallNext, is_awaitable, resolve
 
 __all__ = ["SIGNALS", "Middleware", "error_reporters"]
@@ -37,7 +38,7 @@ def error_reporters() -> tuple[Reporter, ...]:
             if point.extras and isinstance(error, ModuleNotFoundError):
                 continue  # its extra is not installed
             log.exception("the error reporter %r cannot be loaded and is left out", point.name)
-    return tuple(found)
+    return tuple(dict.fromkeys(found))  # several packages may name the same one
 
 
 class Middleware:
@@ -106,9 +107,7 @@ class Middleware:
                 value = call_next()
             except BaseException as error:
                 self.emit("post_execute", run, None, error)
-                for report in error_reporters():
-                    with _harmless():
-                        self._call(report, error, run)
+                self.report(error, run)
                 raise
             self.emit("post_execute", run, value, None)
             return value
@@ -128,13 +127,19 @@ class Middleware:
             except BaseException as error:
                 await self.emit_async("post_execute", run, None, error)
                 for report in error_reporters():
-                    with _harmless():
+                    with _reporting(error):
                         await resolve(report, error, run)
                 raise
             await self.emit_async("post_execute", run, value, None)
             return value
 
         return call
+
+    def report(self, error: BaseException, run: CurrentRun | None) -> None:
+        """Give a failure to the error reporters."""
+        for report in error_reporters():
+            with _reporting(error):
+                self._call(report, error, run)
 
     def _pass_through(self, layer: Callable[..., Any], run: CurrentRun | None, call: Callable[[], Any]) -> Any:
         """Call a layer around a plain function."""
@@ -149,9 +154,10 @@ class Middleware:
 
 
 @contextmanager
-def _harmless() -> Iterator[None]:
+def _reporting(error: BaseException) -> Iterator[None]:
     try:
         yield
+        mark_reported(error)
     except Exception:
         log.exception("an error reporter failed")
 

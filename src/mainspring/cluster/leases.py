@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from mainspring.app.middleware import error_reporters
 from mainspring.app.placement import Workplace
 from mainspring.app.runs import ALIAS
 from mainspring.cluster.messages import (
@@ -36,6 +35,7 @@ from mainspring.core.run import Beat, Outcome, Report, Result, Run, Status, desc
 from mainspring.core.transitions import conclude
 from mainspring.errors import RunTimeout, StoreLocked, StoreUnavailable, WorkerDied
 from mainspring.executors.current_run import CurrentRun, Live
+from mainspring.executors.execution import is_reported
 from mainspring.executors.scoreboard import Board, Posted
 from mainspring.jobstores.base import Hold
 from mainspring.node.settling import Settler
@@ -53,6 +53,7 @@ STOPS: Final = 50
 """Runs that a worker is told to stop at a time: few enough to be said without waiting."""
 
 log = logging.getLogger("mainspring.cluster")
+reported_log = logging.getLogger("mainspring.cluster.reported")
 
 
 class Claim(NamedTuple):
@@ -363,9 +364,14 @@ class Keeper:
         while settler.unsettled:
             for report, outcome, accepted in settler.write(now):
                 if accepted and report.exception is not None:
-                    _tell(report.run, report.exception)
+                    self._tell(report.run, report.exception)
                 if accepted:
                     self._app.events.settled(outcome, ALIAS, report)
+
+    def _tell(self, run: Run, error: BaseException) -> None:
+        self._app.report(error, CurrentRun(run, _Mute()))
+        logger = reported_log if is_reported(error) else log
+        logger.error('run %s of "%s": %s', run.id, run.name, error)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
         policy = report.run.policy
@@ -414,15 +420,6 @@ def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int, cr
 def _failed(run: Run, error: BaseException, now: int) -> Report:
     began = run.started_at or now
     return Report(run, Result.RAISED, None, error, describe(error, now, run.attempt), began, now)
-
-
-def _tell(run: Run, error: BaseException) -> None:
-    log.error('run %s of "%s": %s', run.id, run.name, error)
-    for report in error_reporters():
-        try:
-            report(error, CurrentRun(run, _Mute()))
-        except Exception:
-            log.exception("an error reporter failed")
 
 
 def _open_pidfd(pid: int) -> int | None:

@@ -14,6 +14,11 @@ from mainspring.executors.current_run import CurrentRun
 __all__ = ["report"]
 
 sentry_sdk: Any = import_module("sentry_sdk")  # typed or not, installed or not: it is the user's
+_logging: Any = import_module("sentry_sdk.integrations.logging")
+
+# Sentry makes an event of each error in the log, too. These are what has just been reported, with less to see.
+for _name in ("mainspring.worker.reported", "mainspring.cluster.reported"):
+    _logging.ignore_logger(_name)
 
 
 def report(error: BaseException, run: CurrentRun | None) -> None:

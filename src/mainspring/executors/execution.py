@@ -24,6 +24,8 @@ __all__ = [
     "announce_stuck",
     "failed",
     "give_back",
+    "is_reported",
+    "mark_reported",
     "may_always_start",
     "may_end_now",
     "record",
@@ -43,6 +45,7 @@ Item = tuple[Run, Reporter, int, MayStart]
 
 _SUSPENDABLE: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _CHAIN_LIMIT: Final = 100
+_REPORTED: Final = "__mainspring_reported__"
 
 
 class Stop(Enum):
@@ -85,6 +88,8 @@ def stopped(run: Run, stop: Stop, error: BaseException | None, started: int, fin
     timeout = RunTimeout(run.policy.timeout)
     if error is not None:
         timeout.__traceback__ = trim(error)
+        if is_reported(error):
+            mark_reported(timeout)
     return failed(run, timeout, started, finished)
 
 
@@ -153,6 +158,17 @@ def record(error: BaseException, at: int, attempt: int) -> Error:
     except BaseException as broken:
         kind = type.__dict__["__qualname__"].__get__(type(error))
         return Error(kind, f"<describing it raised {type(broken).__name__}>", "", at, attempt)
+
+
+def mark_reported(error: BaseException) -> None:
+    """Note on an exception that the error reporters have it; it may pass through a pickle."""
+    vars_of: dict[str, Any] = object.__getattribute__(error, "__dict__")  # whatever its class does to attributes
+    vars_of[_REPORTED] = True
+
+
+def is_reported(error: BaseException | None) -> bool:
+    """Return True if the error reporters have this exception, so that its log line is no news to them."""
+    return error is not None and _REPORTED in object.__getattribute__(error, "__dict__")
 
 
 def trim(error: BaseException) -> TracebackType | None:

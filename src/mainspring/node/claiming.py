@@ -15,6 +15,7 @@ from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, R
 from mainspring.core.transitions import conclude
 from mainspring.errors import Retry, is_own
 from mainspring.events import EVENT_RUN_LOST
+from mainspring.executors.execution import is_reported
 from mainspring.jobstores.base import Claimed, RunQuery
 from mainspring.node.loop import IDLE
 from mainspring.node.settling import Settler
@@ -37,6 +38,8 @@ LONGEST_PAUSE: Final = 0.05
 _EXECUTED: Final = (Result.RETURNED, Result.RAISED, Result.CANCELLED)
 
 log = logging.getLogger("mainspring.worker")
+reported_log = logging.getLogger("mainspring.worker.reported")
+"""For failures that error reporters have: one that also reads the log passes over this logger."""
 
 
 class WorkerTick:
@@ -213,7 +216,8 @@ class WorkerTick:
         if report.result is Result.RAISED and not waits and run.status in (Status.FAILED, Status.PENDING):
             again = "" if run.status is Status.FAILED else f"; {_what_follows(report.run, run)}"
             trace = report.error.traceback if report.error else report.exception
-            log.error('Job "%s" (%s) raised an exception%s\n%s', run.name, run.id, again, trace)
+            logger = reported_log if is_reported(report.exception) else log
+            logger.error('Job "%s" (%s) raised an exception%s\n%s', run.name, run.id, again, trace)
         self.link.node.events.settled(outcome, self.link.alias, report)
 
     def _tell_lost(self, report: Report) -> None:
