@@ -194,6 +194,9 @@ def test_a_binary_log_that_waits_or_has_statements_is_told() -> None:
         def one(self, statement: str, *params: Any) -> Any:
             return (1,)
 
+        def raw(self, statement: str, *params: Any) -> Any:
+            return [(b"2",)]
+
     health = sql_health._mariadb(Tx())  # type: ignore[arg-type]
     assert (health.level, health.version) == ("volatile", "MySQL 8.0.36")
     assert "sync_binlog is 0" in _said(health)
