@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NoReturn
@@ -296,3 +298,47 @@ def test_a_run_that_is_sent_back_has_its_unique_key_again(app: Mainspring) -> No
     first.cancel()
     first.retry()
     assert task.enqueue("torn") == first
+
+
+@LOCAL
+def test_a_task_that_uses_its_app_in_a_with_statement_leaves_it_running(app: Mainspring) -> None:
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    @app.task
+    def use() -> str:
+        with app:
+            return double.enqueue(2).id
+
+    @app.task
+    async def use_in_thread() -> str:
+        return await asyncio.to_thread(use.func)
+
+    app.start(work=True)
+    inner = [task.enqueue().result(timeout=LIMIT) for task in (use, use_in_thread)]
+    assert app.running
+    assert [app.handle(run_id).result(timeout=LIMIT) for run_id in inner] == [4, 4]
+
+
+def test_a_program_that_runs_its_app_ends_when_a_task_stops_it(tmp_path: Path) -> None:
+    program = """
+from mainspring import Mainspring
+
+app = Mainspring("sqlite:///jobs.db")
+
+@app.task
+def last():
+    app.stop()
+
+if __name__ == "__main__":
+    last.enqueue()
+    app.run()
+    print("ended")
+"""
+    (tmp_path / "program.py").write_text(program)
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, timeout=2 * LIMIT, capture_output=True, text=True, check=True
+    )
+    assert "ended" in done.stdout
+    assert "a run has stopped its app" in done.stderr

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import multiprocessing
 import os
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -316,3 +318,40 @@ async def open_pool(name: str) -> None:
 async def pool_is_ours() -> bool:
     """Tell whether what a coroutine opened when the worker started belongs to the loop of the tasks."""
     return POOL.get("loop") is asyncio.get_running_loop()
+
+
+@app.task
+def close_app(how: str) -> str:
+    """Do to the app what belongs to whoever started it."""
+    note("closes")
+    if how == "with":
+        with app:
+            ok.enqueue(1)
+    elif how == "thread":
+        thread = threading.Thread(target=app.close)
+        thread.start()
+        thread.join()
+    else:
+        getattr(app, how)()
+    return how
+
+
+@app.task
+async def close_app_async() -> None:
+    note("closes")
+    await app.aio.close()
+
+
+@app.task
+def terminate_children(count: int) -> list[int | None]:
+    """Fork children and terminate each at once; answer how they ended."""
+    fork = multiprocessing.get_context("fork")
+    codes = []
+    for _ in range(count):
+        child = fork.Process(target=time.sleep, args=(600,))
+        child.start()
+        child.terminate()
+        child.join(20)
+        codes.append(child.exitcode)
+        child.kill()
+    return codes

@@ -90,3 +90,23 @@ def test_a_cluster_that_is_stopped_before_its_workers_have_started_ends(yard: Ya
     cluster = yard.start("-p", "2")
     yard.await_log("worker 1 started")
     assert stop(cluster) == 0
+
+
+@pytest.mark.parametrize("how", ["with", "stop", "close", "drain", "thread", "async"])
+def test_a_task_cannot_end_the_part_of_its_worker(yard: Yard, how: str) -> None:
+    jobs = yard.jobs
+    yard.start("-p", "1", "-t", "2")
+    run = jobs.close_app_async.enqueue() if how == "async" else jobs.close_app.enqueue(how)
+    (ended,) = yard.end([run])
+    assert ended.status is Status.SUCCEEDED
+    later = [jobs.ok.enqueue(number) for number in range(5)]
+    assert {each.status for each in yard.end(later)} == {Status.SUCCEEDED}
+    assert {line.pid for line in yard.ledger("ok")} == set(yard.spawned())
+    if how != "with":
+        yard.await_log("in a worker process, which goes on: its sentinel decides when it stops")
+
+
+def test_children_that_a_task_forks_can_be_terminated(yard: Yard) -> None:
+    yard.start("-p", "1", "-t", "2")
+    (ended,) = yard.end([yard.jobs.terminate_children.enqueue(10)])
+    assert ended.result == [-signal.SIGTERM] * 10

@@ -39,11 +39,12 @@ from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Run
 from mainspring.errors import SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
-from mainspring.executors.current_run import CurrentRun
+from mainspring.executors.current_run import CURRENT, CurrentRun
+from mainspring.executors.execution import shown
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.health import check_requirement, enforce
 from mainspring.node.awaiting import Awaiter
-from mainspring.node.forking import check_threads, forget_in_children
+from mainspring.node.forking import check_threads, forget_in_children, handle_here
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
@@ -109,6 +110,7 @@ class Mainspring(Verbs):
         self._time = StoreTime(lambda: self.lasting_store.server_time(), self._clock, TRUSTED)
         self._node: Node | None = None
         self._place: Workplace | None = None
+        self._warned_to_stop = False
         self._face: AsyncFace | None = None
         self._stopped = threading.Event()
         """Set when the app has stopped, for `run`."""
@@ -333,7 +335,7 @@ class Mainspring(Verbs):
                     raise
             self._place, self._node = place, node
             forget_in_children(self)
-            atexit.register(self.stop)
+            atexit.register(self._leave)
         if place is not None and place.worker_name is not None:
             self.emit("post_spawn", place.worker_name)
         with self._lock:
@@ -352,20 +354,48 @@ class Mainspring(Verbs):
             }
         return {check_queue(name): None for name in queues}
 
-    def drain(self) -> None:
+    def drain(self, *, watcher: Any = None) -> None:
         """Claim and fire nothing more; `stop` then waits for what runs."""
-        if self._node is not None:
+        if self._node is not None and not self._is_kept_running("drain", watcher):
             self._node.drain(finish=False)
 
-    def stop(self, wait: bool = True) -> None:
-        """Stop taking part: finish what runs, give back what has not started."""
+    def stop(self, wait: bool = True, *, watcher: Any = None) -> None:
+        """Stop taking part: finish what runs, give back what has not started.
+
+        A process that was started with a `watcher`, as a worker process is, is stopped by that watcher only.
+        """
+        if not self._is_kept_running("stop", watcher):
+            self._leave(wait)
+
+    def _is_kept_running(self, verb: str, watcher: Any = None) -> bool:
+        """Tell whether somebody else than the caller decides when this process stops; say so, once."""
+        node = self._node
+        if node is None or node.watcher is watcher:
+            return False
+        if not self._warned_to_stop:
+            self._warned_to_stop = True
+            found = CURRENT.get()
+            log.warning(
+                "%s called app.%s() in a worker process, which goes on: its sentinel decides when it stops",
+                "somebody" if found is None else shown(found[0]),
+                verb,
+            )
+        return True
+
+    def _is_caller(self) -> bool:
+        """Tell whether the calling code is part of a run that this app executes."""
+        return self._place is not None and self._place.executes_here()
+
+    def _leave(self, wait: bool = True) -> None:
+        inside = self._is_caller()
         with self._lock:
             node, self._node = self._node, None
             place, self._place = self._place, None
-        atexit.unregister(self.stop)
+        atexit.unregister(self._leave)
         if node is None:
             return
-        if place is not None and place.executes_here():
+        if inside:
+            log.warning("a run has stopped its app: this process takes no part any more")
             # The caller is itself what would be waited for. No daemon: the interpreter waits for it.
             node.drain(finish=False)
             threading.Thread(target=self._finish, args=(node, place, wait), name="mainspring-close").start()
@@ -385,8 +415,10 @@ class Mainspring(Verbs):
         """
         refuse_to_run()
         done = self._stopped = threading.Event()
-        numbers = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
-        before = {number: signal.signal(number, lambda *_: done.set()) for number in numbers}
+        here = threading.current_thread() is threading.main_thread()
+        # Ctrl-C goes to the whole group: what tasks have forked is to go on until they end.
+        install = {signal.SIGINT: signal.signal, signal.SIGTERM: handle_here} if here else {}
+        before = {number: handle(number, lambda *_: done.set()) for number, handle in install.items()}
         try:
             self.start(work=True, **options)
             try:
@@ -400,20 +432,25 @@ class Mainspring(Verbs):
 
     def close(self) -> None:
         """Stop, and close the store; a later call opens it again."""
-        self.stop()
+        if self._is_kept_running("close"):
+            return
+        if self._is_caller():  # the store is closed once that run has ended
+            return self._leave()
+        self._leave()
         if self._opened is not None:
             self._opened.shutdown()
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
         self._node = self._place = None
-        atexit.unregister(self.stop)
+        atexit.unregister(self._leave)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self.close()
+        if not self._is_caller():  # a task that uses `with app:` must not end what executes it
+            self.close()
 
     def __repr__(self) -> str:
         from mainspring.core.redaction import without_password

@@ -17,7 +17,7 @@ from mainspring.core.references import iscoroutinefunction_partial, ref_to_obj, 
 from mainspring.core.run import Run
 from mainspring.errors import TaskNotFound
 from mainspring.executors.base import BaseExecutor
-from mainspring.executors.current_run import keep_logs, release_logs
+from mainspring.executors.current_run import CURRENT, keep_logs, release_logs
 from mainspring.executors.processes.child import preload
 from mainspring.executors.threads.pool import ThreadPoolExecutor
 from mainspring.node.node import ISOLATED
@@ -95,7 +95,10 @@ class Workplace:
         return None if executor is None else executor.loop
 
     def executes_here(self) -> bool:
-        """Tell whether the caller is part of a run."""
+        """Tell whether the caller is part of a run, also in a thread that has taken over the run's context."""
+        found, links = CURRENT.get(), () if self._node is None else list(self._node.links.values())
+        if found is not None and any(link.claims.get(found[0].id) is found[0] for link in links):
+            return True
         return any(executor.executes_here() for executor in list(self.executors.values()))
 
     def prepare(self, run: Run) -> Run:

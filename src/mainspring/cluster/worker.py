@@ -37,6 +37,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.events import EVENT_RUN_STUCK, RunEvent
 from mainspring.executors.processes.child import die_with_parent
 from mainspring.executors.scoreboard import Board
+from mainspring.node.forking import handle_here
 
 __all__ = ["main", "set_up_logging"]
 
@@ -110,7 +111,7 @@ class Worker:
 
     def run(self) -> None:
         """Take part until told to stop, or until it is time to be replaced."""
-        signal.signal(signal.SIGTERM, lambda *_: self._reasons.put("SIGTERM"))
+        handle_here(signal.SIGTERM, lambda *_: self._reasons.put("SIGTERM"))
         threading.Thread(target=self._read, name="mainspring-sentinel", daemon=True).start()
         settings = self._settings
         app = find_app(settings.app, settings.include)
@@ -126,8 +127,8 @@ class Worker:
         _tune_interpreter()
         self._wire.send(READY)
         self._wire.send(DRAINING, self._wait_for_reason(app))
-        app.drain()
-        app.stop()
+        app.drain(watcher=self._wire)
+        app.stop(watcher=self._wire)
         app.close()
 
     def _wait_for_reason(self, app: Mainspring) -> str:

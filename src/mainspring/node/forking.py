@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import weakref
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["check_threads", "forget_in_children"]
+__all__ = ["check_threads", "forget_in_children", "handle_here"]
 
 
 class Forgetful(Protocol):
@@ -36,6 +39,43 @@ def _stop_in_child() -> None:
 def _hook_fork() -> None:
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=_stop_in_child)
+
+
+_handlers: dict[int, Callable[[int, Any], object]] = {}
+_masks = threading.local()
+
+
+def handle_here(number: int, handler: Callable[[int, Any], object]) -> Any:
+    """Handle a signal in this process, not in those that are forked from it; return what handled it before.
+
+    A task may fork, by multiprocessing for example. With our handler for SIGTERM the child could not be terminated.
+    """
+    _hook_signals()
+    _handlers[number] = handler
+    return signal.signal(number, handler)
+
+
+@cache
+def _hook_signals() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_hold_signals, after_in_parent=_let_signals, after_in_child=_reset_signals)
+
+
+def _hold_signals() -> None:
+    # Until the child has its own handlers: a signal that came before would be handled by ours, and lost.
+    _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _handlers)
+
+
+def _let_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _masks.before)
+
+
+def _reset_signals() -> None:
+    for number, handler in _handlers.items():
+        if signal.getsignal(number) is handler:
+            signal.signal(number, signal.SIG_DFL)
+    _handlers.clear()
+    _let_signals()
 
 
 def check_threads(what: str) -> None:
