@@ -85,11 +85,11 @@ def takes_option(factory: Callable[..., Any], name: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def trigger_factory(name: str) -> tuple[Callable[..., Any], bool]:
-    """Return the class of a trigger by its name, and whether it takes a time zone."""
+def trigger_factory(name: str) -> tuple[Callable[..., Any], bool, bool]:
+    """Return the class of a trigger by its name, and whether it takes `timezone` and `made_at`."""
     factory = find_plugin("trigger", name)
     names = _parameters(cast(Any, factory))
-    return factory, names is None or "timezone" in names
+    return factory, names is None or "timezone" in names, names is not None and "made_at" in names
 
 
 @lru_cache(maxsize=256)

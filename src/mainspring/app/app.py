@@ -209,6 +209,7 @@ class Mainspring(Verbs):
 
     def _make_store(self) -> JobStore:
         store = super()._make_store()
+        store.use_clock(self._clock)
         store.on_set_aside = functools.partial(self.events.set_aside, ALIAS)
         return store
 

@@ -122,9 +122,11 @@ class JobsOfApp:
             _refuse(options, "a crontab schedule", {"timezone", *_JOB_OPTIONS})
             return CronTrigger.from_crontab(trigger, timezone=zone)
         name = trigger or "date"
-        factory, zoned = trigger_factory(name)
+        factory, zoned, dated = trigger_factory(name)
         if zoned:
             options.setdefault("timezone", self.timezone)
+        if dated:
+            options.setdefault("made_at", self._clock.now())
         try:
             return factory(**options)  # type: ignore[no-any-return]
         except TypeError:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec.structs import replace as _with
 
+from mainspring.clock import Clock
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing
@@ -482,6 +483,9 @@ class JobStore(BaseJobStore):
         if self.volatile:
             return Health(durable=False, reasons=("it is kept in the memory of this process and ends with it",))
         return Health(reasons=(f"{type(self).__name__} does not say what survives",))
+
+    def use_clock(self, clock: Clock) -> None:
+        """Take the time from the clock of the app or scheduler, if the store has none of its own."""
 
     def shift_clock(self, seconds: float) -> None:
         """Move the store's clock for a test."""

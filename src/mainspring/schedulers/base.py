@@ -186,6 +186,7 @@ class BaseScheduler(JobVerbs):
         opened: list[Callable[[], None]] = []
         try:
             for alias, store in self._jobstores.items():
+                store.use_clock(self._clock)
                 store.start(self, alias)
                 opened.append(store.shutdown)
                 self._running_node().add_store(alias, store)
@@ -295,6 +296,7 @@ class BaseScheduler(JobVerbs):
                 raise ValueError(f"this scheduler already has a job store with the alias {alias!r}")
             store = _as_job_store(self._build("job store", BaseJobStore, jobstore, jobstore_opts))
             if self._node is not None:
+                store.use_clock(self._clock)
                 store.start(self, alias)
                 self._node.add_store(alias, store)
             self._jobstores[alias] = store

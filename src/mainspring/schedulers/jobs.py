@@ -120,7 +120,7 @@ class JobVerbs:
         job = Job(
             job_id if shard is None else check_id(pin(shard, job_id)),
             make_call(func, args, kwargs, name),
-            self._create_trigger(trigger, trigger_args),
+            self._create_trigger(trigger, trigger_args, self._now(jobstore)),
             executor=defaults["executor"] if executor is undefined else check_field("executor", executor),
             queue=defaults["queue"] if queue is undefined else check_field("queue", queue),
             misfire_grace_time=defaults["misfire_grace_time"]
@@ -146,7 +146,7 @@ class JobVerbs:
         node.wake_for(jobstore, job.at)
         return job
 
-    def _create_trigger(self, trigger: BaseTrigger | str | None, options: dict[str, Any]) -> BaseTrigger:
+    def _create_trigger(self, trigger: BaseTrigger | str | None, options: dict[str, Any], now: int) -> BaseTrigger:
         if trigger is None:
             trigger = "date"
         elif not isinstance(trigger, str):
@@ -157,9 +157,11 @@ class JobVerbs:
                 problem = f"{option!r} is no argument of add_job, and the trigger is made already"
                 raise TypeError(problem + near(option, _ADD_JOB_OPTIONS))
             return trigger
-        factory, zoned = trigger_factory(trigger)
+        factory, zoned, dated = trigger_factory(trigger)
         if zoned and "timezone" not in options:
             options["timezone"] = self.timezone
+        if dated:
+            options.setdefault("made_at", now)
         try:
             return factory(**options)  # type: ignore[no-any-return]
         except TypeError:
@@ -268,7 +270,7 @@ class JobVerbs:
         self, job_id: str, jobstore: str | None = None, trigger: BaseTrigger | str | None = None, **trigger_args: Any
     ) -> Job:
         """Give a job another trigger; its next run time is computed from now."""
-        made = self._create_trigger(trigger, trigger_args)
+        made = self._create_trigger(trigger, trigger_args, self._now(jobstore or "default"))
 
         def change(job: Job) -> Job:
             changed = job.evolve(trigger=made)

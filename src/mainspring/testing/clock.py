@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from weakref import WeakSet
 
 from mainspring.clock import Wake
 from mainspring.core.instants import SECOND
@@ -17,6 +18,7 @@ class VirtualClock:
     def __init__(self, start: int = 1_767_225_600 * SECOND, seed: int = 0) -> None:
         self._now = start
         self._random = random.Random(seed)
+        self._sleepers: WeakSet[threading.Event] = WeakSet()
 
     def now(self) -> int:
         """Return the wall-clock instant."""
@@ -32,8 +34,12 @@ class VirtualClock:
 
     def wake(self) -> Wake:
         """Make something to sleep on."""
-        return threading.Event()
+        sleeper = threading.Event()
+        self._sleepers.add(sleeper)
+        return sleeper
 
     def advance(self, seconds: float) -> None:
-        """Let time pass."""
+        """Let time pass, and have who sleeps look at it."""
         self._now += round(seconds * SECOND)
+        for sleeper in list(self._sleepers):
+            sleeper.set()

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 
 from mainspring.triggers.base import InstantTrigger
 from mainspring.triggers.data import check_jitter, read_jitter, read_zone
-from mainspring.triggers.parsing import given_zone
+from mainspring.triggers.parsing import from_instant, given_zone
 from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
 from mainspring.util import asdate, timezone_repr
 
@@ -41,6 +41,7 @@ class CalendarIntervalTrigger(InstantTrigger):
         end_date: date | str | None = None,
         timezone: tzinfo | str | None = None,
         jitter: float | None = None,
+        made_at: int | None = None,
     ) -> None:
         self.years, self.months, self.weeks, self.days = years, months, weeks, days
         if min(years, months, weeks, days) < 0 or not (years or months or weeks or days):
@@ -50,7 +51,8 @@ class CalendarIntervalTrigger(InstantTrigger):
             )
         self._time = time(hour, minute, second)
         self._zone = zone = given_zone(timezone) or zone_of(get_localzone())
-        self._start = _date(start_date) or datetime.now(zone.tz).date()
+        now = datetime.now(zone.tz) if made_at is None else from_instant(made_at, zone.tz)
+        self._start = _date(start_date) or now.date()
         self._seen = self._start
         self._end = _date(end_date)
         if start_date and self._end and self._end < self._start:

@@ -20,10 +20,16 @@ class DateTrigger(InstantTrigger):
     __slots__ = ("_run", "_zone")
     alias = "date"
 
-    def __init__(self, run_date: date | str | None = None, timezone: tzinfo | str | None = None) -> None:
+    def __init__(
+        self,
+        run_date: date | str | None = None,
+        timezone: tzinfo | str | None = None,
+        *,
+        made_at: int | None = None,
+    ) -> None:
         zone = given_zone(timezone) or zone_of(get_localzone())
         if run_date is None:
-            self._run, self._zone = to_instant(datetime.now(zone.tz)), zone
+            self._run, self._zone = to_instant(datetime.now(zone.tz)) if made_at is None else made_at, zone
             return
         moment = read_datetime(run_date, "run_date")
         self._run = to_instant(moment, zone)

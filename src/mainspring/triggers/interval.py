@@ -38,6 +38,8 @@ class IntervalTrigger(InstantTrigger):
         end_date: date | str | None = None,
         timezone: tzinfo | str | None = None,
         jitter: float | None = None,
+        *,
+        made_at: int | None = None,
     ) -> None:
         total = (weeks * 7 + days) * 86_400 + hours * 3600 + minutes * 60 + seconds
         if type(total) is int and 0 < total < _PLAIN:
@@ -54,7 +56,7 @@ class IntervalTrigger(InstantTrigger):
         if start_date:
             self._start = instant_of(start_date, zone, "start_date")
         else:
-            self._start = time_ns() // 1000 + interval
+            self._start = (time_ns() // 1000 if made_at is None else made_at) + interval
         self._end = instant_of(end_date, zone, "end_date") if end_date else None
         if start_date:
             check_order("IntervalTrigger", self._start, self._end, zone)

@@ -39,6 +39,7 @@ class MemoryJobStore(JobStore):
     keeps_objects: ClassVar[bool] = True
 
     def __init__(self, clock: Clock | None = None, *, keep_runs: int = 10_000, keep_for: float = 7 * 86400) -> None:
+        self._own_clock = clock is not None
         self._clock = clock or SystemClock()
         self._shift = 0
         self._lock = threading.Lock()
@@ -352,6 +353,10 @@ class MemoryJobStore(JobStore):
 
     def ping(self) -> bool:
         return True
+
+    def use_clock(self, clock: Clock) -> None:
+        if not self._own_clock:
+            self._clock = clock
 
     def shift_clock(self, seconds: float) -> None:
         with self._lock:
