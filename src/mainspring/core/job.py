@@ -250,7 +250,8 @@ class Job:
         """Take over what the scheduler made of this job, so that the holder sees it too."""
         if changed is not None:
             for name in Job.__slots__:
-                setattr(self, name, getattr(changed, name))
+                if name != "__weakref__":
+                    setattr(self, name, getattr(changed, name))
         return self
 
     # -- as text and as state ------------------------------------------------------------------------------------
