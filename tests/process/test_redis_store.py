@@ -210,8 +210,13 @@ def test_a_damaged_record_stops_nobody_else(make_store: MakeStore, client: redis
     assert store.add_runs([make_run(store, "run-0")]) == ["run-0"]
     assert claim(store) == []
     assert store.count_runs(RunQuery(status=(Status.RUNNING,))) == 2
-    assert client.hget("{hurt:0}:heads", "run-0") == damage
-    assert client.hget("{hurt:0}:job_states", "job-0") == damage
+    [run] = store.get_runs(["run-0"])
+    assert run is not None
+    assert (run.status, "was altered" in str(run.reason)) == (Status.BROKEN, True)
+    assert damage in bytes(client.hget("{hurt:0}:heads", "run-0") or b"")  # type: ignore[arg-type]
+    [job] = store.broken()
+    assert (job.id, "was altered" in job.reason) == ("job-0", True)
+    assert client.hvals("{hurt:0}:broken_states") == [damage]
 
 
 # -- secrets ---------------------------------------------------------------------------------------------------------

@@ -6,12 +6,16 @@ import random
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from tests.security import altered_redis
 from tests.security.altered import Seen, fill, live_through
 from tests.security.altered_sql import Alteration, Database, alterations
-from tests.servers import MariaDB, PostgreSQL
+from tests.servers import MariaDB, PostgreSQL, Redis
+
+Change = TypeVar("Change")
 
 SEED = 20261116
 SLICE = 40
@@ -37,7 +41,7 @@ def check(change: Alteration, seen: Seen) -> None:
             seen.check_job(name, may_wait=change.table == "jobs" and change.column in ("at", "nominal"))
 
 
-def some(changes: Iterable[Alteration], number: int) -> list[Alteration]:
+def some(changes: Iterable[Change], number: int) -> list[Change]:
     """Return a slice of all alterations."""
     return random.Random(SEED).sample(list(changes), number)
 
@@ -86,3 +90,32 @@ def test_any_value_of_a_database_may_be_altered_and_nobody_else_comes_to_harm(
         store.shutdown()
         live(Database(server.url, "altered"), change)
     template.close()
+
+
+def test_any_value_member_or_score_in_redis_may_be_altered_and_nobody_else_comes_to_harm(redis_server: Redis) -> None:
+    keys = altered_redis.Keys(redis_server.url)
+    keys.client.flushdb()
+    store = keys.open()
+    fill(store)
+    store.shutdown()
+    keys.save()
+    for change in some(altered_redis.alterations(keys, random.Random(SEED)), SLICE):
+        keys.put_back()
+        keys.alter(change)
+        store = keys.open()
+        try:
+            seen = live_through(store)
+            seen.check_neighbours()
+            for name in ("waits-victim", "runs-victim", "ended-victim"):
+                inside = change.key.endswith(b":heads") and change.field == name.encode()
+                if not (inside and change.kind == "hash field"):  # it has another id now
+                    seen.check_run(name, may_wait=inside, may_end=inside)
+            for name in ("job-victim", "job-late"):
+                seen.check_job(name, may_wait=change.field == name.encode())
+        except BaseException as error:
+            error.add_note(str(change))
+            raise
+        finally:
+            store.shutdown()
+    keys.client.flushdb()
+    keys.close()

@@ -19,6 +19,8 @@ PAGE: Final = 100
 RESTORE: Final = 60.0
 """Seconds after which a job that a node with other keys could not read is looked at again by one that can."""
 
+SWEEP: Final = 300.0
+"""Seconds after which records are looked for that somebody altered so that nothing else finds them."""
 DOUBT: Final = 3600.0
 """Seconds for which nothing is pruned after the store's clock jumped: what is deleted does not come back."""
 
@@ -31,6 +33,7 @@ class JanitorTick:
     def __init__(self, link: Link) -> None:
         self.link = link
         self._restores_at = link.node.clock.monotonic() + RESTORE
+        self._sweeps_at = link.node.clock.monotonic() + SWEEP
         self._seen: tuple[int, float] | None = None
         """The store's time when it was last looked at, and this node's monotonic one just before."""
         self._patient_until = self._prunes_at = 0.0
@@ -53,9 +56,12 @@ class JanitorTick:
             return 0.0
         if node.clock.monotonic() >= self._restores_at:
             self._restores_at = node.clock.monotonic() + RESTORE * (0.5 + node.clock.random())
-            swept = link.store.sweep()
-            if link.store.restore_readable() or swept:
+            if link.store.restore_readable():
                 link.work.wake(link.scheduler)
+        if node.clock.monotonic() >= self._sweeps_at:
+            self._sweeps_at = node.clock.monotonic() + SWEEP * (0.5 + node.clock.random())
+            if link.store.sweep():
+                link.wake()
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
 
     def _has_jumped(self) -> bool:

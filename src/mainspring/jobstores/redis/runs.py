@@ -6,6 +6,7 @@ import logging
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from heapq import nlargest, nsmallest
 from typing import Any, Final
 
@@ -15,7 +16,15 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import Hold, NodeInfo, QueueInfo, RunQuery
-from mainspring.jobstores.records.rows import FINAL_VALUES, BeatRow, RunRow, SettleRow
+from mainspring.jobstores.records.rows import (
+    ALTERED,
+    FINAL_VALUES,
+    LATEST,
+    BeatRow,
+    RunRow,
+    SettleRow,
+    run_damage,
+)
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.redis.connection import Link
 from mainspring.jobstores.redis.shards import Shard, Shards
@@ -23,6 +32,7 @@ from mainspring.jobstores.redis.wire import (
     STATUS_NUMBERS,
     age,
     checksum,
+    head_row,
     instant,
     is_plain,
     new_run,
@@ -42,6 +52,10 @@ BATCH: Final = 1000
 """Runs in one script call: a few milliseconds of the server's time."""
 CHUNK: Final = 250
 """New runs in one script call, of several that are under way at once."""
+PAGE: Final = 200
+"""Records that one script call of a sweep looks through: about a millisecond of the server's time."""
+SWEPT: Final = 50
+"""Pages that one sweep looks through."""
 LOOKED_AT: Final = 2000
 """Runs that one call looks through for those that match."""
 OUTBOX_AFTER: Final = 5 * SECOND
@@ -58,6 +72,8 @@ class RedisRuns(RecordStore):
     _searched: list[Shard]
     _link: Link
     keep_runs: int
+    _swept: dict[Shard, tuple[str, str, str]]
+    """Where the next sweep of a shard goes on."""
 
     @abstractmethod
     def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:
@@ -99,7 +115,9 @@ class RedisRuns(RecordStore):
         self, shard: Shard, lanes: list[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         args = [lanes, node, token, limit, int(lease * SECOND)]
-        now, next_at, until, reply = self._call(shard, "claim", args)
+        now, next_at, until, reply, altered = self._call(shard, "claim", args)
+        if altered:
+            self._set_heads_aside(shard, altered, [None] * len(altered))
         return now, _by_urgency(self._seen(shard, reply, until)), instant(next_at)
 
     def _claim_from_several(
@@ -123,6 +141,64 @@ class RedisRuns(RecordStore):
             now = max(now, at)
             runs += rows
         return now, _by_urgency(runs), _earliest(times.values())
+
+    # -- what was altered --------------------------------------------------------------------------------------
+
+    def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
+        number: int = 0
+        for run_id in run_ids:
+            for shard in self._shards.all:
+                number += self._set_heads_aside(shard, [run_id.encode("utf-8", "surrogateescape")], [None])
+        for job_id in job_ids:
+            reason = f"bad_data: its state {ALTERED}"
+            number += int(self._call(self._shards.of_job(job_id), "set_aside", [job_id, False, reason]))
+        if not run_ids and not job_ids:
+            number += sum(self._sweep(shard) for shard in self._shards.all)
+        return number
+
+    def _sweep(self, shard: Shard) -> int:
+        """Look through some jobs and runs; the next sweep goes on behind them."""
+        number = 0
+        for turn in range(SWEPT):
+            runs, index, jobs = self._swept.get(shard, ("0", "0", "0"))
+            jobs_after, altered, jobs_mended = self._call(shard, "sweep_jobs", [jobs, PAGE])
+            for job_id in altered:
+                number += int(self._call(shard, "set_aside", [raw(job_id), False, f"bad_data: its state {ALTERED}"]))
+            runs_after, ids, heads, mended = self._call(shard, "sweep", [runs, PAGE, turn == 0])
+            index_after, wrong = self._call(shard, "sweep_index", [index, PAGE])
+            number += jobs_mended + mended + wrong + self._set_heads_aside(shard, ids, heads)
+            self._swept[shard] = runs_after.decode(), index_after.decode(), jobs_after.decode()
+            if self._swept[shard] == ("0", "0", "0"):
+                break
+        return number
+
+    def _set_heads_aside(self, shard: Shard, ids: Sequence[bytes], heads: Sequence[bytes | None]) -> int:
+        """Give runs whose heads were altered new ones, which say so and keep the old."""
+        number: int = 0
+        for run_id, known in zip(ids, heads, strict=True):
+            head = known or self._call(shard, "get_runs", [[raw(run_id)]], reads=True)[1][0]
+            if head is None:
+                continue
+            now = self.server_time()
+            old = head_row(run_id, head)
+            old.id = run_id.decode("utf-8", "backslashreplace")
+            damage = run_damage(old) or f"its head {ALTERED}, so that it is not where it belongs"
+            log.error("run %r is set aside: %s", old.id, damage)
+            row = RunRow(
+                id=old.id,
+                call=b"",
+                state=head,
+                queue=old.queue,
+                status=old.status,
+                run_at=now,
+                created_at=old.created_at if 0 < old.created_at <= LATEST else now,
+                keep=0,
+            )
+            broken = self._packer.broken_row(row, f"bad_data: {damage}", now)
+            new = new_run(broken)
+            args = [raw(run_id), raw(head), old.id, new[1], old.queue, new[4]]
+            number += int(self._call(shard, "set_run_aside", args))
+        return number
 
     def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]], until: int | None = None) -> list[RunRow]:
         rows = run_rows(reply, until)
@@ -195,7 +271,7 @@ class RedisRuns(RecordStore):
         return list(rows.values())
 
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
-        start = None if after is None else age(after.created_at) + after.id
+        start = None if after is None else f"{age(after.created_at)}{after.id}".encode()
         # What ended in one of these is found without looking through all that succeeded or waits.
         indexed = query.job_id is None and query.group is None and _INDEXED.issuperset(query.status) and query.status
         parts = [(status,) for status in query.status] if indexed else [query.status]
@@ -227,21 +303,22 @@ class RedisRuns(RecordStore):
         shard: Shard,
         query: RunQuery,
         statuses: Sequence[Status],
-        cursor: str | None,
+        cursor: bytes | None,
         limit: int | None,
         indexed: bool,
-    ) -> tuple[int, str | None, list[RunRow]]:
+    ) -> tuple[int, bytes | None, list[RunRow]]:
         """Look for runs, or count them; the cursor is where to go on if the call ended before it had seen all."""
         args = [
             [STATUS_NUMBERS[status] for status in statuses or Status],
             statuses[0].value if indexed else False,
-            *(False if value is None else value for value in (query.queue, query.group, query.job_id, limit, cursor)),
+            *(False if value is None else value for value in (query.queue, query.group, query.job_id, limit)),
+            False if cursor is None else raw(cursor),
             LOOKED_AT,
             limit is None,
             query.job_id is not None and checksum(query.job_id),
         ]
         count, following, reply = self._call(shard, "find_runs", args, reads=True)
-        return count, None if following is None else following.decode(), run_rows(reply)
+        return count, following, run_rows(reply)
 
     def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
         """Mark running runs to be stopped; their holder learns it by `extend`."""
@@ -280,12 +357,13 @@ class RedisRuns(RecordStore):
         self._call(self._shards.all[0], "leave", [node_id])
 
     def nodes(self) -> list[NodeInfo]:
-        """Return the nodes that are alive."""
-        found = [
-            msgspec.structs.replace(msgspec.json.decode(said, type=NodeInfo), beat_at=int(float(beat_at)))
-            for said, beat_at in zip(*self._call(self._shards.all[0], "nodes", reads=True), strict=True)
-            if said is not None and beat_at is not None
-        ]
+        """Return the nodes that are alive; one whose word was altered says it again with its next beat."""
+        found = []
+        for said, beat_at in zip(*self._call(self._shards.all[0], "nodes", reads=True), strict=True):
+            if said is not None and beat_at is not None:
+                with suppress(msgspec.MsgspecError, ValueError, OverflowError):
+                    node = msgspec.json.decode(said, type=NodeInfo)
+                    found.append(msgspec.structs.replace(node, beat_at=int(float(beat_at))))
         return sorted(found, key=lambda node: node.id)
 
     def queues(self) -> list[QueueInfo]:
@@ -327,7 +405,8 @@ class RedisRuns(RecordStore):
             jobs, pairs = self._call(shard, "counters", reads=True)
             totals["jobs"] += jobs
             for status, count in zip(pairs[::2], pairs[1::2], strict=True):
-                totals[status.decode()] += int(count)
+                if status.decode("utf-8", "replace") in totals and count.isdigit():
+                    totals[status.decode()] += int(count)
         return totals
 
     def wait(self, cursor: int, timeout: float) -> int:

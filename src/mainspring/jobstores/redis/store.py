@@ -16,7 +16,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, StoreUnavailable, VersionConflict
 from mainspring.jobstores.base import BrokenJob, Generation, Health
-from mainspring.jobstores.records.rows import FireRow, JobRow
+from mainspring.jobstores.records.rows import ALTERED, FireRow, JobRow
 from mainspring.jobstores.redis import health as redis_health
 from mainspring.jobstores.redis.connection import Link
 from mainspring.jobstores.redis.runs import RedisRuns
@@ -88,6 +88,7 @@ class RedisJobStore(RedisRuns):
         self._servers = servers
         self._link = Link(servers, self._shards.channels, self._replicas, (SCHEMA, options["shards"]))
         self._opened = False
+        self._swept: dict[Shard, tuple[str, str, str]] = {}
         self._opening = threading.Lock()
 
     @property
@@ -301,8 +302,8 @@ class RedisJobStore(RedisRuns):
         found = []
         for shard in self._shards.all:
             for packed, frame in zip(*self._call(shard, "list_broken", reads=True), strict=True):
-                job_id, reason, at = msgspec.msgpack.decode(packed)
-                found.append(BrokenJob(id=job_id, reason=reason, payload=frame, at=at))
+                job_id, reason, at = _restored_broken(packed)
+                found.append(BrokenJob(id=job_id, reason=reason, payload=frame or b"", at=at))
         return sorted(found, key=lambda job: job.at)
 
     def restore(self, job_id: str) -> bool:
@@ -377,6 +378,14 @@ def _check(
         )
     if pool.connection_kwargs.get("decode_responses"):
         raise ConfigurationError("the client decodes what it reads; make one with decode_responses=False")
+
+
+def _restored_broken(packed: bytes) -> tuple[str, str, int]:
+    """Return id, reason and time of a job that was set aside, as far as they can be read."""
+    try:
+        return msgspec.msgpack.decode(packed, type=tuple[str, str, int])
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return packed.decode("utf-8", "backslashreplace")[:100], f"bad_data: what was kept of it {ALTERED}", 0
 
 
 def _inserted(step: FireRow, answer: bytes) -> tuple[str, ...] | None:

@@ -11,12 +11,13 @@ from zlib import crc32
 import msgspec
 
 from mainspring.core.run import Status
-from mainspring.jobstores.records.rows import JobRow, RunRow, SettleRow
+from mainspring.jobstores.records.rows import LATEST, JobRow, RunRow, SettleRow
 
 __all__ = [
     "STATUS_NUMBERS",
     "age",
     "checksum",
+    "head_row",
     "instant",
     "is_plain",
     "job_rows",
@@ -198,7 +199,7 @@ def age(at: int) -> str:
 
 def instant(text: bytes | None) -> int | None:
     """Return the time that heads, places and indexes have as this text."""
-    return None if text is None else int(text) - _ZERO
+    return int(text) - _ZERO if text is not None and text.isdigit() else None
 
 
 def _no_time(at: int) -> ValueError:
@@ -224,40 +225,49 @@ def run_rows(reply: Sequence[Sequence[Any]], until: int | None = None) -> list[R
     for number, (run_id, head, call) in enumerate(zip(ids, heads, calls, strict=True)):
         if head is None:
             continue
-        try:
-            known = _head(head)
-            status = _STATUS_NAMES[known.status]
-            claimed_at = int(known.place) if known.place is not None and known.status == _RUNNING else None
-        except (ValueError, IndexError) as error:
-            log.error("the record of run %r is damaged and passed over: %s", run_id, error)
-            continue
-        lease = until if not leases or leases[number] is None else int(float(leases[number]))
-        rows.append(
-            RunRow(
-                id=run_id.decode(),
-                call=call or b"",
-                state=(states[number] or b"") if known.big and states else known.state,
-                live=lives[number] if lives else None,
-                owner=known.owner,
-                job_id=known.job_id,
-                queue=known.queue,
-                status=status,
-                priority=known.priority,
-                run_at=known.run_at,
-                created_at=int(known.created_at) - _ZERO,
-                finished_at=known.finished_at,
-                keep=known.keep,
-                token=known.token,
-                node=known.node,
-                lease_until=lease,
-                claimed_at=claimed_at,
-                attempt=known.attempt,
-                cancelling=known.cancelling,
-                unique=known.unique,
-                group=known.group,
-            )
-        )
+        row = head_row(run_id, head, call or b"")
+        if states and head[10:11] == b"\xc3":
+            row.state = states[number] or b""
+        row.live = lives[number] if lives else None
+        row.lease_until = until if not leases or leases[number] is None else _lease(leases[number])
+        rows.append(row)
     return rows
+
+
+def head_row(run_id: bytes, head: bytes, call: bytes = b"") -> RunRow:
+    """Make a row of a head; of one that somebody altered, one that is not whole."""
+    try:
+        known = _head(head)
+        return RunRow(
+            id=run_id.decode(),
+            call=call,
+            state=known.state,
+            owner=known.owner,
+            job_id=known.job_id,
+            queue=known.queue,
+            status=_STATUS_NAMES[known.status],
+            priority=known.priority,
+            run_at=known.run_at,
+            created_at=int(known.created_at) - _ZERO,
+            finished_at=known.finished_at,
+            keep=known.keep,
+            token=known.token,
+            node=known.node,
+            claimed_at=int(known.place) if known.place is not None and known.status == _RUNNING else None,
+            attempt=known.attempt,
+            cancelling=known.cancelling,
+            unique=known.unique,
+            group=known.group,
+        )
+    except (ValueError, IndexError) as error:
+        name = run_id.decode("utf-8", "surrogateescape")  # so that it can be found again
+        return RunRow(id=name, call=call, state=head, queue="", status=f"{error}", run_at=0, created_at=0, keep=0)
+
+
+def _lease(score: bytes) -> int | None:
+    """Return until when a run is leased; None if somebody altered that."""
+    until = float(score)
+    return int(until) if abs(until) < _END else None
 
 
 def texts(values: Iterable[bytes]) -> list[str]:
@@ -287,14 +297,14 @@ def _time_text(at: int | None) -> str:
 
 
 def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
-    """Make rows of the arrays that lib_jobs.lua answers; what is not there is left out."""
+    """Make rows of the arrays that lib_jobs.lua answers, without what is not there; what was altered is not whole."""
     rows = []
     for job_id, frame, state in zip(*reply, strict=True):
         if state is not None:
             try:
                 rows.append(_job_row(job_id.decode(), frame or b"", state))
-            except ValueError as error:
-                log.error("the record of job %r is damaged and passed over: %s", job_id, error)
+            except ValueError:
+                rows.append(JobRow(job_id.decode("utf-8", "backslashreplace"), LATEST + 1, None, frame or b""))
     return rows
 
 

@@ -4,7 +4,8 @@
 --         states, lives, extended
 --   ARGV  lanes, node, token, limit, lease in microseconds
 -- Answers now, when a waiting run of the lanes can be claimed (as a place has it, or nil), until when all of the runs are
--- leased (or nil, if they say it themselves), and the runs as they are after the claim (see lib_read).
+-- leased (or nil, if they say it themselves), the runs as they are after the claim (see lib_read),
+-- and the ids of runs that waited and were altered.
 local names, node, token, limit, until_ = args[1], args[2], args[3], args[4], now + args[5]
 local held, open, later, pending, running = prefix .. 't:' .. token, open_lanes(names)
 local ids = call('SMEMBERS', held)
@@ -33,9 +34,9 @@ end
 
 if #ids > 0 then
   local _, _, more = most_urgent(open, 0)
-  return { now, more and present or later, false, run_rows(ids) }
+  return { now, more and present or later, false, run_rows(ids), {} }
 end
-if #open == 0 then return { now, false, until_, rows({}, {}, {}) } end
+if #open == 0 then return { now, false, until_, rows({}, {}, {}), {} } end
 
 local only = #open == 1 and open[1]
 local members, lane_of, more
@@ -52,16 +53,19 @@ local function beginning(attempt)
   return beginnings[attempt]
 end
 
-local new, put, claimed = {}, {}, {}
+local new, put, claimed, altered = {}, {}, {}, {}
 for i, id in ipairs(found) do
   local head, lane, b, c = old[i], only or lane_of[i], nil, nil
   if head then b, c = blocks(head) end
-  if b and byte(head, 4) == PENDING then -- else it is damaged, and leaves its lane
+  if b and byte(head, 4) == PENDING then
     local count = #ids + 1
     head = beginning(struct.unpack('>I4', head, 6) + 1) .. sub(head, 10, c - 1) .. claimant
     ids[count], new[count] = id, head
     put[2 * count - 1], put[2 * count] = id, head
     claimed[lane] = (claimed[lane] or 0) + 1
+  elseif head then -- one that waits here by its own word was altered; another has only left something behind
+    local run = parsed(head)
+    if not run or run.place == sub(members[i], 1, #members[i] - #id) then altered[#altered + 1] = id end
   end
 end
 if #ids > 0 then
@@ -76,4 +80,4 @@ if #ids > 0 then
   many('SADD', held, ids)
   call('ZADD', prefix .. 'leases', until_, token)
 end
-return { now, more and present or later, until_, rows(ids, new, {}) }
+return { now, more and present or later, until_, rows(ids, new, {}), altered }

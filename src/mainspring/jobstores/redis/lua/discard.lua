@@ -4,7 +4,8 @@
 -- Answers how many there were.
 local all, count = call('HGETALL', prefix .. 'broken'), 0
 for i = 1, #all, 2 do
-  if cmsgpack.unpack(all[i + 1])[1] == args[1] then
+  local ok, said = pcall(cmsgpack.unpack, all[i + 1])
+  if ok and type(said) == 'table' and said[1] == args[1] then
     for _, key in ipairs({ 'broken', 'broken_states', 'broken_frames' }) do call('HDEL', prefix .. key, all[i]) end
     count = count + 1
   end

@@ -16,7 +16,7 @@ local function total(name)
   local number, all = 0, call('HGETALL', prefix .. 'totals')
   for i = 1, #all, 2 do
     if wanted[tonumber(sub(all[i], 1, 1))] and (not name or sub(all[i], 2) == name) then
-      number = number + tonumber(all[i + 1])
+      number = number + (tonumber(all[i + 1]) or 0)
     end
   end
   return number

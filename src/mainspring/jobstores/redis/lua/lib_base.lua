@@ -82,8 +82,16 @@ end
 -- A number as text; integers are printed faster, and are wide enough everywhere up to there.
 local function whole(number) return string.format(number < 2147483648 and '%d' or '%.0f', number) end
 
+-- The next of the numbers under a name; one that somebody altered begins anew, above all before it.
+local function count_up(name)
+  local number = redis.pcall('INCR', prefix .. name)
+  if type(number) == 'number' then return number end
+  call('SET', prefix .. name, whole(math.floor(now / 1000)))
+  return math.floor(now / 1000)
+end
+
 -- The next of the numbers that order what is put into lanes and what ends, of a fixed width.
-local function next_in_sequence() return ('0000000000000' .. whole(call('INCR', prefix .. 'sequence'))):sub(-14) end
+local function next_in_sequence() return ('0000000000000' .. whole(count_up('sequence'))):sub(-14) end
 
 -- Wake the loops that sleep on this shard.
-local function tell() call('PUBLISH', prefix .. 'wake', whole(call('INCR', prefix .. 'wake'))) end
+local function tell() call('PUBLISH', prefix .. 'wake', whole(count_up('wake'))) end

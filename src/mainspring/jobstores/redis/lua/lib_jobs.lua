@@ -6,7 +6,8 @@ local job_states, hidden = prefix .. 'job_states', prefix .. 'hidden'
 -- The next `count` versions; answers the one before them. The first ever is the time, so that a shard that lost its
 -- data gives none that somebody may still hold.
 local function take_versions(count)
-  local last = tonumber(call('GET', prefix .. 'versions')) or now
+  local last = tonumber(call('GET', prefix .. 'versions'))
+  if not last or last < 0 or last % 1 ~= 0 or last > now + 2 ^ 50 then last = now end
   if count > 0 then call('SET', prefix .. 'versions', string.format('%.0f', last + count)) end
   return last
 end
@@ -15,7 +16,7 @@ local function version_text(version) return string.format('%016.0f', version) en
 
 -- A state as it was read; false if there is none, or none that can be read: one damaged record must not stop the others.
 local function sound(state)
-  return state and #state >= 77 and state:sub(1, 32):find('^%d+$') and state
+  return state and #state >= 77 and state:sub(1, 32):find('^%d+$') and state:sub(69, 77):find('^%d+$') and state
 end
 
 local function job_state(job_id) return sound(call('HGET', job_states, job_id)) end

@@ -36,15 +36,18 @@ local function flush_sums(key, fields)
     names[#names + 1] = field
   end
   if #names == 1 then
-    if call('HINCRBY', key, names[1], fields[names[1]]) <= 0 then call('HDEL', key, names[1]) end
-    return
+    local sum = redis.pcall('HINCRBY', key, names[1], fields[names[1]])
+    if type(sum) == 'number' then -- else somebody altered it
+      if sum <= 0 then call('HDEL', key, names[1]) end
+      return
+    end
   end
   local before = many('HMGET', key, names)
   for i, field in ipairs(names) do
-    local sum = (tonumber(before[i]) or 0) + fields[field]
+    local sum = math.floor(math.min(tonumber(before[i]) or 0, 2 ^ 52)) + fields[field]
     if sum > 0 then
       put[#put + 1] = field
-      put[#put + 1] = sum
+      put[#put + 1] = whole(sum)
     elseif before[i] then
       drop[#drop + 1] = field
     end

@@ -5,7 +5,13 @@
 -- Answers schema, shards, when it was made and the last version given (texts); or schema 0 if there is data under these
 -- keys that mainspring did not write; or -1, 0, a key and its owner if the key belongs to another store.
 local meta = prefix .. 'meta'
-local known = call('HMGET', meta, 'schema', 'shards', 'made')
+local known = call('HMGET', meta, 'schema', 'shards', 'made', 'same')
+-- Written down twice: if they differ, somebody altered one, and who opens the store knows better what it is.
+if known[4] and known[4] ~= table.concat({ known[1] or '', known[2] or '', known[3] or '' }, ' ') then
+  local schema, shards, made = known[4]:match('^(%d+) (%d+) (%d+)$')
+  known = { schema or whole(args[1]), shards or whole(args[2]), made or moment }
+  call('HSET', meta, 'schema', known[1], 'shards', known[2], 'made', known[3], 'same', table.concat(known, ' '))
+end
 local chosen = {}
 for _, key in ipairs({ jobs, times }) do
   if key:sub(1, #prefix) ~= prefix then chosen[#chosen + 1] = key end
@@ -17,7 +23,9 @@ end
 if not known[1] then
   if call('EXISTS', jobs, times) > 0 then return { 0, 0, '', '' } end
   for _, key in ipairs(chosen) do call('SET', key .. ':owner', prefix) end
-  call('HSET', meta, 'schema', args[1], 'shards', args[2], 'made', moment)
-  known = { args[1], args[2], moment }
+  known = { whole(args[1]), whole(args[2]), moment }
+  call('HSET', meta, 'schema', known[1], 'shards', known[2], 'made', moment, 'same', table.concat(known, ' '))
 end
-return { tonumber(known[1]), tonumber(known[2]), known[3] or '', call('GET', prefix .. 'versions') or '0' }
+local version = call('GET', prefix .. 'versions') or '0'
+if not version:find('^%d+$') or #version > 16 then version = '0' end
+return { tonumber(known[1]), tonumber(known[2]), known[3] or '', version }

@@ -9,7 +9,7 @@ local counts = call('HGETALL', totals)
 for i = 1, #counts, 2 do
   local status, name = counts[i]:sub(1, 1), counts[i]:sub(2)
   if status == '0' then running[name] = running[name] or 0 end
-  if status == '1' then running[name] = tonumber(counts[i + 1]) end
+  if status == '1' then running[name] = tonumber(counts[i + 1]) or 0 end
 end
 for _, name in ipairs(call('SMEMBERS', prefix .. 'paused')) do
   stopped[name], running[name] = true, running[name] or 0
