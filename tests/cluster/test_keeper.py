@@ -15,8 +15,9 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
-from mainspring.cluster.leases import Claim, Keeper, Left
+from mainspring.cluster.leases import LeaseKeeper
 from mainspring.cluster.messages import STOP, STOP_RUNS, read
+from mainspring.cluster.worker_handle import Claim, WorkerHandle
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Error, Run, Status
 from mainspring.errors import StoreUnavailable
@@ -38,7 +39,7 @@ class Desk:
         ours, self.pipe = Pipe()
         process = SimpleNamespace(pid=os.getpid(), sentinel=0)
         self.board = make_board(50)
-        self.left = Left(process, ours, Board(os.dup(self.board.fileno())))
+        self.left = WorkerHandle(process, ours, Board(os.dup(self.board.fileno())))
 
     def close(self) -> None:
         self.left.close()
@@ -95,7 +96,7 @@ def test_leases_are_renewed_though_the_store_was_away_when_the_cluster_started(
 
     monkeypatch.setattr(app.store, "ping", ping)
     desk.left.claims["run-1"] = Claim("token", desk.left.started_at)
-    keeper = Keeper(app, lambda: [desk.left])
+    keeper = LeaseKeeper(app, lambda: [desk.left])
     keeper.start()
     try:
         wait_until(lambda: desk.pipe.poll(0))  # the store does not know that run: the answer to a renewal
@@ -118,7 +119,7 @@ def test_a_run_that_ended_with_its_process_had_run_since_it_was_claimed(
         assert app.store.request_cancel([run.id]) == [True]
     now = app.store.server_time() + 60 * SECOND
     monkeypatch.setattr(app, "now", lambda: now)
-    Keeper(app, lambda: [desk.left]).settle(desk.left, -9)
+    LeaseKeeper(app, lambda: [desk.left]).settle(desk.left, -9)
     [ended] = app.store.get_runs([run.id])
     assert ended is not None
     assert ended.started_at is not None
@@ -135,7 +136,7 @@ def test_of_a_crowd_that_dies_together_nobody_is_charged_the_first_time(
         desk.claims(runs, ago=0)
         for run in runs:
             desk.board.enter(run.id, None)
-        Keeper(app, lambda: [desk.left]).settle(desk.left, -9)
+        LeaseKeeper(app, lambda: [desk.left]).settle(desk.left, -9)
         for run in runs:
             desk.board.forget(run.id)
         desk.left.claims.clear()
@@ -163,7 +164,7 @@ def test_a_run_whose_outcome_is_too_large_keeps_no_other_from_being_charged(
 
     with monkeypatch.context() as patch:
         patch.setattr(app.store, "get_runs", with_errors)
-        Keeper(app, lambda: [desk.left]).settle(desk.left, -9)
+        LeaseKeeper(app, lambda: [desk.left]).settle(desk.left, -9)
     found = [run for run in app.store.get_runs([run.id for run in runs]) if run is not None]
     assert [run.status is Status.RUNNING for run in found] == [False] * 3
     assert (found[0].crashes, found[2].crashes) == (1, 1)
@@ -177,7 +178,7 @@ def test_what_a_worker_has_not_started_in_more_than_a_lease_is_given_back_as_if_
 ) -> None:
     runs = claim(3)
     desk.claims(runs, ago=2 * LEASE)
-    Keeper(app, lambda: [desk.left]).renew()
+    LeaseKeeper(app, lambda: [desk.left]).renew()
     assert states(app, runs) == [(Status.PENDING, 0)] * 3
     assert desk.left.claims == {}
 
@@ -192,7 +193,7 @@ def test_what_it_executes_is_renewed_however_long_that_takes(
     desk.board.enter(runs[1].id, None)
     desk.board.end(runs[1].id)  # its outcome is not yet in the store
     app.store.shift_clock(LEASE - 0.5)
-    Keeper(app, lambda: [desk.left]).renew()
+    LeaseKeeper(app, lambda: [desk.left]).renew()
     app.store.shift_clock(LEASE - 0.5)
     assert app.store.expired(10) == []
     assert states(app, runs) == [(Status.RUNNING, 1)] * 2
@@ -204,7 +205,7 @@ def test_what_it_has_claimed_within_a_lease_is_renewed_started_or_not(
     runs = claim(2)
     desk.claims(runs, ago=0.9 * LEASE)
     app.store.shift_clock(LEASE - 0.5)
-    Keeper(app, lambda: [desk.left]).renew()
+    LeaseKeeper(app, lambda: [desk.left]).renew()
     app.store.shift_clock(LEASE - 0.5)
     assert app.store.expired(10) == []
     assert states(app, runs) == [(Status.RUNNING, 1)] * 2
@@ -216,7 +217,7 @@ def test_what_may_start_only_once_is_left_to_a_worker_that_may_be_about_to_start
     runs = claim(2, delivery="at_most_once")
     desk.claims(runs, ago=2 * LEASE)
     app.store.shift_clock(LEASE - 0.5)
-    Keeper(app, lambda: [desk.left]).renew()
+    LeaseKeeper(app, lambda: [desk.left]).renew()
     app.store.shift_clock(LEASE - 0.5)
     assert app.store.expired(10) == []
     assert states(app, runs) == [(Status.RUNNING, 1)] * 2
@@ -227,7 +228,7 @@ def test_an_old_claim_takes_nothing_from_whoever_has_claimed_the_run_since(
 ) -> None:
     (run,) = claim(1)
     desk.left.claims[run.id] = Claim("an older token", desk.left.started_at - 2 * LEASE)
-    Keeper(app, lambda: [desk.left]).renew()
+    LeaseKeeper(app, lambda: [desk.left]).renew()
     assert states(app, [run]) == [(Status.RUNNING, 1)]
     assert read(desk.pipe) == (STOP_RUNS, [[run.id, "an older token"]])
 
@@ -238,7 +239,7 @@ def test_a_run_that_is_to_be_cancelled_is_cancelled_where_it_has_not_been_starte
     (run,) = claim(1)
     assert app.handle(run.id).cancel()
     desk.claims([run], ago=2 * LEASE)
-    Keeper(app, lambda: [desk.left]).renew()
+    LeaseKeeper(app, lambda: [desk.left]).renew()
     assert [status for status, _ in states(app, [run])] == [Status.CANCELLED]
 
 
@@ -248,7 +249,7 @@ def test_a_worker_that_is_buried_meanwhile_keeps_nobody_from_being_renewed(
     runs = claim(1)
     desk.claims(runs, ago=2 * LEASE)
     desk.left.board.close()
-    Keeper(app, lambda: [desk.left]).renew()
+    LeaseKeeper(app, lambda: [desk.left]).renew()
     assert states(app, runs) == [(Status.RUNNING, 1)]
 
 
@@ -258,7 +259,7 @@ def test_what_a_crashed_run_names_is_not_imported_where_the_next_crash_would_end
     (run,) = claim(1, retries=1, backoff=wait)
     desk.claims([run], ago=0)
     desk.board.enter(run.id, None)
-    keeper = Keeper(app, lambda: [desk.left])
+    keeper = LeaseKeeper(app, lambda: [desk.left])
     imported: list[str] = []
     monkeypatch.setattr(keeper._place, "backoff", imported.append)
     keeper.settle(desk.left, -11)

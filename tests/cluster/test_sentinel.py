@@ -22,7 +22,7 @@ def test_whoever_started_it_is_told_of_states_and_of_what_it_asks_for_but_not_of
 ) -> None:
     told: list[ClusterStat] = []
     with closing(Mainspring(f"sqlite:///{tmp_path}/jobs.db")) as app:
-        monkeypatch.setattr(module, "find_app", lambda path: app)
+        monkeypatch.setattr(module, "find_app", lambda path, include: app)
         sentinel = Sentinel(Settings(app="jobs:app", processes=1), told.append)
         sentinel._bell.close()
         sentinel._ringer.close()

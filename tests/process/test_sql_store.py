@@ -21,7 +21,7 @@ from mainspring.jobstores.sqlalchemy import SchemaTooNew, SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy import service as service_steps
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
 from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
-from mainspring.jobstores.sqlalchemy.sqlite.dialect import HostClock
+from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,

@@ -3,235 +3,44 @@
 from __future__ import annotations
 
 import logging
-import os
 import platform
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from multiprocessing.connection import Connection
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from mainspring.app.placement import Workplace
 from mainspring.app.runs import ALIAS
-from mainspring.cluster.messages import (
-    AWAY,
-    CLAIMED,
-    CLAIMING,
-    DRAINING,
-    ENDED,
-    PING,
-    PONG,
-    READY,
-    STOP,
-    STOP_RUNS,
-    STUCK,
-    Asides,
-    read,
-)
+from mainspring.cluster.worker_handle import Claim, WorkerHandle
 from mainspring.core.run import Beat, Outcome, Report, Result, Run, Status, describe
 from mainspring.core.transitions import conclude
 from mainspring.errors import RunTimeout, StoreLocked, StoreUnavailable, WorkerDied
 from mainspring.executors.current_run import CurrentRun, Live
 from mainspring.executors.execution import is_reported
-from mainspring.executors.scoreboard import Board, Posted
+from mainspring.executors.scoreboard import Posted
 from mainspring.jobstores.base import Hold
 from mainspring.node.settling import Settler
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["Claim", "Keeper", "Left"]
+__all__ = ["LeaseKeeper"]
 
 TRIES: Final = 3
 PAGE: Final = 1000
 CROWD: Final = 20
 """When more runs than these die together, most of them are innocent, and to have each run alone would take long."""
-STOPS: Final = 50
-"""Runs that a worker is told to stop at a time: few enough to be said without waiting."""
 
 log = logging.getLogger("mainspring.cluster")
 reported_log = logging.getLogger("mainspring.cluster.reported")
 
 
-class Claim(NamedTuple):
-    """What a worker has said of a run that it has claimed."""
-
-    token: str
-    heard_at: float
-    """By the monotonic clock."""
-
-
-class Left:
-    """A worker process, and what it would leave behind if it died now."""
-
-    def __init__(self, process: Any, pipe: Connection, board: Board) -> None:
-        self.process, self.pipe, self.board = process, pipe, board
-        self.pid: int = process.pid
-        self.started_at, self.since = time.monotonic(), time.time()
-        self.claims: dict[str, Claim] = {}
-        """What it has claimed, by run id."""
-        self.claiming: tuple[str, str, list[str]] | None = None
-        """A claim that it has tried, and not told what it brought: node, token, lanes."""
-        self.stuck: set[str] = set()
-        """Runs that did not end at their time-out, or when they were to be stopped."""
-        self.stuck_since: float | None = None
-        self.draining: str | None = None
-        self.empty_since: float | None = None
-        """While draining: since when it has had nothing left to end."""
-        self.asked_at: float | None = None
-        """Since when it owes an answer to `ping`."""
-        self.ready = False
-        self.away: str | None = None
-        """What the store that it could not reach said."""
-        self.killed = False
-        self.runs = 0
-        self._told_to_stop: dict[tuple[str, str], float] = {}
-        """When it was told to stop each claim, by the monotonic clock."""
-        self._wire = Asides(pipe)
-        self._books = threading.Lock()
-        self._deaf = False
-        self._pidfd = _open_pidfd(self.pid)
-
-    @property
-    def end(self) -> int:
-        """What becomes readable when the process ends. Its children may keep the sentinel open, but not a pidfd."""
-        sentinel: int = self.process.sentinel
-        return sentinel if self._pidfd is None else self._pidfd
-
-    def hear(self) -> None:
-        """Take in all that the worker has said."""
-        try:
-            while not self._deaf and self.pipe.poll(0):
-                self._take(*read(self.pipe))
-        except (EOFError, OSError):
-            self._deaf = True
-
-    @property
-    def deaf(self) -> bool:
-        """Whether nothing more will be heard from it."""
-        return self._deaf
-
-    def _take(self, word: str, what: Any) -> None:
-        if word == CLAIMING:
-            self.claiming = tuple(what)
-            self.ready = True  # a task may hold the interpreter before it can say so
-        elif word == CLAIMED:
-            token, ids = what
-            self.claiming = None
-            with self._books:
-                self.claims.update(dict.fromkeys(ids, Claim(token, time.monotonic())))
-        elif word == ENDED:
-            ids, executed = what
-            self.runs += executed
-            with self._books:
-                for run_id in ids:
-                    self.claims.pop(run_id, None)
-        elif word == STUCK:
-            self.stuck.add(what)
-        elif word == DRAINING:
-            self.draining = what
-        elif word == READY:
-            self.ready = True
-        elif word == AWAY:
-            self.away = what
-        elif word == PONG:
-            self.asked_at = None
-
-    def ask_to_stop(self, why: str) -> None:
-        """Tell it to finish what runs, and end."""
-        self._wire.send(STOP, why)
-
-    def ping(self) -> None:
-        """Ask whether it can answer, unless it has been asked."""
-        if self.asked_at is None:
-            self.asked_at = time.monotonic()
-            self._wire.send(PING)
-
-    def stop_runs(self, claims: list[tuple[str, str]]) -> None:
-        """Tell it, once, to stop runs that it lost, or that are to be cancelled; if it does not read, next time."""
-        fresh = [claim for claim in claims if claim not in self._told_to_stop]
-        for start in range(0, len(fresh), STOPS):
-            if not self._wire.all_said:
-                return
-            page = fresh[start : start + STOPS]
-            self._told_to_stop.update(dict.fromkeys(page, time.monotonic()))
-            self._wire.send(STOP_RUNS, page)
-
-    def note_stuck(self, now: float, grace: float) -> None:
-        """Note what goes on although for longer than the grace it should have ended, by its time-out or by our word.
-
-        A thread that cannot be interrupted the worker reports itself, unless a task holds its interpreter.
-        """
-        claims = self.held()
-        stopped = {
-            run_id
-            for (run_id, token), at in self._told_to_stop.items()
-            if now > at + grace and run_id in claims and claims[run_id].token == token
-        }
-        for posted in self.board.read(claims):
-            if now > posted.deadline + grace or (posted.run_id in stopped and not posted.ended):
-                self.stuck.add(posted.run_id)
-
-    def say_again(self) -> None:
-        """Tell it what it could not be told before, because it did not read."""
-        self._wire.say_again()
-
-    def held(self) -> dict[str, Claim]:
-        """Return a copy of its claims."""
-        with self._books:
-            return self.claims.copy()
-
-    def give_up(self, claims: dict[str, Claim]) -> None:
-        """Forget claims, unless it has made them anew."""
-        with self._books:
-            for run_id, claim in claims.items():
-                if self.claims.get(run_id) is claim:
-                    del self.claims[run_id]
-
-    def overslept(self, since: float) -> dict[str, Claim]:
-        """Return what it has claimed before `since` and not started: what it cannot start it gives back in a second.
-
-        So it has stood still; and when it goes on, it starts nothing whose first lease is over.
-        """
-        old = {run_id: claim for run_id, claim in self.held().items() if claim.heard_at < since}
-        try:
-            for posted in self.board.read(old) if old else ():
-                old.pop(posted.run_id, None)
-        except ValueError:  # closed: it has ended, and what it left is being settled
-            return {}
-        return old
-
-    def has_ended(self) -> bool:
-        """Tell whether the process is over; for the main thread only, since who asks first reaps it."""
-        return not self.process.is_alive()
-
-    def kill(self) -> None:
-        """Kill the process."""
-        self.killed = True
-        with suppress(ProcessLookupError, AttributeError):
-            self.process.kill()
-
-    def reap(self) -> int:
-        """Wait for the process's end, hear its last words, and return its exit code."""
-        self.process.join()
-        self.hear()
-        return int(self.process.exitcode)
-
-    def close(self) -> None:
-        """Let go of the pipe and the board."""
-        self.pipe.close()
-        self.board.close()
-        if self._pidfd is not None:
-            os.close(self._pidfd)
-
-
-class Keeper:
+class LeaseKeeper:
     """Renews, on a thread of its own, what living workers have claimed; settles what dead ones left."""
 
-    def __init__(self, app: Mainspring, workers: Callable[[], list[Left]]) -> None:
+    def __init__(self, app: Mainspring, workers: Callable[[], list[WorkerHandle]]) -> None:
         self._app, self._workers = app, workers
         self._lease = app.lease
         self._place = Workplace(app)
@@ -292,7 +101,7 @@ class Keeper:
             if overslept:
                 self._give_back(left, overslept)
 
-    def _extend(self, left: Left) -> None:
+    def _extend(self, left: WorkerHandle) -> None:
         claims = list(left.held().items())
         stop: list[tuple[str, str]] = []
         for start in range(0, len(claims), PAGE):
@@ -303,7 +112,7 @@ class Keeper:
                     stop.append((run_id, claim.token))
         left.stop_runs(stop)
 
-    def _give_back(self, left: Left, claims: dict[str, Claim]) -> None:
+    def _give_back(self, left: WorkerHandle, claims: dict[str, Claim]) -> None:
         """Give back runs that a worker has not started, if it still has them."""
         store, ids = self._app.store, list(claims)
         given: list[str] = []
@@ -319,7 +128,7 @@ class Keeper:
             left.give_up({run_id: claims[run_id] for run_id in given})
             log.warning("process %s stands still: %s runs that it has not started are given back", left.pid, len(given))
 
-    def settle(self, left: Left, code: int) -> None:
+    def settle(self, left: WorkerHandle, code: int) -> None:
         """Settle what a worker left: what it executed is charged with its death, the rest is given back."""
         if left.claims or left.claiming:
             self._settle_patiently(left, code)
@@ -330,7 +139,7 @@ class Keeper:
         except Exception as error:
             log.info("process %s stays listed until its last beat is old: %s", left.pid, error)
 
-    def _settle_patiently(self, left: Left, code: int) -> None:
+    def _settle_patiently(self, left: WorkerHandle, code: int) -> None:
         board = {posted.run_id: posted for posted in left.board.read(left.claims)}
         for attempt in range(TRIES):
             try:
@@ -342,7 +151,7 @@ class Keeper:
                     continue
         log.error("%s runs of process %s are left to their leases", len(left.claims), left.pid)
 
-    def _settle(self, left: Left, board: dict[str, Posted], code: int) -> None:
+    def _settle(self, left: WorkerHandle, board: dict[str, Posted], code: int) -> None:
         store, now = self._app.store, self._app.now()
         if left.claiming is not None:
             node, token, lanes = left.claiming
@@ -402,7 +211,7 @@ def _is_held(run: Run, claims: dict[str, Claim]) -> bool:
     return claim is not None and run.status is Status.RUNNING and run.token == claim.token
 
 
-def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int, crowd: bool = False) -> Report:
+def _report(run: Run, left: WorkerHandle, posted: Posted | None, code: int, now: int, crowd: bool = False) -> Report:
     """Say how it went with a run that a process left behind; in a crowd, nobody is charged the first time."""
     if run.cancelling:
         began = 0 if posted is None else run.started_at or now
@@ -420,10 +229,3 @@ def _report(run: Run, left: Left, posted: Posted | None, code: int, now: int, cr
 def _failed(run: Run, error: BaseException, now: int) -> Report:
     began = run.started_at or now
     return Report(run, Result.RAISED, None, error, describe(error, now, run.attempt), began, now)
-
-
-def _open_pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None

@@ -15,11 +15,12 @@ from typing import Any, Final
 
 from mainspring.app.including import warn_of_forgotten
 from mainspring.app.locating import find_app
-from mainspring.cluster.leases import Keeper, Left
+from mainspring.cluster.leases import LeaseKeeper
 from mainspring.cluster.messages import NOTHING_LEFT
 from mainspring.cluster.orphans import Orphans
 from mainspring.cluster.settings import ClusterStat, Settings, WorkerStat
 from mainspring.cluster.worker import main as work
+from mainspring.cluster.worker_handle import WorkerHandle
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.executors.scoreboard import make_board
 from mainspring.jobstores.health import enforce
@@ -90,7 +91,7 @@ class Sentinel:
         """Supervise until stopped; return the exit code."""
         handlers = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
         wakeup = signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
-        self._keeper = Keeper(self.app, lambda: [slot.left for slot in self._slots if slot.left is not None])
+        self._keeper = LeaseKeeper(self.app, lambda: [slot.left for slot in self._slots if slot.left is not None])
         self._orphans = Orphans()
         try:
             return self._supervise()
@@ -190,7 +191,7 @@ class Sentinel:
                 theirs.close()
             undo.pop_all()
         slot.starts += 1
-        slot.left = Left(process, ours, board)
+        slot.left = WorkerHandle(process, ours, board)
         if not slot.away:
             log.info("worker %s started as process %s", slot.number, process.pid)
 
@@ -242,7 +243,7 @@ class Sentinel:
         waits = [slot.start_at - now for slot in self._slots if slot.left is None and not slot.finished]
         return max(0.0, min([TICK, self._deadline - now, *waits]))
 
-    def _bury(self, slot: Slot, left: Left) -> None:
+    def _bury(self, slot: Slot, left: WorkerHandle) -> None:
         """Replace a worker that has ended, and see to what it left."""
         code = left.reap()
         slot.left = None
@@ -288,7 +289,7 @@ class Sentinel:
             if left is not None and not left.killed:
                 self._look_at(left, now)
 
-    def _look_at(self, left: Left, now: float) -> None:
+    def _look_at(self, left: WorkerHandle, now: float) -> None:
         left.say_again()
         left.note_stuck(now, self.settings.timeout_grace)
         if left.draining is None or left.claims:
@@ -342,7 +343,7 @@ class Slot:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.left: Left | None = None
+        self.left: WorkerHandle | None = None
         self.starts = 0
         self.start_at = 0.0
         self.quick_deaths = 0

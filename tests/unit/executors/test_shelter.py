@@ -23,7 +23,8 @@ from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.redis.connection import Link
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.jobstores.sqlalchemy.sqlite.dialect import HostClock, SQLiteDatabase, _Item
+from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase, _Item
+from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
 from mainspring.testing.conformance import helpers
 from tests.unit.executors import tasks
 from tests.unit.executors.helpers import Reports, make_run, timeout, wait_until

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import functools
 import os
 import sqlite3
 import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -17,13 +15,14 @@ from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.core.instants import SECOND
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.sqlalchemy.database import MIGRATING, TIMEOUT, Database, Tx, Unreadable, log
 from mainspring.jobstores.sqlalchemy.migrations import first_rows, newest
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
+from mainspring.jobstores.sqlalchemy.sqlite import forks
 from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undecodable, is_undone
+from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
 from mainspring.jobstores.sqlalchemy.sqlite.sockets import SocketWaker
 from mainspring.jobstores.sqlalchemy.sqlite.transactions import SQLiteTx
 
@@ -37,36 +36,8 @@ GROUP: Final = 64
 OLDEST: Final = (3, 35)
 """Since then UPDATE takes its values FROM rows."""
 
-SMALL_STEP: Final = 2 * SECOND
-"""Microseconds that the clock may go back without anybody noticing."""
-
 LOOK: Final = 10
 """Milliseconds for which SQLite itself waits for the writer's turn."""
-
-
-class HostClock:
-    """The host's wall clock, the same for all its processes, so that they agree on whose lease is over.
-
-    A small step back is made up for by going at half speed until the wall clock is level again. A bigger one means that
-    the clock was ahead, and is followed at once.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._highest = 0
-        self._seen_at = 0
-
-    def now(self) -> int:
-        """Return the time in microseconds."""
-        with self._lock:
-            wall, steady = time.time_ns() // 1000, time.monotonic_ns() // 1000
-            behind = self._highest - wall
-            if 0 < behind <= SMALL_STEP:
-                wall = self._highest + max(0, steady - self._seen_at) // 2
-            elif behind > SMALL_STEP:
-                log.warning("the clock of this machine was set back by %.0f s, and so is the store's", behind / SECOND)
-            self._highest, self._seen_at = wall, steady
-            return wall
 
 
 class _Item:
@@ -129,8 +100,7 @@ class SQLiteDatabase(Database):
         self.suspect = False
         """Whether text was found that is none, so that all of it has to be looked at."""
         self.slot = 0
-        _hook_fork()
-        _databases.add(self)
+        forks.watch(self._turn)
 
     # -- opening -----------------------------------------------------------------------------------------------
 
@@ -261,7 +231,7 @@ class SQLiteDatabase(Database):
 
     def _read(self, work: Callable[[Tx], T]) -> T:
         try:
-            with _inside:
+            with forks.reading():
                 fairy = self.engine.raw_connection()
                 cursor: sqlite3.Cursor = fairy.driver_connection.cursor()  # type: ignore[union-attr]
                 try:
@@ -417,75 +387,11 @@ class SQLiteDatabase(Database):
 
     def _data_version(self) -> int:
         """Return a number that changes when anybody writes to the file."""
-        with _inside:
+        with forks.reading():
             if self._watcher is None:
                 self._watcher = self._connect()
             [version] = self._watcher.execute("PRAGMA data_version").fetchone()
         return int(version)
-
-
-class _Inside:
-    """Threads that read: a fork waits until none of them is inside SQLite, whose own locks its child would inherit."""
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._threads = 0
-        self._forking: int | None = None
-
-    def __enter__(self) -> None:
-        with self._changed:
-            me = threading.get_ident()
-            self._changed.wait_for(lambda: self._forking in (None, me), TIMEOUT)
-            self._threads += 1
-
-    def __exit__(self, *exc_info: object) -> None:
-        with self._changed:
-            self._threads -= 1
-            self._changed.notify_all()
-
-    def keep_out(self) -> None:
-        """Let nobody else in, and wait until all are out."""
-        with self._changed:
-            self._forking = threading.get_ident()
-            self._changed.wait_for(lambda: self._threads == 0, TIMEOUT)
-
-    def let_in(self) -> None:
-        """Let everybody in again, in the process that forked."""
-        with self._changed:
-            self._forking = None
-            self._changed.notify_all()
-
-
-_inside = _Inside()
-_databases: weakref.WeakSet[SQLiteDatabase] = weakref.WeakSet()
-_held: list[SQLiteDatabase] = []
-
-
-@functools.cache
-def _hook_fork() -> None:
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_begin_anew)
-
-
-def _pause() -> None:
-    _inside.keep_out()
-    # SQLite remembers for the whole process who has the write lock. A child forked within a transaction would take it
-    # for held by a connection of its own, and wait for ever.
-    for database in list(_databases):
-        if database._turn.acquire(timeout=TIMEOUT):
-            _held.append(database)
-
-
-def _resume() -> None:
-    while _held:
-        _held.pop()._turn.release()
-    _inside.let_in()
-
-
-def _begin_anew() -> None:
-    global _inside
-    _inside = _Inside()  # a thread that stayed with the parent may have held its lock
-    _resume()
 
 
 def _paths(engine: Engine) -> tuple[str | None, str | None]:

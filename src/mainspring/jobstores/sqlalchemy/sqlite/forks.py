@@ -1,0 +1,87 @@
+"""SQLite and forks: a fork waits until no thread of this process is inside SQLite."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import weakref
+
+from mainspring.jobstores.sqlalchemy.database import TIMEOUT
+
+__all__ = ["reading", "watch"]
+
+
+class Readers:
+    """Threads that read: a fork waits until none of them is inside SQLite, whose own locks its child would inherit."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._threads = 0
+        self._forking: int | None = None
+
+    def __enter__(self) -> None:
+        with self._changed:
+            me = threading.get_ident()
+            self._changed.wait_for(lambda: self._forking in (None, me), TIMEOUT)
+            self._threads += 1
+
+    def __exit__(self, *exc_info: object) -> None:
+        with self._changed:
+            self._threads -= 1
+            self._changed.notify_all()
+
+    def keep_out(self) -> None:
+        """Let nobody else in, and wait until all are out."""
+        with self._changed:
+            self._forking = threading.get_ident()
+            self._changed.wait_for(lambda: self._threads == 0, TIMEOUT)
+
+    def let_in(self) -> None:
+        """Let everybody in again, in the process that forked."""
+        with self._changed:
+            self._forking = None
+            self._changed.notify_all()
+
+
+_readers = Readers()
+_turns: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
+_held: list[threading.Lock] = []
+
+
+def reading() -> Readers:
+    """Return what a thread is inside of while it reads: `with reading(): ...`."""
+    return _readers
+
+
+def watch(turn: threading.Lock) -> None:
+    """Have every fork wait for a database's writer, whose turn this lock is."""
+    _turns.add(turn)
+    _hook()
+
+
+@functools.cache
+def _hook() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_begin_anew)
+
+
+def _pause() -> None:
+    _readers.keep_out()
+    # SQLite remembers for the whole process who has the write lock. A child forked within a transaction would take it
+    # for held by a connection of its own, and wait for ever.
+    for turn in list(_turns):
+        if turn.acquire(timeout=TIMEOUT):
+            _held.append(turn)
+
+
+def _resume() -> None:
+    while _held:
+        _held.pop().release()
+    _readers.let_in()
+
+
+def _begin_anew() -> None:
+    global _readers
+    _readers = Readers()  # a thread that stayed with the parent may have held its lock
+    _resume()

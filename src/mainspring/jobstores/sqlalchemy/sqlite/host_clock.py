@@ -1,0 +1,40 @@
+"""The clock of a SQLite store: the host's, the same for all its processes."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+from mainspring.core.instants import SECOND
+from mainspring.jobstores.sqlalchemy.database import log
+
+__all__ = ["HostClock"]
+
+SMALL_STEP: Final = 2 * SECOND
+"""Microseconds that the clock may go back without anybody noticing."""
+
+
+class HostClock:
+    """The host's wall clock, the same for all its processes, so that they agree on whose lease is over.
+
+    A small step back is made up for by going at half speed until the wall clock is level again. A bigger one means that
+    the clock was ahead, and is followed at once.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._highest = 0
+        self._seen_at = 0
+
+    def now(self) -> int:
+        """Return the time in microseconds."""
+        with self._lock:
+            wall, steady = time.time_ns() // 1000, time.monotonic_ns() // 1000
+            behind = self._highest - wall
+            if 0 < behind <= SMALL_STEP:
+                wall = self._highest + max(0, steady - self._seen_at) // 2
+            elif behind > SMALL_STEP:
+                log.warning("the clock of this machine was set back by %.0f s, and so is the store's", behind / SECOND)
+            self._highest, self._seen_at = wall, steady
+            return wall
