@@ -60,6 +60,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     where: str
     level: str
     findings: tuple[Finding, ...]
+    reachable: bool = True
+    """Whether the store answered."""
 
     def count(self, mark: str) -> int:
         """Return how many findings have a mark."""
@@ -82,7 +84,7 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
     if (absent := absent_file(app.url)) is not None:
         finding = Finding(Mark.PROBLEM, "store", f"there is no file {absent}", "correct the URL, or start the app once")
         return Diagnosis(where, "unknown", (finding,))
-    level, findings = "unknown", list[Finding]()
+    level, findings, reachable = "unknown", list[Finding](), True
     try:
         store = app.store
         health = store.health()
@@ -101,7 +103,8 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         findings += _contents(app, store, jobs, unreadable, code)
     except (MainspringError, OSError) as error:
         findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}"))
-    return Diagnosis(where, level, tuple(findings))
+        reachable = not isinstance(error, OSError)  # as StoreUnavailable is
+    return Diagnosis(where, level, tuple(findings), reachable)
 
 
 # -- the store -----------------------------------------------------------------------------------------------------

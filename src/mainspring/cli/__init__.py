@@ -18,6 +18,7 @@ _VERBS: Final = {
     "doctor": ("mainspring.cli.doctor", "doctor", "Say what is wrong with an app or a store, and what to do."),
     "worker": ("mainspring.cli.worker", "worker", "Execute the runs of an app's queues, in worker processes."),
     "demo": ("mainspring.cli.demo", "demo", "Watch jobs of every trigger run, in one process."),
+    "runs": ("mainspring.cli.runs", "runs", "Find runs; retry, cancel, delete or wait for them."),
     "import": ("mainspring.cli.importing", "import_", "Take over the jobs of APScheduler 3."),
     "tracker": ("mainspring.cli.tracker", "tracker", "Look into the tables of status trackers."),
 }
@@ -44,7 +45,10 @@ class _Verbs(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(cls=_Verbs)
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="mainspring")
 def main() -> None:
-    """Schedule, queue, run and track jobs."""
+    """Schedule, queue, run and track jobs.
+
+    Exit codes: 0 all went well, 1 it failed or nothing was found, 2 the command was wrong, 3 the store does not answer.
+    """

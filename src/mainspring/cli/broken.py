@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
 
 import click
 
-from mainspring.cli.visible import visible
+from mainspring.cli.common.target import opened
+from mainspring.cli.common.visible import visible
 from mainspring.core.instants import from_us
-from mainspring.errors import ConflictingIdError, MainspringError
+from mainspring.errors import ConflictingIdError
 from mainspring.jobstores.base import BrokenJob
-
-if TYPE_CHECKING:
-    from mainspring.app import Mainspring
 
 __all__ = ["broken"]
 
@@ -35,7 +31,7 @@ def _verb(func: Callable[..., None]) -> Callable[..., None]:
 @_verb
 def list_(where: str, name: str) -> None:
     """Show what was set aside, and why."""
-    with _opened(where, name) as app:
+    with opened(where, name) as app:
         records = app.broken()
         for record in records:
             kind, at = ("job", record.at) if isinstance(record, BrokenJob) else ("run", record.record.finished_at)
@@ -50,7 +46,7 @@ def list_(where: str, name: str) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def restore(where: str, ids: tuple[str, ...], name: str) -> None:
     """Put records back as they were, once what was wrong with them has been put right."""
-    with _opened(where, name) as app:
+    with opened(where, name) as app:
         _act(ids, app.restore, "restored")
 
 
@@ -59,7 +55,7 @@ def restore(where: str, ids: tuple[str, ...], name: str) -> None:
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def discard(where: str, ids: tuple[str, ...], name: str) -> None:
     """Delete records that were set aside, for good."""
-    with _opened(where, name) as app:
+    with opened(where, name) as app:
         _act(ids, app.discard, "discarded")
 
 
@@ -78,20 +74,3 @@ def _act(ids: tuple[str, ...], act: Callable[[str], bool], done: str) -> None:
             click.echo(f"{done} {visible(record_id)}")
     if failed:
         raise click.exceptions.Exit(1)
-
-
-@contextmanager
-def _opened(where: str, name: str) -> Iterator[Mainspring]:
-    """Open an app, or one over the store at a URL; what goes wrong ends the command with a sentence."""
-    from mainspring.app import Mainspring
-    from mainspring.app.locating import find_app
-    from mainspring.jobstores.opening import absent_file
-
-    try:
-        app: Any = Mainspring(where, name=name) if "://" in where else find_app(where)
-        with app:
-            if (absent := absent_file(app.url)) is not None:
-                raise click.ClickException(f"there is no file {str(absent)!r}; correct the URL, or start the app once")
-            yield app
-    except (MainspringError, OSError) as error:
-        raise click.ClickException(str(error)) from error

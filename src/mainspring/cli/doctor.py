@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import shutil
 import sys
 import textwrap
@@ -11,7 +9,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from mainspring.cli.visible import visible
+from mainspring.cli.common.output import echo, print_json
+from mainspring.cli.common.target import (
+    FAILED,
+    UNREACHABLE,
+    CommandFailed,
+    json_option,
+    opened,
+    target_of,
+    target_options,
+)
+from mainspring.cli.common.visible import visible
 from mainspring.errors import MainspringError
 
 if TYPE_CHECKING:
@@ -23,42 +31,44 @@ _COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 @click.command()
-@click.argument("where", metavar="MODULE:APP|URL")
-@click.option("--name", default="mainspring", show_default=True, help="The app's name, if WHERE is a URL.")
+@click.argument("target", metavar="[MODULE:APP|URL]", required=False)
+@target_options
 @click.option("--require", default=None, help="A level below which it is a problem: durable, replicated(2).")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def doctor(where: str, name: str, require: str | None, as_json: bool) -> None:
+@json_option
+def doctor(target: str | None, where: str | None, name: str, require: str | None, as_json: bool) -> None:
     """Say what is wrong with an app, or with the store at a URL, and what to do; change nothing.
 
-    Ends with 1 if there is a problem.
+    Ends with 1 if there is a problem, with 3 if the store does not answer.
+
+    \b
+    Example:
+      mainspring doctor shop:app
     """
     import msgspec
 
-    from mainspring.app import Mainspring
     from mainspring.app.doctor import diagnose
-    from mainspring.app.locating import find_app
     from mainspring.jobstores.health import check_requirement
 
     try:
         if require is not None:
             check_requirement(require)
-        url = "://" in where
-        with Mainspring(where, name=name) if url else find_app(where) as app:
-            found = diagnose(app, code=not url, require=require, path=None if url else where)
-    except (MainspringError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    except MainspringError as error:
+        raise CommandFailed(str(error)) from error
+    place = target_of(target or where)
+    url = "://" in place
+    with opened(place, name, must_exist=False) as app:
+        found = diagnose(app, code=not url, require=require, path=None if url else place)
     if as_json:
-        click.echo(json.dumps({**msgspec.to_builtins(found), "ok": found.ok}, indent=2))
+        print_json({**msgspec.to_builtins(found), "ok": found.ok})
     else:
         _show(found)
-    sys.exit(0 if found.ok else 1)
+    sys.exit(UNREACHABLE if not found.reachable else 0 if found.ok else FAILED)
 
 
 def _show(found: Diagnosis) -> None:
-    plain = bool(os.environ.get("NO_COLOR")) or None  # None: colours on a terminal only
     for finding in found.findings:
         mark = click.style(f"{finding.mark:<7}", fg=_COLOURS[finding.mark])
-        click.echo(f"{mark}  {_paragraph(finding)}", color=False if plain else None)
+        echo(f"{mark}  {_paragraph(finding)}")
     counts = {mark: found.count(mark) for mark in ("problem", "warning")}
     words = [f"{number} {mark}{'s' * (number != 1)}" for mark, number in counts.items()]
     click.echo(f"{found.level}; {', '.join(words)}")

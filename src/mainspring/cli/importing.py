@@ -12,7 +12,7 @@ import click
 
 from mainspring.app.registry import check_queue
 from mainspring.cli.apscheduler_jobs import read_job
-from mainspring.cli.visible import visible
+from mainspring.cli.common.visible import visible
 from mainspring.clock import SystemClock
 from mainspring.codec import Codec, Keyring
 from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring

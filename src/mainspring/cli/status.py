@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from datetime import datetime
@@ -13,9 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from mainspring.app.doctor import OVERDUE, duration
-from mainspring.cli.visible import visible
+from mainspring.cli.common.output import print_json
+from mainspring.cli.common.target import json_option, opened, target_options
+from mainspring.cli.common.visible import visible
 from mainspring.core.instants import from_us
-from mainspring.errors import MainspringError
 
 __all__ = ["status"]
 
@@ -24,25 +24,20 @@ SHOWN: Final = 10
 
 
 @click.command()
-@click.argument("where", metavar="MODULE:APP|URL")
-@click.option("--name", default="mainspring", show_default=True, help="The app's name, if WHERE is a URL.")
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def status(where: str, name: str, as_json: bool) -> None:
-    """Show the queues, schedules, nodes and counts of an app, or of the store at a URL."""
-    from mainspring.app import Mainspring
-    from mainspring.app.locating import find_app
-    from mainspring.jobstores.opening import absent_file
+@click.argument("target", metavar="[MODULE:APP|URL]", required=False)
+@target_options
+@json_option
+def status(target: str | None, where: str | None, name: str, as_json: bool) -> None:
+    """Show the queues, schedules, nodes and counts of an app, or of the store at a URL.
 
-    try:
-        app = Mainspring(where, name=name) if "://" in where else find_app(where)
-        with app:
-            if (absent := absent_file(app.url)) is not None:
-                raise click.ClickException(f"there is no file {str(absent)!r}; correct the URL, or start the app once")
-            found = _gather(app)
-    except (MainspringError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+    \b
+    Example:
+      mainspring status shop:app
+    """
+    with opened(target or where, name) as app:
+        found = _gather(app)
     if as_json:
-        click.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
         _show(found)
 

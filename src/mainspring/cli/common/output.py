@@ -1,0 +1,147 @@
+"""Print for people and for programs: tables that fit a terminal and stay whole in a pipe, times in words, JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final, NamedTuple, TypeVar
+
+import click
+
+from mainspring.app.doctor import duration
+from mainspring.cli.common.visible import visible
+
+__all__ = ["Column", "ago", "echo", "fields", "length", "print_json", "table", "with_progress"]
+
+NARROWEST: Final = 16
+"""Characters that a column which may be cut keeps at least."""
+GAP: Final = "  "
+COLOURS: Final = {
+    "succeeded": "green", "running": "blue", "failed": "red", "missed": "yellow", "broken": "magenta",
+    "retrying": "yellow", "cancelled": "bright_black", "paused": "yellow", "silent": "red", "unserved": "red",
+}  # fmt: skip
+
+Item = TypeVar("Item")
+
+
+class Column(NamedTuple):
+    """A column of a table; on a narrow terminal one may be cut, or left out altogether."""
+
+    title: str
+    right: bool = False
+    cut: bool = False
+    optional: bool = False
+
+
+def echo(text: str = "") -> None:
+    """Print a line, in colours on a terminal only, and never against NO_COLOR."""
+    click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON; what JSON does not know is printed as text."""
+    click.echo(json.dumps(value, indent=2, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows under titles: cut to the width of a terminal, and whole in a pipe."""
+    lines = [[" ".join(str(visible(cell)).split()) for cell in row] for row in rows]
+    widths = [max(map(_width, texts)) for texts in zip([c.title for c in columns], *lines, strict=True)]
+    shown = list(range(len(columns)))
+    if sys.stdout.isatty():
+        room = shutil.get_terminal_size().columns
+        shown = _fit(columns, widths, room)
+        if _total(widths, shown) > room:
+            return _blocks(columns, lines)
+    for number, line in enumerate([[column.title for column in columns], *lines]):
+        cells = [_cell(line[index], widths[index], columns[index], title=not number) for index in shown]
+        echo(GAP.join(cells).rstrip())
+    return None
+
+
+def _fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
+    """Leave out and narrow columns until a line fits; return the columns that are shown."""
+    shown = list(range(len(columns)))
+    while True:
+        least = [min(width, NARROWEST) if column.cut else width for column, width in zip(columns, widths, strict=True)]
+        droppable = [index for index in shown if columns[index].optional]
+        if _total(least, shown) <= room or not droppable:
+            break
+        shown.remove(droppable[-1])
+    for index in sorted((index for index in shown if columns[index].cut), key=lambda index: -widths[index]):
+        over = _total(widths, shown) - room
+        if over > 0:
+            widths[index] = max(least[index], widths[index] - over)
+    return shown
+
+
+def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
+    return sum(widths[index] for index in shown) + len(GAP) * (len(shown) - 1)
+
+
+def _blocks(columns: Sequence[Column], lines: Sequence[Sequence[str]]) -> None:
+    """Print a row as lines, where a terminal is too narrow for a table."""
+    for line in lines:
+        fields([(column.title, cell) for column, cell in zip(columns, line, strict=True) if cell])
+        echo()
+
+
+def fields(pairs: Sequence[tuple[str, str]]) -> None:
+    """Print names and values, one pair a line."""
+    wide = max((len(name) for name, _ in pairs), default=0)
+    for name, value in pairs:
+        echo(f"{name:<{wide}}  {_coloured(str(visible(value)))}")
+
+
+def _cell(text: str, width: int, column: Column, *, title: bool) -> str:
+    if _width(text) > width:
+        while text and _width(text) > width - 1:
+            text = text[:-1]
+        text += "…"
+    padding = " " * (width - _width(text))
+    text = click.style(text, bold=True) if title else _coloured(text)
+    return padding + text if column.right else text + padding
+
+
+def _coloured(text: str) -> str:
+    return click.style(text, fg=COLOURS[text]) if text in COLOURS else text
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len  # knows which characters take two columns; slow to import
+
+    return cell_len(text)
+
+
+def ago(us: int) -> str:
+    """Return how long ago something was, in its largest unit."""
+    words = duration(us).split()
+    return f"{words[0]} {words[1]} ago" if us >= 500_000 else "now"
+
+
+def length(seconds: float | None) -> str:
+    """Return how long something took."""
+    if seconds is None:
+        return ""
+    if seconds < 0.1:
+        return f"{seconds * 1000:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else duration(round(seconds * 1e6))
+
+
+def with_progress(items: Sequence[Item], label: str) -> Iterator[Item]:
+    """Yield items under a progress bar, which only a terminal sees."""
+    if len(items) < 2 or not sys.stderr.isatty():
+        yield from items
+        return
+    with click.progressbar(items, label=label, file=sys.stderr) as bar:
+        yield from bar

@@ -1,0 +1,144 @@
+"""What all verbs share: which app or store they act on, how they fail, and with which exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shlex
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+import mainspring
+from mainspring.cli.common.visible import visible
+from mainspring.core.redaction import without_password
+from mainspring.errors import MainspringError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = [
+    "FAILED",
+    "UNREACHABLE",
+    "USAGE",
+    "CommandFailed",
+    "command",
+    "json_option",
+    "opened",
+    "target_of",
+    "target_options",
+]
+
+FAILED: Final = 1
+"""It failed, or nothing was found."""
+USAGE: Final = 2
+UNREACHABLE: Final = 3
+"""The store does not answer."""
+APP_VARIABLE: Final = "MAINSPRING_APP"
+URL_VARIABLE: Final = "MAINSPRING_URL"
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
+
+
+class CommandFailed(click.ClickException):
+    """Ends a command with a sentence, the next command to try, and an exit code."""
+
+    def __init__(self, message: str, try_next: str = "", code: int = FAILED) -> None:
+        super().__init__(message)
+        self.try_next = try_next
+        self.__dict__["exit_code"] = code  # click types it as the class's own
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"Error: {_visible_lines(self.message)}", file=file, err=file is None)
+        if self.try_next:
+            click.echo(f"Try: {_visible_lines(self.try_next)}", file=file, err=file is None)
+
+
+def _visible_lines(text: str) -> str:
+    return "\n".join(visible(line) for line in text.splitlines())
+
+
+def target_options(func: Callback) -> Callback:
+    """Give a command the options that say which app or store it acts on."""
+    func = click.option("--name", default="mainspring", show_default=True, help="The app's name, if --app is a URL.")(
+        func
+    )
+    return click.option(
+        "-a", "--app", "where", default=None, metavar="MODULE:APP|URL",
+        help=f"The app, or its store's URL. By default ${APP_VARIABLE}, else ${URL_VARIABLE}.",
+    )(func)  # fmt: skip
+
+
+def json_option(func: Callback) -> Callback:
+    """Give a command that reads the option to print JSON."""
+    return click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")(func)
+
+
+def target_of(where: str | None) -> str:
+    """Return the app or URL that is given, or that the environment names."""
+    found = where or os.environ.get(APP_VARIABLE) or os.environ.get(URL_VARIABLE)
+    if not found:
+        raise CommandFailed(
+            f"say which app or store: --app MODULE:APP or --app URL, or set {APP_VARIABLE} or {URL_VARIABLE}",
+            f"export {APP_VARIABLE}=MODULE:APP",
+            USAGE,
+        )
+    return found
+
+
+def command(words: str) -> str:
+    """Return a command of ours to try next, with the target that this one was given."""
+    context = click.get_current_context(silent=True)
+    where = None if context is None else context.params.get("where")
+    if where is None or without_password(where) != where:
+        return f"mainspring {words}"
+    return f"mainspring {words} --app {shlex.quote(where)}"
+
+
+@contextmanager
+def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = True) -> Iterator[Mainspring]:
+    """Open an app, or one over the store at a URL; end the command with a sentence and a code if that fails."""
+    from mainspring.jobstores.opening import absent_file
+
+    app = _app_at(target_of(where), name)
+    try:
+        with app:
+            if must_exist and (absent := absent_file(app.url)) is not None:
+                raise CommandFailed(f"there is no file {str(absent)!r}; correct the URL, or start the app once")
+            yield app
+    except StoreUnavailable as error:
+        raise CommandFailed(_text(error), command("doctor"), UNREACHABLE) from error
+    except MainspringError as error:
+        raise CommandFailed(_text(error)) from error
+    except BrokenPipeError:  # nobody reads any more, as with `| head`
+        raise
+    except OSError as error:
+        raise CommandFailed(_text(error), code=UNREACHABLE) from error
+
+
+def _app_at(target: str, name: str) -> Mainspring:
+    from mainspring.app import Mainspring
+    from mainspring.app.locating import find_app
+
+    try:
+        return Mainspring(target, name=name) if "://" in target else find_app(target)
+    except (MainspringError, OSError) as error:
+        raise CommandFailed(_text(error)) from error
+    except Exception as error:  # raised by the user's own module
+        raise CommandFailed(f"{target} cannot be imported:\n{_users_frames(error)}") from error
+
+
+def _users_frames(error: Exception) -> str:
+    """Return a traceback without our frames and those of the import system."""
+    packages = [str(Path(package.__file__ or "").parent) for package in (mainspring, importlib)]
+    own = (*packages, "<frozen importlib")
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(own)]
+    return "".join([*traceback.format_list(frames), *traceback.format_exception_only(error)]).rstrip()
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -1,0 +1,317 @@
+"""`mainspring runs`: find runs, look at them, send them back, cancel, delete, wait for them."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from mainspring.cli.common.choosing import FilterCommand, act_on_runs, read_filter, words_of
+from mainspring.cli.common.output import Column, ago, echo, fields, length, print_json, table
+from mainspring.cli.common.target import FAILED, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.visible import visible
+from mainspring.core.redaction import masked
+from mainspring.core.run import FINAL, Status
+from mainspring.errors import RunNotFound
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.core.run_view import RunView
+
+__all__ = ["runs"]
+
+FOLLOW_SECONDS: Final = 0.5
+"""How often `log --follow` looks for new lines."""
+_RETRYABLE: Final = (Status.FAILED, Status.CANCELLED, Status.BROKEN)
+
+
+@click.group()
+def runs() -> None:
+    """Find runs, look at them, send them back, cancel, delete, or wait for them.
+
+    \b
+    FILTER is a list of conditions, all of which have to hold:
+      status:failed,retrying   a comma means "or"
+      task:send*  -queue:mail  a star leaves the end open, a minus means "not"
+      since:1h  until:14:00    when the run was made
+      took:>30s  wait:>5m  starts:>1  priority:>=10
+      error:Timeout  text:"not found"  arg.user:42
+      job:ID  group:NAME  node:NAME*  id:01f*
+
+    \b
+    Example:
+      mainspring runs list status:failed queue:mail since:1h --app shop:app
+    """
+
+
+# -- looking -------------------------------------------------------------------------------------------------------
+
+
+@runs.command("list", cls=FilterCommand)
+@click.argument("words", metavar="[FILTER]...", nargs=-1)
+@click.option("-n", "--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many to show.")
+@click.option("--all", "everything", is_flag=True, help="Look through all runs, not only the newest 10,000.")
+@json_option
+@target_options
+def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, where: str | None, name: str) -> None:
+    """Show the newest runs that match a filter.
+
+    \b
+    Example:
+      mainspring runs list status:failed task:send* since:1h --app shop:app
+    """
+    from mainspring.core.searching import LOOKED_THROUGH_MOST, search
+
+    with opened(where, name) as app:
+        wanted = read_filter(app, words_of(words))
+        page = search(app, wanted, limit=limit, most=None if everything else LOOKED_THROUGH_MOST)
+        now = app.now()
+        rows = [_row(app, run, now) for run in page.runs]
+        records = [_to_json(app, run) for run in page.runs] if as_json else []
+    notes = []
+    if page.more:
+        notes.append(f"there are more: add -n {limit * 10}")
+    if not page.complete:
+        notes.append(f"looked through the newest {page.looked_through:,} runs: add --all to go on")
+    if as_json:
+        print_json(records)
+    elif rows:
+        columns = (
+            Column("status"), Column("id"), Column("call", cut=True), Column("made", right=True),
+            Column("took", right=True), Column("says", cut=True, optional=True), Column("queue", optional=True),
+        )  # fmt: skip
+        table(columns, rows)
+    else:
+        notes.insert(0, "no run matches" if words_of(words) else "no runs are kept")
+    for note in notes:
+        click.echo(note, err=True)
+    if not rows:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _row(app: Mainspring, run: RunView, now: int) -> list[str]:
+    return [
+        _status(run, now),
+        run.id,
+        _call(app, run),
+        ago(now - run.record.created_at),
+        length(_took(run, now)),
+        _says(run),
+        run.queue,
+    ]
+
+
+def _status(run: RunView, now: int) -> str:
+    if run.status is not Status.PENDING:
+        return str(run.status)
+    return "retrying" if run.failures else "delayed" if run.record.run_at > now else "waiting"
+
+
+def _took(run: RunView, now: int) -> float | None:
+    if run.status is Status.RUNNING and run.record.started_at is not None:
+        return max(0, now - run.record.started_at) / 1e6
+    return run.duration
+
+
+def _says(run: RunView) -> str:
+    if run.status is not Status.SUCCEEDED and run.errors:
+        return str(run.errors[-1])
+    if run.reason:
+        return run.reason
+    return "" if run.progress is None or run.status in FINAL else f"progress {run.progress}"
+
+
+def _call(app: Mainspring, run: RunView) -> str:
+    """Return the call as it may be shown: its name and arguments, with secrets masked."""
+    from mainspring.core.searching import function_of
+
+    args, kwargs = masked(run.args, run.kwargs, function_of(app, run))
+    shown = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    return f"{run.name or run.task}({', '.join(shown)})"
+
+
+def _to_json(app: Mainspring, run: RunView) -> dict[str, Any]:
+    return {**run.to_dict(), "call": _call(app, run)}
+
+
+def _found(app: Mainspring, run_id: str) -> RunView:
+    try:
+        return app.get(run_id)
+    except RunNotFound:
+        raise CommandFailed(
+            f"there is no run {run_id!r}; it may have been deleted since", command(f"runs list id:{run_id[:6]}*")
+        ) from None
+
+
+@runs.command()
+@click.argument("run_id", metavar="ID")
+@json_option
+@target_options
+def show(run_id: str, as_json: bool, where: str | None, name: str) -> None:
+    """Show all there is to know of a run, with the traceback of its last failure.
+
+    \b
+    Example:
+      mainspring runs show 019a8c3b5e7d0c4f2a --app shop:app
+    """
+    with opened(where, name) as app:
+        run, now = _found(app, run_id), app.now()
+        record = _to_json(app, run)
+        status = _status(run, now)
+        took = length(_took(run, now))
+    if as_json:
+        return print_json(record)
+    pairs = [("id", run.id), ("status", status), ("call", record["call"]), ("task", run.task), ("queue", run.queue)]
+    pairs += [(name, str(value)) for name in ("job_id", "group", "node", "reason") if (value := record[name])]
+    pairs.append(("starts", f"{run.attempt}, {run.failures} failed"))
+    for moment in ("created_at", "run_at", "started_at", "finished_at"):
+        if record[moment] is not None:
+            pairs.append((moment.removesuffix("_at"), f"{record[moment]:%Y-%m-%d %H:%M:%S %Z}"))
+    pairs += [("took", took)] if took else []
+    pairs += [("progress", str(run.progress))] if run.progress is not None else []
+    if run.status is Status.SUCCEEDED:
+        pairs.append(("result", repr(masked([run.result], {})[0][0])))
+    if run.unverified is not None:
+        pairs.append(("unverified", run.unverified))
+    fields(pairs)
+    if run.errors:
+        echo()
+        _print_lines(run.errors[-1].traceback or str(run.errors[-1]))
+    if run.log:
+        echo()
+        echo(f"{len(run.log)} log line{'s' * (len(run.log) != 1)}: {command(f'runs log {run.id}')}")
+    return None
+
+
+def _print_lines(text: str) -> None:
+    for line in text.rstrip().splitlines():
+        echo(visible(line))
+
+
+@runs.command()
+@click.argument("run_id", metavar="ID")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the run has ended.")
+@json_option
+@target_options
+def log(run_id: str, follow: bool, as_json: bool, where: str | None, name: str) -> None:
+    """Print what a run has logged.
+
+    \b
+    Example:
+      mainspring runs log 019a8c3b5e7d0c4f2a --follow --app shop:app
+    """
+    with opened(where, name) as app:
+        run = _found(app, run_id)
+        if as_json and not follow:
+            return print_json(list(run.log))
+        seen: tuple[str, ...] = ()
+        while True:
+            for line in _new_lines(seen, run.log):
+                print_json(line) if as_json else echo(visible(line))
+            seen = run.log
+            if not follow or run.status in FINAL:
+                break
+            time.sleep(FOLLOW_SECONDS)
+            run = _found(app, run_id)
+    if not seen:
+        click.echo("it has logged nothing", err=True)
+        raise click.exceptions.Exit(FAILED)
+    return None
+
+
+def _new_lines(seen: tuple[str, ...], lines: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the lines that are new; the oldest of those that were seen may have been dropped meanwhile."""
+    for dropped in range(len(seen)):
+        if lines[: len(seen) - dropped] == seen[dropped:]:
+            return lines[len(seen) - dropped :]
+    return lines
+
+
+@runs.command()
+@click.argument("run_ids", metavar="ID...", nargs=-1, required=True)
+@click.option("--timeout", type=click.FloatRange(0), default=None, help="Seconds to wait; without end by default.")
+@json_option
+@target_options
+def wait(run_ids: tuple[str, ...], timeout: float | None, as_json: bool, where: str | None, name: str) -> None:
+    """Wait until runs have ended; end with 1 unless all have succeeded.
+
+    \b
+    Example:
+      mainspring runs wait 019a8c3b5e7d0c4f2a --timeout 60 --app shop:app
+    """
+    with opened(where, name) as app:
+        try:
+            ended = app.wait(run_ids, timeout)
+        except RunNotFound as error:
+            raise CommandFailed(str(error), command("runs list")) from None
+        except TimeoutError as error:
+            raise CommandFailed(str(error), command(f"runs show {run_ids[0]}")) from None
+        records = [_to_json(app, run) for run in ended]
+    if as_json:
+        print_json(records)
+    else:
+        for run in ended:
+            echo(f"{run.status} {visible(run.id)} {length(run.duration)} {visible(_says(run))}".rstrip())
+    if any(run.status is not Status.SUCCEEDED for run in ended):
+        raise click.exceptions.Exit(FAILED)
+
+
+# -- acting --------------------------------------------------------------------------------------------------------
+
+
+def _bulk(func: Any) -> Any:
+    func = target_options(func)
+    func = click.option("-y", "--yes", is_flag=True, help="Do not ask before acting on all that match.")(func)
+    func = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(func)
+    return click.argument("words", metavar="ID...|FILTER...", nargs=-1)(func)
+
+
+@runs.command(cls=FilterCommand)
+@_bulk
+def retry(words: tuple[str, ...], dry_run: bool, yes: bool, where: str | None, name: str) -> None:
+    """Send failed, cancelled or broken runs back to their queue.
+
+    \b
+    Examples:
+      mainspring runs retry 019a8c3b5e7d0c4f2a --app shop:app
+      mainspring runs retry status:failed queue:mail since:1h --dry-run --app shop:app
+    """
+    with opened(where, name) as app:
+        act_on_runs(
+            app, words_of(words), verb="retry", done="sent back", able=_RETRYABLE, act=app.retry,
+            dry_run=dry_run, yes=yes,
+        )  # fmt: skip
+
+
+@runs.command(cls=FilterCommand)
+@_bulk
+def cancel(words: tuple[str, ...], dry_run: bool, yes: bool, where: str | None, name: str) -> None:
+    """Cancel runs: those that wait at once, those that run by stopping them.
+
+    \b
+    Examples:
+      mainspring runs cancel 019a8c3b5e7d0c4f2a --app shop:app
+      mainspring runs cancel status:waiting task:send* --dry-run --app shop:app
+    """
+    able = (Status.PENDING, Status.RUNNING)
+    with opened(where, name) as app:
+        act_on_runs(
+            app, words_of(words), verb="cancel", done="cancelled", able=able, act=app.cancel, dry_run=dry_run, yes=yes
+        )
+
+
+@runs.command(cls=FilterCommand)
+@_bulk
+def delete(words: tuple[str, ...], dry_run: bool, yes: bool, where: str | None, name: str) -> None:
+    """Delete the records of runs that have ended.
+
+    \b
+    Examples:
+      mainspring runs delete 019a8c3b5e7d0c4f2a --app shop:app
+      mainspring runs delete status:succeeded until:2d --dry-run --app shop:app
+    """
+    with opened(where, name) as app:
+        act_on_runs(
+            app, words_of(words), verb="delete", done="deleted", able=FINAL, act=app.delete, dry_run=dry_run, yes=yes
+        )

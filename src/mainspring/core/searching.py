@@ -1,0 +1,110 @@
+"""Search runs by a filter: a store finds what it has an index for, and the rest is looked through. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, tzinfo
+from typing import Any, Final, NamedTuple, Protocol
+
+from mainspring.core.filters import Filter, parse_filter
+from mainspring.core.instants import from_us
+from mainspring.core.run_view import RunPage, RunView
+
+__all__ = ["LOOKED_THROUGH_MOST", "RunSource", "SearchPage", "filter_for", "function_of", "matching", "search"]
+
+LOOKED_THROUGH_MOST: Final = 10_000
+"""Look through this many of the newest runs, unless told to go on."""
+PAGE: Final = 1000
+
+
+class RunSource(Protocol):
+    """An app, as far as a search needs it."""
+
+    @property
+    def timezone(self) -> tzinfo:
+        """The zone in which times are read."""
+
+    @property
+    def tasks(self) -> Any:
+        """The tasks by name."""
+
+    def now(self) -> int:
+        """Return the store's time."""
+
+    def find(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        group: str | None = None,
+        job: str | None = None,
+        since: datetime | None = None,
+        limit: int = 100,
+        after: RunView | None = None,
+    ) -> RunPage:
+        """Return the newest runs that match what a store can look for."""
+
+
+class SearchPage(NamedTuple):
+    """Runs that match, newest first; `more` says that others do, `complete` that none was left unseen."""
+
+    runs: list[RunView]
+    looked_through: int
+    more: bool
+    complete: bool
+
+
+def filter_for(app: RunSource, text: str | Iterable[str]) -> Filter:
+    """Read a filter, with times relative to the store's clock and in the app's zone."""
+    return parse_filter(text, from_us(app.now()).astimezone(app.timezone))
+
+
+def search(app: RunSource, wanted: Filter, *, limit: int, most: int | None = LOOKED_THROUGH_MOST) -> SearchPage:
+    """Return up to `limit` of the newest runs that match, out of at most `most`."""
+    found: list[RunView] = []
+    number = 0
+    for number, run in enumerate(_candidates(app, wanted, limit + 1), 1):
+        if wanted.matches(run, function_of(app, run)):
+            if len(found) == limit:
+                return SearchPage(found, number, more=True, complete=True)
+            found.append(run)
+        if most is not None and number >= most:
+            return SearchPage(found, number, more=False, complete=False)
+    return SearchPage(found, number, more=False, complete=True)
+
+
+def matching(app: RunSource, wanted: Filter) -> Iterator[RunView]:
+    """Yield all runs that match, newest first; those that are made meanwhile are left out."""
+    asked_at = app.now()
+    for run in _candidates(app, wanted, PAGE):
+        if run.record.created_at <= asked_at and wanted.matches(run, function_of(app, run)):
+            yield run
+
+
+def function_of(app: RunSource, run: RunView) -> Callable[..., Any] | None:
+    """Return the function of a run's task if this process knows it."""
+    task = app.tasks.get(run.task)
+    return None if task is None else task.func
+
+
+def _candidates(app: RunSource, wanted: Filter, size: int) -> Iterator[RunView]:
+    """Yield the runs that a store finds for a filter, page by page."""
+    statuses = wanted.statuses()
+    if statuses == ():  # two terms exclude each other
+        return
+    after: RunView | None = None
+    size = min(size, PAGE)
+    while True:
+        page = app.find(
+            status=statuses,
+            queue=wanted.only("queue"),
+            group=wanted.only("group"),
+            job=wanted.only("job"),
+            since=wanted.since,
+            limit=size,
+            after=after,
+        )
+        yield from page
+        if not page.more:
+            return
+        after, size = page[-1], PAGE

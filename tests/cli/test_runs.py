@@ -1,0 +1,162 @@
+"""`mainspring runs`, as a person calls it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from mainspring.cli import main
+from mainspring.cli.runs import _new_lines
+from tests.cli.kit import KEY, Shop
+
+
+def test_runs_are_found_looked_at_and_acted_on_in_every_store(any_shop: Shop) -> None:
+    shop = any_shop
+    assert [run["id"] for run in shop.json("runs", "list", "status:failed", "since:1h")] == [shop.ids["bob"]]
+    shown = shop.call("runs", "show", shop.ids["bob"])
+    assert shown.exit_code == 0
+    assert "TimeoutError: mail.example.com did not answer" in shown.output
+    assert shop.call("runs", "log", shop.ids["ann"]).output.count("sending to ann") == 1
+    assert shop.call("runs", "retry", "status:failed", "--yes").output == "sent back 1 run\n"
+    assert shop.call("runs", "cancel", "task:resize", "-y").output == "cancelled 2 runs\n"
+    assert shop.call("runs", "delete", shop.ids["ann"]).exit_code == 0
+    assert shop.call("runs", "wait", shop.ids["eve"]).output.startswith(f"succeeded {shop.ids['eve']}")
+    assert shop.statuses() == {"bob": "pending", "eve": "succeeded", "cat": "cancelled", "dog": "cancelled"}
+
+
+def test_a_list_shows_each_run_in_one_plain_line(shop: Shop) -> None:
+    plain = shop.call("runs", "list").output.splitlines()
+    assert plain[0].split() == ["status", "id", "call", "made", "took", "says", "queue"]
+    assert [line.split()[0] for line in plain[1:]] == ["delayed", "waiting", "succeeded", "failed", "succeeded"]
+    assert [line.split()[1] for line in plain[1:]] == [shop.ids[who] for who in ("dog", "cat", "eve", "bob", "ann")]
+    assert "TimeoutError: mail.example.com did not answer" in plain[4]
+
+
+def test_secrets_are_not_shown(shop: Shop) -> None:
+    for words in (["list"], ["list", "--json"], ["show", shop.ids["bob"]], ["show", shop.ids["bob"], "--json"]):
+        said = shop.call("runs", *words).output
+        assert "password=***" in said
+        assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "who"),
+    [
+        (["queue:mail", "-status:failed"], ["eve", "ann"]),
+        (["-task:resize", "--", "-status:succeeded"], ["bob"]),
+        (["status:delayed"], ["dog"]),
+        (["queue:mail status:failed"], ["bob"]),
+        (["arg.0:cat*"], ["cat"]),
+        (["text:did not answer"], ["bob"]),
+        (["-n", "2"], ["dog", "cat"]),
+        (["until:1h"], []),
+    ],
+)
+def test_a_filter_chooses_runs(shop: Shop, words: list[str], who: list[str]) -> None:
+    found = shop.call("runs", "list", "--json", *words)
+    names = {run_id: name for name, run_id in shop.ids.items()}
+    assert [names[run["id"]] for run in json.loads(found.stdout)] == who
+    assert found.exit_code == (0 if who else 1)
+
+
+def test_a_list_says_that_there_are_more_and_that_nothing_was_found(shop: Shop) -> None:
+    assert shop.call("runs", "list", "-n", "2").stderr == "there are more: add -n 20\n"
+    nothing = shop.call("runs", "list", "queue:nowhere")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (1, "", "no run matches\n")
+
+
+def test_a_mistake_in_a_filter_is_one_of_usage_and_ends_with_a_command_to_try(shop: Shop) -> None:
+    found = shop.call("runs", "list", "status:faild")
+    assert found.exit_code == 2
+    assert found.stderr == (
+        "Error: no status is called 'faild'; did you mean 'failed'?\nTry: mainspring runs list status:failed since:1h\n"
+    )
+    assert "there is no filter 'staus'; did you mean 'status'" in shop.call("runs", "list", "staus:failed").stderr
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(shop: Shop) -> None:
+    before = shop.statuses()
+    assert shop.call("runs", "retry", "queue:mail", "--dry-run").output == (
+        "1 would be sent back; 2 succeeded cannot be\n"
+    )
+    assert shop.call("runs", "delete", shop.ids["ann"], "--dry-run").output == f"would be deleted {shop.ids['ann']}\n"
+    refused = shop.call("runs", "delete", shop.ids["cat"], "--dry-run")
+    assert (refused.exit_code, "it is pending and cannot be deleted" in refused.stderr) == (1, True)
+    assert shop.statuses() == before
+
+
+def test_many_runs_are_not_changed_without_a_yes(shop: Shop) -> None:
+    before = shop.statuses()
+    refused = shop.call("runs", "delete", "queue:mail")
+    assert refused.exit_code == 2
+    assert "3 runs will be deleted. Go on? Say so with --yes" in refused.stderr
+    assert shop.statuses() == before
+
+
+def test_what_cannot_be_acted_on_is_named_and_the_rest_is_done(shop: Shop) -> None:
+    found = shop.call("runs", "retry", shop.ids["ann"], "nix", shop.ids["bob"])
+    assert found.exit_code == 1
+    assert f"sent back {shop.ids['bob']}\n" in found.stdout
+    assert "is succeeded; only a run that is failed, cancelled, broken can be sent back" in found.stderr
+    assert "nix: there is no run of this id" in found.stderr
+    assert found.stderr.endswith("Try: mainspring runs list\n")
+    ended = shop.call("runs", "cancel", shop.ids["ann"])
+    assert (ended.exit_code, "it is succeeded, so there is nothing to cancel" in ended.stderr) == (1, True)
+
+
+def test_ids_and_filters_are_not_mixed_and_one_of_them_is_needed(shop: Shop) -> None:
+    assert "give either ids or a filter" in shop.call("runs", "retry", "status:failed", "nix").stderr
+    assert shop.call("runs", "retry", "status:failed", "nix").exit_code == 2
+    assert shop.call("runs", "cancel").exit_code == 2
+    assert "did you mean 'status'" in shop.call("runs", "cancel", "staus:failed").stderr
+
+
+def test_a_run_that_is_not_there_ends_with_1_and_a_command_to_try(shop: Shop) -> None:
+    for verb in ("show", "log"):
+        found = shop.call("runs", verb, "0123456789")
+        assert found.exit_code == 1
+        assert found.stderr.endswith("Try: mainspring runs list id:012345*\n")
+    assert shop.call("runs", "wait", "0123456789").exit_code == 1
+
+
+def test_waiting_ends_with_1_if_a_run_failed_or_time_is_over(shop: Shop) -> None:
+    failed = shop.call("runs", "wait", shop.ids["ann"], shop.ids["bob"])
+    assert (failed.exit_code, len(failed.stdout.splitlines())) == (1, 2)
+    late = shop.call("runs", "wait", shop.ids["cat"], "--timeout", "0")
+    assert late.exit_code == 1
+    assert "have not ended in 0 s" in late.stderr
+
+
+def test_a_log_is_followed_until_the_run_has_ended(shop: Shop) -> None:
+    followed = shop.call("runs", "log", shop.ids["ann"], "--follow")
+    assert (followed.exit_code, followed.stdout.count("sending to ann")) == (0, 1)
+    assert shop.call("runs", "log", shop.ids["cat"]).stderr == "it has logged nothing\n"
+
+
+def test_only_new_lines_of_a_log_are_printed_also_when_old_ones_were_dropped() -> None:
+    assert _new_lines((), ("a", "b")) == ("a", "b")
+    assert _new_lines(("a", "b"), ("a", "b", "c")) == ("c",)
+    assert _new_lines(("a", "b", "c"), ("b", "c", "d")) == ("d",)
+    assert _new_lines(("a", "b"), ("c", "d")) == ("c", "d")
+
+
+@pytest.mark.parametrize("verb", ["list", "show", "log", "retry", "cancel", "delete", "wait"])
+def test_every_help_shows_an_example(verb: str) -> None:
+    found = CliRunner().invoke(main, ["runs", verb, "-h"])
+    assert found.exit_code == 0
+    assert f"mainspring runs {verb} " in found.output
+
+
+def test_without_a_target_a_command_says_how_to_name_one() -> None:
+    found = CliRunner(env={"MAINSPRING_URL": None, "MAINSPRING_APP": None}).invoke(main, ["runs", "list"])
+    assert found.exit_code == 2
+    assert "--app MODULE:APP or --app URL, or set MAINSPRING_APP or MAINSPRING_URL" in found.output
+
+
+@pytest.mark.parametrize("words", [["runs", "list"], ["status"], ["doctor"]])
+def test_a_store_that_does_not_answer_ends_with_3(words: list[str]) -> None:
+    found = CliRunner(env={"MAINSPRING_SECRET_KEY": KEY}).invoke(main, [*words, "--app", "redis://localhost:1/0"])
+    assert found.exit_code == 3
+    assert "does not answer" in found.output
