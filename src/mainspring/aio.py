@@ -12,7 +12,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
 from mainspring.app import Mainspring
 from mainspring.app.handle import RunHandle
+from mainspring.core.job import Job
 from mainspring.core.run_view import RunView
+from mainspring.jobstores.base import QueueInfo
 from mainspring.node.awaiting import CALLER_LOOP
 
 __all__ = ["AsyncFace"]
@@ -33,6 +35,16 @@ def _awaitable(
         )
 
     return call
+
+
+def _jobs(app: Mainspring) -> list[Job]:
+    """Return all jobs by next run time, paused ones last."""
+    return app.jobs()
+
+
+def _queues(app: Mainspring) -> list[QueueInfo]:
+    """Return the queues that hold unfinished runs, are paused, or are declared by this app."""
+    return app.queues()
 
 
 class AsyncFace:
@@ -60,9 +72,7 @@ class AsyncFace:
 
     async def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait until all these runs have ended, however they did; raise TimeoutError."""
-        runs = self._app.runs
-        ids = [each if isinstance(each, str) else each.id for each in handles]
-        return [runs.view(run) for run in await runs.wait_async(ids, timeout)]
+        return await self._app.runs.wait_async(handles, timeout)
 
     enqueue_call = _awaitable(Mainspring.enqueue_call)
     enqueue_many = _awaitable(Mainspring.enqueue_many)
@@ -75,7 +85,7 @@ class AsyncFace:
     retry = _awaitable(Mainspring.retry)
     delete = _awaitable(Mainspring.delete)
     add_job = _awaitable(Mainspring.add_job)
-    jobs = _awaitable(Mainspring.jobs)
+    jobs = _awaitable(_jobs)
     get_job = _awaitable(Mainspring.get_job)
     modify_job = _awaitable(Mainspring.modify_job)
     reschedule_job = _awaitable(Mainspring.reschedule_job)
@@ -86,7 +96,7 @@ class AsyncFace:
     skip_next = _awaitable(Mainspring.skip_next)
     preview = _awaitable(Mainspring.preview)
     reconcile = _awaitable(Mainspring.reconcile)
-    queues = _awaitable(Mainspring.queues)
+    queues = _awaitable(_queues)
     pause_queue = _awaitable(Mainspring.pause_queue)
     resume_queue = _awaitable(Mainspring.resume_queue)
     purge = _awaitable(Mainspring.purge)

@@ -355,12 +355,12 @@ def test_a_delay_is_not_longer_by_the_time_that_opening_the_store_takes(
 ) -> None:
     clock = VirtualClock()
     app = make_app(url, secret_key=KEY, clock=clock)
-    make_store = app._make_store
+    make_store = app._app_store._make_store
 
     def take_long() -> Any:
         clock.advance(0.8)
         return make_store()
 
-    monkeypatch.setattr(app, "_make_store", take_long)
+    monkeypatch.setattr(app._app_store, "_make_store", take_long)
     record = app.task(plain).options(delay=10).enqueue(1).fetch().record
     assert record.run_at - record.created_at == 10_000_000

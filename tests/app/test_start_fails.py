@@ -28,7 +28,7 @@ def test_a_start_that_fails_leaves_nothing_behind(app: Mainspring, late: bool, m
     if late:
         monkeypatch.setattr(ThreadPoolExecutor, "start", fails)
     else:
-        monkeypatch.setattr(app._jobs, "reconcile", fails)
+        monkeypatch.setattr(app.jobs, "reconcile", fails)
     before = set(threading.enumerate())
     for _ in range(3):
         with pytest.raises(ConnectionError):

@@ -1,6 +1,6 @@
-"""Mainspring: the front door. Tasks and schedules, start and stop; thin over a store and a node.
+"""Mainspring: the front door. Tasks, calls and schedules, start and stop, over a store and a node.
 
-What it can be asked (to enqueue, about runs, jobs and queues) is in `verbs`; what it stands on is in `appstore`.
+Its parts are `app.runs`, `app.jobs`, `app.queues` and `app.tasks`; the short verbs, `app.find`, are theirs.
 """
 
 from __future__ import annotations
@@ -13,35 +13,41 @@ import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import tzinfo
-from typing import TYPE_CHECKING, Any, Final, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from mainspring.app.enqueue import Calls
-from mainspring.app.import_guard import refuse_to_run, refuse_to_start, warn_of_enqueuing
-from mainspring.app.including import warn_of_forgotten
-from mainspring.app.jobs import JobsOfApp
+from mainspring.app.handle import RunHandle
+from mainspring.app.import_guard import refuse_to_run, refuse_to_start
+from mainspring.app.including import alias_main, import_included, warn_of_forgotten
+from mainspring.app.jobs import Jobs, Reconciled
 from mainspring.app.middleware import SIGNALS, Middleware
 from mainspring.app.placement import Workplace
+from mainspring.app.queues import Queues
 from mainspring.app.registry import (
+    COLLECT,
     AsyncTask,
     Options,
     Registers,
     Registry,
     Task,
+    TaskCall,
     check_queue,
     make_options,
     reference_of,
 )
 from mainspring.app.runs import ALIAS, Runs
-from mainspring.app.verbs import Verbs
-from mainspring.clock import Clock, StoreTime, SystemClock
+from mainspring.app.store import AppStore
+from mainspring.clock import Clock, SystemClock
+from mainspring.codec import Codec
 from mainspring.core.quantities import check_count, check_lease
 from mainspring.core.references import iscoroutinefunction_partial
-from mainspring.core.run import Run
+from mainspring.core.run import Status
+from mainspring.core.run_view import RunView
 from mainspring.errors import SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
 from mainspring.executors.current_run import CURRENT, CurrentRun
 from mainspring.executors.execution import shown
-from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.base import BrokenJob, JobStore, NodeInfo
 from mainspring.jobstores.health import check_requirement, enforce
 from mainspring.node.awaiting import Awaiter
 from mainspring.node.forking import check_threads, forget_in_children, handle_here
@@ -53,6 +59,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from mainspring.aio import AsyncFace
+    from mainspring.app.inline import Inline
     from mainspring.triggers.base import BaseTrigger
 
 __all__ = ["Mainspring"]
@@ -60,14 +67,24 @@ __all__ = ["Mainspring"]
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-
-TRUSTED: Final = 60.0
-"""Seconds for which this process trusts what it knows of the store's clock."""
+Part = TypeVar("Part")
+AnyType = TypeVar("AnyType", bound=type)
 
 log = logging.getLogger("mainspring.app")
 
 
-class Mainspring(Verbs):
+def _verb(part: str, verb: Callable[Concatenate[Part, P], R]) -> Callable[Concatenate[Mainspring, P], R]:
+    """Make a verb of a part a short verb of the app, with its signature, types and docstring."""
+    name = verb.__name__
+
+    @functools.wraps(verb)
+    def call(app: Mainspring, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return getattr(getattr(app, part), name)(*args, **kwargs)  # type: ignore[no-any-return]
+
+    return call
+
+
+class Mainspring:
     """An app: tasks and schedules over one store.
 
     Making one opens nothing and starts nothing. Without a URL, `MAINSPRING_URL` says where the store is, else it is
@@ -92,22 +109,29 @@ class Mainspring(Verbs):
         clock: Clock | None = None,
         store_options: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(url, name, secret_key, allow_pickle, store_options, timezone)
-        self.inline = inline
-        self.tasks = Registry()
-        self._queues = {check_queue(queue): None for queue in ("default", *queues)}
-        self._include = [include] if isinstance(include, str) else list(include)
         self._lease = check_lease(lease)
         self.require = None if require is None else check_requirement(require)
-        self._clock = clock or SystemClock()
+        self._include = [include] if isinstance(include, str) else list(include)
         self._awaiter = Awaiter(self._worker_loop)
         self._listeners = Listeners(self._awaiter)
         self._middleware = Middleware(self._awaiter)
         self.events = RunEvents(self._listeners, zone=lambda: self.timezone)
-        self._runs = Runs(lambda: self.lasting_store, self.now, lambda: self.timezone, self._stop_here, self.events)
-        self._jobs = JobsOfApp(self, self._clock)
-        self._calls = Calls(self)
-        self._time = StoreTime(lambda: self.lasting_store.server_time(), self._clock, TRUSTED)
+        """Tells the listeners of this app what happens to runs."""
+        self._app_store = shared = AppStore(
+            *(url, name, secret_key, allow_pickle, store_options, timezone),
+            clock=clock or SystemClock(),
+            events=self.events,
+            make_companion=self._make_companion,
+        )
+        self.url, self.name, self.inline = shared.url, shared.name, inline
+        self.tasks = Registry(shared, functools.partial(Task, self))
+        self._runs = Runs(
+            lambda: shared.lasting, shared.now, lambda: shared.timezone, self.events, self.tasks, stop=shared.stop_run
+        )
+        self.jobs = Jobs(shared, self.tasks, lambda: self.runs, self._lease)
+        self.queues = Queues(shared, lambda: self.runs, ("default", *queues))
+        self._calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
+        self.tasks.add(Task(self, self._calls.collect, COLLECT, Options()))
         self._node: Node | None = None
         self._place: Workplace | None = None
         self._warned_to_stop = False
@@ -138,7 +162,7 @@ class Mainspring(Verbs):
             kind = AsyncTask if iscoroutinefunction_partial(func) else Task
             made: Task[P, R] = kind(self, func, name or reference_of(func), defaults)
             self.tasks.add(made)
-            self._queues.setdefault(defaults.queue, None)
+            self.queues.declared.setdefault(defaults.queue, None)
             self._forget_wrapped()
             return made
 
@@ -154,7 +178,7 @@ class Mainspring(Verbs):
 
         def declare(func: F) -> F:
             task = func if isinstance(func, Task) else self.task(func)
-            self._jobs.declare(task, trigger, id, options)
+            self.jobs.declare(task, trigger, id, options)
             return func
 
         return declare
@@ -194,10 +218,6 @@ class Mainspring(Verbs):
         """Give a failure that no middleware saw to the error reporters."""
         self._middleware.report(error, run)
 
-    def emit(self, name: str, *args: Any) -> None:
-        """Call those who listen to a signal."""
-        self._middleware.emit(name, *args)
-
     @property
     def needs_loop(self) -> bool:
         """Whether a listener, a signal or middleware is a coroutine function."""
@@ -207,53 +227,182 @@ class Mainspring(Verbs):
         """Return the loop on which this process executes coroutine tasks, if it does."""
         return None if self._place is None else self._place.loop
 
-    def _make_store(self) -> JobStore:
-        store = super()._make_store()
-        store.use_clock(self._clock)
-        store.on_set_aside = functools.partial(self.events.set_aside, ALIAS)
-        return store
-
     def _forget_wrapped(self) -> None:
         if self._place is not None:
             self._place.forget()
-        self._calls.forget()
+        self._app_store.forget_functions()
 
-    # -- what the parts share ----------------------------------------------------------------------------------
+    # -- the store, and what goes with it ----------------------------------------------------------------------
+
+    @property
+    def inline(self) -> bool:
+        """Whether calls are executed where they are enqueued."""
+        return self._app_store.inline
+
+    @inline.setter
+    def inline(self, inline: bool) -> None:
+        self._app_store.inline = inline
+
+    @property
+    def codec(self) -> Codec:
+        """Turns arguments and results into signed bytes."""
+        return self._app_store.codec
+
+    @property
+    def may_import(self) -> bool:
+        """Whether names that are not registered may be imported: with a key, or if nobody else can write the store."""
+        return self._app_store.may_import
+
+    @property
+    def store(self) -> JobStore:
+        """The store that all verbs act on: in inline mode the one in memory whose runs are executed at once."""
+        return self._app_store.store
+
+    @property
+    def timezone(self) -> tzinfo:
+        """The zone in which times are read and shown: given, else the machine's."""
+        return self._app_store.timezone
 
     def now(self) -> int:
         """Return the store's time, as far as this process knows it."""
-        if self.inline:
-            return self.store.server_time()
-        node = self._node
-        return self._time.now() if node is None else node.links[ALIAS].now()
+        return self._app_store.now()
+
+    def register_type(
+        self, cls: AnyType, *, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None
+    ) -> AnyType:
+        """Let values of a type be arguments and results; may be used as a decorator.
+
+        An Enum, dataclass, NamedTuple, attrs class or pydantic model needs this only without a key. Any other type
+        needs `dump`, which makes something of a value that can be stored, and `load`, which makes the value again.
+        """
+        self._app_store.types.register(cls, dump, load)
+        return cls
+
+    def _make_companion(self) -> Inline:
+        from mainspring.app.inline import Inline
+
+        return Inline(self)
+
+    # -- calls -------------------------------------------------------------------------------------------------
+
+    def as_task(self, func: Any) -> Task[..., Any]:
+        """Return what is registered under a name or a function, or a task made of any callable that may be called."""
+        return self.tasks.resolve(func)
+
+    @overload
+    def enqueue(self, func: str, /, *args: Any, **kwargs: Any) -> RunHandle[Any]: ...
+
+    @overload
+    def enqueue(
+        self, func: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> RunHandle[R]: ...
+
+    @overload
+    def enqueue(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
+
+    def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
+        """Have a task, or any importable callable, called by a worker."""
+        return self._calls.enqueue_one(TaskCall(self.tasks.resolve(func), args, kwargs))
+
+    def enqueue_call(self, call: TaskCall[R]) -> RunHandle[R]:
+        """Enqueue a call made by `task.call(...)`."""
+        return self._calls.enqueue_one(call)
+
+    def enqueue_many(self, calls: Iterable[TaskCall[R]]) -> list[RunHandle[R]]:
+        """Enqueue many calls, one round trip per thousand."""
+        return self._calls.enqueue(calls)
+
+    def chain(self, calls: Sequence[TaskCall[Any]], *, group: str | None = None) -> list[RunHandle[Any]]:
+        """Enqueue calls to run one after another, each when the one before has succeeded; return their handles."""
+        return self._calls.chain(calls, group)
+
+    def gather(self, calls: Iterable[TaskCall[R]]) -> RunHandle[list[R]]:
+        """Enqueue calls and a run that waits for all of them; its result is the list of theirs."""
+        return self._calls.gather(calls)
+
+    # -- runs, jobs, queues ------------------------------------------------------------------------------------
 
     @property
-    def slack(self) -> int:
-        """By how much the store's time may be ahead of what `now` last said: so long did the store take to tell it."""
-        node = self._node
-        return self._time.slack if node is None else node.links[ALIAS].slack
+    def runs(self) -> Runs:
+        """The verbs about runs; in inline mode about those executed inline."""
+        return self._app_store.companion.runs if self._app_store.inline else self._runs
 
-    def _stop_here(self, run_id: str) -> None:
-        """Stop a run that is to be cancelled at once if this process executes it; other nodes learn by their beat."""
-        node = self._node
-        for link in [] if node is None else list(node.links.values()):
-            run = link.claims.get(run_id)
-            if run is not None:
-                link.stop_run(run)
+    def handle(self, run_id: str) -> RunHandle[Any]:
+        """Return a handle on a run of which only the id is known."""
+        return RunHandle(self.runs, run_id)
 
-    def wake_worker(self, runs: Sequence[Run]) -> None:
-        """Have this process's own worker look for runs that were enqueued here; others are told by the store."""
-        warn_of_enqueuing()
-        node = self._node
-        if node is not None:
-            for run in {run.queue: run for run in runs}.values():
-                node.links[ALIAS].worker.look(run.queue)
+    get = _verb("runs", Runs.get)
+    find = _verb("runs", Runs.find)
+    count = _verb("runs", Runs.count)
+    wait = _verb("runs", Runs.wait)
+    cancel = _verb("runs", Runs.cancel)
+    retry = _verb("runs", Runs.retry)
+    delete = _verb("runs", Runs.delete)
 
-    def wake_for(self, at: int | None) -> None:
-        """Have a job that is due at `at` seen in time by this process's own scheduler."""
-        node = self._node
-        if node is not None:
-            node.wake_for(ALIAS, at)
+    add_job = _verb("jobs", Jobs.add)
+    get_job = _verb("jobs", Jobs.get)
+    modify_job = _verb("jobs", Jobs.modify)
+    reschedule_job = _verb("jobs", Jobs.reschedule)
+    pause_job = _verb("jobs", Jobs.pause)
+    resume_job = _verb("jobs", Jobs.resume)
+    remove_job = _verb("jobs", Jobs.remove)
+    run_now = _verb("jobs", Jobs.run_now)
+    skip_next = _verb("jobs", Jobs.skip_next)
+    preview = _verb("jobs", Jobs.preview)
+
+    pause_queue = _verb("queues", Queues.pause)
+    resume_queue = _verb("queues", Queues.resume)
+    purge = _verb("queues", Queues.purge)
+
+    def declared_queues(self) -> list[str]:
+        """Return the queues that this app's tasks use, and those it was given."""
+        return list(self.queues.declared)
+
+    def load(self, include: Iterable[str] = ()) -> None:
+        """Import the modules that `include` names, and more of them; `start` does this first."""
+        alias_main(self)
+        # Without the app's lock: a module that another thread imports may be waiting for it.
+        import_included([*self._include, *include])
+
+    def reconcile(self, remove: bool = False) -> Reconciled:
+        """Bring the store in line with the schedules declared in code; those gone from it are removed on request."""
+        self.load()
+        return self.jobs.reconcile(remove)
+
+    # -- nodes and broken records ------------------------------------------------------------------------------
+
+    def nodes(self) -> list[NodeInfo]:
+        """Return the nodes that are alive; one whose beats stay away has the state `silent`."""
+        now = self.store.server_time()
+        return [node.seen_at(now, self._lease) for node in self.store.nodes()]
+
+    def counters(self) -> dict[str, int]:
+        """Return how many runs have ever ended in each status, and how many jobs there are."""
+        return self.store.counters()
+
+    def broken(self) -> list[BrokenJob | RunView]:
+        """Return the jobs and runs that were set aside, with the reason."""
+        return [*self.store.broken(), *self.find(status="broken")]
+
+    def restore(self, record_id: str) -> bool:
+        """Put a job or run that was set aside back; False if there is none of that id.
+
+        Raise ConflictingIdError if another job has taken the id meanwhile: remove that one, or `discard` this one.
+        """
+        if self.store.restore(record_id):
+            return True
+        found = self.store.get_runs([record_id])[0]
+        if found is None:
+            return False
+        self.retry(record_id)
+        return True
+
+    def discard(self, record_id: str) -> bool:
+        """Delete a job or run that was set aside, for good; False if there is none of that id."""
+        if self.store.discard(record_id):
+            return True
+        found = self.store.get_runs([record_id])[0]
+        return found is not None and found.status is Status.BROKEN and self.delete(record_id)
 
     @property
     def aio(self) -> AsyncFace:
@@ -282,10 +431,6 @@ class Mainspring(Verbs):
         """Seconds for which a claim holds unless it is renewed."""
         return self._lease
 
-    def declared_queues(self) -> list[str]:
-        """Return the queues that this app's tasks use, and those it was given."""
-        return list(self._queues)
-
     def start(
         self,
         work: bool = False,
@@ -304,7 +449,7 @@ class Mainspring(Verbs):
         self.load()
         if work and watcher is None:
             warn_of_forgotten(self)
-        with self._lock:
+        with self._app_store.lock:
             if self._node is not None:
                 raise SchedulerAlreadyRunningError
             check_threads("the app")
@@ -314,7 +459,7 @@ class Mainspring(Verbs):
             place = (place or Workplace(self, threads=threads)) if work else None
             node = Node(
                 place.executors if place is not None else {},
-                clock=self._clock,
+                clock=self._app_store.clock,
                 lease=self._lease,
                 timezone=self.timezone,
                 events=self.events,
@@ -322,31 +467,31 @@ class Mainspring(Verbs):
                 prepare=place.prepare if place is not None else None,
                 schedules=schedule,
                 watcher=watcher,
-                declare=self._jobs.declare_again,
+                declare=self.jobs.declare_again,
             )
             store.start(self, ALIAS)
             node.add_store(ALIAS, store).look_for_losses()  # so that those from now on are noticed
             if schedule:
-                self._jobs.reconcile()
+                self.jobs.reconcile()
             if place is not None:
                 try:
                     place.start(node)
                 except BaseException:  # a start that is tried again must not find threads of this one
                     place.shutdown(wait=False)
                     raise
-            self._place, self._node = place, node
+            self._place, self._node, self._app_store.link = place, node, node.links[ALIAS]
             forget_in_children(self)
             atexit.register(self._leave)
         if place is not None and place.worker_name is not None:
-            self.emit("post_spawn", place.worker_name)
-        with self._lock:
+            self._middleware.emit("post_spawn", place.worker_name)
+        with self._app_store.lock:
             if self._node is node:
                 node.start()
         log.info("%s takes part as %s", self, node.id)
 
     def _wanted(self, queues: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
         if queues is None:
-            return dict.fromkeys(self._queues)
+            return dict.fromkeys(self.queues.declared)
         if isinstance(queues, Mapping):
             limits = {check_queue(name): limit for name, limit in queues.items()}
             return {
@@ -389,9 +534,9 @@ class Mainspring(Verbs):
 
     def _leave(self, wait: bool = True) -> None:
         inside = self._is_caller()
-        with self._lock:
-            node, self._node = self._node, None
-            place, self._place = self._place, None
+        with self._app_store.lock:
+            node, place = self._node, self._place
+            self._node = self._place = self._app_store.link = None
         atexit.unregister(self._leave)
         if node is None:
             return
@@ -438,12 +583,12 @@ class Mainspring(Verbs):
         if self._is_caller():  # the store is closed once that run has ended
             return self._leave()
         self._leave()
-        if self._opened is not None:
-            self._opened.shutdown()
+        if self._app_store.opened is not None:
+            self._app_store.opened.shutdown()
 
     def _after_fork(self) -> None:
-        self._lock = threading.RLock()
-        self._node = self._place = None
+        self._app_store.lock = threading.RLock()
+        self._node = self._place = self._app_store.link = None
         atexit.unregister(self._leave)
 
     def __enter__(self) -> Self:

@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import COLLECT, Options, Task, TaskCall, reference_of
-from mainspring.app.sending import BATCH, Sender, send
+from mainspring.app.registry import COLLECT, TaskCall, reference_of
+from mainspring.app.runs import ALIAS, Runs
+from mainspring.app.sending import BATCH, Sender
 from mainspring.core.followups import MOST_STEPS, step_id, step_of
 from mainspring.core.ids import pin
 from mainspring.core.instants import SECOND, to_us
-from mainspring.core.policy import Backoff, Policy
-from mainspring.core.references import obj_to_ref, ref_to_obj
+from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import UNFINISHED, Call, Run, Status
-from mainspring.errors import (
-    CallableReferenceError,
-    ConfigurationError,
-    Retry,
-    RunFailed,
-    TaskNotFound,
-    UnverifiedOutcome,
-    near,
-)
+from mainspring.errors import OutcomeUnknown, Retry, RunFailed, StoreUnavailable, UnverifiedOutcome, near
 from mainspring.executors.current_run import current_run
 from mainspring.node.new_ids import new_run_id
 from mainspring.util import localize
 
 if TYPE_CHECKING:
-    from mainspring.app import Mainspring
-    from mainspring.app.inline import Inline
+    from mainspring.app.middleware import Middleware
+    from mainspring.app.queues import Queues
+    from mainspring.app.registry import Registry
+    from mainspring.app.store import AppStore
 
 __all__ = ["Calls"]
 
@@ -51,69 +45,64 @@ log = logging.getLogger("mainspring.app")
 class Calls:
     """Turns an app's calls into runs."""
 
-    def __init__(self, app: Mainspring) -> None:
-        self._app = app
-        self._inline: Inline | None = None
+    def __init__(
+        self, app_store: AppStore, tasks: Registry, middleware: Middleware, queues: Queues, runs: Runs
+    ) -> None:
+        self._app_store, self._tasks, self._middleware = app_store, tasks, middleware
+        self._queues, self._runs = queues, runs
         self._strange_queues: set[str] = set()
-        app.tasks.add(Task(app, self._collect, COLLECT, Options()))
-
-    def unregistered(self, func: Any) -> Task[..., Any]:
-        """Make a task of a callable that is not registered, if it may be called by name."""
-        app, name = self._app, reference_of(func)
-        by_name = isinstance(func, str)
-        # A store of objects keeps the callable itself; any other needs a name, and a worker that may import it.
-        if (by_name or not app.keeps_objects) and not app.may_import:
-            raise TaskNotFound(name, tuple(task.name for task in app.tasks), _NEEDS_KEY)
-        if by_name:
-            try:
-                func = ref_to_obj(name)
-            except (LookupError, ValueError) as error:
-                raise TaskNotFound(name, tuple(task.name for task in app.tasks), f" ({error})") from error
-            if isinstance(func, Task):
-                return func
-        if not callable(func):
-            raise TypeError(f"only something callable can be enqueued, not {func!r}")
-        if not (by_name or app.keeps_objects):
-            _check_importable(func)
-        return Task(app, func, name, Options())
-
-    def check_policy(self, policy: Policy) -> None:
-        """Raise if a worker could not call what a policy names."""
-        if policy.hook is not None:
-            self._app.as_task(policy.hook)
-        if not isinstance(policy.backoff, (Backoff, tuple)):
-            self._app.as_task(policy.backoff)
 
     # -- making runs -------------------------------------------------------------------------------------------
 
     def enqueue_one(self, call: TaskCall[Any]) -> RunHandle[Any]:
         """Store the run of a call."""
-        inline, run = self._is_inline(call), self._run(call)
-        (handle,) = self._execute([run]) if inline else send(self._app, [run])
+        run = self._run(call)
+        (handle,) = (self._execute if self._is_inline(call) else self.send)([run])
         return handle
 
     def enqueue(self, calls: Iterable[TaskCall[Any]]) -> list[RunHandle[Any]]:
         """Store the runs of calls, a thousand at a time."""
         handles: list[RunHandle[Any]] = []
-        with Sender(self._app, handles) as sender:
-            for inline, some in itertools.groupby(calls, key=self._is_inline):
+        with Sender(self.send, handles) as sender:
+            for inline, some in itertools.groupby(map(_checked, calls), key=self._is_inline):
                 while runs := [self._run(call) for call in itertools.islice(some, BATCH)]:
                     if inline:
                         sender.wait()
                         handles += self._execute(runs)
                     else:
-                        sender.send(runs)
+                        sender.send(self._app_store.lasting, runs)
         return handles
 
     def _is_inline(self, call: TaskCall[Any]) -> bool:
-        return _checked(call).options.inline or self._app.inline
+        return self._app_store.inline or call.options.inline
 
-    def _are_inline(self, calls: Sequence[TaskCall[Any]]) -> bool:
+    def _are_inline(self, calls: Iterable[TaskCall[Any]]) -> bool:
         """Tell whether calls that belong together are executed here; raise if only some of them are."""
-        kinds = set(map(self._is_inline, calls))
+        kinds = {self._is_inline(_checked(call)) for call in calls}
         if len(kinds) > 1:
             raise ValueError("calls that are chained or gathered are all of them or none inline: give each inline=True")
-        return self._app.inline or True in kinds
+        return self._app_store.inline or True in kinds
+
+    def send(self, runs: Sequence[Run], add: Callable[[], list[str]] | None = None) -> list[RunHandle[Any]]:
+        """Store runs, by `add` if they are packed already, and return their handles.
+
+        Raise OutcomeUnknown with their ids if they may be stored and the store does not say so, asked again either.
+        """
+        app_store = self._app_store
+        if add is None:
+            add = partial(app_store.lasting.add_runs, runs)
+        try:
+            ids = add()
+        except OutcomeUnknown as unknown:
+            try:
+                ids = add()  # with the same ids, so none is stored twice
+            except StoreUnavailable as error:  # which says nothing of the first try
+                unknown.run_ids = tuple(run.id for run in runs)
+                raise unknown from error
+        # Under another id it is a run that was there already, by its unique key.
+        app_store.events.submitted((run for run, run_id in zip(runs, ids, strict=True) if run.id == run_id), ALIAS)
+        app_store.wake_worker(runs)
+        return [RunHandle(self._runs, run_id) for run_id in ids]
 
     def chain(self, calls: Sequence[TaskCall[Any]], group: str | None) -> list[RunHandle[Any]]:
         """Store the first of a chain of calls, the others inside it."""
@@ -131,15 +120,15 @@ class Calls:
         steps = tuple(_step(each, call.options.delay or 0.0) for each, call in zip(later_runs, rest, strict=True))
         run = replace(run, policy=replace(run.policy, then=steps), group=group)
         for each in (run, *later_runs):
-            self._app.emit("pre_enqueue", each)
-        (handle,) = self._execute([run]) if inline else send(self._app, [run])
+            self._middleware.emit("pre_enqueue", each)
+        (handle,) = self._execute([run]) if inline else self.send([run])
         # Of a run that is known already, by its id or its unique key, these are the steps, if it has any.
         later = [RunHandle[Any](handle._runs, step_id(handle.id, number)) for number in range(1, len(calls))]
         return [handle, *later]
 
     def gather(self, calls: Iterable[TaskCall[Any]]) -> RunHandle[list[Any]]:
         """Store calls as a group, and a run that collects their results."""
-        group, now, calls = new_run_id(), self._app.now(), list(calls)
+        group, now, calls = new_run_id(), self._app_store.now(), list(calls)
         inline = self._are_inline(calls)
         runs = [self._item(call, group, number) for number, call in enumerate(calls)]
         collector = Run(
@@ -152,10 +141,10 @@ class Calls:
         )
         if inline:
             return self._execute([*runs, collector])[-1]
-        (handle,) = send(self._app, [collector])  # first, so that nobody can end the group before it is there
-        with Sender(self._app, []) as sender:
+        (handle,) = self.send([collector])  # first, so that nobody can end the group before it is there
+        with Sender(self.send, []) as sender:
             for start in range(0, len(runs), BATCH):
-                sender.send(runs[start : start + BATCH])
+                sender.send(self._app_store.lasting, runs[start : start + BATCH])
         return handle
 
     def _item(self, call: TaskCall[Any], group: str, number: int) -> Run:
@@ -166,18 +155,18 @@ class Calls:
         # However short its own retention, and however many they are, results are kept until they are collected.
         policy = replace(run.policy, collect=group, retention=max(_UNCOLLECTED, run.policy.retention or 0.0))
         run = replace(run, id=f"{group}.{number}", group=group, policy=policy)
-        self._app.emit("pre_enqueue", run)
+        self._middleware.emit("pre_enqueue", run)
         return run
 
-    def _collect(self, number: int, inline: bool = False) -> list[Any]:
+    def collect(self, number: int, inline: bool = False) -> list[Any]:
         """Return the results of a group, when all its runs have ended."""
-        app, run = self._app, current_run()
-        store = self.companion().store if inline else app.store
+        app_store, run = self._app_store, current_run()
+        store = app_store.companion.store if inline else app_store.store
         results: list[Any] = []
         for start in range(0, number, BATCH):
             ids = [f"{run.id}.{n}" for n in range(start, min(number, start + BATCH))]
             for run_id, item in zip(ids, store.get_runs(ids), strict=True):
-                if item is None and app.now() - run.record.created_at > _GIVEN_UP:
+                if item is None and app_store.now() - run.record.created_at > _GIVEN_UP:
                     raise RunFailed(run.id, "ItemGone", f"item {run_id} was deleted before it could be collected", "")
                 if item is None or item.status in UNFINISHED:
                     raise Retry(_LOOK_AGAIN, f"waits for {run_id}", counted=False)
@@ -192,29 +181,35 @@ class Calls:
 
     def _run(self, call: TaskCall[Any]) -> Run:
         run = self._make(call)
-        self._app.emit("pre_enqueue", run)
+        self._middleware.emit("pre_enqueue", run)
         return run
 
     def _make(self, call: TaskCall[Any]) -> Run:
-        app, task, options = self._app, _checked(call).task, call.options
-        self.check_policy(options.policy)
-        run_at = now = app.now()
+        app_store, task, options = self._app_store, _checked(call).task, call.options
+        policy, run_id, unique = options.policy, options.id or new_run_id(), None
+        if policy is not DEFAULT_POLICY:
+            self._tasks.check_policy(policy)
+        run_at = now = app_store.now()
         if options.delay:
-            run_at += app.slack + int(options.delay * SECOND)  # never early, if anything late
+            run_at += app_store.slack + int(options.delay * SECOND)  # never early, if anything late
         elif options.at is not None:
-            run_at = max(now, to_us(options.at if options.at.tzinfo else localize(options.at, app.timezone)))
-        if options.queue not in app._queues and options.queue not in self._strange_queues:
+            run_at = max(now, to_us(options.at if options.at.tzinfo else localize(options.at, app_store.timezone)))
+        if options.queue not in self._queues.declared and options.queue not in self._strange_queues:
             self._strange_queues.add(options.queue)
             text = "no task of this app uses the queue %r%s (if it is meant, tell a worker: -Q %s)"
-            log.warning(text, options.queue, near(options.queue, app.declared_queues()), options.queue)
+            log.warning(text, options.queue, near(options.queue, self._queues.declared), options.queue)
+        if options.unique is not None:
+            unique = f"{task.name}:{options.unique}"
+        if options.shard is not None:  # a run with a unique key lives in its key's shard
+            run_id, unique = pin(options.shard, run_id), unique and pin(options.shard, unique)
         return Run(
-            id=_id(options),
-            call=Call(app.stored_func(task), tuple(call.args), dict(call.kwargs), options.name or task.__name__),
+            id=run_id,
+            call=Call(self._tasks.stored(task), tuple(call.args), dict(call.kwargs), options.name or task.__name__),
             queue=options.queue,
             group=options.group,
-            unique=_unique(task.name, options),
-            policy=options.policy,
-            priority=options.policy.priority,
+            unique=unique,
+            policy=policy,
+            priority=policy.priority,
             created_at=now,
             run_at=run_at,
         )
@@ -226,24 +221,9 @@ class Calls:
                 raise ValueError(f"{name}= can be given to the first call of a chain only, not to {call!r}")
         return replace(self._make(call), id=run_id, group=group)
 
-    # -- inline ------------------------------------------------------------------------------------------------
-
     def _execute(self, runs: Sequence[Run]) -> list[RunHandle[Any]]:
-        inline = self.companion()
+        inline = self._app_store.companion
         return [RunHandle(inline.runs, run_id) for run_id in inline.execute(runs)]
-
-    def forget(self) -> None:
-        """Look names up anew: the app's tasks or middleware have changed."""
-        if self._inline is not None:
-            self._inline.forget()
-
-    def companion(self) -> Inline:
-        """Return the place where calls are executed inline."""
-        if self._inline is None:
-            from mainspring.app.inline import Inline
-
-            self._inline = Inline(self._app)
-        return self._inline
 
 
 def _step(run: Run, delay: float) -> dict[str, Any]:
@@ -255,32 +235,3 @@ def _checked(call: Any) -> TaskCall[Any]:
     if not isinstance(call, TaskCall):
         raise TypeError(f"a call is made by task.call(...), not {call!r}")
     return call
-
-
-def _check_importable(func: Any) -> None:
-    """Raise if a worker that imports a callable by its name would not find it."""
-    try:
-        obj_to_ref(func)
-    except (CallableReferenceError, LookupError) as error:
-        raise ConfigurationError(f"no worker can import {func!r}: {error}; make it a function of a module") from error
-    if inspect.ismethod(func) and not inspect.isclass(func.__self__):
-        raise ConfigurationError(f"{func!r} is bound to an object, which no worker has; pass the object as an argument")
-
-
-_NEEDS_KEY: Final = (
-    "; only registered tasks can be called without a signing key: register it with @app.task, or give the app a "
-    "secret_key (or set MAINSPRING_SECRET_KEY)"
-)
-
-
-def _id(options: Options) -> str:
-    run_id = options.id or new_run_id()
-    return run_id if options.shard is None else pin(options.shard, run_id)
-
-
-def _unique(task: str, options: Options) -> str | None:
-    """Return the unique key, scoped by task; a run with a key lives in its key's shard."""
-    if options.unique is None:
-        return None
-    key = f"{task}:{options.unique}"
-    return key if options.shard is None else pin(options.shard, key)

@@ -37,7 +37,7 @@ class RunHandle(Generic[R]):
 
     def wait(self, timeout: float | None = None) -> RunView:
         """Wait until the run has ended, however it did; raise TimeoutError."""
-        return self._runs.view(self._runs.wait([self.id], timeout)[0])
+        return self._runs.wait([self.id], timeout)[0]
 
     def result(self, timeout: float | None = None) -> R:
         """Wait for the run and return what it returned.
@@ -45,7 +45,7 @@ class RunHandle(Generic[R]):
         Raise RunFailed with the remote traceback, RunCancelled, TimeoutError, RunNotFound, or UnverifiedOutcome if
         nobody who holds the key has signed how it ended.
         """
-        return result_of(self._runs.wait([self.id], timeout)[0])  # type: ignore[no-any-return]
+        return result_of(self._runs.ended([self.id], timeout)[0])  # type: ignore[no-any-return]
 
     def cancel(self) -> bool:
         """Cancel the run; False if it has ended."""
@@ -57,7 +57,7 @@ class RunHandle(Generic[R]):
 
     async def result_async(self, timeout: float | None = None) -> R:
         """Wait for the result without blocking the event loop."""
-        return result_of((await self._runs.wait_async([self.id], timeout))[0])  # type: ignore[no-any-return]
+        return result_of((await self._runs.wait_async([self.id], timeout))[0].record)  # type: ignore[no-any-return]
 
     def __await__(self) -> Generator[Any, None, R]:
         return self.result_async().__await__()

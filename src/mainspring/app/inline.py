@@ -49,7 +49,8 @@ class Inline:
     def __init__(self, app: Mainspring) -> None:
         self._app = app
         self.store = _Store(app)
-        self.runs = Runs(lambda: self.store, self.store.server_time, lambda: app.timezone, events=app.events)
+        now, zone = self.store.server_time, lambda: app.timezone
+        self.runs = Runs(lambda: self.store, now, zone, app.events, app.tasks, sent_back=self.work)
         self._place = Workplace(app)
         executor = DebugExecutor()
         executor.slots = 1_000_000  # a task may enqueue another, which is executed inside it
@@ -96,7 +97,7 @@ class Inline:
                 pass
             paused = self._paused()
             started = [run.id for run in self.store.get_runs(run_ids) if run is not None and run.queue not in paused]
-            self.runs.wait(started)  # what another thread was quicker to take
+            self.runs.ended(started)  # what another thread was quicker to take
         finally:
             release_logs()
 

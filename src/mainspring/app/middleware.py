@@ -49,6 +49,10 @@ class Middleware:
         self._around: list[Callable[..., Any]] = []
         self._signals: dict[str, list[Callable[..., Any]]] = {name: [] for name in SIGNALS}
 
+    def share(self, other: Middleware) -> None:
+        """Have the same functions and signals as another from now on."""
+        self._awaiter, self._around, self._signals = other._awaiter, other._around, other._signals
+
     def add(self, func: Callable[..., Any]) -> None:
         """Put a function around what is there."""
         if not callable(func):

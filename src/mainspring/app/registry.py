@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import suppress
@@ -13,21 +14,24 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 import msgspec
 
 from mainspring.core.ids import check_run_id, check_text
-from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY, Policy
+from mainspring.core.job import Job
+from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY, Backoff, Policy
 from mainspring.core.redaction import masked
 from mainspring.core.references import (
     check_callable_args,
     get_callable_name,
     iscoroutinefunction_partial,
     module_of,
+    obj_to_ref,
     ref_to_obj,
 )
 from mainspring.core.validation import POLICY_FIELDS, make_policy
-from mainspring.errors import ConfigurationError, TaskNotFound, near
+from mainspring.errors import CallableReferenceError, ConfigurationError, TaskNotFound, near
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.app.handle import RunHandle
+    from mainspring.app.store import AppStore
 
 __all__ = [
     "COLLECT",
@@ -41,6 +45,7 @@ __all__ = [
     "check_queue",
     "is_same",
     "is_typed_in",
+    "job_id_of",
     "make_options",
     "reference_of",
 ]
@@ -141,6 +146,17 @@ def reference_of(func: Any) -> str:
     return f"{module_of(func)}:{get_callable_name(func)}"
 
 
+def job_id_of(job: Any) -> str:
+    """Return the id of a job: given itself, or as its id, or as the task that is scheduled under its own name."""
+    if isinstance(job, Job):
+        return job.id
+    if isinstance(job, Task):
+        return job.name
+    if not isinstance(job, str):
+        raise ConfigurationError(f"a job is named by its id, not by {job!r}")
+    return job
+
+
 class Task(Generic[P, R]):
     """A function that an app knows by name. Calling it is an ordinary call; `enqueue` has it run elsewhere."""
 
@@ -148,7 +164,8 @@ class Task(Generic[P, R]):
         self.app = app
         self.func = func
         self.name = name
-        self._options = options
+        self.defaults = options
+        """The options that calls of this task have."""
         self.is_async = iscoroutinefunction_partial(func)
         update_wrapper(self, func)
         self.__name__: str = getattr(func, "__name__", None) or get_callable_name(func)
@@ -169,12 +186,7 @@ class Task(Generic[P, R]):
 
     def options(self, **changes: Any) -> Task[P, R]:
         """Return the task with some options changed: `delay`, `at`, `queue`, `priority`, `unique`, `group`, ..."""
-        return type(self)(self.app, self.func, self.name, make_options(self._options, changes))
-
-    @property
-    def defaults(self) -> Options:
-        """The options that calls of this task have."""
-        return self._options
+        return type(self)(self.app, self.func, self.name, make_options(self.defaults, changes))
 
     @property
     def import_name(self) -> str:
@@ -254,9 +266,10 @@ class TaskCall(Generic[R]):
 
 
 class Registry:
-    """The tasks of an app by name."""
+    """The tasks of an app by name, and whatever else may be called by its name or as an object."""
 
-    def __init__(self) -> None:
+    def __init__(self, app_store: AppStore, make: Callable[[Callable[..., Any], str, Options], Task[..., Any]]) -> None:
+        self._app_store, self._make = app_store, make
         self._tasks: dict[str, Task[Any, Any]] = {}
 
     def add(self, task: Task[Any, Any]) -> None:
@@ -279,11 +292,68 @@ class Registry:
             raise TaskNotFound(name, tuple(self._tasks))
         return found
 
+    def resolve(self, func: Any) -> Task[..., Any]:
+        """Return what is registered under a name or a function, or a task made of any callable that may be called."""
+        if isinstance(func, Task):
+            return func
+        known = self._tasks.get(reference_of(func))
+        if known is not None and (isinstance(func, str) or is_same(known.func, func)):
+            return known
+        return self._unregistered(func)
+
+    def _unregistered(self, func: Any) -> Task[..., Any]:
+        """Make a task of a callable that is not registered, if it may be called by name."""
+        name, by_name, keeps_objects = reference_of(func), isinstance(func, str), self._app_store.store.keeps_objects
+        # A store of objects keeps the callable itself; any other needs a name, and a worker that may import it.
+        if (by_name or not keeps_objects) and not self._app_store.may_import:
+            raise TaskNotFound(name, tuple(self._tasks), _NEEDS_KEY)
+        if by_name:
+            try:
+                func = ref_to_obj(name)
+            except (LookupError, ValueError) as error:
+                raise TaskNotFound(name, tuple(self._tasks), f" ({error})") from error
+            if isinstance(func, Task):
+                return func
+        if not callable(func):
+            raise TypeError(f"only something callable can be enqueued, not {func!r}")
+        if not (by_name or keeps_objects):
+            _check_importable(func)
+        return self._make(func, name, Options())
+
+    def stored(self, task: Task[..., Any]) -> Any:
+        """Return what a run of the task keeps as its callable: its name, or the object in a store of objects."""
+        known = self._tasks.get(task.name)
+        named = known is not None and (known.func is task.func or is_same(known.func, task.func))
+        return task.name if named or not self._app_store.store.keeps_objects else task.func
+
+    def check_policy(self, policy: Policy) -> None:
+        """Raise if a worker could not call the hook or the back-off that a policy names."""
+        if policy.hook is not None:
+            self.resolve(policy.hook)
+        if not isinstance(policy.backoff, (Backoff, tuple)):
+            self.resolve(policy.backoff)
+
     def __iter__(self) -> Iterator[Task[Any, Any]]:
         return iter(list(self._tasks.values()))
 
     def __len__(self) -> int:
         return len(self._tasks)
+
+
+_NEEDS_KEY: Final = (
+    "; only registered tasks can be called without a signing key: register it with @app.task, or give the app a "
+    "secret_key (or set MAINSPRING_SECRET_KEY)"
+)
+
+
+def _check_importable(func: Any) -> None:
+    """Raise if a worker that imports a callable by its name would not find it."""
+    try:
+        obj_to_ref(func)
+    except (CallableReferenceError, LookupError) as error:
+        raise ConfigurationError(f"no worker can import {func!r}: {error}; make it a function of a module") from error
+    if inspect.ismethod(func) and not inspect.isclass(func.__self__):
+        raise ConfigurationError(f"{func!r} is bound to an object, which no worker has; pass the object as an argument")
 
 
 def _values(func: Any) -> list[int]:

@@ -7,22 +7,35 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from mainspring.app.coming import Coming
+from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.codec import EncodeError
 from mainspring.core import transitions
 from mainspring.core.followups import told_less
+from mainspring.core.job import Job
 from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Outcome, Run, Status
 from mainspring.core.run_view import RunPage, RunView
-from mainspring.errors import RunCancelled, RunFailed, RunNotFound, StoreUnavailable, UnverifiedOutcome
+from mainspring.errors import (
+    JobLookupError,
+    RunCancelled,
+    RunFailed,
+    RunNotFound,
+    StoreUnavailable,
+    UnverifiedOutcome,
+    near,
+)
 from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
-from mainspring.jobstores.finding import PAGE, instant_of, make_query, newest, pages
+from mainspring.jobstores.finding import PAGE, find_job, instant_of, make_query, newest, pages
 from mainspring.node.run_events import RunEvents
+
+if TYPE_CHECKING:
+    from mainspring.app.handle import RunHandle
 
 __all__ = ["Runs", "result_of"]
 
@@ -55,18 +68,22 @@ def result_of(run: Run) -> Any:
 
 
 class Runs:
-    """The runs of a store."""
+    """The runs of a store. Where a verb takes a run, it takes its id or a handle on it."""
 
     def __init__(
         self,
         store: Callable[[], JobStore],
         now: Callable[[], int],
         zone: Callable[[], tzinfo],
-        stop: Callable[[str], object] = str,
         events: RunEvents | None = None,
+        tasks: Iterable[Task[..., Any]] = (),
+        *,
+        stop: Callable[[str], object] = str,
+        sent_back: Callable[[], object] = int,
     ) -> None:
-        self._store, self._now, self._zone, self._stop = store, now, zone, stop
-        self._events = events or RunEvents()
+        self._store, self._now, self._zone = store, now, zone
+        self._events, self._tasks = events or RunEvents(), tasks
+        self._stop, self._sent_back = stop, sent_back
 
     def read(self, run_id: str) -> Run:
         """Return a run's record; raise RunNotFound."""
@@ -85,19 +102,26 @@ class Runs:
         status: str | Iterable[str] | None = None,
         queue: str | None = None,
         group: str | None = None,
-        job: str | None = None,
-        task: str | None = None,
+        job: str | Job | None = None,
+        task: Any = None,
         since: datetime | timedelta | None = None,
         limit: int = 100,
         after: RunView | None = None,
     ) -> RunPage:
-        """Return runs that match, newest first; `after` is the last one of the page before."""
+        """Return the runs that match all that is given, newest first, up to `limit`; `.more` says if there are others.
+
+        `task` is a task, a function or its name, `since` a datetime or how long ago, `after` the last run of the page
+        before. Raise JobLookupError for a job that is not there and has left no runs.
+        """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit!r}")
-        query = make_query(status, queue, group, job)
-        oldest = self._oldest(since)
+        job_id, name = _job_and_task(job, task)
+        query = make_query(status, queue, group, job_id)
         record = None if after is None else after.record
-        return RunPage.of(newest(self._store(), query, limit + 1, record, task, oldest), limit, self._zone)
+        found = newest(self._store(), query, limit + 1, record, name, self._oldest(since))
+        if not found and after is None:
+            self._check_names(job_id, name)
+        return RunPage.of(found, limit, self._zone)
 
     def _oldest(self, since: datetime | timedelta | None) -> int | None:
         return None if since is None else instant_of(since, self._now, self._zone)
@@ -113,28 +137,48 @@ class Runs:
         status: str | Iterable[str] | None = None,
         queue: str | None = None,
         group: str | None = None,
-        job: str | None = None,
-        task: str | None = None,
+        job: str | Job | None = None,
+        task: Any = None,
         since: datetime | timedelta | None = None,
     ) -> int:
-        """Return how many runs match."""
-        query, oldest = make_query(status, queue, group, job), self._oldest(since)
-        if task is None and oldest is None:
-            return self._store().count_runs(query)
-        return len(newest(self._store(), query, None, None, task, oldest))
+        """Return how many runs match all that is given, as for `find`."""
+        job_id, name = _job_and_task(job, task)
+        query, oldest = make_query(status, queue, group, job_id), self._oldest(since)
+        if name is None and oldest is None:
+            number = self._store().count_runs(query)
+        else:
+            number = len(newest(self._store(), query, None, None, name, oldest))
+        if not number:
+            self._check_names(job_id, name)
+        return number
 
-    def cancel(self, run_id: str) -> bool:
-        """Cancel a run: at once if it waits, by stopping it if it runs. False if it has ended."""
+    def _check_names(self, job_id: str | None, task: str | None) -> None:
+        """Say so if no run was found because there is no such job or task."""
         store = self._store()
+        if job_id is not None:
+            try:
+                find_job(store, job_id)
+            except JobLookupError:
+                # Counted after the job: one that has just fired for the last time is gone, and its run is there.
+                if not store.count_runs(make_query(job=job_id)):
+                    raise
+        known = {each.name for each in self._tasks} | {each.name.rpartition(":")[2] for each in self._tasks}
+        if task is not None and task not in known and not newest(store, make_query(), 1, None, task, None):
+            # Only a warning: other processes may have tasks that this one has not imported.
+            log.warning("this process knows no task %r, and no run of it is kept%s", task, near(task, known))
+
+    def cancel(self, run: str | RunHandle[Any]) -> bool:
+        """Cancel a run: at once if it waits, by stopping it if it runs. False if it has ended."""
+        store, run_id = self._store(), _id(run)
         while True:
-            run = self.read(run_id)
-            if run.status in FINAL:
+            record = self.read(run_id)
+            if record.status in FINAL:
                 return False
-            if run.status is Status.RUNNING:
+            if record.status is Status.RUNNING:
                 if store.request_cancel([run_id])[0]:
                     self._stop(run_id)
                     return True
-            elif self.end([transitions.cancel(run, self._now())])[0]:
+            elif self.end([transitions.cancel(record, self._now())])[0]:
                 return True
 
     def purge(self, queue: str) -> int:
@@ -157,9 +201,9 @@ class Runs:
                 self._events.settled(outcome, ALIAS)
         return answers
 
-    def retry(self, run_id: str) -> None:
+    def retry(self, run: str | RunHandle[Any]) -> None:
         """Send a failed, cancelled or broken run back to pending."""
-        store = self._store()
+        store, run_id = self._store(), _id(run)
         while True:
             again = transitions.retry(self.read(run_id), self._now())
             # It may be changed meanwhile, or another run may have its unique key: then it goes without.
@@ -167,30 +211,36 @@ class Runs:
                 again.run.unique is not None and store.settle([transitions.unkeyed(again)])[0]
             ):
                 self._events.tell(EVENT_RUN_RETRIED, again.run, ALIAS, "somebody sent it back")
-                return
+                break
+        self._sent_back()
 
-    def delete(self, run_ids: str | Iterable[str]) -> int:
-        """Delete finished runs; return how many."""
-        return self._store().delete_runs([run_ids] if isinstance(run_ids, str) else list(run_ids))
+    def delete(self, run: str | RunHandle[Any]) -> bool:
+        """Delete a finished run."""
+        return self._store().delete_runs([_id(run)]) > 0
 
-    def wait(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
-        """Wait until all these runs have ended; raise TimeoutError, or RunNotFound for one that is not there.
+    def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
+        """Wait until all these runs have ended, however they did; raise TimeoutError.
 
-        A later step of a chain is waited for before it exists; if a step before it fails, that is raised.
+        A later step of a chain is waited for before it exists; if a step before it fails, that is raised. Raise
+        RunNotFound for a run that is not there.
         """
+        return list(map(self.view, self.ended(list(map(_id, handles)), timeout)))
+
+    def ended(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
+        """Wait as `wait` does, and return the records."""
         waiter = Waiter(run_ids, timeout)
         while not waiter.look(self._store()):
             time.sleep(waiter.pause())
         return waiter.ended()
 
-    async def wait_async(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
+    async def wait_async(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait as `wait` does, without blocking the event loop."""
         import asyncio  # costs 40 ms, and not all need it
 
-        waiter = Waiter(run_ids, timeout)
+        waiter = Waiter(list(map(_id, handles)), timeout)
         while not await asyncio.to_thread(waiter.look, self._store()):
             await asyncio.sleep(waiter.pause())
-        return waiter.ended()
+        return list(map(self.view, waiter.ended()))
 
     def view(self, run: Run) -> RunView:
         """Return a record as people look at it."""
@@ -297,6 +347,16 @@ class Waiter:
     def ended(self) -> list[Run]:
         """Return the runs, in the order they were asked for."""
         return [self._done[run_id] for run_id in self._wanted]
+
+
+def _id(run: str | RunHandle[Any]) -> str:
+    return run if isinstance(run, str) else run.id
+
+
+def _job_and_task(job: str | Job | None, task: Any) -> tuple[str | None, str | None]:
+    """Return the id of a job and the name of a task, which may also be the function's name alone."""
+    name = task if task is None or isinstance(task, str) else reference_of(task)
+    return None if job is None else job_id_of(job), name
 
 
 def _brief(end: Outcome) -> Outcome:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from mainspring.app.handle import RunHandle
-from mainspring.app.runs import ALIAS
 from mainspring.core.run import Run
-from mainspring.errors import OutcomeUnknown, StoreUnavailable, add_note
+from mainspring.errors import add_note
+from mainspring.jobstores.base import JobStore
 
-if TYPE_CHECKING:
-    from mainspring.app import Mainspring
-
-__all__ = ["BATCH", "Sender", "send"]
+__all__ = ["BATCH", "Sender"]
 
 BATCH: Final = 1000
 """Runs that are stored with one round trip."""
@@ -23,32 +19,11 @@ HEAD_START: Final = 0.005
 """Seconds in which a full batch is handed to the driver; who makes the next would keep the interpreter all the time."""
 
 
-def send(app: Mainspring, runs: Sequence[Run], add: Callable[[], list[str]] | None = None) -> list[RunHandle[Any]]:
-    """Store runs, by `add` if they are packed already, and return their handles.
-
-    Raise OutcomeUnknown with their ids if they may be stored and the store does not say so, asked again either.
-    """
-    if add is None:
-        add = partial(app.store.add_runs, runs)
-    try:
-        ids = add()
-    except OutcomeUnknown as unknown:
-        try:
-            ids = add()  # with the same ids, so none is stored twice
-        except StoreUnavailable as error:  # which says nothing of the first try
-            unknown.run_ids = tuple(run.id for run in runs)
-            raise unknown from error
-    # Under another id it is a run that was there already, by its unique key.
-    app.events.submitted((run for run, run_id in zip(runs, ids, strict=True) if run.id == run_id), ALIAS)
-    app.wake_worker(runs)
-    return [RunHandle(app.runs, run_id) for run_id in ids]
-
-
 class Sender:
     """Stores runs in the order in which they are sent, and collects their handles."""
 
-    def __init__(self, app: Mainspring, handles: list[RunHandle[Any]]) -> None:
-        self._app, self._handles = app, handles
+    def __init__(self, send: Callable[..., list[RunHandle[Any]]], handles: list[RunHandle[Any]]) -> None:
+        self._send, self._handles = send, handles
         self._pool: ThreadPoolExecutor | None = None
         self._sent: Future[list[RunHandle[Any]]] | None = None
 
@@ -69,18 +44,17 @@ class Sender:
             if self._pool is not None:
                 self._pool.shutdown()
 
-    def send(self, runs: Sequence[Run]) -> None:
+    def send(self, store: JobStore, runs: Sequence[Run]) -> None:
         """Store up to a batch of runs: now or, if it is full and more may follow, while the caller goes on."""
-        store = self._app.store
         if len(runs) < BATCH or not store.remote:
             self.wait()
-            self._handles += send(self._app, runs)
+            self._handles += self._send(runs)
             return
         add = store.pack_runs(runs)
         self.wait()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "mainspring-sender")
-        self._sent = self._pool.submit(send, self._app, runs, add)
+        self._sent = self._pool.submit(self._send, runs, add)
         wait([self._sent], HEAD_START)
 
     def wait(self) -> None:

@@ -1,4 +1,4 @@
-"""What an app stands on: its store, its codec and its time zone, each found when it is first needed."""
+"""What the parts of an app share: its store and codec, its time and zone, and the node's link while it takes part."""
 
 from __future__ import annotations
 
@@ -6,29 +6,39 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
-from typing import Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
+from mainspring.app.import_guard import warn_of_enqueuing
+from mainspring.app.runs import ALIAS
+from mainspring.clock import Clock, StoreTime
 from mainspring.codec import Codec, TypeBook
 from mainspring.codec.key_sources import find_keyring
 from mainspring.core.followups import Finished
+from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import JobStore
+from mainspring.node.run_events import RunEvents
 from mainspring.util import astimezone
 
-__all__ = ["StoreOfApp"]
+if TYPE_CHECKING:
+    from mainspring.app.inline import Inline
+    from mainspring.node.store_link import Link
 
-AnyType = TypeVar("AnyType", bound=type)
+__all__ = ["AppStore"]
 
 URL_VARIABLE: Final = "MAINSPRING_URL"
 DEFAULT_URL: Final = "sqlite:///mainspring.db"
+TRUSTED_SECONDS: Final = 60.0
+"""Trust what this process knows of the store's clock for this long."""
 
 _apps: WeakKeyDictionary[JobStore, str] = WeakKeyDictionary()
 """The names of the apps that were given stores that are made already."""
 
 
-class StoreOfApp:
-    """An app's store, the codec with its keys, and the zone of its times."""
+class AppStore:
+    """An app's store, opened when it is first needed, and all that goes with it."""
 
     def __init__(
         self,
@@ -38,72 +48,42 @@ class StoreOfApp:
         allow_pickle: bool,
         options: Mapping[str, Any] | None,
         timezone: tzinfo | str | None,
+        clock: Clock,
+        events: RunEvents,
+        make_companion: Callable[[], Inline],
     ) -> None:
         self.url = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
-        self.name = name
-        self._given_keys, self._allow_pickle = keys, allow_pickle
-        self._store_options = dict(options or {})
+        self.name, self.clock, self.events = name, clock, events
+        self.keys, self.allow_pickle = keys, allow_pickle
+        self.inline = False
+        """Whether calls are executed where they are enqueued, in the companion's store."""
+        self.opened: JobStore | None = None
+        self.link: Link | None = None
+        """The node's link to the store, while this process takes part."""
+        self.lock = threading.RLock()
+        self.types = TypeBook([Finished], imports=False)
+        self._options = dict(options or {})
         self._zone = astimezone(timezone)
-        self._lock = threading.RLock()
-        self._opened: JobStore | None = None
-        self._types = TypeBook([Finished], imports=False)
         self._codec: Codec | None = None
+        self._time = StoreTime(lambda: self.lasting.server_time(), clock, TRUSTED_SECONDS)
+        self._make_companion = make_companion
+        self._companion: Inline | None = None
 
     @property
     def codec(self) -> Codec:
-        """What turns arguments and results into signed bytes."""
+        """Turns arguments and results into signed bytes."""
         if self._codec is None:
-            with self._lock:
+            with self.lock:
                 if self._codec is None:
                     url = self.url if isinstance(self.url, str) else "memory:" if self.url.volatile else None
-                    keyring = find_keyring(self._given_keys, url)
-                    self._codec = Codec(keyring, name=self.name, allow_pickle=self._allow_pickle, types=self._types)
+                    keyring = find_keyring(self.keys, url)
+                    self._codec = Codec(keyring, name=self.name, allow_pickle=self.allow_pickle, types=self.types)
         return self._codec
-
-    def register_type(
-        self, cls: AnyType, *, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None
-    ) -> AnyType:
-        """Let values of a type be arguments and results; may be used as a decorator.
-
-        An Enum, dataclass, NamedTuple, attrs class or pydantic model needs this only without a key. Any other type
-        needs `dump`, which makes something of a value that can be stored, and `load`, which makes the value again.
-        """
-        self._types.register(cls, dump, load)
-        return cls
 
     @property
     def may_import(self) -> bool:
         """Whether names that are not registered may be imported: with a key, or if nobody else can write the store."""
-        return self.codec.signed or self.lasting_store.volatile
-
-    @property
-    def store(self) -> JobStore:
-        """The store that all verbs act on."""
-        return self.lasting_store
-
-    @property
-    def lasting_store(self) -> JobStore:
-        """The store at the app's URL, made when it is first needed; inline mode does not touch it."""
-        store = self._opened
-        if store is None:
-            with self._lock:
-                store = self._opened
-                if store is None:
-                    store = self._opened = self._make_store()
-        return store
-
-    def _make_store(self) -> JobStore:
-        if isinstance(self.url, JobStore):
-            first = _apps.setdefault(self.url, self.name)
-            if first != self.name:
-                raise ConfigurationError(
-                    f"the store {self.url!r} belongs to the app {first!r} already, and the app {self.name!r} would "
-                    "share everything with it; give each app a store of its own, or the same name"
-                )
-            return self.url
-        from mainspring.jobstores.opening import open_for_app
-
-        return open_for_app(self.url, self.name, **{"codec": self.codec, **self._store_options})
+        return self.codec.signed or self.lasting.volatile
 
     @property
     def timezone(self) -> tzinfo:
@@ -113,3 +93,89 @@ class StoreOfApp:
 
             self._zone = get_localzone()
         return self._zone
+
+    # -- the store ---------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> JobStore:
+        """The store that all verbs act on: in inline mode the one in memory whose runs are executed at once."""
+        return self.companion.store if self.inline else self.lasting
+
+    @property
+    def lasting(self) -> JobStore:
+        """The store at the app's URL; inline mode does not touch it."""
+        if self.opened is None:
+            with self.lock:
+                if self.opened is None:
+                    self.opened = self._make_store()
+        return self.opened
+
+    def _make_store(self) -> JobStore:
+        if isinstance(self.url, JobStore):
+            store = self.url
+            first = _apps.setdefault(store, self.name)
+            if first != self.name:
+                raise ConfigurationError(
+                    f"the store {store!r} belongs to the app {first!r} already, and the app {self.name!r} would "
+                    "share everything with it; give each app a store of its own, or the same name"
+                )
+        else:
+            from mainspring.jobstores.opening import open_for_app
+
+            store = open_for_app(self.url, self.name, **{"codec": self.codec, **self._options})
+        store.use_clock(self.clock)
+        store.on_set_aside = partial(self.events.set_aside, ALIAS)
+        return store
+
+    @property
+    def companion(self) -> Inline:
+        """The place where calls are executed inline, made when it is first needed."""
+        if self._companion is None:
+            self._companion = self._make_companion()
+        return self._companion
+
+    def work_inline(self, run_ids: Sequence[str] = ()) -> None:
+        """In inline mode execute the runs that wait, and wait until these have ended."""
+        if self.inline:
+            self.companion.work(run_ids)
+
+    def forget_functions(self) -> None:
+        """Look names up anew where calls are executed inline: tasks or middleware have changed."""
+        if self._companion is not None:
+            self._companion.forget()
+
+    # -- time, and this process's own node ---------------------------------------------------------------------
+
+    def now(self) -> int:
+        """Return the store's time, as far as this process knows it."""
+        if self.inline:
+            return self.store.server_time()
+        link = self.link
+        return self._time.now() if link is None else link.now()
+
+    @property
+    def slack(self) -> int:
+        """By how much the store's time may be ahead of what `now` last said: so long did the store take to answer."""
+        link = self.link
+        return self._time.slack if link is None else link.slack
+
+    def wake_worker(self, runs: Sequence[Run]) -> None:
+        """Have this process's own worker look for runs that were enqueued here; the store tells the others."""
+        warn_of_enqueuing()
+        link = self.link
+        if link is not None:
+            for queue in dict.fromkeys(run.queue for run in runs):
+                link.worker.look(queue)
+
+    def wake_scheduler(self, at: int | None) -> None:
+        """Have this process's own scheduler see a job that is due at `at` in time."""
+        link = self.link
+        if link is not None:
+            link.node.wake_for(ALIAS, at)
+
+    def stop_run(self, run_id: str) -> None:
+        """Stop a cancelled run at once if this process executes it; other nodes learn of it by their heartbeat."""
+        link = self.link
+        run = None if link is None else link.claims.get(run_id)
+        if link is not None and run is not None:
+            link.stop_run(run)

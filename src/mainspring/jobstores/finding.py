@@ -1,4 +1,4 @@
-"""Find runs in any store: by what people say of them, page by page."""
+"""Find runs in any store, by what people say of them and page by page; find a job by its id."""
 
 from __future__ import annotations
 
@@ -7,16 +7,26 @@ from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
 from mainspring.core.instants import SECOND, to_us
+from mainspring.core.job import Job
 from mainspring.core.run import Run, Status
 from mainspring.core.run_view import RunView
-from mainspring.errors import near
+from mainspring.errors import JobLookupError, near
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.util import convert_to_datetime
 
-__all__ = ["PAGE", "instant_of", "make_query", "newest", "pages"]
+__all__ = ["PAGE", "find_job", "instant_of", "make_query", "newest", "pages"]
 
 PAGE: Final = 1000
 """Read this many runs at a time."""
+
+
+def find_job(store: JobStore, job_id: str) -> Job:
+    """Return a job; raise JobLookupError with near matches."""
+    job = store.lookup_job(job_id)
+    if job is None:
+        few = store.counters().get("jobs", 0) <= 1000
+        raise JobLookupError(job_id, tuple(each.id for each in store.get_all_jobs()) if few else ())
+    return job
 
 
 def make_query(

@@ -68,10 +68,11 @@ def inline_twin(app: Mainspring) -> Mainspring:
                 "memory://",
                 inline=True,
                 timezone=app.timezone,
-                secret_key=app._given_keys,
-                allow_pickle=app._allow_pickle,
+                secret_key=app._app_store.keys,
+                allow_pickle=app._app_store.allow_pickle,
             )
-            twin._middleware, twin._listeners = app._middleware, app._listeners
+            twin._listeners = app._listeners
+            twin._middleware.share(app._middleware)
         for task in app.tasks:
             if task.name != COLLECT and twin.tasks.get(task.name) is not task:
                 twin.tasks.add(task)

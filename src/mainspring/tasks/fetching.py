@@ -242,7 +242,7 @@ def _delete_group(app: Mainspring, group: str, tasks: bool) -> int:
         )
     deleted = 0
     for side in sides(app):
-        deleted += side.runs.delete([run.id for run in _all(side, group, ENDED)])
+        deleted += side.store.delete_runs([run.id for run in _all(side, group, ENDED)])
     return deleted
 
 

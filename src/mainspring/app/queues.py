@@ -1,0 +1,46 @@
+"""The verbs about queues: list, pause, resume, purge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from mainspring.app.registry import check_queue
+from mainspring.app.runs import Runs
+from mainspring.jobstores.base import QueueInfo
+
+if TYPE_CHECKING:
+    from mainspring.app.store import AppStore
+
+__all__ = ["Queues"]
+
+_Infos = list[QueueInfo]  # inside the class, `list` is a verb
+
+
+class Queues:
+    """An app's queues: `app.queues()` lists them."""
+
+    def __init__(self, app_store: AppStore, runs: Callable[[], Runs], names: Iterable[str]) -> None:
+        self._app_store, self._runs = app_store, runs
+        self.declared = {check_queue(name): None for name in names}
+        """The queues that the app's tasks use and those it was given, in the order in which they were named."""
+
+    def list(self) -> _Infos:
+        """Return the queues that hold unfinished runs, are paused, or are declared by this app."""
+        found = {info.name: info for info in self._app_store.store.queues() if not info.name.startswith(".")}
+        return [found.get(name) or QueueInfo(name=name) for name in sorted({*found, *self.declared})]
+
+    __call__ = list
+
+    def pause(self, name: str) -> None:
+        """Hand out no runs of a queue until it is resumed."""
+        self._app_store.store.set_queue(check_queue(name), paused=True)
+
+    def resume(self, name: str) -> None:
+        """Hand out the runs of a queue again."""
+        self._app_store.store.set_queue(check_queue(name), paused=False)
+        self._app_store.work_inline()
+
+    def purge(self, name: str) -> int:
+        """Cancel all pending runs of a queue; return how many."""
+        return self._runs().purge(check_queue(name))
