@@ -38,7 +38,9 @@ def postgresql_shop(postgresql_server: PostgreSQL) -> Iterator[Shop]:
     made = Shop(postgresql_server.url, name="cli_shop")
     made.open()
     yield made
-    for run in made.app.find(status=("pending",)):
+    for job in made.app.jobs():
+        made.app.remove_job(job.id)
+    for run in made.app.find(status="pending"):
         made.app.cancel(run.id)
     for run in made.app.find():
         made.app.delete(run.id)

@@ -19,6 +19,7 @@ _VERBS: Final = {
     "worker": ("mainspring.cli.worker", "worker", "Execute the runs of an app's queues, in worker processes."),
     "demo": ("mainspring.cli.demo", "demo", "Watch jobs of every trigger run, in one process."),
     "runs": ("mainspring.cli.runs", "runs", "Find runs; retry, cancel, delete or wait for them."),
+    "jobs": ("mainspring.cli.jobs", "jobs", "Look at jobs; pause, resume, remove them, or run them now."),
     "import": ("mainspring.cli.importing", "import_", "Take over the jobs of APScheduler 3."),
     "tracker": ("mainspring.cli.tracker", "tracker", "Look into the tables of status trackers."),
 }

@@ -18,7 +18,7 @@ from mainspring.errors import RunNotFound, near
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["FilterCommand", "act_on_runs", "read_filter", "words_of"]
+__all__ = ["FilterCommand", "act_on_runs", "ask", "read_filter", "words_of"]
 
 _EXCLUDED = "mainspring.excluded"
 
@@ -85,7 +85,7 @@ def act_on_runs(
         return None
     if not chosen:
         raise CommandFailed(f"none can be {done}{left_out}", command("runs list"))
-    _ask(f"{_runs(len(chosen))} will be {done}{left_out}. Go on?", verb, yes)
+    ask(f"{_runs(len(chosen))} will be {done}{left_out}. Go on?", f"mainspring runs {verb} FILTER --dry-run", yes)
     failures = [problem for run_id in with_progress(chosen, verb) if (problem := _try(app, act, run_id, verb))]
     click.echo(f"{done} {_runs(len(chosen) - len(failures))}{left_out}")
     for problem in failures[:10]:
@@ -99,12 +99,12 @@ def _runs(number: int) -> str:
     return f"{number:,} run{'s' * (number != 1)}"
 
 
-def _ask(question: str, verb: str, yes: bool) -> None:
-    """Ask a person before many runs are changed; a script says --yes."""
+def ask(question: str, try_first: str, yes: bool) -> None:
+    """Ask a person before many things are changed; a script says --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise CommandFailed(f"{question} Say so with --yes", f"mainspring runs {verb} FILTER --dry-run", USAGE)
+        raise CommandFailed(f"{question} Say so with --yes", try_first, USAGE)
     if not click.confirm(question, err=True):
         raise click.exceptions.Exit(1)
 

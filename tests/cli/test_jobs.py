@@ -1,0 +1,138 @@
+"""`mainspring jobs`, as a person calls it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from click.testing import CliRunner
+
+from mainspring.cli import main
+from tests.cli.kit import KEY, LIMIT, Shop, resize
+
+
+def add_jobs(shop: Shop) -> Shop:
+    for job in shop.app.jobs():
+        shop.app.remove_job(job.id)
+    shop.app.add_job(resize, "interval", hours=1, id="thumbs", args=["a.png"], kwargs={"width": 3})
+    shop.app.add_job(resize, "cron", hour=3, timezone="Europe/Berlin", id="nightly", args=["b.png"])
+    shop.app.add_job(resize, "interval", days=900, id="rare", args=["c.png"])
+    return shop
+
+
+@pytest.fixture
+def jobs(shop: Shop) -> Shop:
+    """A shop on SQLite with three jobs."""
+    return add_jobs(shop)
+
+
+def ids(shop: Shop) -> list[str]:
+    return [job["id"] for job in shop.json("jobs", "list")]
+
+
+def test_jobs_are_looked_at_and_acted_on_in_every_store(any_shop: Shop) -> None:
+    shop = add_jobs(any_shop)
+    assert set(ids(shop)) == {"thumbs", "nightly", "rare"}
+    assert shop.call("jobs", "pause", "thumbs").output == "paused thumbs\n"
+    assert shop.json("jobs", "show", "thumbs")["paused"] is True
+    assert shop.call("jobs", "resume", "thumbs").output.startswith("resumed thumbs: next at ")
+    assert shop.call("jobs", "run", "thumbs").output.startswith("enqueued thumbs: thumbs@")
+    assert shop.call("jobs", "remove", "rare", "--cancel-runs").output == "removed rare\n"
+    assert set(ids(shop)) == {"thumbs", "nightly"}
+    assert [fire["job"] for fire in shop.json("jobs", "next", "thumbs", "-n", "2")] == ["thumbs", "thumbs"]
+
+
+def test_a_list_shows_the_next_to_fire_first_and_paused_ones_last(jobs: Shop) -> None:
+    jobs.app.pause_job("thumbs")
+    lines = jobs.call("jobs", "list").output.splitlines()
+    assert lines[0].split() == ["id", "next", "trigger", "task", "queue"]
+    assert [line.split()[0] for line in lines[1:]] == ["nightly", "rare", "thumbs"]
+    assert lines[3].split()[1] == "paused"
+    assert "interval[1:00:00]" in lines[3]
+
+
+def test_a_job_is_shown_with_its_next_fires_and_last_runs(jobs: Shop) -> None:
+    run_id = jobs.app.run_now("thumbs").id
+    text = jobs.call("jobs", "show", "thumbs").output
+    assert "resize('a.png', width=3)" in text
+    assert text.index("next fires") < text.index("last runs") < text.index(run_id)
+    shown = jobs.json("jobs", "show", "nightly")
+    moments = [datetime.fromisoformat(moment) for moment in shown["fires"]]
+    assert [moment.hour for moment in moments] == [3] * 5
+    assert shown["runs"] == []
+
+
+def test_the_next_fires_of_all_jobs_come_in_one_order(jobs: Shop) -> None:
+    fires = jobs.json("jobs", "next", "-n", "30")
+    moments = [datetime.fromisoformat(fire["at"]) for fire in fires]
+    assert moments == sorted(moments)
+    assert {fire["job"] for fire in fires} == {"thumbs", "nightly"}
+    assert moments[-1] - moments[0] < timedelta(hours=31)
+    assert len(jobs.call("jobs", "next", "rare", "-n", "3").output.splitlines()) == 4
+    jobs.app.pause_job("rare")
+    nothing = jobs.call("jobs", "next", "rare")
+    assert (nothing.exit_code, nothing.stdout, nothing.stderr) == (1, "", "nothing will fire\n")
+
+
+def test_a_star_means_all_jobs_that_begin_so(jobs: Shop) -> None:
+    jobs.app.add_job(resize, "interval", hours=1, id="thumbs2", args=["a.png"])
+    assert jobs.call("jobs", "pause", "thumbs*", "--dry-run").output.splitlines() == [
+        "would be paused: thumbs",
+        "would be paused: thumbs2",
+    ]
+    assert not any(job["paused"] for job in jobs.json("jobs", "list"))
+    refused = jobs.call("jobs", "remove", "thumbs*")
+    assert (refused.exit_code, "2 jobs will be removed. Go on? Say so with --yes" in refused.stderr) == (2, True)
+    assert jobs.call("jobs", "remove", "thumbs*", "--yes").exit_code == 0
+    assert ids(jobs) == ["nightly", "rare"]
+
+
+def test_a_job_that_is_not_there_is_named_with_the_near_one_and_nothing_is_done(jobs: Shop) -> None:
+    for verb in ("show", "pause", "resume", "remove", "run", "next"):
+        found = jobs.call("jobs", verb, "nigthly")
+        assert (found.exit_code, found.stdout) == (1, "")
+        assert found.stderr == (
+            "Error: no job by the id 'nigthly' was found; did you mean 'nightly'?\nTry: mainspring jobs list\n"
+        )
+    assert jobs.call("jobs", "pause", "nightly", "nowhere*").exit_code == 1
+    assert not any(job["paused"] for job in jobs.json("jobs", "list"))
+
+
+def test_a_job_above_its_instances_is_not_run_and_the_others_are(jobs: Shop) -> None:
+    assert jobs.call("jobs", "run", "thumbs").exit_code == 0
+    found = jobs.call("jobs", "run", "thumbs", "rare")
+    assert found.exit_code == 1
+    assert found.stdout.startswith("enqueued rare: ")
+    assert "already has its maximum of 1 unfinished instances" in found.stderr
+
+
+def test_a_run_of_a_job_is_waited_for(jobs: Shop) -> None:
+    jobs.app.start(work=True, schedule=False)
+    done = jobs.call("jobs", "run", "thumbs", "--wait", "--timeout", str(LIMIT))
+    jobs.app.stop()
+    assert done.exit_code == 0
+    assert done.output.splitlines()[1].startswith("succeeded thumbs@")
+    late = jobs.call("jobs", "run", "thumbs", "--wait", "--timeout", "0")
+    assert (late.exit_code, "have not ended in 0 s" in late.stderr) == (1, True)
+
+
+def test_a_command_with_the_wrong_key_names_the_jobs_it_cannot_read_and_leaves_them_alone(jobs: Shop) -> None:
+    stranger = CliRunner(env={"MAINSPRING_SECRET_KEY": "another " + KEY})
+    for words in (["list"], ["show", "nightly"], ["pause", "nightly"], ["remove", "nightly"], ["next"]):
+        found = stranger.invoke(main, ["jobs", *words, "--app", jobs.url])
+        assert found.exit_code == 1
+        assert "nightly cannot be read here: unknown_key: " in found.output
+    assert len(ids(jobs)) == 3
+    assert jobs.app.broken() == []
+
+
+def test_no_jobs_are_said_to_be_none(shop: Shop) -> None:
+    found = shop.call("jobs", "list")
+    assert (found.exit_code, found.stdout, found.stderr) == (1, "", "there are no jobs\n")
+    assert shop.call("jobs", "list", "--json").stdout == "[]\n"
+
+
+@pytest.mark.parametrize("verb", ["list", "show", "pause", "resume", "remove", "run", "next"])
+def test_every_help_shows_an_example(verb: str) -> None:
+    found = CliRunner().invoke(main, ["jobs", verb, "-h"])
+    assert (found.exit_code, f"mainspring jobs {verb} " in found.output) == (0, True)
