@@ -12,7 +12,7 @@ import pytest
 from mainspring import Mainspring
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunPage
-from mainspring.events import EVENT_JOB_MISSED, SchedulerEvent
+from mainspring.events import EVENT_JOB_MISSED, JobEvent
 from mainspring.jobstores.memory.store import MemoryJobStore
 from mainspring.schedulers.background import BackgroundScheduler
 from tests.app.kit import EVERYWHERE, KEY, LOCAL, MakeApp
@@ -103,7 +103,7 @@ def test_a_declaration_with_another_schedule_records_the_fire_it_skips(make_app:
 
 
 def test_a_scheduler_that_starts_with_another_schedule_records_and_tells_the_fire_it_skips() -> None:
-    store, heard = MemoryJobStore(), list[SchedulerEvent]()
+    store, heard = MemoryJobStore(), list[JobEvent]()
 
     def start(trigger: dict[str, Any], **options: Any) -> RunPage:
         scheduler = BackgroundScheduler(jobstores={"default": store}, timezone="UTC")
@@ -117,4 +117,6 @@ def test_a_scheduler_that_starts_with_another_schedule_records_and_tells_the_fir
     assert start(MONTHLY, next_run_time=PAST) == []
     (record,) = start(HOURLY)
     assert (record.status, record.reason) == (Status.MISSED, "rescheduled")
-    assert [(event.code, event.job_id) for event in heard] == [(EVENT_JOB_MISSED, "it")]  # type: ignore[attr-defined]
+    assert [(event.code, event.job_id, event.run_id, event.reason) for event in heard] == [
+        (EVENT_JOB_MISSED, "it", record.id, "rescheduled")
+    ]

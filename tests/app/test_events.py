@@ -252,3 +252,51 @@ def test_a_task_that_asks_to_be_tried_later_is_told_as_retried(app: Mainspring) 
     handle = patient.enqueue()
     told = heard.wait_for(handle.id, "submitted", "started", "retried", "started", "succeeded")
     assert "not yet" in told[2].reason
+
+
+@LOCAL
+def test_listeners_hear_what_is_done_to_jobs(app: Mainspring) -> None:
+    heard: list[tuple[int, str]] = []
+    app.on(
+        events.EVENT_JOB_ADDED | events.EVENT_JOB_MODIFIED | events.EVENT_JOB_REMOVED,
+        lambda event: heard.append((event.code, event.job_id)),
+    )
+
+    @app.task
+    def work() -> None: ...
+
+    @app.schedule("interval", hours=1, id="declared")
+    def declared() -> None: ...
+
+    app.reconcile()
+    app.add_job(work, "interval", hours=1, id="by hand")
+    app.modify_job("by hand", max_instances=3)
+    app.pause_job("by hand")
+    app.remove_job("by hand")
+    assert heard == [
+        (events.EVENT_JOB_ADDED, "declared"),
+        (events.EVENT_JOB_ADDED, "by hand"),
+        (events.EVENT_JOB_MODIFIED, "by hand"),
+        (events.EVENT_JOB_MODIFIED, "by hand"),
+        (events.EVENT_JOB_REMOVED, "by hand"),
+    ]
+
+
+@EVERYWHERE
+def test_fires_that_a_change_of_their_job_skips_are_told_as_missed(app: Mainspring) -> None:
+    heard = Heard(app)
+
+    @app.task(queue="work")
+    def work() -> None: ...
+
+    past = datetime(2026, 1, 1, tzinfo=UTC)
+    app.add_job(work, "interval", hours=1, id="it", next_run_time=past)
+    app.pause_job("it")
+    app.modify_job("it", next_run_time=past + timedelta(days=1))
+    app.add_job(work, "interval", hours=2, id="it", replace_existing=True)
+    kept = {run.id: run.reason for run in app.find(job="it", status="missed")}
+    assert set(kept.values()) == {"paused", "rescheduled"}
+    assert {event.run_id: event.reason for event in heard.events} == kept
+    assert {(event.code, event.job_id, event.queue) for event in heard.events} == {
+        (events.EVENT_JOB_MISSED, "it", "work")
+    }

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from mainspring import Mainspring
+from mainspring.errors import SchedulerAlreadyRunningError
 from tests.app.kit import LIMIT, LOCAL, Gate
 
 
@@ -82,3 +83,18 @@ def test_what_keeps_it_from_starting_leaves_signals_as_they_were(
     with pytest.raises(ConnectionError):
         app.run()
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@LOCAL
+def test_a_second_run_that_is_refused_does_not_keep_the_first_from_ending(app: Mainspring) -> None:
+    @app.task
+    def work() -> None: ...
+
+    handle = work.enqueue()
+    runner = in_a_thread(app.run)
+    handle.wait(timeout=LIMIT)
+    with pytest.raises(SchedulerAlreadyRunningError):
+        app.run()
+    app.stop()
+    runner.join(LIMIT)
+    assert not runner.is_alive()

@@ -137,7 +137,7 @@ class Mainspring:
         self._warned_to_stop = False
         self._face: AsyncFace | None = None
         self._stopped = threading.Event()
-        """Set when the app has stopped, for `run`."""
+        """Set when the node of the latest start has ended."""
 
     # -- tasks and schedules -----------------------------------------------------------------------------------
 
@@ -480,6 +480,7 @@ class Mainspring:
                     place.shutdown(wait=False)
                     raise
             self._place, self._node, self._app_store.link = place, node, node.links[ALIAS]
+            self._stopped = threading.Event()
             forget_in_children(self)
             atexit.register(self._leave)
         if place is not None and place.worker_name is not None:
@@ -535,7 +536,7 @@ class Mainspring:
     def _leave(self, wait: bool = True) -> None:
         inside = self._is_caller()
         with self._app_store.lock:
-            node, place = self._node, self._place
+            node, place, stopped = self._node, self._place, self._stopped
             self._node = self._place = self._app_store.link = None
         atexit.unregister(self._leave)
         if node is None:
@@ -544,15 +545,15 @@ class Mainspring:
             log.warning("a run has stopped its app: this process takes no part any more")
             # The caller is itself what would be waited for. No daemon: the interpreter waits for it.
             node.drain(finish=False)
-            threading.Thread(target=self._finish, args=(node, place, wait), name="mainspring-close").start()
+            threading.Thread(target=self._finish, args=(node, place, wait, stopped), name="mainspring-close").start()
         else:
-            self._finish(node, place, wait)
+            self._finish(node, place, wait, stopped)
 
-    def _finish(self, node: Node, place: Workplace | None, wait: bool) -> None:
+    def _finish(self, node: Node, place: Workplace | None, wait: bool, stopped: threading.Event) -> None:
         try:
             _close(node, place, wait, self._listeners)
         finally:
-            self._stopped.set()
+            stopped.set()
 
     def run(self, **options: Any) -> None:
         """Schedule and work in the foreground until SIGINT, SIGTERM or `stop()`, then finish what runs.
@@ -560,15 +561,19 @@ class Mainspring:
         Only the main thread hears signals: in any other the app runs until somebody stops it.
         """
         refuse_to_run()
-        done = self._stopped = threading.Event()
+        signals: list[int] = []
         here = threading.current_thread() is threading.main_thread()
         # Ctrl-C goes to the whole group: what tasks have forked is to go on until they end.
         install = {signal.SIGINT: signal.signal, signal.SIGTERM: handle_here} if here else {}
-        before = {number: handle(number, lambda *_: done.set()) for number, handle in install.items()}
+        before = {
+            number: handle(number, lambda number, _: signals.append(number)) for number, handle in install.items()
+        }
         try:
             self.start(work=True, **options)
+            stopped = self._stopped
             try:
-                while not done.wait(1):  # in slices: a signal that comes just as one begins is seen when it ends
+                # In slices: setting the event that this thread waits for, in a handler, could wait for itself.
+                while not signals and not stopped.wait(0.2):
                     pass
             finally:
                 self.stop()

@@ -18,9 +18,10 @@ from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Firing, Place, make_run
 from mainspring.core.policy import policy_to_data
-from mainspring.core.run import Call, Status
+from mainspring.core.run import Call, Run, Status
 from mainspring.core.validation import POLICY_FIELDS, check_field
 from mainspring.errors import ConflictingIdError, MaxInstancesReachedError, VersionConflict, near
+from mainspring.events import EVENT_JOB_ADDED, EVENT_JOB_MODIFIED, EVENT_JOB_REMOVED, JobEvent
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.changing import replace_job, write_job
 from mainspring.jobstores.finding import find_job
@@ -155,11 +156,13 @@ class Jobs:
         computed = not job.timed
         if computed:
             self._timed(job)
+        missed = None
         if replace:
-            replace_job(self._store, job, self._app_store.now(), computed=computed)
+            missed = replace_job(self._store, job, self._app_store.now(), computed=computed)
         else:
             self._store.add_job(job)
         self._app_store.wake_scheduler(job.at)
+        self._tell(EVENT_JOB_ADDED, job.id, missed)
         return self._bound(job)
 
     def _timed(self, job: Job) -> Job:
@@ -171,6 +174,12 @@ class Jobs:
         elif job.trigger.jitter:
             job.at += int(job.trigger.jitter * self._app_store.clock.random() * SECOND)
         return job
+
+    def _tell(self, code: int, job_id: str, missed: Run | None = None) -> None:
+        """Tell the listeners what was done to a job, and which overdue fires that has skipped."""
+        if missed is not None:
+            self._app_store.events.ended(missed, ALIAS)
+        self._app_store.events.publish(JobEvent(code, job_id, ALIAS))
 
     def _bound(self, job: Job) -> Job:
         job._scheduler, job._jobstore_alias = self._owner, ALIAS
@@ -208,10 +217,11 @@ class Jobs:
             job = self.get(job_id)
             changed = change(job)
             try:
-                write_job(self._store, job, changed, self._app_store.now())
+                missed = write_job(self._store, job, changed, self._app_store.now())
             except VersionConflict:
                 continue
             self._app_store.wake_scheduler(changed.at)
+            self._tell(EVENT_JOB_MODIFIED, job_id, missed)
             return self._bound(changed)
 
     def modify(self, job: str | Job, /, **changes: Any) -> Job:
@@ -276,6 +286,7 @@ class Jobs:
         """Remove a job; with `cancel_runs` also cancel the runs it has made that have not ended."""
         job_id, runs = job_id_of(job), self._runs()
         self._store.remove_job(self.get(job_id).id)
+        self._tell(EVENT_JOB_REMOVED, job_id)
         if cancel_runs:
             unfinished = [*runs.iterate(status=("pending", "running"), job=job_id)]
             now = self._app_store.now()
@@ -361,6 +372,7 @@ class Jobs:
             done.gone.append(job.id)
             if remove:
                 self._store.remove_job(job.id)
+                self._tell(EVENT_JOB_REMOVED, job.id)
                 log.warning("schedule %r is no longer declared in the code and was removed", job.id)
             else:
                 log.warning(

@@ -52,6 +52,7 @@ class BaseScheduler(JobVerbs):
     def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:
         self._lock = threading.RLock()
         self._listeners = Listeners()
+        self._run_events = RunEvents(self._listeners, self._deliver, lambda: self.timezone)
         self._executors: dict[str, BaseExecutor] = {}
         self._jobstores: dict[str, JobStore] = {}
         self._pending: list[PendingJob] = []
@@ -165,7 +166,7 @@ class BaseScheduler(JobVerbs):
                 lease=self._lease,
                 retry_interval=self._retry_interval,
                 timezone=self.timezone,
-                events=RunEvents(self._listeners, self._deliver, lambda: self.timezone),
+                events=self._run_events,
             )
             node.paused = paused
             try:

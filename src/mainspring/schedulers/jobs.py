@@ -13,14 +13,14 @@ from typing import Any, Final, NamedTuple, TextIO, TypeVar
 from mainspring import events
 from mainspring.clock import Clock
 from mainspring.core.ids import check_id, pin
-from mainspring.core.instants import SECOND, from_us
+from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
 from mainspring.core.run import Run, Status
 from mainspring.core.run_view import RunPage
 from mainspring.core.validation import POLICY_FIELDS, check_field, make_call, make_policy
 from mainspring.errors import JobLookupError, UnknownAlias, VersionConflict, near
-from mainspring.events import JobEvent, JobExecutionEvent, SchedulerEvent
+from mainspring.events import JobEvent, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.changing import replace_job, write_job
@@ -28,6 +28,7 @@ from mainspring.jobstores.finding import instant_of, make_query, newest
 from mainspring.node.listeners import Listeners
 from mainspring.node.new_ids import new_job_id
 from mainspring.node.node import Node
+from mainspring.node.run_events import RunEvents
 from mainspring.plugins import check_options, trigger_factory
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
@@ -59,6 +60,7 @@ class JobVerbs:
     _lock: threading.RLock
     _logger: logging.Logger
     _listeners: Listeners
+    _run_events: RunEvents
     _clock: Clock
     _node: Node | None
     _executors: dict[str, BaseExecutor]
@@ -196,9 +198,8 @@ class JobVerbs:
 
     def _tell_missed(self, record: Run | None, alias: str) -> None:
         """Tell the listeners about fires that a change of their job has skipped."""
-        if record is not None and record.last is not None:
-            moment = from_us(record.last).astimezone(self.timezone)
-            self._dispatch_event(JobExecutionEvent(events.EVENT_JOB_MISSED, str(record.job_id), alias, moment))
+        if record is not None:
+            self._run_events.ended(record, alias)
 
     def _time(self, job: Job, now: int) -> None:
         """Set the first run time of a job."""
