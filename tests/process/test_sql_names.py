@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, inspect, text
 
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
@@ -66,4 +66,17 @@ def test_a_table_that_apscheduler_wrote_is_refused_and_left_alone(open_store: Op
         open_store(word)
     with engine.begin() as connection:
         assert connection.execute(text(f"SELECT * FROM {word}")).fetchall() == [("old", 1.0)]
+    engine.dispose()
+
+
+@pytest.mark.parametrize("kind", ["runs", "meta"])
+def test_a_table_of_somebody_else_where_another_of_the_store_would_be_is_refused_and_nothing_is_made(
+    open_store: OpenStore, url: str, word: str, kind: str
+) -> None:
+    engine = create_engine(url)
+    with engine.begin() as connection:
+        connection.execute(text(f"CREATE TABLE {word}_{kind} (id INTEGER PRIMARY KEY, distance FLOAT)"))
+    with pytest.raises(ConfigurationError, match=f"'{word}_{kind}' .*did not write; choose another tablename$"):
+        open_store(f"{word}_jobs")
+    assert [name for name in inspect(engine).get_table_names() if name.startswith(word)] == [f"{word}_{kind}"]
     engine.dispose()

@@ -22,7 +22,7 @@ from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.sqlalchemy import migrations
-from mainspring.jobstores.sqlalchemy.schema import Kept, Tables
+from mainspring.jobstores.sqlalchemy.schema import WORDS, Kept, Tables
 from mainspring.jobstores.sqlalchemy.waking import Waker
 
 __all__ = [
@@ -289,19 +289,25 @@ class Database(ABC):
 
     def _set_up(self, tx: Tx, tables: Tables) -> None:
         """Create the tables, unless they are there; refuse those of somebody else."""
-        jobs, where = self._columns(tx, tables.jobs), without_password(self.engine.url.render_as_string())
-        if jobs and not tables.first_columns <= jobs:
-            raise ConfigurationError(
-                f"the table {tables.jobs.name!r} in {where} holds data that mainspring did not write; choose another "
-                "tablename, or take the data over with `mainspring import`"
-            )
-        if not self._columns(tx, tables.meta):
+        by_word = dict(zip(WORDS, tables.all(), strict=True))
+        where = without_password(self.engine.url.render_as_string())
+        found = {word: self._columns(tx, by_word[word]) for word in ("meta", "jobs")}
+        complete = bool(found["meta"])  # it is made last
+        if not complete:
+            found |= {word: self._columns(tx, table) for word, table in by_word.items() if word not in found}
+        for word, columns in found.items():
+            if columns and not tables.FIRST_COLUMNS[word] <= columns:
+                raise ConfigurationError(
+                    f"the table {by_word[word].name!r} in {where} holds data that mainspring did not write; choose "
+                    "another tablename" + ", or take the data over with `mainspring import`" * (word == "jobs")
+                )
+        if not complete:
             self._create(tx, tables)
-        elif not jobs:
+        elif not found["jobs"]:
             other = f"{tables.prefix}_jobs" if tables.jobs.name == tables.prefix else tables.prefix
             raise ConfigurationError(
                 f"the tables {tables.prefix}_* in {where} belong to the store with tablename={other!r}; a store with "
-                f"tablename={tables.jobs.name!r} cannot use them: choose one that does not begin with {tables.prefix!r}"
+                f"tablename={tables.jobs.name!r} would share them: choose another tablename"
             )
 
     @abstractmethod
