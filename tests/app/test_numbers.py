@@ -41,6 +41,7 @@ SETTINGS: dict[str, Callable[[Any], object]] = {
     "keep_runs of Redis": lambda value: RedisJobStore(keep_runs=value),
     "shards": lambda value: RedisJobStore(shards=value),
     "replicas": lambda value: RedisJobStore(replicas=value),
+    "keep_runs of an app's store": lambda value: Mainspring("memory://", store_options={"keep_runs": value}).store,
     "max_workers": lambda value: ThreadPoolExecutor(value),
     "max_workers of processes": lambda value: ProcessPoolExecutor(value),
     "timeout_grace of threads": lambda value: ThreadPoolExecutor(timeout_grace=value),
@@ -50,6 +51,12 @@ SETTINGS: dict[str, Callable[[Any], object]] = {
     "factor": lambda value: Backoff(factor=value),
     "jitter": lambda value: Backoff(jitter=value),
 }
+
+
+@pytest.mark.parametrize("name", ["keep_runs", "keep_runs of SQL", "keep_runs of Redis", "shards", "replicas"])
+def test_a_count_that_no_store_could_keep_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{name.partition(' ')[0]} must be a whole number from .* to "):
+        SETTINGS[name](10**30)
 
 
 @pytest.mark.parametrize("value", BAD, ids=repr)

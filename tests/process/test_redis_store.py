@@ -107,6 +107,15 @@ def test_stores_kept_apart_by_their_keys_alone_share_nothing(make_store: MakeSto
         assert store.count_runs(RunQuery()) == 1
 
 
+def test_keys_that_are_named_as_they_are_by_default_are_those_of_the_store_itself(make_store: MakeStore) -> None:
+    plain = make_store("one")
+    add_job(plain)
+    named = make_store("one", jobs_key=plain.jobs_key, run_times_key=plain.run_times_key)
+    assert stored(named).id == "job"
+    half = make_store("one", jobs_key=plain.jobs_key)
+    assert stored(half).id == "job"
+
+
 @pytest.mark.parametrize(
     ("jobs_key", "run_times_key", "taken"), [("a.jobs", "b.times", "a.jobs"), ("b.jobs", "a.times", "a.times")]
 )

@@ -50,6 +50,13 @@ def test_a_store_is_passed_through() -> None:
         open_store(store, name="x")
 
 
+def test_options_reach_a_store_in_memory_and_unknown_ones_are_refused() -> None:
+    store = open_store("memory://", codec=None, keep_runs=0)
+    assert type(store) is MemoryJobStore
+    with pytest.raises(ConfigurationError, match=r"takes no argument 'keep_run'.*keep_runs"):
+        open_store("memory://", keep_run=5)
+
+
 class NamedStore(MemoryJobStore):
     def __init__(self, url: str, codec: object, name: str = "mine") -> None:
         super().__init__()

@@ -20,6 +20,8 @@ __all__ = [
 
 LONGEST_DELAY: Final = 10_000_000_000
 """Seconds: 317 years, which every store can add to its time."""
+LARGEST_COUNT: Final = 2**31 - 1
+"""Every store and driver can keep it."""
 SHORTEST_LEASE_SECONDS: Final = 1.0
 LONGEST_LEASE_SECONDS: Final = 86_400.0
 
@@ -68,11 +70,13 @@ def check_timeout(value: Any) -> float:
     return seconds
 
 
-def check_count(name: str, value: Any, *, least: int = 1, text: bool = False) -> int:
-    """Check a whole number of at least `least`; with `text` it may be written as text."""
+def check_count(name: str, value: Any, *, least: int = 1, most: int = LARGEST_COUNT, text: bool = False) -> int:
+    """Check a whole number between two bounds; with `text` it may be written as text."""
     number = _from_text(value) if text else value
     if isinstance(number, bool) or not isinstance(number, int) or number < least:
         raise ConfigurationError(f"{name} must be a whole number of at least {least}, not {value!r}")
+    if number > most:
+        raise ConfigurationError(f"{name} must be a whole number from {least} to {most:,}, not {value!r}")
     return int(number)
 
 

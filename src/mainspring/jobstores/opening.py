@@ -37,7 +37,9 @@ def open_store(url: str | JobStore, **options: Any) -> JobStore:
             raise TypeError(f"{next(iter(options))!r} cannot be given to a store that is made already")
         return url
     scheme, factory = _factory(url)
-    return factory() if scheme == "memory" else _make(factory, scheme, url, options)
+    if scheme == "memory":  # has no place and keeps no bytes
+        return _make(factory, scheme, {option: value for option, value in options.items() if option != "codec"})
+    return _make(factory, scheme, options, url=url)
 
 
 def open_for_app(url: str, name: str, **options: Any) -> JobStore:
@@ -69,12 +71,12 @@ def _factory(url: str) -> tuple[str, Any]:
     return dialect, _plug_in(dialect)
 
 
-def _make(factory: Any, scheme: str, url: str, options: dict[str, Any]) -> JobStore:
+def _make(factory: Any, scheme: str, options: dict[str, Any], **place: str) -> JobStore:
     try:
         check_options("store", f"{scheme}://", factory, options)
     except TypeError as error:
         raise ConfigurationError(str(error)) from None
-    return factory(url=url, **options)  # type: ignore[no-any-return]
+    return factory(**place, **options)  # type: ignore[no-any-return]
 
 
 def _import(reference: str, scheme: str, extra: str) -> Any:

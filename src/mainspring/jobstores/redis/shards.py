@@ -37,6 +37,10 @@ class Shards:
     """All shards of a store. Their prefixes derive from all its names, so no two stores share a key."""
 
     def __init__(self, name: str, number: int, jobs_key: str | None, times_key: str | None) -> None:
+        # Whoever spells out the names that the keys have anyway means the same store.
+        plain = f"{{{_quoted(name)}:0}}:"
+        jobs_key = None if jobs_key == f"{plain}jobs" else jobs_key
+        times_key = None if times_key == f"{plain}run_times" else times_key
         chosen = f"/{_quoted(jobs_key or '', ':/')}/{_quoted(times_key or '', ':/')}" if jobs_key or times_key else ""
         self.all = [
             Shard(prefix, jobs_key or f"{prefix}jobs", times_key or f"{prefix}run_times")

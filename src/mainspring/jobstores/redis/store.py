@@ -34,6 +34,8 @@ NAMED: Final = 100
 """Jobs among which a likely name is looked for when one is not found."""
 OLDEST: Final = (6, 2)
 """The oldest version of the server that has all the commands."""
+MOST_SHARDS: Final = 16_384
+"""As many as a Redis Cluster has slots."""
 _APSCHEDULER: Final = ("apscheduler.jobs", "apscheduler.run_times")
 log = logging.getLogger("mainspring.jobstores.redis")
 
@@ -356,8 +358,9 @@ def _check(
             raise ConfigurationError(f"{key} must be a text that is not empty, not {value!r}; leave it out to have one")
     if not options["name"]:
         raise ConfigurationError("name is empty; it is what all keys of the store begin with")
-    for option, least in (("shards", 1), ("replicas", 0), ("keep_runs", 0)):
-        check_count(option, options[option], least=least)
+    check_count("shards", shards, most=MOST_SHARDS)
+    for option in ("replicas", "keep_runs"):
+        check_count(option, options[option], least=0)
     if shards > 1 and (jobs_key or run_times_key):
         raise ConfigurationError(
             f"jobs_key and run_times_key name one key each, and shards={shards} shards need a key each, with its hash "
