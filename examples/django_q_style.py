@@ -1,5 +1,6 @@
 """django-q's verbs without Django: a call, a group, a chain, an iteration, a schedule."""
 
+import logging
 from datetime import datetime
 
 from mainspring import Mainspring
@@ -7,6 +8,7 @@ from mainspring.tasks import Chain, Schedule, async_iter, async_task, fetch, res
 
 app = Mainspring("memory://", timezone="Europe/Berlin")
 set_app(app)
+logging.disable()  # what fails is logged
 
 
 def price(item: str, pieces: int = 1) -> int:
@@ -14,16 +16,13 @@ def price(item: str, pieces: int = 1) -> int:
 
 
 app.start(work=True)
-
 task_id = async_task("math.copysign", 2, -2, task_name="sign")
 print("a call:", result(task_id, wait=5000))
 for item in ("tea", "bread"):
     async_task(price, item, pieces=2, group="prices")
 print("a group:", sorted(result_group("prices", wait=5000, count=2)))
 
-chain = Chain()
-chain.append(price, "tea")
-chain.append("math.floor", 7.5)
+chain = Chain([(price, ("tea",)), ("math.floor", (7.5,))])
 chain.run()
 print("a chain:", chain.result(wait=5000))
 

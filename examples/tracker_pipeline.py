@@ -25,10 +25,9 @@ class Publish(Tracker[File]):
 
 
 logging.disable()  # skipped errors are told to the log
-engine = create_engine("sqlite://")
-File.metadata.create_all(engine)
-for name in (__file__, "missing.txt"):
-    File.create_and_save(engine, name, Read.pending)
+File.metadata.create_all(engine := create_engine("sqlite://"))
+File.create_and_save(engine, __file__, Read.pending)
+File.create_and_save(engine, "missing.txt", Read.pending)
 reading = (Read, lambda file: Path(file.id).read_text())
 counting = (Count, lambda file: len(file.data.split()))
 publishing = (Publish, lambda file: f"{Path(file.id).name} has {file.data} words")
@@ -36,5 +35,5 @@ for step, act in (reading, counting, publishing):
     while work := step.start_next(engine, skip_error=True):  # the oldest that may start, in any number of processes
         with work as (file, updates):
             updates.set("data", act(file))
-ended = File.query_by_status(engine, [13, 40], older_task_first=False)  # what was updated last comes first
-print(*(f"{job.status}: {job.data or job.errors['error']}" for job in ended), sep="\n")
+for job in File.query_by_status(engine, [40]) + File.query_by_status(engine, [13]):
+    print(f"{job.status}: {job.data or job.errors['error']}")

@@ -46,8 +46,8 @@ class Heard:
 
     def of(self, run_id: str) -> list[Any]:
         found = [event for event in self.events if event.run_id == run_id]
-        # A worker may have a run before its enqueuer, on another thread, can say that it is submitted.
-        return sorted(found, key=lambda event: event.code != events.EVENT_RUN_SUBMITTED)
+        # A worker may have a run before another thread can say that it is submitted, or that it is tried again.
+        return sorted(found, key=lambda event: (event.code != events.EVENT_RUN_SUBMITTED, event.attempt))
 
     def wait(self, wanted: Callable[[], Any]) -> None:
         with self._changed:
