@@ -10,7 +10,7 @@ from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.schedulers.background import BackgroundScheduler
 
 store = MemoryJobStore()  # one process; with a database or Redis the schedulers live anywhere
-fires: Counter[tuple[str, datetime]] = Counter()
+fires: Counter[tuple[str | None, datetime]] = Counter()
 lock = threading.Lock()
 all_there = threading.Event()
 
