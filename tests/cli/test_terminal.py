@@ -80,6 +80,14 @@ def test_a_person_is_asked_before_many_runs_are_changed_and_sees_the_progress(sh
     assert set(shop.statuses()) == {"cat", "dog"}
 
 
+def test_a_queue_is_purged_when_its_name_is_typed(shop: Shop) -> None:
+    code, said = on_terminal(shop, "queues", "purge", "default", answer="defualt\n")
+    assert (code, "that is not its name; nothing was done" in said) == (1, True)
+    assert shop.statuses()["cat"] == "pending"
+    code, said = on_terminal(shop, "queues", "purge", "default", answer="default\n")
+    assert (code, "cancelled 2 of default" in said) == (0, True)
+
+
 def test_a_pipe_gets_whole_plain_lines_and_may_be_closed_early(shop: Shop) -> None:
     command = [sys.executable, "-m", "mainspring", "runs", "list"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(shop, COLUMNS="40"), timeout=60)

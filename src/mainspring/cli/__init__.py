@@ -20,6 +20,10 @@ _VERBS: Final = {
     "demo": ("mainspring.cli.demo", "demo", "Watch jobs of every trigger run, in one process."),
     "runs": ("mainspring.cli.runs", "runs", "Find runs; retry, cancel, delete or wait for them."),
     "jobs": ("mainspring.cli.jobs", "jobs", "Look at jobs; pause, resume, remove them, or run them now."),
+    "queues": ("mainspring.cli.queues", "queues", "Show what waits in queues; pause, resume or purge them."),
+    "nodes": ("mainspring.cli.nodes", "nodes", "Show the processes that take part."),
+    "tasks": ("mainspring.cli.tasks", "tasks", "Show the tasks of an app."),
+    "errors": ("mainspring.cli.errors", "errors", "Group failed runs by their error."),
     "import": ("mainspring.cli.importing", "import_", "Take over the jobs of APScheduler 3."),
     "tracker": ("mainspring.cli.tracker", "tracker", "Look into the tables of status trackers."),
 }
@@ -37,6 +41,10 @@ class _Verbs(click.Group):
         module, name, _ = _VERBS[cmd_name]
         command: click.Command = getattr(import_module(module), name)
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(verb, _VERBS[verb][2]) for verb in sorted(_VERBS)])
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args and args[0] not in _VERBS:

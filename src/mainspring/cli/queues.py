@@ -1,0 +1,161 @@
+"""`mainspring queues`: what waits in them; pause, resume, purge them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.app.doctor import duration
+from mainspring.cli.common.output import Column, echo, print_json, table
+from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.visible import visible
+from mainspring.errors import near
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["queues"]
+
+
+@click.group()
+def queues() -> None:
+    """Show what waits in queues; pause, resume or purge them.
+
+    \b
+    Example:
+      mainspring queues list --app shop:app
+    """
+
+
+@queues.command("list")
+@json_option
+@target_options
+def list_(as_json: bool, where: str | None, name: str) -> None:
+    """Show the queues: how many runs wait, are delayed or run, and for how long the oldest has been due.
+
+    \b
+    Example:
+      mainspring queues list --app shop:app
+    """
+    with opened(where, name) as app:
+        found = _gather(app)
+    if as_json:
+        return print_json(found)
+    columns = (
+        Column("queue", cut=True), Column("state"), Column("waiting", right=True), Column("delayed", right=True),
+        Column("running", right=True), Column("oldest", right=True),
+    )  # fmt: skip
+    return table(columns, [_row(queue) for queue in found])
+
+
+def _gather(app: Mainspring) -> list[dict[str, Any]]:
+    now = app.now()
+    served = {lane for node in app.nodes() if node.state != "silent" for lane in node.lanes}
+    return [
+        {
+            "name": queue.name,
+            "state": "paused" if queue.paused else "served" if queue.name in served else "unserved",
+            "waiting": queue.waiting,
+            "delayed": queue.delayed,
+            "running": queue.running,
+            "oldest_seconds": None if queue.oldest_at is None else max(0, now - queue.oldest_at) / 1e6,
+        }
+        for queue in app.queues()
+    ]
+
+
+def _row(queue: dict[str, Any]) -> list[str]:
+    numbers = [f"{queue[kind]:,}" for kind in ("waiting", "delayed", "running")]
+    oldest = queue["oldest_seconds"]
+    return [queue["name"], queue["state"], *numbers, "" if oldest is None else duration(round(oldest * 1e6))]
+
+
+def _check_known(app: Mainspring, names: Sequence[str], force: bool) -> None:
+    """Refuse a name that no queue has: it is probably misspelt."""
+    known = {queue.name for queue in app.queues()} | {lane for node in app.nodes() for lane in node.lanes}
+    for each in names:
+        if each not in known and not force:
+            raise CommandFailed(
+                f"there is no queue {each!r} (--force acts nevertheless){near(each, known)}", command("queues list")
+            )
+
+
+def _acting(func: Any) -> Any:
+    func = target_options(func)
+    func = click.option("--force", is_flag=True, help="Also a queue that is empty and that nobody serves.")(func)
+    return click.argument("names", metavar="QUEUE...", nargs=-1, required=True)(func)
+
+
+@queues.command()
+@_acting
+def pause(names: tuple[str, ...], force: bool, where: str | None, name: str) -> None:
+    """Hand out no runs of queues until they are resumed; what runs goes on.
+
+    \b
+    Example:
+      mainspring queues pause mail --app shop:app
+    """
+    with opened(where, name) as app:
+        _check_known(app, names, force)
+        for each in names:
+            app.pause_queue(_checked(each))
+            echo(f"paused {visible(each)}")
+
+
+@queues.command()
+@_acting
+def resume(names: tuple[str, ...], force: bool, where: str | None, name: str) -> None:
+    """Hand out the runs of queues again.
+
+    \b
+    Example:
+      mainspring queues resume mail --app shop:app
+    """
+    with opened(where, name) as app:
+        _check_known(app, names, force)
+        for each in names:
+            app.resume_queue(_checked(each))
+            echo(f"resumed {visible(each)}")
+
+
+def _checked(queue: str) -> str:
+    from mainspring.app.registry import check_queue
+
+    try:
+        return check_queue(queue)
+    except ValueError as error:
+        raise CommandFailed(str(error), code=USAGE) from None
+
+
+@queues.command()
+@click.argument("queue", metavar="QUEUE")
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask for the queue's name again.")
+@target_options
+def purge(queue: str, dry_run: bool, yes: bool, where: str | None, name: str) -> None:
+    """Cancel all runs of a queue that have not started.
+
+    \b
+    Examples:
+      mainspring queues purge mail --dry-run --app shop:app
+      mainspring queues purge mail --yes --app shop:app
+    """
+    with opened(where, name) as app:
+        _check_known(app, [queue], force=False)
+        number = app.count(status="pending", queue=queue)
+        if dry_run:
+            return echo(f"{number:,} would be cancelled")
+        if not yes:
+            _ask_for_name(queue, number)
+        return echo(f"cancelled {app.purge(queue):,} of {visible(queue)}")
+
+
+def _ask_for_name(queue: str, number: int) -> None:
+    what = f"{number:,} waiting and delayed runs of {visible(queue)} will be cancelled."
+    if not sys.stdin.isatty():
+        raise CommandFailed(f"{what} Say so with --yes", command(f"queues purge {queue} --dry-run"), USAGE)
+    if click.prompt(f"{what} Type the queue's name to go on", err=True) != queue:
+        raise CommandFailed("that is not its name; nothing was done", command("queues list"))
