@@ -11,6 +11,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,7 +38,7 @@ class Hops:
         """Return the number of calls, of files, and of jumps between files, thread by thread."""
         found, self._files = self._files or {}, None
         paths = list(found.values())
-        jumps = sum(before != after for path in paths for before, after in zip(path, path[1:], strict=False))
+        jumps = sum(before != after for path in paths for before, after in pairwise(path))
         return sum(map(len, paths)), len({file for path in paths for file in path}), jumps
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
