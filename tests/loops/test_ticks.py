@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from mainspring import events
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
-from mainspring.core.run import BY_HAND, Call, Run, Status
+from mainspring.core.run import BY_HAND, Call, Outcome, Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
@@ -267,6 +268,25 @@ def test_a_lost_lease_stops_the_run_here(bench: Bench, other: Bench) -> None:
     other.link.janitor()
     bench.link.heartbeat()
     assert bench.executor.cancelled == list(bench.executor.given)
+
+
+def test_a_beat_while_an_outcome_is_being_written_does_not_take_the_run_for_lost(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.add(seconds=1000)
+    bench.link.scheduler()
+    settle = bench.store.settle
+
+    def settle_slowly(outcomes: Sequence[Outcome]) -> list[bool]:
+        written = settle(outcomes)
+        bench.link.heartbeat()  # of another thread, before this one knows that it is written
+        return written
+
+    monkeypatch.setattr(bench.store, "settle", settle_slowly)
+    bench.executor.end_all()
+    bench.link.worker()
+    assert [run.status for run in runs(bench)] == [Status.SUCCEEDED]
+    assert (bench.executor.cancelled, caplog.messages) == ([], [])
 
 
 def test_a_cancelled_run_is_stopped_by_its_holder(bench: Bench) -> None:

@@ -82,7 +82,11 @@ class HeartbeatTick:
             live = link.lives.get(run.id)
             beats.append(Beat(run.id, str(run.token)) if live is None or not live.changed else live.beat())
         for run, answer in zip(runs, self._sent(beats), strict=True):
-            if answer is Hold.HELD or link.claims.get(run.id) is not run:
+            if answer is Hold.HELD:
+                continue
+            # One that has ended here is found ended, or taken by another node, which the settle says. Look at this
+            # first: `end` forgets the claim before the report.
+            if (answer is Hold.LOST and run.id in link.reported) or link.claims.get(run.id) is not run:
                 continue
             if answer is Hold.LOST:
                 log.warning("the lease of run %r is lost; it is stopped here if it can be", run.id)

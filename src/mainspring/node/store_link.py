@@ -41,6 +41,8 @@ class Link:
         store.on_set_aside = partial(node.events.set_aside, alias)
         self.leaving = False
         self.claims: dict[str, Run] = {}
+        self.reported: set[str] = set()
+        """Those of the claims whose outcome is on its way to the store: a beat may find them ended there."""
         self.lives: dict[str, Live] = {}
         """What the runs executed here have said of themselves."""
         self.in_flight: dict[str, int] = {}
@@ -260,6 +262,7 @@ class Link:
                 held = self.claims.get(run.id)
                 if held is not None and held.token == run.token:
                     del self.claims[run.id]
+                    self.reported.discard(run.id)
                     self.lives.pop(run.id, None)
                 self.in_flight[alias] -= 1
                 if queues is not None:
@@ -351,6 +354,8 @@ class _Outbox:
         self._wake = link.wake_monitor
 
     def __call__(self, report: Report) -> None:
+        if report.result is not Result.BUSY:  # an earlier claim of that run still runs
+            self._link.reported.add(report.run.id)
         self._append(report)
         # The tick clears the flag before it empties the outbox, so a report is seen or wakes it.
         if not self._worker.told:
