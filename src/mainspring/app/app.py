@@ -5,12 +5,9 @@ Its parts are `app.runs`, `app.jobs`, `app.queues` and `app.tasks`; the short ve
 
 from __future__ import annotations
 
-import atexit
 import functools
 import logging
 import os
-import signal
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
@@ -21,6 +18,7 @@ from mainspring.app.import_guard import refuse_to_run, refuse_to_start
 from mainspring.app.including import alias_main, import_included, warn_of_forgotten
 from mainspring.app.jobs import Jobs, Reconciled
 from mainspring.app.middleware import SIGNALS, Middleware
+from mainspring.app.participation import Participation
 from mainspring.app.placement import Workplace
 from mainspring.app.queues import Queues
 from mainspring.app.registry import (
@@ -31,7 +29,6 @@ from mainspring.app.registry import (
     Registry,
     Task,
     TaskCall,
-    check_queue,
     make_options,
     reference_of,
 )
@@ -39,25 +36,22 @@ from mainspring.app.runs import ALIAS, Runs
 from mainspring.app.store import AppStore
 from mainspring.clock import Clock, SystemClock
 from mainspring.codec import Codec
-from mainspring.core.quantities import check_count, check_lease
+from mainspring.core.quantities import check_lease
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
-from mainspring.executors.current_run import CURRENT, CurrentRun
-from mainspring.executors.execution import shown
+from mainspring.executors.current_run import CurrentRun
 from mainspring.jobstores.base import BrokenJob, JobStore, NodeInfo
 from mainspring.jobstores.health import check_requirement, enforce
 from mainspring.node.awaiting import Awaiter
-from mainspring.node.forking import check_threads, forget_in_children, handle_here
+from mainspring.node.forking import check_threads
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from mainspring.aio import AsyncFace
     from mainspring.app.inline import Inline
     from mainspring.triggers.base import BaseTrigger
@@ -112,7 +106,7 @@ class Mainspring:
         self._lease = check_lease(lease)
         self.require = None if require is None else check_requirement(require)
         self._include = [include] if isinstance(include, str) else list(include)
-        self._awaiter = Awaiter(self._worker_loop)
+        self._awaiter = Awaiter(lambda: self._participation.loop)
         self._listeners = Listeners(self._awaiter)
         self._middleware = Middleware(self._awaiter)
         self.events = RunEvents(self._listeners, zone=lambda: self.timezone)
@@ -132,12 +126,8 @@ class Mainspring:
         self.queues = Queues(shared, lambda: self.runs, ("default", *queues))
         self._calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
         self.tasks.add(Task(self, self._calls.collect, COLLECT, Options()))
-        self._node: Node | None = None
-        self._place: Workplace | None = None
-        self._warned_to_stop = False
+        self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
-        self._stopped = threading.Event()
-        """Set when the node of the latest start has ended."""
 
     # -- tasks and schedules -----------------------------------------------------------------------------------
 
@@ -223,13 +213,9 @@ class Mainspring:
         """Whether a listener, a signal or middleware is a coroutine function."""
         return self._middleware.needs_loop or self._listeners.need_loop
 
-    def _worker_loop(self) -> AbstractEventLoop | None:
-        """Return the loop on which this process executes coroutine tasks, if it does."""
-        return None if self._place is None else self._place.loop
-
     def _forget_wrapped(self) -> None:
-        if self._place is not None:
-            self._place.forget()
+        if self._participation.place is not None:
+            self._participation.place.forget()
         self._app_store.forget_functions()
 
     # -- the store, and what goes with it ----------------------------------------------------------------------
@@ -419,12 +405,12 @@ class Mainspring:
     @property
     def running(self) -> bool:
         """Whether this process takes part."""
-        return self._node is not None
+        return self.node is not None
 
     @property
     def node(self) -> Node | None:
         """This process's part in the work, while it takes part."""
-        return self._node
+        return self._participation.node
 
     @property
     def lease(self) -> float:
@@ -450,12 +436,12 @@ class Mainspring:
         if work and watcher is None:
             warn_of_forgotten(self)
         with self._app_store.lock:
-            if self._node is not None:
+            if self.node is not None:
                 raise SchedulerAlreadyRunningError
             check_threads("the app")
             store = self.store
             enforce(store, None if self.inline else self.require)
-            wanted = self._wanted(queues) if work else {}
+            wanted = self.queues.limits(queues) if work else {}
             place = (place or Workplace(self, threads=threads)) if work else None
             node = Node(
                 place.executors if place is not None else {},
@@ -479,81 +465,17 @@ class Mainspring:
                 except BaseException:  # a start that is tried again must not find threads of this one
                     place.shutdown(wait=False)
                     raise
-            self._place, self._node, self._app_store.link = place, node, node.links[ALIAS]
-            self._stopped = threading.Event()
-            forget_in_children(self)
-            atexit.register(self._leave)
+            self._participation.begin(node, place)
         if place is not None and place.worker_name is not None:
             self._middleware.emit("post_spawn", place.worker_name)
         with self._app_store.lock:
-            if self._node is node:
+            if self.node is node:
                 node.start()
         log.info("%s takes part as %s", self, node.id)
 
-    def _wanted(self, queues: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
-        if queues is None:
-            return dict.fromkeys(self.queues.declared)
-        if isinstance(queues, Mapping):
-            limits = {check_queue(name): limit for name, limit in queues.items()}
-            return {
-                name: None if limit is None else check_count(f"the limit of the queue {name!r}", limit)
-                for name, limit in limits.items()
-            }
-        return {check_queue(name): None for name in queues}
-
-    def drain(self, *, watcher: Any = None) -> None:
-        """Claim and fire nothing more; `stop` then waits for what runs."""
-        if self._node is not None and not self._is_kept_running("drain", watcher):
-            self._node.drain(finish=False)
-
-    def stop(self, wait: bool = True, *, watcher: Any = None) -> None:
-        """Stop taking part: finish what runs, give back what has not started.
-
-        A process that was started with a `watcher`, as a worker process is, is stopped by that watcher only.
-        """
-        if not self._is_kept_running("stop", watcher):
-            self._leave(wait)
-
-    def _is_kept_running(self, verb: str, watcher: Any = None) -> bool:
-        """Tell whether somebody else than the caller decides when this process stops; say so, once."""
-        node = self._node
-        if node is None or node.watcher is watcher:
-            return False
-        if not self._warned_to_stop:
-            self._warned_to_stop = True
-            found = CURRENT.get()
-            log.warning(
-                "%s called app.%s() in a worker process, which goes on: its sentinel decides when it stops",
-                "somebody" if found is None else shown(found[0]),
-                verb,
-            )
-        return True
-
-    def _is_caller(self) -> bool:
-        """Tell whether the calling code is part of a run that this app executes."""
-        return self._place is not None and self._place.executes_here()
-
-    def _leave(self, wait: bool = True) -> None:
-        inside = self._is_caller()
-        with self._app_store.lock:
-            node, place, stopped = self._node, self._place, self._stopped
-            self._node = self._place = self._app_store.link = None
-        atexit.unregister(self._leave)
-        if node is None:
-            return
-        if inside:
-            log.warning("a run has stopped its app: this process takes no part any more")
-            # The caller is itself what would be waited for. No daemon: the interpreter waits for it.
-            node.drain(finish=False)
-            threading.Thread(target=self._finish, args=(node, place, wait, stopped), name="mainspring-close").start()
-        else:
-            self._finish(node, place, wait, stopped)
-
-    def _finish(self, node: Node, place: Workplace | None, wait: bool, stopped: threading.Event) -> None:
-        try:
-            _close(node, place, wait, self._listeners)
-        finally:
-            stopped.set()
+    drain = _verb("_participation", Participation.drain)
+    stop = _verb("_participation", Participation.stop)
+    close = _verb("_participation", Participation.close)
 
     def run(self, **options: Any) -> None:
         """Schedule and work in the foreground until SIGINT, SIGTERM or `stop()`, then finish what runs.
@@ -561,64 +483,16 @@ class Mainspring:
         Only the main thread hears signals: in any other the app runs until somebody stops it.
         """
         refuse_to_run()
-        signals: list[int] = []
-        here = threading.current_thread() is threading.main_thread()
-        # Ctrl-C goes to the whole group: what tasks have forked is to go on until they end.
-        install = {signal.SIGINT: signal.signal, signal.SIGTERM: handle_here} if here else {}
-        before = {
-            number: handle(number, lambda number, _: signals.append(number)) for number, handle in install.items()
-        }
-        try:
-            self.start(work=True, **options)
-            stopped = self._stopped
-            try:
-                # In slices: setting the event that this thread waits for, in a handler, could wait for itself.
-                while not signals and not stopped.wait(0.2):
-                    pass
-            finally:
-                self.stop()
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def close(self) -> None:
-        """Stop, and close the store; a later call opens it again."""
-        if self._is_kept_running("close"):
-            return
-        if self._is_caller():  # the store is closed once that run has ended
-            return self._leave()
-        self._leave()
-        if self._app_store.opened is not None:
-            self._app_store.opened.shutdown()
-
-    def _after_fork(self) -> None:
-        self._app_store.lock = threading.RLock()
-        self._node = self._place = self._app_store.link = None
-        atexit.unregister(self._leave)
+        self._participation.run(functools.partial(self.start, work=True, **options), self.stop)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if not self._is_caller():  # a task that uses `with app:` must not end what executes it
+        if not self._participation.is_caller():  # a task that uses `with app:` must not end what executes it
             self.close()
 
     def __repr__(self) -> str:
         from mainspring.core.redaction import without_password
 
         return f"<Mainspring {without_password(self.url) if isinstance(self.url, str) else self.url!r}>"
-
-
-def _close(node: Node, place: Workplace | None, wait: bool, listeners: Listeners) -> None:
-    """Wait for what runs, and let go of threads and connections; a later call opens the store again."""
-    stores = [link.store for link in node.links.values()]
-    # In memory nobody could take over what waits.
-    node.stop(finish=wait and all(store.volatile for store in stores))
-    if wait:
-        listeners.join()  # while the loop is there on which they are awaited
-    if place is not None:
-        place.shutdown(wait)
-    for store in stores:
-        store.shutdown()
-    for link in node.links.values():
-        link.join_listener()

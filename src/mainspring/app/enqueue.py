@@ -5,21 +5,21 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
 
 from mainspring.app.handle import RunHandle
 from mainspring.app.registry import COLLECT, TaskCall, reference_of
 from mainspring.app.runs import ALIAS, Runs
-from mainspring.app.sending import BATCH, Sender
 from mainspring.core.followups import MOST_STEPS, step_id, step_of
 from mainspring.core.ids import pin
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import UNFINISHED, Call, Run, Status
-from mainspring.errors import OutcomeUnknown, Retry, RunFailed, StoreUnavailable, UnverifiedOutcome, near
+from mainspring.errors import OutcomeUnknown, Retry, RunFailed, StoreUnavailable, UnverifiedOutcome, add_note, near
 from mainspring.executors.current_run import current_run
 from mainspring.node.new_ids import new_run_id
 from mainspring.util import localize
@@ -29,8 +29,14 @@ if TYPE_CHECKING:
     from mainspring.app.queues import Queues
     from mainspring.app.registry import Registry
     from mainspring.app.store import AppStore
+    from mainspring.jobstores.base import JobStore
 
 __all__ = ["Calls"]
+
+BATCH: Final = 1000
+"""Runs that are stored with one round trip."""
+HEAD_START_SECONDS: Final = 0.005
+"""Let the sender thread reach the driver, which releases the GIL, before this thread packs the next batch."""
 
 _LOOK_AGAIN: Final = 60.0
 _GIVEN_UP: Final = 600 * SECOND
@@ -224,6 +230,51 @@ class Calls:
     def _execute(self, runs: Sequence[Run]) -> list[RunHandle[Any]]:
         inline = self._app_store.companion
         return [RunHandle(inline.runs, run_id) for run_id in inline.execute(runs)]
+
+
+class Sender:
+    """Stores runs in the order in which they are sent, and collects their handles."""
+
+    def __init__(self, send: Callable[..., list[RunHandle[Any]]], handles: list[RunHandle[Any]]) -> None:
+        self._send, self._handles = send, handles
+        self._pool: ThreadPoolExecutor | None = None
+        self._sent: Future[list[RunHandle[Any]]] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, failed: BaseException | None, trace: object) -> None:
+        try:
+            self.wait()
+        except Exception as error:
+            if failed is None:
+                failed = error
+                raise
+            add_note(failed, f"the calls sent last before it may not be stored: {error!r}")
+        finally:
+            if failed is not None and self._handles:
+                add_note(failed, f"the first {len(self._handles):,} calls are stored")
+            if self._pool is not None:
+                self._pool.shutdown()
+
+    def send(self, store: JobStore, runs: Sequence[Run]) -> None:
+        """Store up to a batch of runs: now or, if it is full and more may follow, while the caller goes on."""
+        if len(runs) < BATCH or not store.remote:
+            self.wait()
+            self._handles += self._send(runs)
+            return
+        add = store.pack_runs(runs)
+        self.wait()
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, "mainspring-sender")
+        self._sent = self._pool.submit(self._send, runs, add)
+        wait([self._sent], HEAD_START_SECONDS)
+
+    def wait(self) -> None:
+        """Wait until all that was sent is stored."""
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            self._handles += sent.result()
 
 
 def _step(run: Run, delay: float) -> dict[str, Any]:

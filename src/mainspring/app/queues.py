@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from mainspring.app.registry import check_queue
 from mainspring.app.runs import Runs
+from mainspring.core.quantities import check_count
 from mainspring.jobstores.base import QueueInfo
 
 if TYPE_CHECKING:
@@ -44,3 +45,15 @@ class Queues:
     def purge(self, name: str) -> int:
         """Cancel all pending runs of a queue; return how many."""
         return self._runs().purge(check_queue(name))
+
+    def limits(self, wanted: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
+        """Return the queues that a node is to serve, by default those declared, each with its limit, all checked."""
+        if wanted is None:
+            return dict.fromkeys(self.declared)
+        if not isinstance(wanted, Mapping):
+            return {check_queue(name): None for name in wanted}
+        limits = {check_queue(name): limit for name, limit in wanted.items()}
+        return {
+            name: None if limit is None else check_count(f"the limit of the queue {name!r}", limit)
+            for name, limit in limits.items()
+        }

@@ -1,0 +1,155 @@
+"""This process's part in the work, from the start of its node to the end of what it executes."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mainspring.app.runs import ALIAS
+from mainspring.executors.current_run import CURRENT
+from mainspring.executors.execution import shown
+from mainspring.node.forking import forget_in_children, handle_here
+from mainspring.node.listeners import Listeners
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from mainspring.app.placement import Workplace
+    from mainspring.app.store import AppStore
+    from mainspring.node.node import Node
+
+__all__ = ["Participation"]
+
+log = logging.getLogger("mainspring.app")
+
+
+class Participation:
+    """Holds the node and its workplace while this process takes part, and ends both."""
+
+    def __init__(self, app_store: AppStore, listeners: Listeners) -> None:
+        self._app_store, self._listeners = app_store, listeners
+        self.node: Node | None = None
+        self.place: Workplace | None = None
+        self._stopped = threading.Event()
+        """Set when the node of the latest start has ended."""
+        self._warned = False
+
+    def begin(self, node: Node, place: Workplace | None) -> None:
+        """Take part from now on; call this with the lock of the store."""
+        self.node, self.place, self._app_store.link = node, place, node.links[ALIAS]
+        self._stopped = threading.Event()
+        forget_in_children(self)
+        atexit.register(self._leave)
+
+    @property
+    def loop(self) -> AbstractEventLoop | None:
+        """The loop on which this process executes coroutine tasks, if it does."""
+        return None if self.place is None else self.place.loop
+
+    def is_caller(self) -> bool:
+        """Tell whether the calling code is part of a run that this app executes."""
+        return self.place is not None and self.place.executes_here()
+
+    def drain(self, *, watcher: Any = None) -> None:
+        """Claim and fire nothing more; `stop` then waits for what runs."""
+        if self.node is not None and not self._is_kept_running("drain", watcher):
+            self.node.drain(finish=False)
+
+    def stop(self, wait: bool = True, *, watcher: Any = None) -> None:
+        """Stop taking part: finish what runs, give back what has not started.
+
+        A process that was started with a `watcher`, as a worker process is, is stopped by that watcher only.
+        """
+        if not self._is_kept_running("stop", watcher):
+            self._leave(wait)
+
+    def close(self) -> None:
+        """Stop, and close the store; a later call opens it again."""
+        if self._is_kept_running("close"):
+            return
+        inside = self.is_caller()
+        self._leave()
+        if not inside and self._app_store.opened is not None:  # else the store is closed once that run has ended
+            self._app_store.opened.shutdown()
+
+    def run(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
+        """Start, wait for SIGINT, SIGTERM or the end of this part, and stop.
+
+        Only the main thread hears signals: in any other the app runs until somebody stops it.
+        """
+        signals: list[int] = []
+        here = threading.current_thread() is threading.main_thread()
+        # Ctrl-C goes to the whole group: what tasks have forked is to go on until they end.
+        install = {signal.SIGINT: signal.signal, signal.SIGTERM: handle_here} if here else {}
+        before = {
+            number: handle(number, lambda number, _: signals.append(number)) for number, handle in install.items()
+        }
+        try:
+            start()
+            stopped = self._stopped
+            try:
+                # In slices: setting the event that this thread waits for, in a handler, could wait for itself.
+                while not signals and not stopped.wait(0.2):
+                    pass
+            finally:
+                stop()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _is_kept_running(self, verb: str, watcher: Any = None) -> bool:
+        """Tell whether somebody else than the caller decides when this process stops; say so, once."""
+        node = self.node
+        if node is None or node.watcher is watcher:
+            return False
+        if not self._warned:
+            self._warned = True
+            found = CURRENT.get()
+            log.warning(
+                "%s called app.%s() in a worker process, which goes on: its sentinel decides when it stops",
+                "somebody" if found is None else shown(found[0]),
+                verb,
+            )
+        return True
+
+    def _leave(self, wait: bool = True) -> None:
+        inside = self.is_caller()
+        with self._app_store.lock:
+            node, place, stopped = self.node, self.place, self._stopped
+            self.node = self.place = self._app_store.link = None
+        atexit.unregister(self._leave)
+        if node is None:
+            return
+        if inside:
+            log.warning("a run has stopped its app: this process takes no part any more")
+            # The caller is itself what would be waited for. No daemon: the interpreter waits for it.
+            node.drain(finish=False)
+            threading.Thread(target=self._finish, args=(node, place, wait, stopped), name="mainspring-close").start()
+        else:
+            self._finish(node, place, wait, stopped)
+
+    def _finish(self, node: Node, place: Workplace | None, wait: bool, stopped: threading.Event) -> None:
+        """Wait for what runs, and let go of threads and connections; a later call opens the store again."""
+        stores = [link.store for link in node.links.values()]
+        try:
+            # In memory nobody could take over what waits.
+            node.stop(finish=wait and all(store.volatile for store in stores))
+            if wait:
+                self._listeners.join()  # while the loop is there on which they are awaited
+            if place is not None:
+                place.shutdown(wait)
+            for store in stores:
+                store.shutdown()
+            for link in node.links.values():
+                link.join_listener()
+        finally:
+            stopped.set()
+
+    def _after_fork(self) -> None:
+        self._app_store.lock = threading.RLock()
+        self.node = self.place = self._app_store.link = None
+        atexit.unregister(self._leave)
