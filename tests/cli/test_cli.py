@@ -68,7 +68,7 @@ def test_status_of_a_sqlite_file_that_is_not_there_says_so_and_makes_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("verb", ["status", "doctor"])
+@pytest.mark.parametrize("verb", ["status", "doctor", "runs list", "queues list"])
 @pytest.mark.parametrize("name", ["[/x]", "[red]danger", ":boom:", "\x1b]0;owned\x07", "\x9b31m", "a\rb", "\u202eliam"])
 def test_names_that_a_stranger_stored_are_shown_as_they_are_and_cannot_steer_the_terminal(
     tmp_path: Path, name: str, verb: str
@@ -78,7 +78,7 @@ def test_names_that_a_stranger_stored_are_shown_as_they_are_and_cannot_steer_the
         app.enqueue(print)
     with closing(sqlite3.connect(tmp_path / "jobs.db")) as database, database:
         database.execute("UPDATE mainspring_runs SET queue = ?", [name])
-    result = CliRunner(env={"COLUMNS": "200"}).invoke(main, [verb, url], color=True)
+    result = CliRunner(env={"COLUMNS": "200"}).invoke(main, [*verb.split(), "--app", url], color=True)
     assert not isinstance(result.exception, Exception)
     assert (name if name.isprintable() else name.encode("unicode_escape").decode()) in result.output
     told = re.sub(r"\x1b\[[0-9;]*m", "", result.output)  # our own colours

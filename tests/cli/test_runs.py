@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from mainspring.cli import main
 from mainspring.cli.runs import _new_lines
-from tests.cli.kit import KEY, Shop
+from tests.cli.kit import KEY, LIMIT, Shop
 
 
 def test_runs_are_found_looked_at_and_acted_on_in_every_store(any_shop: Shop) -> None:
@@ -160,3 +160,17 @@ def test_a_store_that_does_not_answer_ends_with_3(words: list[str]) -> None:
     found = CliRunner(env={"MAINSPRING_SECRET_KEY": KEY}).invoke(main, [*words, "--app", "redis://localhost:1/0"])
     assert found.exit_code == 3
     assert "does not answer" in found.output
+
+
+def test_json_takes_any_result_and_masks_its_secrets(shop: Shop) -> None:
+    app = shop.app
+    result = {"token": "hunter2", "when": (1, 2), 3: float("nan")}
+    handle = app.enqueue(dict, result)
+    app.start(work=True, queues=["default"])
+    app.wait([handle.id], LIMIT)
+    app.stop()
+    [run] = shop.json("runs", "list", f"id:{handle.id}")
+    assert run["result"] == {"token": "***", "when": [1, 2], "3": "nan"}
+    shown = shop.call("runs", "show", handle.id).output
+    assert "hunter2" not in shown
+    assert "'token': ***" in shown

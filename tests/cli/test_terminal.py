@@ -60,6 +60,16 @@ def test_a_terminal_gets_colours_and_lines_that_fit(shop: Shop) -> None:
     assert any(shop.ids["bob"] in line and "…" in line for line in lines)
 
 
+def test_status_fits_a_terminal_and_is_whole_in_a_pipe(shop: Shop) -> None:
+    shop.resize.options(queue="a-queue-with-a-rather-long-name-" * 3).enqueue("a.png")
+    code, said = on_terminal(shop, "status", columns=80)
+    assert (code, "…" in said) == (0, True)
+    assert max(map(len, without_colours(said).splitlines())) <= 80
+    command = [sys.executable, "-m", "mainspring", "status"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(shop), timeout=60)
+    assert "a-queue-with-a-rather-long-name-" * 3 in done.stdout
+
+
 def test_no_color_is_honoured(shop: Shop) -> None:
     code, said = on_terminal(shop, "runs", "list", NO_COLOR="1")
     assert (code, "\x1b[" in said) == (0, False)

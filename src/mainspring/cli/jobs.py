@@ -20,6 +20,7 @@ from mainspring.errors import JobLookupError, MainspringError
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.core.job import Job
+    from mainspring.core.run_view import RunView
 
 __all__ = ["jobs"]
 
@@ -152,7 +153,7 @@ def show(job_id: str, as_json: bool, where: str | None, name: str) -> None:
         runs = app.find(job=job.id, limit=RUNS_SHOWN)
         shown_next = " ".join(_next(app, job, now))
     if as_json:
-        return print_json({**record, "fires": fires, "runs": [run.to_dict() for run in runs]})
+        return print_json({**record, "fires": fires, "runs": [_run_to_json(run) for run in runs]})
     pairs = [("id", job.id), ("call", record["call"]), ("task", record["task"]), ("trigger", record["trigger"])]
     pairs += [("next", shown_next.strip()), ("queue", record["queue"] or f"none: executor {job.executor}")]
     pairs += [("coalesce", "yes" if job.coalesce else "no"), ("max_instances", str(job.max_instances))]
@@ -169,6 +170,11 @@ def show(job_id: str, as_json: bool, where: str | None, name: str) -> None:
         rows = [(str(run.status), run.id, ago(now - run.record.created_at), length(run.duration)) for run in runs]
         table(columns, rows)
     return None
+
+
+def _run_to_json(run: RunView) -> dict[str, Any]:
+    names = ("id", "status", "created_at", "started_at", "finished_at", "duration")
+    return {name: getattr(run, name) for name in names}
 
 
 def _only(app: Mainspring, job_id: str) -> Job:

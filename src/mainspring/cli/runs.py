@@ -132,7 +132,8 @@ def _call(app: Mainspring, run: RunView) -> str:
 
 
 def _to_json(app: Mainspring, run: RunView) -> dict[str, Any]:
-    return {**run.to_dict(), "call": _call(app, run)}
+    record = {**run.to_dict(), "call": _call(app, run)}
+    return {**record, **masked((), {name: record[name] for name in ("result", "progress", "data")})[1]}
 
 
 def _found(app: Mainspring, run_id: str) -> RunView:
@@ -171,7 +172,7 @@ def show(run_id: str, as_json: bool, where: str | None, name: str) -> None:
     pairs += [("took", took)] if took else []
     pairs += [("progress", str(run.progress))] if run.progress is not None else []
     if run.status is Status.SUCCEEDED:
-        pairs.append(("result", repr(masked([run.result], {})[0][0])))
+        pairs.append(("result", repr(record["result"])))
     if run.unverified is not None:
         pairs.append(("unverified", run.unverified))
     fields(pairs)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from datetime import datetime
 from typing import Any, Final
 
 import click
-from rich.console import Console
-from rich.table import Table
 
 from mainspring.app.doctor import OVERDUE, duration
-from mainspring.cli.common.output import print_json
+from mainspring.cli.common.output import Column, ago, echo, print_json, table
 from mainspring.cli.common.target import json_option, opened, target_options
-from mainspring.cli.common.visible import visible
 from mainspring.core.instants import from_us
 
 __all__ = ["status"]
@@ -87,42 +83,46 @@ def _gather(app: Any) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    found = visible(found)
-    console = Console(markup=False, emoji=False)  # a queue may be called [/x] or :x:
-    queues = Table(title="queues", title_justify="left")
-    for column in ("queue", "waiting", "delayed", "running", "oldest", ""):
-        queues.add_column(column, justify="left" if column in ("queue", "") else "right")
-    for queue in found["queues"]:
-        oldest = "" if queue["oldest_seconds"] is None else f"{queue['oldest_seconds']:.0f} s"
-        words = "paused" if queue["paused"] else "nobody serves it" if queue["name"] in found["unserved"] else ""
-        queues.add_row(
-            queue["name"], str(queue["waiting"]), str(queue["delayed"]), str(queue["running"]), oldest, words
-        )
-    console.print(queues)
-    schedules = Table(title="next fires", title_justify="left")
-    for column in ("job", "next run time", ""):
-        schedules.add_column(column)
-    for job in found["schedules"]:
-        us = round(job["in_seconds"] * 1e6)
-        late = -us > OVERDUE
-        when = f"{duration(-us)} overdue" if late else f"in {duration(us)}" if us > 0 else "now"
-        moment = datetime.fromisoformat(job["next_run_time"]).astimezone()
-        schedules.add_row(job["id"], f"{moment:%Y-%m-%d %H:%M:%S %Z}", when)
-    console.print(schedules)
+    echo("queues")
+    table(
+        (Column("queue", cut=True), *(Column(name, right=True) for name in ("waiting", "delayed", "running", "oldest")),
+         Column("")),
+        [_queue_row(queue, found["unserved"]) for queue in found["queues"]],
+    )  # fmt: skip
+    if found["schedules"]:
+        echo("\nnext fires")
+        table((Column("job", cut=True), Column("next run time"), Column("")), map(_fire_row, found["schedules"]))
     if found["overdue"]:
-        console.print(f"{found['overdue']} jobs are overdue: `mainspring doctor` says why")
-    nodes = Table(title="nodes", title_justify="left")
-    for column in ("host", "pid", "state", "up", "heard", "queues"):
-        nodes.add_column(column)
-    for node in found["nodes"]:
-        up = time.strftime("%H:%M:%S", time.gmtime(node["uptime_seconds"]))
-        heard = f"{node['heard_seconds_ago']:.0f} s ago"
-        nodes.add_row(node["host"], str(node["pid"]), node["state"], up, heard, ", ".join(node["queues"]))
-    console.print(nodes)
+        echo(f"{found['overdue']} jobs are overdue: `mainspring doctor` says why")
+    if found["nodes"]:
+        echo("\nnodes")
+        names = ("host", "pid", "state", "up", "heard", "queues")
+        table([Column(name, cut=name in ("host", "queues")) for name in names], map(_node_row, found["nodes"]))
+    echo()
     missing = Counter(name for node in found["nodes"] for name in node["missing"])
     for name, number in sorted(missing.items()):
-        console.print(f"missing code: {name!r} is asked for and not known on {number} of {len(found['nodes'])} nodes")
+        # repr spells control characters out
+        echo(f"missing code: {name!r} is asked for and not known on {number} of {len(found['nodes'])} nodes")
     ended = {word: number for word, number in found["counters"].items() if number and word != "jobs"}
     counts = ", ".join(f"{number} {word}" for word, number in sorted(ended.items()))
     jobs = found["counters"].get("jobs", 0)
-    console.print(f"jobs: {jobs}; runs ended so far: {counts or 'none'}; broken now: {found['broken']}")
+    echo(f"jobs: {jobs}; runs ended so far: {counts or 'none'}; broken now: {found['broken']}")
+
+
+def _queue_row(queue: dict[str, Any], unserved: list[str]) -> list[str]:
+    oldest = "" if queue["oldest_seconds"] is None else duration(round(queue["oldest_seconds"] * 1e6))
+    words = "paused" if queue["paused"] else "nobody serves it" if queue["name"] in unserved else ""
+    return [queue["name"], *(f"{queue[kind]:,}" for kind in ("waiting", "delayed", "running")), oldest, words]
+
+
+def _fire_row(job: dict[str, Any]) -> list[str]:
+    us = round(job["in_seconds"] * 1e6)
+    late = -us > OVERDUE
+    when = f"{duration(-us)} overdue" if late else f"in {duration(us)}" if us > 0 else "now"
+    moment = datetime.fromisoformat(job["next_run_time"]).astimezone()
+    return [job["id"], f"{moment:%Y-%m-%d %H:%M:%S %Z}", when]
+
+
+def _node_row(node: dict[str, Any]) -> list[str]:
+    up, heard = duration(round(node["uptime_seconds"] * 1e6)), ago(round(node["heard_seconds_ago"] * 1e6))
+    return [node["host"], str(node["pid"]), node["state"], up, heard, ", ".join(node["queues"])]

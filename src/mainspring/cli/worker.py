@@ -36,7 +36,7 @@ def parse_queues(text: str | None) -> dict[str, int | None] | None:
 
 
 @click.command()
-@click.argument("app", metavar="MODULE:APP")
+@click.argument("app", metavar="MODULE:APP", envvar="MAINSPRING_APP")
 @click.option(
     "-Q", "--queues", default=None, help="Queues to serve, as in mail,default:4. All of the app's by default."
 )

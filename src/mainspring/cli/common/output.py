@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from math import isfinite
 from typing import Any, Final, NamedTuple, TypeVar
 
 import click
@@ -44,11 +45,18 @@ def echo(text: str = "") -> None:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON; what JSON does not know is printed as text."""
-    click.echo(json.dumps(value, indent=2, default=_plain))
+    click.echo(json.dumps(_plain(value), indent=2))
 
 
 def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    known = value is None or type(value) in (bool, int, str) or (type(value) is float and isfinite(value))
+    return value if known else str(value)
 
 
 def table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> None:
