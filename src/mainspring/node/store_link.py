@@ -262,8 +262,9 @@ class Link:
                 held = self.claims.get(run.id)
                 if held is not None and held.token == run.token:
                     del self.claims[run.id]
-                    self.reported.discard(run.id)
                     self.lives.pop(run.id, None)
+                if run.id not in self.claims:
+                    self.reported.discard(run.id)
                 self.in_flight[alias] -= 1
                 if queues is not None:
                     self.in_queue[run.queue] -= 1
