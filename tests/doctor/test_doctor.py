@@ -214,6 +214,18 @@ def test_what_cannot_be_read_here_is_told_and_left_as_it_was(app: Mainspring, ma
     assert app.store.count_runs(RunQuery()) == 1
 
 
+def test_what_was_stored_before_there_was_a_key_is_to_be_stored_again(
+    app: Mainspring, make_app: MakeApp, path: Path
+) -> None:
+    node(app)
+    keyless = make_app(SQLAlchemyJobStore(f"sqlite:///{path}"), secret_key=None)
+    keyless.task(known).enqueue()
+    finding = one(diagnose(app))
+    assert (finding.mark, finding.subject) == (Mark.PROBLEM, "records")
+    assert "(unsigned: " in finding.text
+    assert finding.advice.startswith("they were stored without a key")
+
+
 def test_functions_that_nobody_here_knows_are_named_once_each(app: Mainspring, make_app: MakeApp) -> None:
     node(app)
     other = make_app()

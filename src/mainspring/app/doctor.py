@@ -290,6 +290,11 @@ def _contents(
     if unreadable:
         text = f"{_several(len(unreadable), 'record', 'records')} cannot be read here: {_examples(unreadable)}"
         advice = "they would be set aside; give the app the key that they were signed with, and the code they need"
+        if all(reason.startswith("unsigned") for reason in unreadable.values()):
+            advice = (
+                "they were stored without a key and would be set aside: enqueue or add them again, with the key; "
+                "schedules that the code declares are signed anew when the app starts"
+            )
         if not code:
             advice = "to look into them, set MAINSPRING_SECRET_KEY, or name the app instead of the URL"
         yield Finding(Mark.PROBLEM if code else Mark.WARNING, "records", text, advice)
