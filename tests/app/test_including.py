@@ -129,6 +129,18 @@ def test_modules_that_use_the_app_and_were_not_imported_are_named(shop: Shop, ca
     assert f"of {package}.events, {package}.mails, {package}.reports.daily, {package}.stars: " in record.getMessage()
 
 
+def test_a_module_that_cannot_be_read_does_not_keep_the_app_from_starting(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, *args: object, **options: object) -> str:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    app = shop(secrets="from {shop}.app import app\n@app.task\ndef work(): ...\n")
+    monkeypatch.setattr(Path, "read_text", refuse)
+    app.start(work=True)
+    assert app.running
+
+
 def test_an_app_in_a_module_of_its_own_looks_beside_it(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "from mainspring import Mainspring\napp = Mainspring('memory://')\n"

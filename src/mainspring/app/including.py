@@ -119,7 +119,10 @@ def forgotten_modules(app: object) -> list[str]:
             break
         if name in sys.modules or _is_test(name) or not file or not file.endswith(".py"):
             continue
-        text = Path(file).read_text(encoding="utf-8", errors="replace")
+        try:
+            text = Path(file).read_text(encoding="utf-8", errors="replace")
+        except OSError:  # not ours to read: no reason to keep the app from starting
+            continue
         # Parsing is slow: first see whether it could be worth it.
         if any(word in text for word in attributes) and any(f".{verb}" in text for verb in _DECLARING):
             package = name if Path(file).name == "__init__.py" else name.rpartition(".")[0]

@@ -83,6 +83,8 @@ def instant_of(since: datetime | timedelta, now: Callable[[], int], zone: Callab
     """Return the instant that a datetime, or a time span before now, stands for."""
     if isinstance(since, timedelta):
         return now() - int(since.total_seconds() * SECOND)
+    if isinstance(since, int | float):
+        raise TypeError(f"since is a datetime or how long ago, as in timedelta(hours=1), not {since!r}")
     moment = convert_to_datetime(since, zone(), "since")
     assert moment is not None
     return to_us(moment)
