@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Mainspring, tasks
+from mainspring import Mainspring, events, tasks
 from mainspring.errors import TaskNotFound
 from mainspring.tasks import async_task, fetch, fetching, result
 from tests.tasks import functions
@@ -276,3 +276,10 @@ def test_the_cached_verbs_read_the_store(working: Mainspring) -> None:
     assert task.result == 3
     assert (tasks.delete_cached(task_id), tasks.delete_cached(task_id)) == (True, False)
     assert fetch(task_id) is None
+
+
+def test_listeners_of_the_app_hear_of_what_sync_executes(app: Mainspring) -> None:
+    heard: list[Any] = []
+    app.on(events.EVENT_JOB_EXECUTED, heard.append)
+    task_id = async_task("math.copysign", 2, -2, sync=True)
+    assert [(event.run_id, event.retval) for event in heard] == [(task_id, -2.0)]

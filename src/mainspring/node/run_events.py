@@ -58,6 +58,10 @@ class RunEvents:
         self._deliver = deliver or self.listeners.call
         self._zone = zone
 
+    def share(self, others: RunEvents) -> None:
+        """Tell the listeners of others, and nobody else, from now on."""
+        self.listeners, self._deliver, self._zone = others.listeners, others._deliver, others._zone
+
     def publish(self, event: SchedulerEvent) -> None:
         """Tell the listeners."""
         if self.listeners.mask & event.code:

@@ -72,6 +72,7 @@ def inline_twin(app: Mainspring) -> Mainspring:
                 allow_pickle=app._app_store.allow_pickle,
             )
             twin._listeners = app._listeners
+            twin.events.share(app.events)
             twin._middleware.share(app._middleware)
         for task in app.tasks:
             if task.name != COLLECT and twin.tasks.get(task.name) is not task:
