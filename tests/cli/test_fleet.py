@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from mainspring import Mainspring
 from mainspring.cli import main
 from mainspring.jobstores.base import NodeInfo
-from tests.cli.kit import Shop
+from tests.cli.kit import KEY, Shop, resize
 
 
 def add_node(shop: Shop) -> None:
@@ -153,3 +154,14 @@ def test_a_store_that_does_not_answer_ends_with_3(words: list[str]) -> None:
     found = CliRunner().invoke(main, [*words, "--app", "redis://localhost:1/0"])
     assert found.exit_code == 3
     assert found.stderr.endswith("Try: mainspring doctor --app redis://localhost:1/0\n")
+
+
+def test_what_is_set_aside_is_listed_for_programs_too(shop: Shop) -> None:
+    assert shop.call("broken", "list").output == "nothing is set aside\n"
+    assert shop.json("broken", "list") == []
+    stranger = Mainspring(shop.url, secret_key="another " + KEY)
+    shop.app.add_job(resize, "interval", hours=1, id="thumbs", args=["a.png"])
+    assert stranger.jobs() == []
+    stranger.close()
+    [found] = shop.json("broken", "list")
+    assert (found["kind"], found["id"], found["reason"].split(":")[0]) == ("job", "thumbs", "unknown_key")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import click
 
-from mainspring.cli.common.target import opened
+from mainspring.cli.common.output import print_json
+from mainspring.cli.common.target import json_option, opened, target_options
 from mainspring.cli.common.visible import visible
 from mainspring.core.instants import from_us
 from mainspring.errors import ConflictingIdError
@@ -28,24 +30,42 @@ def _verb(func: Callable[..., None]) -> Callable[..., None]:
 
 
 @broken.command("list")
-@_verb
-def list_(where: str, name: str) -> None:
-    """Show what was set aside, and why."""
-    with opened(where, name) as app:
-        records = app.broken()
-        for record in records:
+@click.argument("target", metavar="[MODULE:APP|URL]", required=False)
+@json_option
+@target_options
+def list_(target: str | None, as_json: bool, where: str | None, name: str) -> None:
+    """Show what was set aside, and why.
+
+    \b
+    Example:
+      mainspring broken list shop:app
+    """
+    with opened(target or where, name) as app:
+        found: list[dict[str, Any]] = []
+        for record in app.broken():
             kind, at = ("job", record.at) if isinstance(record, BrokenJob) else ("run", record.record.finished_at)
-            since = "" if at is None else f"{from_us(at).astimezone(app.timezone):%Y-%m-%d %H:%M:%S}"
-            click.echo(f"{kind}  {visible(record.id)}  {since}  {visible(record.reason or '')}")
-        if not records:
-            click.echo("nothing is set aside")
+            moment = None if at is None else from_us(at).astimezone(app.timezone)
+            found.append({"kind": kind, "id": record.id, "since": moment, "reason": record.reason or ""})
+    if as_json:
+        return print_json(found)
+    for each in found:
+        since = "" if each["since"] is None else f"{each['since']:%Y-%m-%d %H:%M:%S}"
+        click.echo(f"{each['kind']}  {visible(each['id'])}  {since}  {visible(each['reason'])}")
+    if not found:
+        click.echo("nothing is set aside")
+    return None
 
 
 @broken.command()
 @_verb
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def restore(where: str, ids: tuple[str, ...], name: str) -> None:
-    """Put records back as they were, once what was wrong with them has been put right."""
+    """Put records back as they were, once what was wrong with them has been put right.
+
+    \b
+    Example:
+      mainspring broken restore shop:app nightly_report
+    """
     with opened(where, name) as app:
         _act(ids, app.restore, "restored")
 
@@ -54,7 +74,12 @@ def restore(where: str, ids: tuple[str, ...], name: str) -> None:
 @_verb
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 def discard(where: str, ids: tuple[str, ...], name: str) -> None:
-    """Delete records that were set aside, for good."""
+    """Delete records that were set aside, for good.
+
+    \b
+    Example:
+      mainspring broken discard shop:app nightly_report
+    """
     with opened(where, name) as app:
         _act(ids, app.discard, "discarded")
 
