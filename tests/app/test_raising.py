@@ -13,7 +13,7 @@ from mainspring import Mainspring
 from mainspring.core.run import Status
 from mainspring.errors import RunCancelled, RunFailed
 from tests.app.kit import LIMIT, LOCAL
-from tests.unit.executors.hostile import KINDS, raise_hostile, raise_hostile_later
+from tests.executors.hostile import KINDS, raise_hostile, raise_hostile_later
 
 pytestmark = LOCAL
 

@@ -17,9 +17,9 @@ from mainspring.core.run import Result, Run
 from mainspring.errors import RunTimeout, WorkerDied
 from mainspring.executors.current_run import Live
 from mainspring.executors.pool import ProcessPoolExecutor
-from tests.unit.executors import tasks
-from tests.unit.executors.contract import ExecutorContract, Start
-from tests.unit.executors.helpers import Reports, make_run, timeout, wait_for_file, wait_until
+from tests.executors import tasks
+from tests.executors.contract import ExecutorContract, Start
+from tests.executors.helpers import Reports, make_run, timeout, wait_for_file, wait_until
 
 ROOT = Path(__file__).parents[2]
 
@@ -439,7 +439,7 @@ PROGRAM = """
 import multiprocessing, sys
 from mainspring.executors.pool import ProcessPoolExecutor
 from mainspring.core.run import Call, Run
-from tests.unit.executors import tasks
+from tests.executors import tasks
 
 if __name__ == "__main__":
     folder, end, method = sys.argv[1:]

@@ -17,9 +17,9 @@ from zoneinfo import ZoneInfo
 
 from mainspring.codec import Codec
 from mainspring.codec.values import ATOMS, Code
-from tests.unit.codec.shapes import JOB, KEYRING, Access, Color, Money, Point, Touch
+from tests.codec.shapes import JOB, KEYRING, Access, Color, Money, Point, Touch
 
-HERE: Final = "tests.unit.codec.shapes"
+HERE: Final = "tests.codec.shapes"
 VALUES: Final[list[Any]] = [
     {"args": (1, "two", 3.5), "kwargs": {"a": None, "b": [True, {"c": b"\x00\xff"}]}},
     [datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 10, 25, 2, fold=1, tzinfo=ZoneInfo("Europe/Berlin"))],

@@ -26,8 +26,8 @@ from unittest import mock
 
 from mainspring.codec import Codec, FrameError, Keyring, Reason
 from mainspring.codec.frame import COMPRESSED, PICKLED, seal
+from tests.codec.shapes import JOB, KEYRING, OTHER_KEY, Access, Color, Money, Point, exact
 from tests.security.documents import Writer
-from tests.unit.codec.shapes import JOB, KEYRING, OTHER_KEY, Access, Color, Money, Point, exact
 
 TYPES: Final = (Color, Access, Money, Point)
 SLOW: Final = 1.0

@@ -44,7 +44,7 @@ def same(value: str) -> str:
     return value
 
 
-# -- S7: test_fuzz.py and tests/unit/codec/test_hostile.py put forged frames to the codec; this is what becomes of a run
+# -- S7: test_fuzz.py and tests/codec/test_hostile.py put forged frames to the codec; this is what becomes of a run
 
 
 def test_a_damaged_run_is_set_aside_and_the_others_go_on(make_app: MakeApp, redis_server: Redis) -> None:

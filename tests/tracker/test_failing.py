@@ -13,8 +13,8 @@ from sqlalchemy.exc import OperationalError
 
 from mainspring.errors import Cancel, Retry
 from mainspring.tracker import JobUpdateError
+from tests.executors.hostile import Frozen
 from tests.tracker.kit import Job, Patient, PatientStep, Step, add, change, row, start_as_peer
-from tests.unit.executors.hostile import Frozen
 
 
 class Oops(Exception):
