@@ -20,7 +20,7 @@ from mainspring.jobstores.records.store import RecordStore
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.heartbeat import HeartbeatTick
 from mainspring.node.janitor import JanitorTick
-from mainspring.node.store_link import Link
+from mainspring.node.store_link import StoreLink
 
 HERTZ = os.sysconf("SC_CLK_TCK")
 EVERY = 0.1
@@ -75,8 +75,8 @@ def start(store: type) -> None:
     watch(RecordStore, "settle", "store.settle")
     watch(store, "_claim_rows")
     watch(store, "_settle_rows")
-    watch(Link, "begin")
-    watch(Link, "end")
+    watch(StoreLink, "begin")
+    watch(StoreLink, "end")
     watch(ThreadPoolExecutor, "submit")
     watch(WorkerTick, "_settle")
     watch(HeartbeatTick, "__call__", "heartbeat")

@@ -14,14 +14,14 @@ from mainspring.executors.debug import DebugExecutor
 from mainspring.jobstores.base import Claimed
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.node import Node
-from mainspring.node.store_link import Link
+from mainspring.node.store_link import StoreLink
 from tests.app.kit import LIMIT, LOCAL
 
 
 class Late(MemoryJobStore):
     """Has a run added, and its node told, after a claim has looked and before it returns."""
 
-    link: Link
+    link: StoreLink
     late: Run | None = None
 
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:

@@ -269,8 +269,8 @@ def test_a_run_that_was_to_be_cancelled_when_its_worker_died_is_cancelled(yard: 
 
 NEVER_SAYS_THAT_IT_IS_READY = """
 from mainspring.cluster import messages
-send = messages.Wire.send
-messages.Wire.send = lambda self, word, *what: None if word == messages.READY else send(self, word, *what)
+send = messages.Channel.send
+messages.Channel.send = lambda self, word, *what: None if word == messages.READY else send(self, word, *what)
 """
 
 

@@ -21,7 +21,7 @@ from mainspring.executors.threads import slots as slots_module
 from mainspring.executors.threads.slots import Slot, Slots
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.jobstores.redis.connection import Link
+from mainspring.jobstores.redis.connection import RedisConnection
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase, _Item
 from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
@@ -211,7 +211,7 @@ def test_the_time_out_of_a_run_is_not_taken_for_a_connection_that_was_lost(pool:
     servers: Any = SimpleNamespace(spread=False, patience=0.0, pool=lambda key: None, doubt=lambda error: None)
     replies: list[str] = []
 
-    class SlowLink(Link):
+    class SlowLink(RedisConnection):
         def _sent(self, pool: Any, command: tuple[Any, ...]) -> Any:
             return "connection"
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mainspring.codec import Codec, EncodeError, FrameError, Keyring
 from mainspring.core.job import Job
 from mainspring.core.run import Call, Error, Run, Status
-from mainspring.jobstores.records.packing import Packer
+from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.triggers.interval import IntervalTrigger
 
 KEY = "a key of the tests, long enough"
@@ -20,15 +20,15 @@ CALL = Call("mainspring.testing.conformance.helpers:work", (1,), {"two": 2}, "wo
 
 
 @pytest.fixture(params=["signed", "unsigned"])
-def packer(request: pytest.FixtureRequest) -> Packer:
-    return Packer(Codec(Keyring([KEY])) if request.param == "signed" else Codec())
+def packer(request: pytest.FixtureRequest) -> RecordPacker:
+    return RecordPacker(Codec(Keyring([KEY])) if request.param == "signed" else Codec())
 
 
 def make_run(**fields: Any) -> Run:
     return Run(**{"id": "run", "call": CALL, "created_at": 7, "run_at": 8, **fields})
 
 
-def test_a_direct_run_is_restored_however_often_it_was_written(packer: Packer) -> None:
+def test_a_direct_run_is_restored_however_often_it_was_written(packer: RecordPacker) -> None:
     run = packer.run(packer.run_row(make_run()))
     for status in (Status.RUNNING, Status.PENDING, Status.SUCCEEDED):
         run = packer.run(packer.run_row(replace(run, status=status)))
@@ -36,12 +36,12 @@ def test_a_direct_run_is_restored_however_often_it_was_written(packer: Packer) -
     assert run.status is Status.SUCCEEDED
 
 
-def test_a_run_of_a_job_that_no_fire_made_is_restored_however_often_it_was_written(packer: Packer) -> None:
+def test_a_run_of_a_job_that_no_fire_made_is_restored_however_often_it_was_written(packer: RecordPacker) -> None:
     run = packer.run(packer.run_row(make_run(job_id="job")))
     assert packer.run(packer.run_row(run)).args == (1,)
 
 
-def test_a_signed_call_is_not_taken_for_another_runs(packer: Packer) -> None:
+def test_a_signed_call_is_not_taken_for_another_runs(packer: RecordPacker) -> None:
     row = packer.run_row(make_run())
     if packer.codec.signed:
         with pytest.raises(FrameError, match="signature"):
@@ -50,7 +50,7 @@ def test_a_signed_call_is_not_taken_for_another_runs(packer: Packer) -> None:
         assert packer.run(replace(row, id="other")).args == (1,)
 
 
-def test_a_run_with_nothing_to_tell_has_no_state(packer: Packer) -> None:
+def test_a_run_with_nothing_to_tell_has_no_state(packer: RecordPacker) -> None:
     assert packer.run_row(make_run()).state == b""
 
 
@@ -61,20 +61,20 @@ def test_a_run_with_nothing_to_tell_has_no_state(packer: Packer) -> None:
         "\ud800", "x" * 5000, b"bytes", (1, 2), [1, [2]], {"a": {"b": None}}, {1, 2},
     ],
 )  # fmt: skip
-def test_a_result_comes_back_as_it_was(packer: Packer, result: Any) -> None:
+def test_a_result_comes_back_as_it_was(packer: RecordPacker, result: Any) -> None:
     back = packer.run(packer.run_row(make_run(result=result))).result
     assert back == result
     assert type(back) is type(result)
 
 
 def test_a_result_is_signed_if_there_is_a_key() -> None:
-    packer = Packer(Codec(Keyring([KEY])))
+    packer = RecordPacker(Codec(Keyring([KEY])))
     row = packer.run_row(make_run(result=42))
     with pytest.raises(FrameError, match="signature"):
         packer.run(replace(row, id="other", call=packer.run_row(make_run(id="other")).call))
 
 
-def test_all_that_only_the_core_looks_at_comes_back(packer: Packer) -> None:
+def test_all_that_only_the_core_looks_at_comes_back(packer: RecordPacker) -> None:
     error = Error("ValueError", "no", "Traceback ...", 5, 1)
     run = make_run(
         executor="pool", fire_time=1, start_by=2, started_at=3, failures=4, crashes=5, interruptions=6,
@@ -87,19 +87,19 @@ def test_all_that_only_the_core_looks_at_comes_back(packer: Packer) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"\xc1", b"\x91", b"\x9e\x01", b"not a state"])
-def test_a_damaged_state_is_a_frame_error(packer: Packer, damage: bytes) -> None:
+def test_a_damaged_state_is_a_frame_error(packer: RecordPacker, damage: bytes) -> None:
     with pytest.raises(FrameError):
         packer.run(replace(packer.run_row(make_run()), state=damage))
 
 
-def test_a_broken_run_shows_its_reason_and_keeps_its_state(packer: Packer) -> None:
+def test_a_broken_run_shows_its_reason_and_keeps_its_state(packer: RecordPacker) -> None:
     row = replace(packer.run_row(make_run(result="x")), call=b"damaged")
     shown = packer.shown(packer.broken_row(row, "bad_data: damaged", 9))
     assert (shown.status, shown.reason) == (Status.BROKEN, "bad_data: damaged")
     assert row.state in packer.broken_row(row, "", 9).state
 
 
-def test_a_broken_run_keeps_its_unique_key_and_how_often_it_was_sent_back(packer: Packer) -> None:
+def test_a_broken_run_keeps_its_unique_key_and_how_often_it_was_sent_back(packer: RecordPacker) -> None:
     row = packer.run_row(make_run(unique="k", retried=2))
     broken = packer.broken_row(row, "unknown_key: not here", 9)
     assert broken.unique is None
@@ -109,7 +109,7 @@ def test_a_broken_run_keeps_its_unique_key_and_how_often_it_was_sent_back(packer
     assert (packer.run(damaged).key, packer.run(damaged).retried) == ("k", 0)
 
 
-def test_arguments_that_a_function_may_change_are_not_shared(packer: Packer) -> None:
+def test_arguments_that_a_function_may_change_are_not_shared(packer: RecordPacker) -> None:
     call = replace(CALL, args=([],), kwargs={"more": {}})
     job = packer.job_row(Job("job", call, IntervalTrigger(seconds=1, timezone="UTC"), at=1))
     row = packer.run_row(make_run(call=call))
@@ -137,7 +137,7 @@ def take(user: Any, /, items: Any, *rest: Any, **more: Any) -> None:
     ],
 )
 def test_an_argument_that_cannot_be_stored_is_called_as_its_parameter_is(
-    packer: Packer, args: tuple[Any, ...], kwargs: dict[str, Any], path: str
+    packer: RecordPacker, args: tuple[Any, ...], kwargs: dict[str, Any], path: str
 ) -> None:
     call = Call(f"{__name__}:take", args, kwargs, "take")
     for pack in (
@@ -150,13 +150,13 @@ def test_an_argument_that_cannot_be_stored_is_called_as_its_parameter_is(
         assert str(caught.value).startswith(f"{path} in the call of {__name__}:take is a")
 
 
-def test_an_argument_of_a_function_that_is_not_at_hand_is_counted(packer: Packer) -> None:
+def test_an_argument_of_a_function_that_is_not_at_hand_is_counted(packer: RecordPacker) -> None:
     with pytest.raises(EncodeError) as caught:
         packer.run_row(make_run(call=Call("not_imported:take", (1, object()))))
     assert caught.value.path == "args[1]"
 
 
-def test_a_call_too_large_to_be_stored_is_named(packer: Packer) -> None:
+def test_a_call_too_large_to_be_stored_is_named(packer: RecordPacker) -> None:
     noise = random.Random(0).randbytes(2_000_000)  # nothing that could be compressed
     with pytest.raises(EncodeError, match=f"in the call of {__name__}:take takes .* bytes"):
         packer.run_row(make_run(call=Call(f"{__name__}:take", (noise, 2))))

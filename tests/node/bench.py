@@ -16,7 +16,7 @@ from mainspring.executors.execution import MayStart, failed, may_always_start
 from mainspring.jobstores.base import JobStore
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
-from mainspring.node.store_link import Link
+from mainspring.node.store_link import StoreLink
 from mainspring.testing.clock import VirtualClock
 from mainspring.triggers.interval import IntervalTrigger
 
@@ -67,7 +67,7 @@ class Bench:
         listeners = Listeners()
         listeners.add(self.events.append)
         self.node = Node({"default": self.executor}, clock=clock, timezone=UTC, listeners=listeners)
-        self.link = self.node.links["default"] = Link(self.node, "default", store)
+        self.link = self.node.links["default"] = StoreLink(self.node, "default", store)
         self.executor.now = self.node.elapsed
 
     def add(self, job_id: str = "j", seconds: float = 10, **options: Any) -> Job:

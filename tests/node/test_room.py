@@ -10,7 +10,7 @@ from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.node import HELD, MOST_CLAIMED, TRICKLE, Node
-from mainspring.node.store_link import Link
+from mainspring.node.store_link import StoreLink
 from mainspring.testing.clock import VirtualClock
 from tests.node.bench import HandExecutor, work
 
@@ -31,7 +31,7 @@ class Queue:
         self.threads, self.processes = Patient(8), HandExecutor(alone)
         executors: dict[str, BaseExecutor] = {"threads": self.threads, "processes": self.processes}
         self.node = Node(executors, clock=clock, queues={"q": None}, prepare=self._prepare)
-        self.link = self.node.links["default"] = Link(self.node, "default", store)
+        self.link = self.node.links["default"] = StoreLink(self.node, "default", store)
         self.threads.now = self.processes.now = self.node.elapsed
         start = clock.now() - SECOND
         crashes = [1] * suspects + [0] * others

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from mainspring.core.run import Result, Run, Status
 from mainspring.jobstores.base import RunQuery
-from mainspring.node.store_link import Link
+from mainspring.node.store_link import StoreLink
 from tests.node.bench import Bench
 
 
@@ -64,7 +64,7 @@ def test_a_node_whose_watcher_has_heard_the_store_for_a_lease_recovers_the_runs_
     bench.link.scheduler()
     bench.clock.advance(16)
     Watching(other).steady_since = bench.clock.monotonic() - other.node.lease
-    link = other.node.links["default"] = Link(other.node, "default", other.store)
+    link = other.node.links["default"] = StoreLink(other.node, "default", other.store)
     link.heartbeat()
     link.janitor()
     assert [run.status for run in other.store.find_runs(RunQuery())] == [Status.PENDING]

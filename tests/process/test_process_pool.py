@@ -15,7 +15,7 @@ import pytest
 from mainspring.core.policy import Policy
 from mainspring.core.run import Result, Run
 from mainspring.errors import RunTimeout, WorkerDied
-from mainspring.executors.current_run import Live
+from mainspring.executors.current_run import RunNotes
 from mainspring.executors.pool import ProcessPoolExecutor
 from tests.executors import tasks
 from tests.executors.contract import ExecutorContract, Start
@@ -76,12 +76,12 @@ class Listening(Reports):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lives: dict[str, Live] = {}
+        self.lives: dict[str, RunNotes] = {}
 
-    def live(self, run: Run) -> Live:
-        return self.lives.setdefault(run.id, Live(run))
+    def live(self, run: Run) -> RunNotes:
+        return self.lives.setdefault(run.id, RunNotes(run))
 
-    def said(self, live: Live) -> None: ...
+    def said(self, live: RunNotes) -> None: ...
 
 
 class TestPipe:

@@ -20,7 +20,7 @@ from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import MayStart, may_always_start
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.node import Node
-from mainspring.node.store_link import Link
+from mainspring.node.store_link import StoreLink
 from mainspring.testing.clock import VirtualClock
 from mainspring.triggers.interval import IntervalTrigger
 
@@ -67,7 +67,7 @@ class Fleet:
         self.counted = Counted(self.store)
         self._add_jobs(jobs, every, random.Random(seed))
         self.links = [self._link(number) for number in range(nodes)]
-        self._due: list[tuple[int, int, int, Link, Callable[[], float]]] = []
+        self._due: list[tuple[int, int, int, StoreLink, Callable[[], float]]] = []
         self._turn = 0
 
     def _add_jobs(self, jobs: int, every: int, chance: random.Random) -> None:
@@ -79,11 +79,11 @@ class Fleet:
             batch.append(Job(f"job{number}", call, trigger, at=at))
         self.store.add_jobs(batch)
 
-    def _link(self, number: int) -> Link:
+    def _link(self, number: int) -> StoreLink:
         executor = Instant()
         node = Node({"default": executor}, clock=self.clock, timezone=UTC)
         node.id = f"n{number}"
-        link = node.links["default"] = Link(node, "default", self.counted)  # type: ignore[arg-type]
+        link = node.links["default"] = StoreLink(node, "default", self.counted)  # type: ignore[arg-type]
         executor.now = node.elapsed
         return link
 
@@ -104,7 +104,7 @@ class Fleet:
             self._later(link, next_tick, delay)
         return self.counted.calls
 
-    def _later(self, link: Link, tick: Callable[[], float], delay: float) -> None:
+    def _later(self, link: StoreLink, tick: Callable[[], float], delay: float) -> None:
         self._turn += 1
         heapq.heappush(self._due, (self.clock.now() + int(delay * SECOND) + 1, self._turn, id(link), link, tick))
 

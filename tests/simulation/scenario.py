@@ -20,7 +20,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import MayStart, may_always_start
 from mainspring.node.node import Node
-from mainspring.node.store_link import Link
+from mainspring.node.store_link import StoreLink
 from mainspring.triggers.interval import IntervalTrigger
 from tests.simulation.store import Faults, Mutant, SimStore, Wire
 from tests.simulation.world import SECOND, START, Process, SimClock, World
@@ -163,7 +163,7 @@ class Scenario:
         )  # fmt: skip
         node.id, node._stem = process.name, f"{process.name}-"
         wire = Wire(self.store, process, self.faults)
-        link = node.links["default"] = Link(node, "default", wire)  # type: ignore[arg-type]
+        link = node.links["default"] = StoreLink(node, "default", wire)  # type: ignore[arg-type]
         executor.now = node.elapsed
         self._nodes.append(process)
         link.worker.look_everywhere()
@@ -172,7 +172,7 @@ class Scenario:
         process.spawn(link.care.run)
         process.spawn(self._hint, process, link)
 
-    def _hint(self, process: Process, link: Link) -> None:
+    def _hint(self, process: Process, link: StoreLink) -> None:
         """Wake the loops now and then, as a store that tells of changes would."""
         while True:
             self.world.sleep(process, self.world.chance.randrange(50_000, 2 * SECOND))

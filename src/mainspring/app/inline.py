@@ -17,7 +17,7 @@ from mainspring.executors.current_run import keep_logs, release_logs
 from mainspring.executors.debug import DebugExecutor
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.node import Node
-from mainspring.node.store_link import Link
+from mainspring.node.store_link import StoreLink
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -104,7 +104,7 @@ class Inline:
     def _paused(self) -> set[str]:
         return {queue.name for queue in self.store.queues() if queue.paused}
 
-    def _work(self, node: Node, link: Link) -> bool:
+    def _work(self, node: Node, link: StoreLink) -> bool:
         """Execute what is due; move the clock if all that is left is due later; False if nothing is left."""
         queues = self.store.queues()
         due = [queue.name for queue in queues if queue.waiting and not queue.paused]

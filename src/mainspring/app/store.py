@@ -24,7 +24,7 @@ from mainspring.util import astimezone
 
 if TYPE_CHECKING:
     from mainspring.app.inline import Inline
-    from mainspring.node.store_link import Link
+    from mainspring.node.store_link import StoreLink
 
 __all__ = ["AppStore"]
 
@@ -58,7 +58,7 @@ class AppStore:
         self.inline = False
         """Whether calls are executed where they are enqueued, in the companion's store."""
         self.opened: JobStore | None = None
-        self.link: Link | None = None
+        self.link: StoreLink | None = None
         """The node's link to the store, while this process takes part."""
         self.lock = threading.RLock()
         self.types = TypeBook([Finished], imports=False)

@@ -24,7 +24,7 @@ from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError, JobLookupError, near
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.opening import open_store
-from mainspring.jobstores.records.packing import Packer
+from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.schedulers.portable import import_jobs
 
 __all__ = ["import_"]
@@ -191,7 +191,7 @@ def _opened(pickles: Sequence[tuple[str, bytes]], trusted: Sequence[str]) -> tup
 
 def _fitting(jobs: Iterable[Job], codec: Codec) -> tuple[list[Job], list[tuple[str, str]]]:
     """Tell the jobs that can be stored from those that cannot, and why."""
-    packer, fitting, refused = Packer(codec), [], []
+    packer, fitting, refused = RecordPacker(codec), [], []
     for job in jobs:
         try:
             packer.job_row(job)

@@ -17,9 +17,9 @@ from mainspring.cluster.worker_handle import Claim, WorkerHandle
 from mainspring.core.run import Beat, Outcome, Report, Result, Run, Status, describe
 from mainspring.core.transitions import conclude
 from mainspring.errors import RunTimeout, StoreLocked, StoreUnavailable, WorkerDied
-from mainspring.executors.current_run import CurrentRun, Live
+from mainspring.executors.current_run import CurrentRun, RunNotes
 from mainspring.executors.execution import is_reported
-from mainspring.executors.scoreboard import Posted
+from mainspring.executors.scoreboard import StartedRun
 from mainspring.jobstores.base import Hold
 from mainspring.node.settling import Settler
 
@@ -151,7 +151,7 @@ class LeaseKeeper:
                     continue
         log.error("%s runs of process %s are left to their leases", len(left.claims), left.pid)
 
-    def _settle(self, left: WorkerHandle, board: dict[str, Posted], code: int) -> None:
+    def _settle(self, left: WorkerHandle, board: dict[str, StartedRun], code: int) -> None:
         store, now = self._app.store, self._app.now()
         if left.claiming is not None:
             node, token, lanes = left.claiming
@@ -198,11 +198,11 @@ class LeaseKeeper:
 class _Mute:
     """Takes the words of a run that says nothing any more."""
 
-    def live(self, run: Run) -> Live:
+    def live(self, run: Run) -> RunNotes:
         """Return nothing said so far."""
-        return Live(run)
+        return RunNotes(run)
 
-    def said(self, live: Live) -> None:
+    def said(self, live: RunNotes) -> None:
         """Take no notice."""
 
 
@@ -211,7 +211,9 @@ def _is_held(run: Run, claims: dict[str, Claim]) -> bool:
     return claim is not None and run.status is Status.RUNNING and run.token == claim.token
 
 
-def _report(run: Run, left: WorkerHandle, posted: Posted | None, code: int, now: int, crowd: bool = False) -> Report:
+def _report(
+    run: Run, left: WorkerHandle, posted: StartedRun | None, code: int, now: int, crowd: bool = False
+) -> Report:
     """Say how it went with a run that a process left behind; in a crowd, nobody is charged the first time."""
     if run.cancelling:
         began = 0 if posted is None else run.started_at or now

@@ -28,9 +28,9 @@ __all__ = [
     "STOP",
     "STOP_RUNS",
     "STUCK",
-    "Asides",
-    "Told",
-    "Wire",
+    "Channel",
+    "SentinelChannel",
+    "WorkerChannel",
     "read",
 ]
 
@@ -58,7 +58,7 @@ def read(pipe: Connection) -> tuple[str, Any]:
     return word, what
 
 
-class Wire:
+class Channel:
     """One end of the pipe, for any thread."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -74,7 +74,7 @@ class Wire:
             pass  # the end of the pipe is noticed where it is read
 
 
-class Asides(Wire):
+class SentinelChannel(Channel):
     """The sentinel's end: it never waits for a worker that does not read. What cannot be said now is kept for later."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -110,7 +110,7 @@ def _has_room(pipe: Connection) -> bool:
     return bool(poll.poll(0))  # also when the other end is gone: sending tells
 
 
-class Told(Wire):
+class WorkerChannel(Channel):
     """The worker's end: the watcher of its node, which tells the sentinel of every claim and of its end."""
 
     def __init__(

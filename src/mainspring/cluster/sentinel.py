@@ -72,7 +72,7 @@ class Sentinel:
         self._tell = tell or (lambda stat: None)
         self._parent, self._parent_pid = parent, os.getppid()
         self._context: Any = multiprocessing.get_context(settings.start_method)
-        self._slots = [Slot(number) for number in range(settings.size)]
+        self._slots = [WorkerSlot(number) for number in range(settings.size)]
         self._signals = 0
         self._heard = False
         self._deadline = float("inf")
@@ -171,7 +171,7 @@ class Sentinel:
         if self.state == "starting" and all(slot.ready for slot in self._slots):
             self.state = "running"
 
-    def _start(self, slot: Slot) -> None:
+    def _start(self, slot: WorkerSlot) -> None:
         with ExitStack() as undo:
             board = make_board(self.settings.entries)
             undo.callback(board.close)
@@ -197,7 +197,7 @@ class Sentinel:
 
     def _listen(self) -> None:
         """Wait for words, deaths, signals."""
-        ends: dict[Any, Slot] = {}
+        ends: dict[Any, WorkerSlot] = {}
         for slot in self._slots:
             if slot.left is not None:
                 ends[slot.left.end] = slot
@@ -243,7 +243,7 @@ class Sentinel:
         waits = [slot.start_at - now for slot in self._slots if slot.left is None and not slot.finished]
         return max(0.0, min([TICK, self._deadline - now, *waits]))
 
-    def _bury(self, slot: Slot, left: WorkerHandle) -> None:
+    def _bury(self, slot: WorkerSlot, left: WorkerHandle) -> None:
         """Replace a worker that has ended, and see to what it left."""
         code = left.reap()
         slot.left = None
@@ -338,7 +338,7 @@ class Sentinel:
             self._tell(self.stat)
 
 
-class Slot:
+class WorkerSlot:
     """The place of one worker: who is in it, and when the next may start."""
 
     def __init__(self, number: int) -> None:

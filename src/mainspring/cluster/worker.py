@@ -29,7 +29,7 @@ from mainspring.cluster.messages import (
     STOP,
     STOP_RUNS,
     STUCK,
-    Told,
+    WorkerChannel,
     read,
 )
 from mainspring.cluster.settings import Settings
@@ -104,7 +104,7 @@ class Worker:
         # Why to stop. A signal handler may put into this queue; almost anything else could deadlock with what it
         # interrupts.
         self._reasons: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._wire = Told(pipe, board, steady_since, max_runs=settings.max_runs, stop=self._reasons.put)
+        self._wire = WorkerChannel(pipe, board, steady_since, max_runs=settings.max_runs, stop=self._reasons.put)
         self._board = board
         self._name = f"worker-{number}"
         self._app: Mainspring | None = None

@@ -21,7 +21,7 @@ from mainspring.cluster.messages import (
     STOP,
     STOP_RUNS,
     STUCK,
-    Asides,
+    SentinelChannel,
     read,
 )
 from mainspring.executors.scoreboard import Board
@@ -66,7 +66,7 @@ class WorkerHandle:
         self.runs = 0
         self._told_to_stop: dict[tuple[str, str], float] = {}
         """When it was told to stop each claim, by the monotonic clock."""
-        self._wire = Asides(pipe)
+        self._wire = SentinelChannel(pipe)
         self._books = threading.Lock()
         self._deaf = False
         self._pidfd = _open_pidfd(self.pid)

@@ -19,9 +19,9 @@ __all__ = [
     "CURRENT",
     "KEEPER",
     "CurrentRun",
-    "Live",
     "LogKeeper",
     "NotInRun",
+    "RunNotes",
     "Teller",
     "current_run",
     "keep_logs",
@@ -49,7 +49,7 @@ class NotInRun(MainspringError, RuntimeError):
         )
 
 
-class Live:
+class RunNotes:
     """What a run has said of itself while it is executed: progress, data, log lines."""
 
     __slots__ = ("_size", "changed", "data", "lines", "progress", "run", "unsent")
@@ -93,10 +93,10 @@ class Live:
 class Teller(Protocol):
     """Where a run's words go: its node, or the pipe to it."""
 
-    def live(self, run: Run) -> Live:
+    def live(self, run: Run) -> RunNotes:
         """Return what the run has said so far."""
 
-    def said(self, live: Live) -> None:
+    def said(self, live: RunNotes) -> None:
         """Take notice that the run has said something."""
 
 

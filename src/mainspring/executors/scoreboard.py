@@ -20,7 +20,7 @@ from itertools import count
 from multiprocessing import reduction
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Board", "Posted", "make_board"]
+__all__ = ["Board", "StartedRun", "make_board"]
 
 _TEXT: Final = 1536
 _MARK: Final = struct.Struct("<H")  # the length of the id, and how it is executed
@@ -33,7 +33,7 @@ _UNUSED: Final = b"\0" * 4096
 _ENTRY: Final = _MARK.size + _DEADLINE.size + _TEXT
 
 
-class Posted(NamedTuple):
+class StartedRun(NamedTuple):
     """A run that was started; `deadline` is by the monotonic clock, infinite if there is none or it has ended."""
 
     run_id: str
@@ -95,7 +95,7 @@ class Board:
         self._free.append(number)
         return True
 
-    def read(self, known: Iterable[str]) -> list[Posted]:
+    def read(self, known: Iterable[str]) -> list[StartedRun]:
         """Return what is being executed, or was when the process died; `known` are the ids that the worker may use."""
         found = []
         long: dict[bytes, str] | None = None
@@ -111,7 +111,7 @@ class Board:
                 if mark & _DIGEST and long is None:
                     long = {sha256(each.encode()).digest(): each for each in known if len(each) > _TEXT // 4}
                 run_id = (long or {}).get(text, "") if mark & _DIGEST else text.decode(errors="replace")
-                found.append(Posted(run_id, math.inf if ended else deadline, ended, bool(mark & _APART)))
+                found.append(StartedRun(run_id, math.inf if ended else deadline, ended, bool(mark & _APART)))
         return found
 
     def fileno(self) -> int:

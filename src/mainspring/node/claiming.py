@@ -21,7 +21,7 @@ from mainspring.node.loop import IDLE
 from mainspring.node.settling import Settler
 
 if TYPE_CHECKING:
-    from mainspring.node.store_link import Link
+    from mainspring.node.store_link import StoreLink
 
 __all__ = ["WorkerTick"]
 
@@ -45,7 +45,7 @@ reported_log = logging.getLogger("mainspring.worker.reported")
 class WorkerTick:
     """Claims and settles the runs that this node executes for one store."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreLink) -> None:
         self.link = link
         self.outbox: deque[Report] = deque()
         self.uncertain: list[str] = []

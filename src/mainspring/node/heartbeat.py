@@ -11,7 +11,7 @@ from mainspring.jobstores.base import Hold
 
 if TYPE_CHECKING:
     from mainspring.core.run import Run
-    from mainspring.node.store_link import Link
+    from mainspring.node.store_link import StoreLink
 
 __all__ = ["HeartbeatTick"]
 
@@ -24,7 +24,7 @@ log = logging.getLogger("mainspring.heartbeat")
 class HeartbeatTick:
     """Keeps the claims of one store alive."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreLink) -> None:
         self.link = link
         watcher = link.node.watcher
         self.steady_since: float | None = None if watcher is None else watcher.steady_since

@@ -11,7 +11,7 @@ from mainspring.core.transitions import recover
 from mainspring.node.settling import Settler
 
 if TYPE_CHECKING:
-    from mainspring.node.store_link import Link
+    from mainspring.node.store_link import StoreLink
 
 __all__ = ["JanitorTick"]
 
@@ -30,7 +30,7 @@ log = logging.getLogger("mainspring.janitor")
 class JanitorTick:
     """Cleans up after the dead, in every node alike: each step is judged by the store."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreLink) -> None:
         self.link = link
         self._restores_at = link.node.clock.monotonic() + RESTORE
         self._sweeps_at = link.node.clock.monotonic() + SWEEP

@@ -1,9 +1,9 @@
 """A node: stores, executors and the four ticks. START READING HERE.
 
-Each store is a `Link` with three loops: one claims and fires (`worker`, `scheduler`), one settles what has ended (for a
-store in memory the first does both), one keeps what was claimed alive and cleans up after the dead (`heartbeat`,
-`janitor`). A listener thread turns the store's hints into wake-ups. All nodes are equal; what two may both try is
-decided by the store.
+Each store is a `StoreLink` with three loops. One claims and fires (`worker`, `scheduler`). One settles what has ended;
+for a store in memory the first does that too. One keeps claims alive and cleans up after the dead (`heartbeat`,
+`janitor`). A listener thread turns the store's hints into wake-ups. All nodes are equal: where two may both try, the
+store decides.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from mainspring.jobstores.base import JobStore, NodeInfo
 from mainspring.node.complaints import Complaints
 from mainspring.node.listeners import Listeners
 from mainspring.node.run_events import RunEvents
-from mainspring.node.store_link import Link
+from mainspring.node.store_link import StoreLink
 
 __all__ = ["Node", "Watcher"]
 
@@ -95,8 +95,8 @@ class Node:
         self.id = f"{self.host}:{os.getpid()}:{os.urandom(4).hex()}"
         self.clock = clock or SystemClock()
         self.executors = executors
-        self.links: dict[str, Link] = {}
-        self._leaving: list[Link] = []
+        self.links: dict[str, StoreLink] = {}
+        self._leaving: list[StoreLink] = []
         self.lease = lease
         self.retry_interval = retry_interval
         self.timezone = timezone
@@ -131,9 +131,9 @@ class Node:
 
     # -- life --------------------------------------------------------------------------------------------------
 
-    def add_store(self, alias: str, store: JobStore) -> Link:
+    def add_store(self, alias: str, store: JobStore) -> StoreLink:
         """Take part in a store from now on."""
-        link = self.links[alias] = Link(self, alias, store)
+        link = self.links[alias] = StoreLink(self, alias, store)
         if self._started:
             link.start()
         return link
@@ -144,14 +144,14 @@ class Node:
         for link in list(self.links.values()):
             link.start()
 
-    def remove_store(self, alias: str) -> Link:
+    def remove_store(self, alias: str) -> StoreLink:
         """Claim and fire nothing more from a store; `close_store` waits for what has started."""
         link = self.links.pop(alias)
         link.leaving = True
         self._leaving.append(link)
         return link
 
-    def close_store(self, link: Link) -> None:
+    def close_store(self, link: StoreLink) -> None:
         """Give back what has not started of a removed store, and leave it when the rest has ended."""
         self.withdraw()
         link.close()
@@ -297,7 +297,7 @@ class Node:
         """Tell the listeners about a run."""
         self.events.tell(code, run, None, reason)
 
-    def info(self, link: Link) -> NodeInfo:
+    def info(self, link: StoreLink) -> NodeInfo:
         """Describe this node for the others."""
         return NodeInfo(
             id=self.id,

@@ -15,7 +15,7 @@ from mainspring.node.loop import IDLE
 if TYPE_CHECKING:
     from mainspring.core.job import Job
     from mainspring.core.run import Run
-    from mainspring.node.store_link import Link
+    from mainspring.node.store_link import StoreLink
 
 __all__ = ["SchedulerTick"]
 
@@ -32,7 +32,7 @@ log = logging.getLogger("mainspring.scheduler")
 class SchedulerTick:
     """Fires the due jobs of one store."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreLink) -> None:
         self.link = link
         self.looks_at = 0
         """Until when this tick means to sleep, by the store's clock."""
@@ -174,7 +174,7 @@ class SchedulerTick:
 class _Places:
     """Where the runs of one page go: into free slots of this node while there are any, else into their lane."""
 
-    def __init__(self, link: Link, now: int) -> None:
+    def __init__(self, link: StoreLink, now: int) -> None:
         self.link = link
         self._now = now
         self.token = link.node.new_token()

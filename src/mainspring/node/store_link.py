@@ -15,7 +15,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import is_own
 from mainspring.events import EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
-from mainspring.executors.current_run import Live
+from mainspring.executors.current_run import RunNotes
 from mainspring.jobstores.base import Generation, JobStore
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.heartbeat import HeartbeatTick
@@ -26,12 +26,12 @@ from mainspring.node.scheduler import SchedulerTick
 if TYPE_CHECKING:
     from mainspring.node.node import Node
 
-__all__ = ["Link"]
+__all__ = ["StoreLink"]
 
 log = logging.getLogger("mainspring.node")
 
 
-class Link:
+class StoreLink:
     """One store as its node sees it: the ticks, the claims held, the offset of its clock."""
 
     def __init__(self, node: Node, alias: str, store: JobStore) -> None:
@@ -43,7 +43,7 @@ class Link:
         self.claims: dict[str, Run] = {}
         self.reported: set[str] = set()
         """Those of the claims whose outcome is on its way to the store: a beat may find them ended there."""
-        self.lives: dict[str, Live] = {}
+        self.lives: dict[str, RunNotes] = {}
         """What the runs executed here have said of themselves."""
         self.in_flight: dict[str, int] = {}
         """How many runs each executor has."""
@@ -348,7 +348,7 @@ class Link:
 class _Outbox:
     """Where the executors report: cheap, from any thread, waking the worker tick only when it may sleep."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: StoreLink) -> None:
         self._link = link
         self._worker = link.worker
         self._append = link.worker.outbox.append
@@ -363,12 +363,12 @@ class _Outbox:
             self._worker.told = True
             self._wake()
 
-    def live(self, run: Run) -> Live:
+    def live(self, run: Run) -> RunNotes:
         """Return what the run has said so far; what it says after its end is kept by nobody."""
         lives = self._link.lives
         found = lives.get(run.id)
         if found is None or found.run.token != run.token:
-            found = Live(run)
+            found = RunNotes(run)
             if self._holds(run):
                 lives[run.id] = found
                 if not self._holds(run):  # it was settled on another thread between the two
@@ -379,6 +379,6 @@ class _Outbox:
         held = self._link.claims.get(run.id)
         return held is not None and held.token == run.token
 
-    def said(self, live: Live) -> None:
+    def said(self, live: RunNotes) -> None:
         """Have it stored soon."""
         self._link.heartbeat.hurry()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mainspring.node.new_ids import new_run_id
 from mainspring.tasks.current import inline_twin
-from mainspring.tasks.options import Asked, call_of, read_options
+from mainspring.tasks.options import CallOptions, call_of, read_options
 
 if TYPE_CHECKING:
     from mainspring.tasks.broker import Broker
@@ -44,7 +44,7 @@ def async_chain(
     return group
 
 
-def _enqueue_chain(asked: Asked, steps: list[Any], group: str | None) -> str:
+def _enqueue_chain(asked: CallOptions, steps: list[Any], group: str | None) -> str:
     app = inline_twin(asked.app) if asked.sync else asked.app
     common = {name: value for name, value in asked.changes.items() if name in _OF_ALL_STEPS}
     calls = []

@@ -17,7 +17,7 @@ from mainspring.tasks.current import get_app
 if TYPE_CHECKING:
     from mainspring.tasks.broker import Broker
 
-__all__ = ["JOB_OPTIONS", "Asked", "call_of", "find_task", "read_options", "with_options"]
+__all__ = ["JOB_OPTIONS", "CallOptions", "call_of", "find_task", "read_options", "with_options"]
 
 OPTIONS: Final = (
     "ack_failure",
@@ -40,7 +40,7 @@ UNACKNOWLEDGED: Final = {"retries": 1000, "backoff": (60.0,)}
 """What `ack_failure=False` asks for, if the task has no retries of its own."""
 
 
-class Asked(NamedTuple):
+class CallOptions(NamedTuple):
     """What is said about a call: by whom it is done, what follows it, and our options."""
 
     app: Mainspring
@@ -51,7 +51,7 @@ class Asked(NamedTuple):
     """The function's own keyword arguments."""
 
 
-def read_options(kwargs: Mapping[str, Any], app: Mainspring | None = None, **defaults: Any) -> Asked:
+def read_options(kwargs: Mapping[str, Any], app: Mainspring | None = None, **defaults: Any) -> CallOptions:
     """Tell options from the function's keyword arguments.
 
     What `q_options` names is an option, and then a keyword of that name is the function's. Besides django-q's names
@@ -74,7 +74,7 @@ def read_options(kwargs: Mapping[str, Any], app: Mainspring | None = None, **def
         options.setdefault("cluster", broker.list_key)
     app = app or get_app()
     sync, chain = bool(options.pop("sync", False)), list(options.pop("chain", None) or ())
-    return Asked(app, sync, chain, _translated(options), keywords)
+    return CallOptions(app, sync, chain, _translated(options), keywords)
 
 
 def _translated(options: dict[str, Any]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def _translated(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def call_of(app: Mainspring, func: Any, args: tuple[Any, ...], asked: Asked) -> TaskCall[Any]:
+def call_of(app: Mainspring, func: Any, args: tuple[Any, ...], asked: CallOptions) -> TaskCall[Any]:
     """Return the call of a function, with its options."""
     return with_options(app, find_task(app, func), asked.changes).call(*args, **asked.keywords)
 

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from mainspring.core.run import Run
-from mainspring.executors.current_run import Live
+from mainspring.executors.current_run import RunNotes
 from mainspring.executors.processes.pickling import dump_words
 
 __all__ = ["ANSWER", "CALL", "READY", "UNREADY", "WORDS", "Channel", "ChannelTeller", "Message", "decode", "encode"]
@@ -78,14 +78,14 @@ class ChannelTeller:
     """Passes on what a run in a child process says of itself."""
 
     def __init__(self, channel: Channel, call: Message, run: Run) -> None:
-        self._channel, self._call, self._live = channel, call, Live(run)
+        self._channel, self._call, self._live = channel, call, RunNotes(run)
         self._lock = threading.Lock()
 
-    def live(self, run: Run) -> Live:
+    def live(self, run: Run) -> RunNotes:
         """Return what the run has said so far."""
         return self._live
 
-    def said(self, live: Live) -> None:
+    def said(self, live: RunNotes) -> None:
         """Send what is new."""
         if os.getpid() != self._channel.home:
             return

@@ -14,7 +14,7 @@ from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.references import get_callable_name
 from mainspring.core.run import Call, Error, Run
 from mainspring.errors import add_note
-from mainspring.executors.current_run import Live
+from mainspring.executors.current_run import RunNotes
 from mainspring.executors.execution import record
 
 __all__ = [
@@ -53,12 +53,12 @@ def load_call(data: bytes) -> tuple[Any, tuple[Any, ...], dict[str, Any], Run]:
     return call
 
 
-def dump_words(live: Live, lines: list[str]) -> bytes:
+def dump_words(live: RunNotes, lines: list[str]) -> bytes:
     """Turn what a run says of itself into bytes, with the log lines that are new."""
     return _dump((live.progress, live.data, lines))
 
 
-def take_words(data: bytes, live: Live) -> None:
+def take_words(data: bytes, live: RunNotes) -> None:
     """Note what a child has passed on."""
     progress, document, lines = pickle.loads(data)
     live.progress = live.progress if progress is None else progress

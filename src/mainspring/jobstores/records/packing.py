@@ -15,7 +15,7 @@ from mainspring.jobstores.records.calls import call_from_data, call_to_data, in_
 from mainspring.jobstores.records.rows import FINAL_VALUES, BeatRow, JobRow, RunRow
 from mainspring.triggers import trigger_from_data
 
-__all__ = ["Packer"]
+__all__ = ["RecordPacker"]
 
 KEEP_FOR: Final = 7 * 86400.0
 """Seconds for which a finished run is kept unless its policy says otherwise."""
@@ -76,7 +76,7 @@ _NO_STATE: Final = _State()
 _NO_STATE_BYTES: Final = _encode(_NO_STATE)
 
 
-class Packer:
+class RecordPacker:
     """Turns jobs and runs into rows and back; restores a frame that it has seen before without decoding it again."""
 
     def __init__(self, codec: Codec) -> None:

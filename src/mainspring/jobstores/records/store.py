@@ -20,7 +20,7 @@ from mainspring.core.plan import Due, Firing, Miss
 from mainspring.core.run import MESSAGE_LIMIT, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
-from mainspring.jobstores.records.packing import Packer
+from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.rows import (
     ALTERED,
     BeatRow,
@@ -57,7 +57,7 @@ class RecordStore(JobStore):
     _told_unsigned: ClassVar[bool] = False
 
     def __init__(self, codec: Codec | None = None) -> None:
-        self._packer = Packer(codec or Codec())
+        self._packer = RecordPacker(codec or Codec())
         self._missing: set[str] = set()
         self._passed = 0
         """Lost runs at the head of those that are expired that only others can read."""

@@ -25,7 +25,7 @@ from mainspring.interrupts import sheltered
 from mainspring.jobstores.redis.errors import CONNECTION, PASSING, REFUSALS, refusal
 from mainspring.jobstores.redis.servers import Servers
 
-__all__ = ["Link"]
+__all__ = ["RedisConnection"]
 
 SUBSCRIBED: Final = 2.0
 """Seconds for which a subscription's confirmation is waited for."""
@@ -56,7 +56,7 @@ def _script(name: str) -> tuple[str, bytes]:
     return hashlib.sha1(source, usedforsecurity=False).hexdigest(), source
 
 
-class Link:
+class RedisConnection:
     """Runs scripts where their keys are and turns what goes wrong into the store's errors."""
 
     def __init__(self, servers: Servers, homes: Sequence[str], replicas: int = 0, preface: Sequence[Any] = ()) -> None:
@@ -412,7 +412,7 @@ class Link:
         return sleeper
 
 
-_links: Final[WeakSet[Link]] = WeakSet()
+_links: Final[WeakSet[RedisConnection]] = WeakSet()
 
 
 def _forget_connections() -> None:

@@ -11,12 +11,12 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.health import Health
 
 if TYPE_CHECKING:
-    from mainspring.jobstores.redis.connection import Link
+    from mainspring.jobstores.redis.connection import RedisConnection
 
 __all__ = ["health", "judge"]
 
 
-def health(link: Link, schema: int, replicas: int = 0) -> Health:
+def health(link: RedisConnection, schema: int, replicas: int = 0) -> Health:
     """Ask each server that is written to; the weakest counts. `replicas` is for how many others a write waits."""
     said = link.info()
     found = [judge(said.get(place, {}), _config(place, one), replicas) for place, one in link.clients().items()]

@@ -26,7 +26,7 @@ from mainspring.jobstores.records.rows import (
     run_damage,
 )
 from mainspring.jobstores.records.store import RecordStore
-from mainspring.jobstores.redis.connection import Link
+from mainspring.jobstores.redis.connection import RedisConnection
 from mainspring.jobstores.redis.shards import Shard, Shards
 from mainspring.jobstores.redis.wire import (
     STATUS_NUMBERS,
@@ -70,7 +70,7 @@ class RedisRuns(RecordStore):
 
     _shards: Shards
     _searched: list[Shard]
-    _link: Link
+    _link: RedisConnection
     keep_runs: int
     _swept: dict[Shard, tuple[str, str, str]]
     """Where the next sweep of a shard goes on."""

@@ -18,7 +18,7 @@ from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupE
 from mainspring.jobstores.base import BrokenJob, Generation, Health
 from mainspring.jobstores.records.rows import ALTERED, FireRow, JobRow
 from mainspring.jobstores.redis import health as redis_health
-from mainspring.jobstores.redis.connection import Link
+from mainspring.jobstores.redis.connection import RedisConnection
 from mainspring.jobstores.redis.runs import RedisRuns
 from mainspring.jobstores.redis.servers import Fixed
 from mainspring.jobstores.redis.shards import Shard, Shards, pin
@@ -88,7 +88,7 @@ class RedisJobStore(RedisRuns):
         self._replicas: int = options["replicas"]
         self._shards = Shards(self.name, options["shards"], jobs_key, run_times_key)
         self._servers = servers
-        self._link = Link(servers, self._shards.channels, self._replicas, (SCHEMA, options["shards"]))
+        self._link = RedisConnection(servers, self._shards.channels, self._replicas, (SCHEMA, options["shards"]))
         self._opened = False
         self._swept: dict[Shard, tuple[str, str, str]] = {}
         self._opening = threading.Lock()

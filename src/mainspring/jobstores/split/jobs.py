@@ -12,8 +12,8 @@ from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.split.records import (
     Fired,
     JobRecords,
-    Kept,
     State,
+    StoredJob,
     added,
     insist,
     job_key,
@@ -34,17 +34,17 @@ class JobsInRecords(RunsElsewhere):
 
     # -- jobs: read --------------------------------------------------------------------------------------------
 
-    def _read(self, job_ids: Iterable[str]) -> list[Kept | None]:
+    def _read(self, job_ids: Iterable[str]) -> list[StoredJob | None]:
         records = self.jobs.get([job_key(job_id) for job_id in job_ids])
         return [None if record is None else kept_in(record) for record in records]
 
-    def _present(self, job_id: str) -> Kept:
+    def _present(self, job_id: str) -> StoredJob:
         kept = self._read([job_id])[0]
         if kept is None or kept.state.gone:
             raise JobLookupError(job_id)
         return kept
 
-    def _everything(self, kind: str) -> list[Kept]:
+    def _everything(self, kind: str) -> list[StoredJob]:
         return [kept_in(record) for record in self.jobs.all() if record.key.startswith(kind)]
 
     def _job_row(self, job_id: str) -> JobRow | None:
@@ -69,16 +69,16 @@ class JobsInRecords(RunsElsewhere):
 
     # -- jobs: write -------------------------------------------------------------------------------------------
 
-    def _write(self, kept: Kept, state: State) -> Kept | None:
+    def _write(self, kept: StoredJob, state: State) -> StoredJob | None:
         """Write a job's next state if nobody was first."""
-        new = Kept(kept.key, new_version(), state)
+        new = StoredJob(kept.key, new_version(), state)
         return new if self.jobs.put([(record_of(new), kept.version)])[0] else None
 
     def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
         if not replace:
             refuse_twins(rows)
         before = self._read(row.id for row in rows)
-        written: list[tuple[Kept, Kept | None]] = []
+        written: list[tuple[StoredJob, StoredJob | None]] = []
         for row, old in zip(rows, before, strict=True):
             if not replace and old is not None and not old.state.gone:
                 raise ConflictingIdError(row.id)
@@ -94,7 +94,7 @@ class JobsInRecords(RunsElsewhere):
         self._watch.tell()
         return [(new.version, new.state.incarnation) for new in stored]
 
-    def _take_back(self, written: Iterable[tuple[Kept, Kept | None]]) -> None:
+    def _take_back(self, written: Iterable[tuple[StoredJob, StoredJob | None]]) -> None:
         """Undo what was written of a batch that is refused."""
         for new, old in written:
             if old is None:
@@ -102,8 +102,8 @@ class JobsInRecords(RunsElsewhere):
             else:
                 self._write(new, old.state)
 
-    def _replace_alone(self, row: JobRow) -> Kept:
-        def attempt() -> Kept | None:
+    def _replace_alone(self, row: JobRow) -> StoredJob:
+        def attempt() -> StoredJob | None:
             old = self._read([row.id])[0]
             new = added(row, old)
             return new if self.jobs.put([(record_of(new), None if old is None else old.version)])[0] else None
@@ -121,7 +121,7 @@ class JobsInRecords(RunsElsewhere):
         self._watch.tell()
         return new.version
 
-    def _take_out(self, kept: Kept) -> bool:
+    def _take_out(self, kept: StoredJob) -> bool:
         """Remove a job, but not what it has fired."""
         if kept.state.fired is None:
             return self.jobs.delete([(kept.key, kept.version)])[0]
@@ -156,16 +156,16 @@ class JobsInRecords(RunsElsewhere):
         self.jobs.delete([(aside.key, aside.version)])
         return False
 
-    def _keep_aside(self, kept: Kept, reason: str, fired: Fired | None = None) -> Kept:
+    def _keep_aside(self, kept: StoredJob, reason: str, fired: Fired | None = None) -> StoredJob:
         """Write a copy of a job among the broken ones; what it has fired stays with the job, unless that is broken."""
         version = new_version()
         state = replace(kept.state, fired=fired, gone=False, reason=reason, set_aside_at=self.runs.server_time())
-        aside = Kept(f"broken:{version}:{kept.id}", version, state)
+        aside = StoredJob(f"broken:{version}:{kept.id}", version, state)
         # Out of the timetable: nothing of it is due.
         self.jobs.put([(replace(record_of(aside), wake=None), None)])
         return aside
 
-    def _set_aside(self) -> list[Kept]:
+    def _set_aside(self) -> list[StoredJob]:
         return sorted(self._everything("broken:"), key=lambda kept: kept.state.set_aside_at)
 
     def broken(self) -> list[BrokenJob]:
@@ -195,7 +195,7 @@ class JobsInRecords(RunsElsewhere):
             raise ConflictingIdError(job_id)
         fired = aside.state.fired if old is None else old.state.fired
         state = replace(aside.state, fired=fired, reason="", set_aside_at=0)
-        new = Kept(job_key(job_id), new_version(), state)
+        new = StoredJob(job_key(job_id), new_version(), state)
         if not self.jobs.put([(record_of(new), None if old is None else old.version)])[0]:
             raise ConflictingIdError(job_id)
         self.jobs.delete([(aside.key, aside.version)])

@@ -17,8 +17,8 @@ __all__ = [
     "Fired",
     "JobRecord",
     "JobRecords",
-    "Kept",
     "State",
+    "StoredJob",
     "added",
     "insist",
     "job_key",
@@ -109,7 +109,7 @@ class State(msgspec.Struct, gc=False, array_like=True):
     set_aside_at: int = 0
 
 
-class Kept(msgspec.Struct, gc=False):
+class StoredJob(msgspec.Struct, gc=False):
     """A record and what it says."""
 
     key: str
@@ -143,16 +143,16 @@ def job_key(job_id: str) -> str:
     return f"job:{job_id}"
 
 
-def kept_in(record: JobRecord) -> Kept:
+def kept_in(record: JobRecord) -> StoredJob:
     """Read what a record says."""
     try:
         state = _decode(record.data)
     except msgspec.DecodeError:  # as a frame it cannot be restored either, and is set aside like any other
         state = State(record.data, record.wake)
-    return Kept(record.key, record.version, state)
+    return StoredJob(record.key, record.version, state)
 
 
-def record_of(kept: Kept) -> JobRecord:
+def record_of(kept: StoredJob) -> JobRecord:
     """Write what is kept as a record, due when the job is, or when others may finish its open firing."""
     state = kept.state
     times = [] if state.at is None or state.gone else [state.at]
@@ -161,15 +161,15 @@ def record_of(kept: Kept) -> JobRecord:
     return JobRecord(kept.key, kept.version, min(times, default=None), _encode(state))
 
 
-def added(row: JobRow, old: Kept | None) -> Kept:
+def added(row: JobRow, old: StoredJob | None) -> StoredJob:
     """Return a job as it is when it is added, or when it replaces another; what was fired before stays open."""
     state, version = State(row.frame, row.at, row.nominal), new_version()
     if old is None:
-        return Kept(job_key(row.id), version, replace(state, incarnation=version))
+        return StoredJob(job_key(row.id), version, replace(state, incarnation=version))
     if old.state.gone:
-        return Kept(old.key, version, replace(state, incarnation=version, fired=old.state.fired))
+        return StoredJob(old.key, version, replace(state, incarnation=version, fired=old.state.fired))
     kept = replace(old.state, frame=row.frame, at=row.at, nominal=row.nominal)
-    return Kept(old.key, version, kept)
+    return StoredJob(old.key, version, kept)
 
 
 def refuse_twins(rows: Sequence[JobRow]) -> None:

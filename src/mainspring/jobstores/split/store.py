@@ -28,7 +28,7 @@ from mainspring.jobstores.split.records import (
     Fired,
     JobRecord,
     JobRecords,
-    Kept,
+    StoredJob,
     insist,
     kept_in,
     new_version,
@@ -100,7 +100,7 @@ class SplitJobStore(JobsInRecords):
             hidden = self._hide([], now, now)
             found, later = self._look(now, limit + len(hidden))
         times = [] if later is None else [later]
-        page: list[Kept] = []
+        page: list[StoredJob] = []
         for kept in found:
             if _matches(hidden, kept):
                 times.append(hidden[kept.key][1])
@@ -117,11 +117,11 @@ class SplitJobStore(JobsInRecords):
             row.unfinished = number
         return now, rows, min(times, default=None)
 
-    def _look(self, now: int, limit: int) -> tuple[list[Kept], int | None]:
+    def _look(self, now: int, limit: int) -> tuple[list[StoredJob], int | None]:
         records, later = self.jobs.due(now, limit)
         return [kept_in(record) for record in records], later
 
-    def _hide(self, kept: Iterable[Kept], now: int, until: int) -> dict[str, tuple[int, int]]:
+    def _hide(self, kept: Iterable[StoredJob], now: int, until: int) -> dict[str, tuple[int, int]]:
         """Leave jobs alone for a while; return all that are left alone."""
         with self._hiding:
             self._hidden = {key: seen for key, seen in self._hidden.items() if seen[1] > now}
@@ -145,7 +145,7 @@ class SplitJobStore(JobsInRecords):
     def _fire(self, firings: Sequence[Firing], lease: float, *, besides: bool = False) -> list[tuple[str, ...] | None]:
         answers: list[tuple[str, ...] | None] = [None] * len(firings)
         now = self.runs.server_time()
-        steps: dict[str, tuple[int, Kept, Kept]] = {}  # by key, once each: place in the answer, old, new
+        steps: dict[str, tuple[int, StoredJob, StoredJob]] = {}  # by key, once each: place in the answer, old, new
         for number, (step, kept) in enumerate(zip(firings, self._read(s.job_id for s in firings), strict=True)):
             if kept is None or kept.key in steps or not _may_fire(kept, step, now, besides):
                 continue
@@ -167,7 +167,7 @@ class SplitJobStore(JobsInRecords):
             log.warning("jobs have fired, but their store does not take the note of it: %s", error)
         return answers
 
-    def _fired(self, kept: Kept, step: Firing, gone: bool, now: int, until: int) -> Kept:
+    def _fired(self, kept: StoredJob, step: Firing, gone: bool, now: int, until: int) -> StoredJob:
         """Return a job as it is after its fire, with what it fires inside."""
         version, pack = new_version(), self._packer.run_row
         fired = None
@@ -177,21 +177,21 @@ class SplitJobStore(JobsInRecords):
         state = replace(kept.state, at=step.next_at, nominal=step.next_nominal, miss=miss, fired=fired, gone=gone)
         if step.job is not None:
             state = replace(state, frame=self._packer.job_row(step.job).frame)
-        return Kept(kept.key, version, state)
+        return StoredJob(kept.key, version, state)
 
-    def _open(self, steps: Iterable[tuple[int, Kept, Kept]]) -> list[tuple[int, Kept]]:
+    def _open(self, steps: Iterable[tuple[int, StoredJob, StoredJob]]) -> list[tuple[int, StoredJob]]:
         """Write the jobs as they are after their fire; return the steps that nobody else was before."""
-        ended: list[tuple[int, Kept, Kept]] = []  # finished, and nothing was fired
-        others: list[tuple[int, Kept, Kept]] = []
+        ended: list[tuple[int, StoredJob, StoredJob]] = []  # finished, and nothing was fired
+        others: list[tuple[int, StoredJob, StoredJob]] = []
         for step in steps:
             (ended if step[2].state.gone and step[2].state.fired is None else others).append(step)
         done = self.jobs.delete([(old.key, old.version) for _, old, _ in ended]) if ended else []
         done += self.jobs.put([(record_of(new), old.version) for _, old, new in others]) if others else []
         return [(number, new) for (number, _, new), won in zip([*ended, *others], done, strict=True) if won]
 
-    def _close(self, opened: Sequence[Kept]) -> None:
+    def _close(self, opened: Sequence[StoredJob]) -> None:
         """Take the open firings out of the records: of those that were given, and of no later ones."""
-        closed = [Kept(kept.key, new_version(), replace(kept.state, fired=None)) for kept in opened]
+        closed = [StoredJob(kept.key, new_version(), replace(kept.state, fired=None)) for kept in opened]
         stay = [pair for pair in zip(opened, closed, strict=True) if not pair[0].state.gone]
         leave = [kept for kept in opened if kept.state.gone]
         done = self.jobs.put([(record_of(new), old.version) for old, new in stay]) if stay else []
@@ -200,7 +200,7 @@ class SplitJobStore(JobsInRecords):
             if not written:
                 insist(lambda kept=kept: self._close_again(kept))  # type: ignore[misc]
 
-    def _close_again(self, opened: Kept) -> bool:
+    def _close_again(self, opened: StoredJob) -> bool:
         """Close a firing in a record that was changed meanwhile."""
         record = self.jobs.get([opened.key])[0]
         kept = None if record is None else kept_in(record)
@@ -214,11 +214,11 @@ class SplitJobStore(JobsInRecords):
 
     # -- finishing what others left open -----------------------------------------------------------------------
 
-    def _finish(self, left_open: Iterable[Kept], now: int) -> None:
+    def _finish(self, left_open: Iterable[StoredJob], now: int) -> None:
         """Repeat what a scheduler may have left undone: the runs, which wait in their lanes now, then the records."""
         runs: list[Run] = []
         finished: list[Run] = []
-        closing: list[Kept] = []
+        closing: list[StoredJob] = []
         for kept in left_open:
             fired = kept.state.fired
             assert fired is not None
@@ -257,11 +257,11 @@ class SplitJobStore(JobsInRecords):
         ]
 
 
-def _matches(hidden: dict[str, tuple[int, int]], kept: Kept) -> bool:
+def _matches(hidden: dict[str, tuple[int, int]], kept: StoredJob) -> bool:
     return hidden.get(kept.key, (0, 0))[0] == kept.version
 
 
-def _may_fire(kept: Kept, step: Firing, now: int, besides: bool) -> bool:
+def _may_fire(kept: StoredJob, step: Firing, now: int, besides: bool) -> bool:
     state = kept.state
     due = besides or (state.at is not None and state.at <= now)
     return due and not state.gone and kept.version == step.version
