@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -18,7 +19,7 @@ from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing, Miss
 from mainspring.core.run import MESSAGE_LIMIT, Beat, Condition, Outcome, Run
-from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
+from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
 from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.rows import (
@@ -164,7 +165,8 @@ class RecordStore(JobStore):
         if not self._packer.codec.signed and not RecordStore._told_unsigned:
             RecordStore._told_unsigned = True
             log.info("no key is set, so nothing is signed: whoever can write to the job store decides what is called")
-        self.sweep()
+        with suppress(OutcomeUnknown):  # too few replicas: the sweep is safe to repeat, and the janitor does
+            self.sweep()
         self._restore_readable()
 
     def restore_readable(self) -> list[str]:
