@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mainspring import Mainspring
+from mainspring import Mainspring, __version__
 from mainspring.app.jobs import Jobs
 from mainspring.app.queues import Queues
 from mainspring.app.runs import Runs
@@ -85,3 +87,15 @@ def test_a_run_sent_back_by_its_handle_is_executed_inline(make_app: MakeApp) -> 
     assert handle.status() is Status.FAILED
     handle.retry()
     assert handle.result(timeout=0) == 5
+
+
+def test_a_start_is_logged_in_one_line_that_says_what_has_started(
+    make_app: MakeApp, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    app = make_app(f"sqlite:///{tmp_path}/jobs.db", queues=["mail"])
+    app.schedule("0 9 * * *")(print)
+    with caplog.at_level(logging.INFO, logger="mainspring.app"):
+        app.start(work=True)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "mainspring.app"]
+    said = f"mainspring {__version__}: store sqlite:///{tmp_path}/jobs.db; queues default, mail; 1 task, "
+    assert line.startswith(f"{said}1 declared schedule; node ")

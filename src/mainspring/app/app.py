@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
+from mainspring import __version__
 from mainspring.app.enqueue import Calls
 from mainspring.app.handle import RunHandle
 from mainspring.app.import_guard import refuse_to_run, refuse_to_start
@@ -37,6 +38,7 @@ from mainspring.app.store import AppStore
 from mainspring.clock import Clock, SystemClock
 from mainspring.codec import Codec
 from mainspring.core.quantities import check_lease
+from mainspring.core.redaction import without_password
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
@@ -471,7 +473,17 @@ class Mainspring:
         with self._app_store.lock:
             if self.node is node:
                 node.start()
-        log.info("%s takes part as %s", self, node.id)
+        log.info("%s", self._introduction(node))
+
+    def _introduction(self, node: Node) -> str:
+        """Say in one line what has started: version, store, queues, tasks, schedules, node."""
+        queues = f"queues {', '.join(node.queues)}" if node.queues else "no queues (it only schedules)"
+        tasks = sum(task.name != COLLECT for task in self.tasks)
+        store = without_password(self.url) if isinstance(self.url, str) else repr(self.url)
+        return (
+            f"mainspring {__version__}: store {store}; {queues}; {tasks} task{'s' * (tasks != 1)}, "
+            f"{self.jobs.declared} declared schedule{'s' * (self.jobs.declared != 1)}; node {node.id}"
+        )
 
     drain = _verb("_participation", Participation.drain)
     stop = _verb("_participation", Participation.stop)
@@ -493,6 +505,4 @@ class Mainspring:
             self.close()
 
     def __repr__(self) -> str:
-        from mainspring.core.redaction import without_password
-
         return f"<Mainspring {without_password(self.url) if isinstance(self.url, str) else self.url!r}>"

@@ -294,6 +294,11 @@ class Jobs:
             for run in unfinished:
                 runs.cancel(run.id)
 
+    @property
+    def declared(self) -> int:
+        """How many schedules the code declares."""
+        return len(self._declared)
+
     # -- declared in code --------------------------------------------------------------------------------------
 
     def declare(self, func: Any, trigger: Any, id: str | None, given: Mapping[str, Any]) -> None:
