@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from mainspring.core.run import Result
 from mainspring.executors.asyncio import AsyncIOExecutor
+from mainspring.executors.cooperative.own_loop import OwnLoopRuns
 from tests.executors.helpers import Reports, make_run, wait_until
 
 Poison = Callable[[], Awaitable[None]]
@@ -46,20 +47,31 @@ async def interrupt_in_a_child_task() -> None:
     await asyncio.create_task(interrupt())
 
 
-async def close_the_loop() -> None:
-    """Do what no coroutine can do by itself."""
-    loop, closed = asyncio.get_running_loop(), threading.Event()
+async def close_the_loop() -> str:
+    """Try it from a thread, where nothing says that the loop is running."""
+    loop = asyncio.get_running_loop()
+    return await asyncio.to_thread(_refusal, loop)
 
-    def close() -> None:
-        while not loop.is_closed():
-            try:
-                loop.close()
-            except RuntimeError:  # it turns again
-                loop.call_soon_threadsafe(loop.stop)
-        closed.set()
 
-    threading.Thread(target=close).start()
-    await asyncio.sleep(1e6)
+def _refusal(loop: asyncio.AbstractEventLoop) -> str:
+    try:
+        loop.close()
+    except RuntimeError as error:
+        return str(error)
+    return "closed"
+
+
+class Closer:
+    """A logger that closes the loop between two of its turns, when it is told that somebody has stopped it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop, self.said = loop, list[str]()
+
+    def warning(self, text: str, *args: object) -> None:
+        type(self._loop).close(self._loop)
+
+    def error(self, text: str, *args: object) -> None:
+        self.said.append(text % args)
 
 
 POISONS = [cancel_all_tasks, stop_the_loop, exit_in_a_child_task, exit_in_a_callback, interrupt_in_a_child_task]
@@ -157,7 +169,14 @@ def test_a_task_that_a_run_has_left_behind_can_be_cancelled_by_others(
     assert reports.wait(2)[1].value is True
 
 
-def test_a_loop_that_somebody_has_closed_is_replaced_and_what_it_executed_is_interrupted_once(
+def test_the_loop_cannot_be_closed_by_a_run(executor: AsyncIOExecutor, reports: Reports) -> None:
+    executor.submit([make_run(close_the_loop)], reports)
+    assert "it cannot be closed" in reports.wait(1)[0].value
+    executor.submit([make_run(asyncio.sleep, 0, "later")], reports)
+    assert reports.wait(2)[1].value == "later"
+
+
+def test_a_loop_that_is_closed_all_the_same_is_replaced_and_what_it_executed_is_interrupted_once(
     executor: AsyncIOExecutor, reports: Reports
 ) -> None:
     neighbour = Neighbour()
@@ -165,11 +184,17 @@ def test_a_loop_that_somebody_has_closed_is_replaced_and_what_it_executed_is_int
     again = replace(make_run(call, neighbour), interruptions=1)
     executor.submit([first, again], reports)
     assert neighbour.begun.wait(60)
-    executor.submit([make_run(close_the_loop)], reports)
-    results = {report.run.id: (report.result, report.exception) for report in reports.wait(3)}
+    runs = executor._runs
+    assert isinstance(runs, OwnLoopRuns)
+    keeper = runs._keeper
+    closer = keeper._logger = Closer(keeper.loop)  # type: ignore[assignment]
+    executor.submit([make_run(stop_the_loop)], reports)
+    ended = [report for report in reports.wait(3) if report.run.id in (first.id, again.id)]
+    results = {report.run.id: (report.result, report.exception) for report in ended}
     assert results[first.id] == (Result.INTERRUPTED, None)
     assert results[again.id][0] is Result.RAISED
     assert "the event loop ended before the run did" in str(results[again.id][1])
+    assert closer.said == ["the event loop was closed by somebody else; it is replaced"]
     executor.submit([make_run(asyncio.sleep, 0, "later")], reports)
     assert reports.wait(4)[3].value == "later"
 

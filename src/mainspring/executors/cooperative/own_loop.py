@@ -10,6 +10,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainspring.core.run import Report, Result, Run
@@ -101,6 +102,11 @@ class _LoopGone(RuntimeError):
     """The loop was closed by somebody else."""
 
 
+def _refuse_to_close() -> None:
+    """Stand in for `loop.close()`: closed by another thread while it turns, a loop would wait for ever."""
+    raise RuntimeError("this event loop belongs to mainspring, and other runs are on it; it cannot be closed")
+
+
 class _LoopThread:
     """A daemon thread in which a loop turns until `end` is called on it."""
 
@@ -128,11 +134,15 @@ class _LoopThread:
             runner = asyncio.Runner()
             self.loop = runner.get_loop()
             self.loop.set_task_factory(self._make_task)
+            with suppress(AttributeError):  # loops that are not asyncio's own may take no attributes
+                self.loop.close = _refuse_to_close  # type: ignore[method-assign]
             if started.is_set():
                 self._logger.error("the event loop was closed by somebody else; it is replaced")
                 self._replaced(self.loop)
             started.set()
             self._turn()
+            with suppress(AttributeError):
+                del self.loop.close
         runner.close()
 
     def _turn(self) -> None:
