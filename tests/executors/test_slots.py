@@ -47,6 +47,21 @@ class QuietSlot(Slot):
         self.kind = kind
 
 
+def _ask_for_opcodes(frame: FrameType, event: str, arg: Any) -> Any:
+    frame.f_trace_opcodes = True
+    return _ask_for_opcodes
+
+
+def trace_opcodes() -> None:
+    """Python 3.12 traces instructions only if some frame had asked for it before `settrace` was called."""
+    sys.settrace(_ask_for_opcodes)
+    (lambda: None)()
+    sys.settrace(None)
+
+
+trace_opcodes()
+
+
 class InterruptAtStep:
     """A trace function that interrupts the run in a slot before the n-th instruction of the code under test."""
 
