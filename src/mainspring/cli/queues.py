@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -99,10 +99,7 @@ def pause(names: tuple[str, ...], force: bool, where: str | None, name: str) -> 
       mainspring queues pause mail --app shop:app
     """
     with opened(where, name) as app:
-        _check_known(app, names, force)
-        for each in names:
-            app.pause_queue(_checked(each))
-            echo(f"paused {visible(each)}")
+        _each(app, names, force, app.pause_queue, "paused")
 
 
 @queues.command()
@@ -115,10 +112,14 @@ def resume(names: tuple[str, ...], force: bool, where: str | None, name: str) ->
       mainspring queues resume mail --app shop:app
     """
     with opened(where, name) as app:
-        _check_known(app, names, force)
-        for each in names:
-            app.resume_queue(_checked(each))
-            echo(f"resumed {visible(each)}")
+        _each(app, names, force, app.resume_queue, "resumed")
+
+
+def _each(app: Any, names: tuple[str, ...], force: bool, act: Callable[[str], None], done: str) -> None:
+    _check_known(app, names, force)
+    for name in names:
+        act(_checked(name))
+        echo(f"{done} {visible(name)}")
 
 
 def _checked(queue: str) -> str:

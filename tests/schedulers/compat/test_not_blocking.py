@@ -80,8 +80,8 @@ def test_what_a_removed_store_has_not_started_is_given_back_to_it(ours: Package,
     heard.wait(ours.events.EVENT_JOB_SUBMITTED, job_id="second")
     threading.Timer(0.2, GO_ON.set).start()
     in_time(lambda: scheduler.remove_jobstore("other"))
+    executed = Heard(scheduler, ours.events.EVENT_JOB_EXECUTED)  # before the run can be claimed again
     scheduler.add_jobstore(url, "again")
-    executed = Heard(scheduler, ours.events.EVENT_JOB_EXECUTED)
     executed.wait(ours.events.EVENT_JOB_EXECUTED, job_id="second")
     assert [event.job_id for event in executed.events] == ["second"]
 
