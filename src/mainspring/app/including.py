@@ -21,7 +21,7 @@ from mainspring.errors import ConfigurationError, near
 __all__ = ["alias_main", "forgotten_modules", "import_included", "warn_of_forgotten"]
 
 _DECLARING: Final = frozenset(["task", "schedule", "on", "middleware"])
-"""What a module calls to add something to an app."""
+"""The methods by which a module adds something to an app."""
 
 MOST_FILES: Final = 2000
 """Look into at most this many files for forgotten modules, so that a start stays quick."""

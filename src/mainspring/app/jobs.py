@@ -43,7 +43,7 @@ _DEFAULTS: Final = {"misfire_grace_time": None, "coalesce": True, "max_instances
 _NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
 """The options of a declared schedule that are not its trigger's."""
 _JOB_OPTIONS: Final = {*_NOT_WHEN, "id", "shard"} - {"then", "collect"}
-"""What people may have meant by an option that there is not."""
+"""Names that people try for an option we do not have."""
 
 TRIES: Final = 1000
 """So often may somebody else change a job just as it is to be run now."""

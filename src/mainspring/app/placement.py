@@ -43,7 +43,7 @@ class Found(NamedTuple):
     func: Callable[..., Any]
     is_async: bool
     portable: Callable[..., Any] | str
-    """What is sent to another process: a name if there is one."""
+    """Send a name to another process if there is one."""
     has_home: bool
     """Whether another process surely finds it by that name."""
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Runs", "result_of"]
 
 ALIAS: Final = "default"
-"""What an app calls its store."""
+"""The alias of an app's store."""
 FIRST_LOOK: Final = 0.001
 LONGEST_PAUSE: Final = 0.1
 FIRST_PAGE: Final = 50

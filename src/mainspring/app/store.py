@@ -1,4 +1,4 @@
-"""What the parts of an app share: its store and codec, its time and zone, and the node's link while it takes part."""
+"""The parts of an app share this: store and codec, time and zone, and the node's link while the app runs."""
 
 from __future__ import annotations
 

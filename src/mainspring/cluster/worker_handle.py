@@ -33,7 +33,7 @@ STOPS: Final = 50
 
 
 class Claim(NamedTuple):
-    """What a worker has said of a run that it has claimed."""
+    """A run that a worker says it has claimed."""
 
     token: str
     heard_at: float
@@ -48,7 +48,7 @@ class WorkerHandle:
         self.pid: int = process.pid
         self.started_at, self.since = time.monotonic(), time.time()
         self.claims: dict[str, Claim] = {}
-        """What it has claimed, by run id."""
+        """Its claims, by run id."""
         self.claiming: tuple[str, str, list[str]] | None = None
         """A claim that it has tried, and not told what it brought: node, token, lanes."""
         self.stuck: set[str] = set()
@@ -61,7 +61,7 @@ class WorkerHandle:
         """Since when it owes an answer to `ping`."""
         self.ready = False
         self.away: str | None = None
-        """What the store that it could not reach said."""
+        """The error of the store that it could not reach."""
         self.killed = False
         self.runs = 0
         self._told_to_stop: dict[tuple[str, str], float] = {}

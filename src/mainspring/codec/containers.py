@@ -15,7 +15,7 @@ __all__ = ["as_builtin", "builtin_of", "check_keys", "read_deque", "read_factory
 _FACTORIES: Final[dict[str, type]] = {
     kind.__name__: kind for kind in (bool, bytes, dict, float, frozenset, int, list, set, str, tuple)
 }
-"""What a stored defaultdict may call for a missing key."""
+"""Factories that a stored defaultdict may have."""
 
 # Each reads by the built-in's own methods: a subclass may have changed what str(), int() or iteration give.
 _COPIES: Final[dict[type, Callable[[Any], Any]]] = {

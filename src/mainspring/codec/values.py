@@ -154,7 +154,7 @@ def _read_timedelta(body: bytes) -> timedelta:
 
 
 _PATHS: Final[dict[str, type[PurePath]]] = {"": Path, "posix": PurePosixPath, "windows": PureWindowsPath}
-"""What a stored path becomes: one of the reader's own system, or a pure one."""
+"""A stored path becomes one of the reader's own system, or a pure one."""
 
 
 def _write_path(kind: str) -> Callable[[PurePath], bytes]:

@@ -1,4 +1,4 @@
-"""What was started before a fork must not look alive in the child, where its threads are not."""
+"""A node that was started before a fork must not look alive in the child, where its threads are not."""
 
 from __future__ import annotations
 

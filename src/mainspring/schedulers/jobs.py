@@ -42,7 +42,7 @@ _ADD_JOB_OPTIONS: Final = (POLICY_FIELDS - {"then", "collect"}) | {
     *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
     *("jobstore", "executor", "queue", "shard", "replace_existing"),
 }
-"""What people may have meant by an argument that neither `add_job` nor the trigger takes."""
+"""Names that people try for an argument that neither `add_job` nor the trigger takes."""
 
 
 class PendingJob(NamedTuple):

@@ -1,1 +1,1 @@
-"""What the verbs share: which app they act on, how they fail, how they print."""
+"""Helpers that all verbs use: which app they act on, how they fail, how they print."""

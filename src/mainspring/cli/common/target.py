@@ -1,4 +1,4 @@
-"""What all verbs share: which app or store they act on, how they fail, and with which exit code."""
+"""Which app or store a verb acts on, how it fails, and with which exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What passes between a process pool and a child: every message names the run that it is about."""
+"""Messages between a process pool and a child: each names the run that it is about."""
 
 from __future__ import annotations
 

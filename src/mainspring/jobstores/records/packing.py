@@ -62,7 +62,7 @@ class _State(msgspec.Struct, array_like=True, gc=False):
 
 
 class _Outcome(NamedTuple):
-    """What a run has led to, and why that cannot be believed, if so."""
+    """The end of a run, and the reason if it cannot be believed."""
 
     result: Any
     errors: tuple[Error, ...]

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 ALTERED: Final = "was altered"
-"""What the reason says of a record one of whose fields nobody can have written."""
+"""The reason given for a record with a value that no store writes."""
 STATUS_VALUES: Final = tuple(status.value for status in Status)
 """All statuses as text."""
 EARLIEST: Final = -62_135_596_800_000_000

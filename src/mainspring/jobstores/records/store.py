@@ -206,7 +206,7 @@ class RecordStore(JobStore):
             if ALTERED in broken.reason:  # its bytes are whole, but somebody has to say when it is due
                 continue
             try:
-                # Whoever has the id, readable here or not, has taken the place of the one that was set aside.
+                # A job that has the id now, readable here or not, has taken the place of the one that was set aside.
                 back = self._job_row(broken.id) is None and self.restore(broken.id)
             except ConflictingIdError:  # added in this moment
                 continue

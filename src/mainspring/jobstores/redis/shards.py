@@ -37,7 +37,7 @@ class Shards:
     """All shards of a store. Their prefixes derive from all its names, so no two stores share a key."""
 
     def __init__(self, name: str, number: int, jobs_key: str | None, times_key: str | None) -> None:
-        # Whoever spells out the names that the keys have anyway means the same store.
+        # Spelling out the names that the keys have anyway means the same store.
         plain = f"{{{_quoted(name)}:0}}:"
         jobs_key = None if jobs_key == f"{plain}jobs" else jobs_key
         times_key = None if times_key == f"{plain}run_times" else times_key

@@ -22,7 +22,7 @@ ID_LENGTH: Final = 255
 RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
 
 WORDS: Final = ("jobs", "runs", "broken", "gone", "lanes", "nodes", "totals", "meta")
-"""What statements call the tables."""
+"""The names of the tables in statements."""
 _INSTANT: Final = f"NOT BETWEEN {EARLIEST} AND {LATEST}"
 _ODD: Final = {
     "runs": (
