@@ -1,0 +1,96 @@
+"""What will fire: the next fires of a job with what the clock does to them, of many jobs in one order, and as load.
+
+Pure: jobs and instants in, fires out.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, tzinfo
+from itertools import islice, takewhile
+from typing import Final, NamedTuple
+
+from mainspring.core.instants import SECOND, from_us
+from mainspring.core.job import Job
+from mainspring.triggers.clock_notes import ClockNote, clock_note
+
+__all__ = ["MOST_STEPS", "Fire", "LoadStep", "expected_load", "fires_between", "next_fires", "preview"]
+
+MOST_STEPS: Final = 10_000
+"""Compute the load of at most this many steps."""
+
+
+class Fire(NamedTuple):
+    """A fire that lies ahead, before jitter; `note` says what a change of the clock does to it."""
+
+    job_id: str
+    at: datetime
+    note: ClockNote | None = None
+
+
+class LoadStep(NamedTuple):
+    """What is expected from `at` on, for one step: how many fires, and how many slots they keep busy on average."""
+
+    at: datetime
+    fires: int
+    busy: float
+
+
+def next_fires(job: Job, now: int) -> Iterator[int]:
+    """Yield the fires of a job, before jitter; those of a paused job as if it were resumed now."""
+    trigger = job.trigger
+    at = job.nominal if job.at is not None else trigger.next_fire(None, now)
+    while at is not None:
+        yield at
+        at = trigger.next_fire(at, at)
+
+
+def preview(job: Job, now: int, number: int, zone: tzinfo) -> list[Fire]:
+    """Return the next fires of a job as people look at them."""
+    ahead = list(islice(next_fires(job, now), number))
+    return [_fire(at, job, previous, zone) for at, previous in zip(ahead, [None, *ahead], strict=False)]
+
+
+def fires_between(jobs: Iterable[Job], since: int, until: int, limit: int, zone: tzinfo) -> list[Fire]:
+    """Return the first `limit` fires of jobs from `since` until `until`, in their order; paused jobs have none."""
+    streams = [_within(job, since, until) for job in jobs if job.at is not None]
+    merged = islice(heapq.merge(*streams, key=lambda fire: (fire[0], fire[1].id)), limit)
+    return [_fire(at, job, previous, zone) for at, job, previous in merged]
+
+
+def _within(job: Job, since: int, until: int) -> Iterator[tuple[int, Job, int | None]]:
+    """Yield the fires of a job between two instants, each with the job and the fire before it."""
+    trigger, previous = job.trigger, None
+    at = job.nominal if job.nominal is not None and job.nominal >= since else trigger.first_fire(since)
+    while at is not None and at <= until:
+        yield at, job, previous
+        previous, at = at, trigger.next_fire(at, at)
+
+
+def _fire(at: int, job: Job, previous: int | None, zone: tzinfo) -> Fire:
+    return Fire(job.id, from_us(at, job.trigger.timezone or zone), clock_note(job.trigger, at, previous))
+
+
+def expected_load(
+    jobs: Iterable[Job], usual_seconds: Mapping[str, float], since: int, until: int, step: int, zone: tzinfo
+) -> list[LoadStep]:
+    """Return how many slots the fires of jobs keep busy in each step, if each run takes as long as usual."""
+    number = -(-(until - since) // step)
+    if number > MOST_STEPS:
+        raise ValueError(f"that are {number:,} steps, and at most {MOST_STEPS:,} are computed; take a longer step")
+    counts, busy = [0] * number, [0] * number
+    for job in jobs:
+        if job.at is None:
+            continue
+        took = int(usual_seconds.get(job.id, 0.0) * SECOND)
+        for at, _, _ in takewhile(lambda fire: fire[0] < until, _within(job, since, until)):
+            counts[(at - since) // step] += 1
+            _spread(busy, at - since, took, step)
+    return [LoadStep(from_us(since + n * step, zone), counts[n], busy[n] / step) for n in range(number)]
+
+
+def _spread(busy: list[int], start: int, took: int, step: int) -> None:
+    """Add the time that a run takes to the steps in which it takes it."""
+    for n in range(start // step, min(len(busy), (start + took) // step + 1)):
+        busy[n] += max(0, min(start + took, (n + 1) * step) - max(start, n * step))
