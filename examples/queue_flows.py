@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 
 from mainspring import Mainspring, Retry, current_run
-from mainspring.core.followups import Finished
+from mainspring.core.followups import FinishedRun
 
 app = Mainspring("memory://", inline=True)
 logging.disable()  # what fails is logged
 
 
 @app.task
-def note(run: Finished) -> None:
+def note(run: FinishedRun) -> None:
     print(f"hook: {run.name} {run.status}")
 
 

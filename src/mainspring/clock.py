@@ -86,7 +86,7 @@ class Bell:
         return self._silent.acquire(timeout=-1 if timeout is None else timeout)
 
 
-SLOW_ANSWER: Final = 10_000
+SLOW_ANSWER_US: Final = 10_000
 """Microseconds after which an answer about the time is asked for once more."""
 
 
@@ -120,7 +120,7 @@ class StoreTime:
         monotonic = self._clock.monotonic()
         if monotonic >= self._until:
             self.observe(self._ask(), monotonic)
-            if self.slack > SLOW_ANSWER:
+            if self.slack > SLOW_ANSWER_US:
                 # It may have opened the store first. Now that it is open, it can say more exactly.
                 monotonic = self._clock.monotonic()
                 self.observe(self._ask(), monotonic)

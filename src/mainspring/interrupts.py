@@ -16,14 +16,14 @@ from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 
-__all__ = ["Knock", "Shelter", "shelter_of_this_thread", "sheltered", "sheltering"]
+__all__ = ["InterruptRequest", "Shelter", "shelter_of_this_thread", "sheltered", "sheltering"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
 
 
-class Knock:
+class InterruptRequest:
     """Somebody's wish to raise an exception in a thread."""
 
     __slots__ = ("left", "settled")
@@ -42,13 +42,13 @@ class Shelter:
 
     def __init__(self) -> None:
         self.inside = False
-        self._knocks: list[Knock] = []
+        self._knocks: list[InterruptRequest] = []
 
-    def announce(self, knock: Knock) -> None:
+    def announce(self, knock: InterruptRequest) -> None:
         """Have the thread look out; only then look whether it is inside."""
         self._knocks.append(knock)
 
-    def withdraw(self, knock: Knock) -> None:
+    def withdraw(self, knock: InterruptRequest) -> None:
         """Take back what was announced, if the thread has not done so."""
         with suppress(ValueError):
             self._knocks.remove(knock)
@@ -83,11 +83,11 @@ class Shelter:
             raise left
 
 
-class _Here(threading.local):
+class _ThisThread(threading.local):
     shelter: Shelter | None = None
 
 
-_here = _Here()
+_here = _ThisThread()
 
 
 def shelter_of_this_thread() -> Shelter:

@@ -11,7 +11,7 @@ import pytest
 
 from mainspring import Mainspring, current_run
 from mainspring.core.run import Status
-from mainspring.executors.current_run import LOG_LINES, LOG_SIZE, NotInRun, keeps_logs
+from mainspring.executors.current_run import LOG_CHARS, LOG_LINES, NotInRun, keeps_logs
 from tests.app.kit import EVERYWHERE, LASTING, LIMIT, LOCAL, Gate, MakeApp
 
 log = logging.getLogger("shop")
@@ -130,7 +130,7 @@ def test_the_log_of_a_run_is_bounded_and_keeps_the_last_lines(app: Mainspring) -
     many, large = app.wait([chatter.enqueue(LOG_LINES * 3, 5), chatter.enqueue(500, 4096)], LIMIT)
     assert len(many.log) == LOG_LINES
     assert many.log[-1].startswith(f"{LOG_LINES * 3 - 1} ")
-    assert sum(map(len, large.log)) <= LOG_SIZE
+    assert sum(map(len, large.log)) <= LOG_CHARS
     assert large.log[-1].startswith("499 ")
 
 

@@ -12,13 +12,13 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
-from mainspring.core.followups import Finished
+from mainspring.core.followups import FinishedRun
 from mainspring.core.run import Condition, Outcome, Run, Status
 from mainspring.errors import RunCancelled, RunFailed, RunNotFound, TaskNotFound
 from mainspring.node.claiming import WorkerTick
 from tests.app.kit import EVERYWHERE, KEY, LASTING, LIMIT, LOCAL, MakeApp
 
-SEEN: list[Finished] = []
+SEEN: list[FinishedRun] = []
 
 
 def same(value: Any) -> Any:
@@ -29,7 +29,7 @@ def fail(text: str) -> None:
     raise ValueError(text)
 
 
-def remember(run: Finished) -> str:
+def remember(run: FinishedRun) -> str:
     SEEN.append(run)
     return f"saw {run.id}"
 

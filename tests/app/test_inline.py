@@ -14,7 +14,7 @@ import pytest
 
 from mainspring import Cancel, Mainspring, Retry, current_run
 from mainspring.codec import EncodeError
-from mainspring.core.followups import Finished
+from mainspring.core.followups import FinishedRun
 from mainspring.core.run import Status
 from mainspring.errors import RunCancelled, RunFailed
 from mainspring.executors.current_run import NotInRun
@@ -154,7 +154,7 @@ def test_chains_gathering_and_hooks_have_happened_too(inline: Mainspring) -> Non
     hooked: list[str] = []
 
     @inline.task(name="note")
-    def note(run: Finished) -> None:
+    def note(run: FinishedRun) -> None:
         hooked.append(run.status)
 
     @inline.task(hook="note")

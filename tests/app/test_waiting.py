@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app.runs import FIRST_PAGE, Waiter
+from mainspring.app.runs import FIRST_PAGE_RUNS, Waiter
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import NodeInfo
@@ -47,7 +47,7 @@ def test_while_the_first_ones_wait_the_others_are_not_read_again(store: Counting
     waiter._all_at = float("inf")
     for _ in range(10):
         assert not waiter.look(store)
-    assert store.asked == 3000 + 10 * FIRST_PAGE
+    assert store.asked == 3000 + 10 * FIRST_PAGE_RUNS
 
 
 def test_what_has_ended_is_not_read_again(store: CountingStore, ids: list[str]) -> None:

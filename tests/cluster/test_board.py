@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 
 from mainspring.cluster.settings import Settings
-from mainspring.executors.scoreboard import Board, make_board
+from mainspring.executors.scoreboard import Scoreboard, make_board
 
-Boards = tuple[Board, Board]
+Boards = tuple[Scoreboard, Scoreboard]
 ENTRIES = 100
 
 
 @pytest.fixture
 def boards() -> Iterator[Boards]:
-    with closing(make_board(ENTRIES)) as ours, closing(Board(os.dup(ours.fileno()))) as theirs:
+    with closing(make_board(ENTRIES)) as ours, closing(Scoreboard(os.dup(ours.fileno()))) as theirs:
         yield ours, theirs
 
 
@@ -77,7 +77,7 @@ def test_a_full_board_harms_nobody(boards: Boards) -> None:
 def test_a_board_has_no_name_that_a_kill_could_leave_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.delattr(os, "memfd_create", raising=False)  # as on systems that lack it
-    with closing(make_board(ENTRIES)) as ours, closing(Board(os.dup(ours.fileno()))) as theirs:
+    with closing(make_board(ENTRIES)) as ours, closing(Scoreboard(os.dup(ours.fileno()))) as theirs:
         ours.enter("run", None)
         assert [posted.run_id for posted in theirs.read(())] == ["run"]
         assert os.listdir(tmp_path) == []
@@ -86,7 +86,7 @@ def test_a_board_has_no_name_that_a_kill_could_leave_behind(tmp_path: Path, monk
 def test_a_cluster_of_many_coroutines_has_an_entry_for_each() -> None:
     many = 20_000
     size = Settings(app="jobs:app", coroutines=many).entries
-    with closing(make_board(size)) as ours, closing(Board(os.dup(ours.fileno()))) as theirs:
+    with closing(make_board(size)) as ours, closing(Scoreboard(os.dup(ours.fileno()))) as theirs:
         for number in range(many):
             ours.enter(str(number), None)
         assert [posted.run_id for posted in theirs.read(())] == [str(number) for number in range(many)]

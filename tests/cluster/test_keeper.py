@@ -21,7 +21,7 @@ from mainspring.cluster.worker_handle import Claim, WorkerHandle
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Error, Run, Status
 from mainspring.errors import StoreUnavailable
-from mainspring.executors.scoreboard import Board, make_board
+from mainspring.executors.scoreboard import Scoreboard, make_board
 from tests.cluster.kit import wait_until
 
 LEASE = 3.0
@@ -39,7 +39,7 @@ class Desk:
         ours, self.pipe = Pipe()
         process = SimpleNamespace(pid=os.getpid(), sentinel=0)
         self.board = make_board(50)
-        self.left = WorkerHandle(process, ours, Board(os.dup(self.board.fileno())))
+        self.left = WorkerHandle(process, ours, Scoreboard(os.dup(self.board.fileno())))
 
     def close(self) -> None:
         self.left.close()

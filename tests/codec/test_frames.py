@@ -243,7 +243,7 @@ def test_damaged_compressed_data_is_refused(keyring: Keyring | None, packed: byt
 
 
 def test_pieces_come_together_up_to_the_limit_and_not_beyond(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mainspring.codec.frame._PIECE", 10)
+    monkeypatch.setattr("mainspring.codec.frame._PIECE_BYTES", 10)
     for size in range(45):
         payload = bytes(range(size))
         packed = zlib.compress(payload)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mainspring.core.followups import (
     MOST_STEPS,
-    Finished,
+    FinishedRun,
     follow_ups,
     is_hook,
     predecessors,
@@ -88,7 +88,7 @@ def test_a_hook_follows_however_a_run_ended(status: Status) -> None:
     (hook,) = follow_ups(run, NOW)
     (told,) = hook.args
     assert (hook.id, hook.call.func, hook.queue) == ("r~hook", "shop:hook", "mail")
-    assert isinstance(told, Finished)
+    assert isinstance(told, FinishedRun)
     assert (told.id, told.args, told.kwargs, told.result, told.group) == ("r", (1,), {"to": "x"}, 42, "g")
     assert told.success is (status is Status.SUCCEEDED)
     assert told.error == (None if told.success else "ValueError: torn")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mainspring.core.policy import LONGEST_DELAY, Backoff, Policy, delay_after
+from mainspring.core.policy import LONGEST_DELAY_SECONDS, Backoff, Policy, delay_after
 from mainspring.errors import Retry
 
 
@@ -56,7 +56,7 @@ def test_only_the_named_exceptions_are_retried() -> None:
     "backoff", [(1e14,), lambda failures: math.inf, lambda failures: 10**30, Backoff(1e14, longest=1e15, jitter=0)]
 )
 def test_no_delay_is_longer_than_every_store_can_say(backoff: Any) -> None:
-    assert delay_after(backoff, 1, 0.5) == LONGEST_DELAY
+    assert delay_after(backoff, 1, 0.5) == LONGEST_DELAY_SECONDS
 
 
 def test_delays_that_grow_beyond_all_numbers_are_the_longest() -> None:

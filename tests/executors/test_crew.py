@@ -8,22 +8,22 @@ import pytest
 
 from mainspring.core.run import Result
 from mainspring.executors.execution import Item, may_always_start
-from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_run
+from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_back, take_run
 from tests.executors import tasks
 from tests.executors.helpers import Reports, make_run, wait_until
 
 
-class Collectors(Crew[Member]):
+class Collectors(WorkerThreads[WorkerThread]):
     """Threads that only collect what they take."""
 
     def __init__(self, size: int = 1) -> None:
         super().__init__(size, "collector", logging.getLogger("crew"))
         self.taken: list[Item] = []
 
-    def member(self) -> Member:
-        return Member()
+    def member(self) -> WorkerThread:
+        return WorkerThread()
 
-    def serve(self, member: Member) -> None:
+    def serve(self, member: WorkerThread) -> None:
         while not self.closed:
             if self.items:
                 self.taken.append(self.items.popleft())
@@ -87,7 +87,7 @@ def test_a_thread_whose_work_breaks_begins_anew(caplog: pytest.LogCaptureFixture
     crew = Collectors()
     real, broken = crew.serve, iter([True])
 
-    def serve(member: Member) -> None:
+    def serve(member: WorkerThread) -> None:
         if next(broken, False):
             raise RuntimeError("a mistake of ours")
         real(member)

@@ -15,7 +15,7 @@ from mainspring import interrupts
 from mainspring.clock import SystemClock
 from mainspring.core.run import Report, Result
 from mainspring.errors import RunTimeout
-from mainspring.executors.execution import Item, Stop, may_always_start
+from mainspring.executors.execution import Item, StopReason, may_always_start
 from mainspring.executors.pool import ThreadPoolExecutor
 from mainspring.executors.threads import slots as slots_module
 from mainspring.executors.threads.slots import Slot, Slots
@@ -55,8 +55,8 @@ class AtStepInside(InterruptAtStep):
     files = frozenset([slots_module.__file__, interrupts.__file__, __file__])
 
 
-@pytest.mark.parametrize("stop", list(Stop))
-def test_an_interrupt_at_any_step_leaves_no_write_in_the_middle(slots: Slots, stop: Stop) -> None:
+@pytest.mark.parametrize("stop", list(StopReason))
+def test_an_interrupt_at_any_step_leaves_no_write_in_the_middle(slots: Slots, stop: StopReason) -> None:
     slot = QuietSlot(threading.Event())
     slots._slots.append(slot)
     ledger = Ledger()
@@ -79,7 +79,7 @@ def test_an_interrupt_at_any_step_leaves_no_write_in_the_middle(slots: Slots, st
             hits += 1
             left_to_the_thread += slot.kind is None
             stopped = report.result is Result.CANCELLED
-            assert stopped if stop is Stop.CANCEL else isinstance(report.exception, RunTimeout), f"step {step}"
+            assert stopped if stop is StopReason.CANCEL else isinstance(report.exception, RunTimeout), f"step {step}"
         else:
             assert report.result is Result.RETURNED
         after: list[Report] = []
@@ -226,7 +226,7 @@ def test_the_time_out_of_a_run_is_not_taken_for_a_connection_that_was_lost(pool:
 
 def test_what_waits_for_a_thread_to_leave_a_store_is_raised_once() -> None:
     here = interrupts.Shelter()
-    knock = interrupts.Knock()
+    knock = interrupts.InterruptRequest()
     here.enter()
     here.announce(knock)
     knock.left, knock.settled = RunTimeout, True
@@ -237,7 +237,7 @@ def test_what_waits_for_a_thread_to_leave_a_store_is_raised_once() -> None:
 
 
 def test_a_thread_that_is_about_to_be_interrupted_does_not_enter_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    here, knock = interrupts.Shelter(), interrupts.Knock()
+    here, knock = interrupts.Shelter(), interrupts.InterruptRequest()
     here.announce(knock)
     waits: list[bool] = []
 

@@ -15,9 +15,9 @@ from mainspring.core.run import Report, Result
 from mainspring.errors import RunTimeout
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.current_run import CURRENT
-from mainspring.executors.execution import Item, Stop, may_always_start
+from mainspring.executors.execution import Item, StopReason, may_always_start
 from mainspring.executors.threads import slots as module
-from mainspring.executors.threads.slots import Cancelled, Interrupt, Slot, Slots
+from mainspring.executors.threads.slots import RunInterrupt, Slot, Slots, ThreadCancelled
 from tests.executors import tasks
 from tests.executors.helpers import Reports, make_run, timeout, wait_until
 
@@ -67,7 +67,7 @@ class InterruptAtStep:
 
     files = frozenset([module.__file__])
 
-    def __init__(self, slots: Slots, slot: QuietSlot, item: Item, stop: Stop, step: int) -> None:
+    def __init__(self, slots: Slots, slot: QuietSlot, item: Item, stop: StopReason, step: int) -> None:
         self.slots, self.slot, self.item, self.stop = slots, slot, item, stop
         self.left = step
         self.done = self.hit = False
@@ -100,8 +100,8 @@ def fails() -> None:
 
 
 @pytest.mark.parametrize("func", [tasks.nothing, fails])
-@pytest.mark.parametrize("stop", list(Stop))
-def test_an_interrupt_at_any_step_hits_its_run_or_nothing(slots: Slots, func: Any, stop: Stop) -> None:
+@pytest.mark.parametrize("stop", list(StopReason))
+def test_an_interrupt_at_any_step_hits_its_run_or_nothing(slots: Slots, func: Any, stop: StopReason) -> None:
     slot = QuietSlot(threading.Event())
     slots._slots.append(slot)
     hits = misses = step = 0
@@ -120,7 +120,9 @@ def test_an_interrupt_at_any_step_hits_its_run_or_nothing(slots: Slots, func: An
         if interrupter.hit:
             hits += 1
             assert (
-                report.result is Result.CANCELLED if stop is Stop.CANCEL else isinstance(report.exception, RunTimeout)
+                report.result is Result.CANCELLED
+                if stop is StopReason.CANCEL
+                else isinstance(report.exception, RunTimeout)
             )
         else:
             misses += 1
@@ -141,7 +143,7 @@ def test_the_end_of_a_run_waits_for_whoever_is_about_to_raise(slots: Slots, monk
     waited: list[float] = []
 
     def leave_an_unsettled_interrupt() -> None:
-        slot.interrupt = Interrupt(item, Stop.CANCEL, 1)
+        slot.interrupt = RunInterrupt(item, StopReason.CANCEL, 1)
         slot.interrupt.hit = True
 
     def settle(seconds: float) -> None:
@@ -149,7 +151,7 @@ def test_the_end_of_a_run_waits_for_whoever_is_about_to_raise(slots: Slots, monk
         if len(waited) == 3:
             assert slot.interrupt is not None
             slot.interrupt.settled = True
-            module._raise_in(threading.get_ident(), Cancelled)
+            module._raise_in(threading.get_ident(), ThreadCancelled)
 
     item: Item = (make_run(leave_an_unsettled_interrupt), reports.append, 0, may_always_start)
     monkeypatch.setattr("mainspring.executors.threads.slots.time.sleep", settle)

@@ -14,13 +14,13 @@ from mainspring import events
 from mainspring.clock import SystemClock
 from mainspring.codec import EncodeError
 from mainspring.core.plan import Firing
-from mainspring.core.policy import LONGEST_DELAY, Policy
+from mainspring.core.policy import LONGEST_DELAY_SECONDS, Policy
 from mainspring.core.run import Beat, Call, Outcome, Result, Run, Status
 from mainspring.errors import Retry, StoreUnavailable
 from mainspring.jobstores.base import Hold, RunQuery
 from mainspring.node.listeners import Listeners
 from mainspring.node.loop import Loop
-from mainspring.node.node import MOST_MISSING
+from mainspring.node.node import MOST_MISSING_FUNCTIONS
 from mainspring.triggers.interval import IntervalTrigger
 from tests.node.bench import Bench
 
@@ -185,7 +185,7 @@ def test_a_retry_waits_no_longer_than_every_store_can_say(bench: Bench, counted:
     bench.executor.end(run_id, Retry(delay, counted=counted))
     bench.link.worker.settles()
     (run,) = runs(bench)
-    waits = LONGEST_DELAY if delay > 0 else 0
+    waits = LONGEST_DELAY_SECONDS if delay > 0 else 0
     assert (run.status, run.run_at) == (Status.PENDING, bench.clock.now() + waits * 1_000_000)
 
 
@@ -381,18 +381,18 @@ def test_what_a_run_says_while_its_end_is_being_settled_is_not_kept_either(
 
 def test_a_node_names_a_bounded_number_of_references_that_it_cannot_call(bench: Bench) -> None:
     now = bench.clock.now()
-    calls = [Call(f"nowhere:f{number}") for number in range(2 * MOST_MISSING)]
+    calls = [Call(f"nowhere:f{number}") for number in range(2 * MOST_MISSING_FUNCTIONS)]
     bench.link.begin(
         [Run(id=call.func, call=call, queue=".default", created_at=now, token="t") for call in calls]  # type: ignore[arg-type]
     )
-    assert len(bench.node.info(bench.link).missing) == MOST_MISSING
+    assert len(bench.node.info(bench.link).missing) == MOST_MISSING_FUNCTIONS
     assert "nowhere:f199" in bench.node.missing
 
 
 def test_each_reference_that_cannot_be_called_is_logged_once_however_many_there_are(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    calls = [Call(f"nowhere:f{number}") for number in range(2 * MOST_MISSING)]
+    calls = [Call(f"nowhere:f{number}") for number in range(2 * MOST_MISSING_FUNCTIONS)]
     for turn in ("a", "b", "c"):
         bench.link.begin([Run(id=f"{call.func}{turn}", call=call, queue=".default", token="t") for call in calls])
     told = [record for record in caplog.records if "this node cannot call" in record.getMessage()]

@@ -9,7 +9,7 @@ from mainspring.core.run import Call, Run, Status
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.node.node import HELD, MOST_CLAIMED, TRICKLE, Node
+from mainspring.node.node import FULL_EXECUTOR_CLAIM_RUNS, MOST_CLAIMED_RUNS, MOST_ISOLATED_AHEAD_RUNS, Node
 from mainspring.node.store_link import StoreLink
 from mainspring.testing.clock import VirtualClock
 from tests.node.bench import HandExecutor, work
@@ -61,7 +61,7 @@ def test_a_node_holds_a_bounded_number_of_runs_that_have_to_run_alone(
     queue = Queue(clock, store, suspects=500, others=0)
     for _ in range(60):
         queue.link.worker()
-    assert len(queue.processes.given) < 2 + HELD + TRICKLE
+    assert len(queue.processes.given) < 2 + MOST_ISOLATED_AHEAD_RUNS + FULL_EXECUTOR_CLAIM_RUNS
 
 
 def test_runs_that_wait_long_are_started_as_long_as_their_own_executor_has_slots(
@@ -84,7 +84,7 @@ def test_an_executor_that_is_hardly_ever_needed_does_not_hold_up_the_others(
         clock.advance(0.001)
         queue.threads.end_all()
     queue.node.rates["threads"] = 1e6
-    assert queue.node.room() == (MOST_CLAIMED, True)
+    assert queue.node.room() == (MOST_CLAIMED_RUNS, True)
 
 
 def test_when_runs_take_longer_than_those_before_fewer_are_claimed_ahead(
@@ -96,5 +96,5 @@ def test_when_runs_take_longer_than_those_before_fewer_are_claimed_ahead(
     queue.link.worker()
     assert store.count_runs(RunQuery(status=(Status.RUNNING,))) > 100
     queue.link.worker()  # what was given back is settled
-    assert store.count_runs(RunQuery(status=(Status.RUNNING,))) <= 8 + TRICKLE
+    assert store.count_runs(RunQuery(status=(Status.RUNNING,))) <= 8 + FULL_EXECUTOR_CLAIM_RUNS
     assert queue.node.free("threads") <= 0

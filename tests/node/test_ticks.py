@@ -10,11 +10,11 @@ import pytest
 from mainspring import events
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
-from mainspring.core.run import BY_HAND, Call, Outcome, Run, Status
+from mainspring.core.run import BY_HAND_PREFIX, Call, Outcome, Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.node.loop import IDLE, Loop
+from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
 from mainspring.testing.clock import VirtualClock
 from tests.executors import hostile
 from tests.node.bench import Bench, work
@@ -43,7 +43,7 @@ def test_the_scheduler_sleeps_until_the_next_fire_time(bench: Bench) -> None:
 
 def test_the_scheduler_never_sleeps_longer_than_its_limit(bench: Bench) -> None:
     bench.add(seconds=1000)
-    assert bench.link.scheduler() == IDLE
+    assert bench.link.scheduler() == LONGEST_SLEEP_SECONDS
 
 
 def test_a_run_that_ended_is_settled_with_its_result(bench: Bench) -> None:
@@ -242,7 +242,7 @@ def test_the_runs_of_a_dead_node_are_recovered_by_another_that_has_been_heard_fo
 
 def test_what_was_taken_by_hand_is_recovered_by_a_node_that_has_just_come(bench: Bench, other: Bench) -> None:
     bench.add(seconds=1000)
-    bench.node.id = f"{BY_HAND}{bench.node.id}"
+    bench.node.id = f"{BY_HAND_PREFIX}{bench.node.id}"
     bench.link.scheduler()
     bench.clock.advance(16)
     other.link.heartbeat()

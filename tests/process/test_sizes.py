@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import make_url
 
 from mainspring import Cancel, Mainspring
-from mainspring.core.run import MESSAGE_LIMIT, Report, Result, Status
+from mainspring.core.run import MESSAGE_CHARS, Report, Result, Status
 from mainspring.core.transitions import conclude
 from mainspring.errors import RunCancelled, RunFailed
 from mainspring.jobstores.base import JobStore
@@ -46,7 +46,7 @@ def cancelled(store: JobStore, text: str) -> str | None:
 
 def test_the_reason_of_a_cancel_is_cut() -> None:
     assert cancelled(MemoryJobStore(), "no time") == "no time"
-    assert cancelled(MemoryJobStore(), "x" * 30_000_000) == "x" * MESSAGE_LIMIT
+    assert cancelled(MemoryJobStore(), "x" * 30_000_000) == "x" * MESSAGE_CHARS
 
 
 def test_an_outcome_that_the_server_would_refuse_for_its_size_is_an_error_and_no_outage(small_packets: str) -> None:

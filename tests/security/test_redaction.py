@@ -18,7 +18,7 @@ from rich.pretty import pretty_repr
 from mainspring import Mainspring
 from mainspring.app.registry import TaskCall
 from mainspring.cli import main
-from mainspring.core.followups import Finished
+from mainspring.core.followups import FinishedRun
 from mainspring.core.redaction import Secret, masked, without_password
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED
 from mainspring.schedulers.background import BackgroundScheduler
@@ -174,7 +174,7 @@ def test_what_signals_and_middleware_are_given_shows_no_canary(app: Mainspring) 
 
 def test_a_finished_run_shows_its_hook_nothing_that_would_be_logged_by_mistake(make_app: MakeApp) -> None:
     app = make_app(inline=True)
-    seen: list[Finished] = []
+    seen: list[FinishedRun] = []
     app.task(name="note")(seen.append)
     app.task(hook="note")(log_in).enqueue("ada", CANARY)
     assert CANARY not in repr(seen[0])

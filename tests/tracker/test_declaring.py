@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError
 from sqlalchemy.orm import DeclarativeBase, Mapped, declarative_base, mapped_column
 
 from mainspring.errors import ConfigurationError
-from mainspring.tracker import EPOCH, JobMixin, Tracker
+from mainspring.tracker import NAIVE_EPOCH, JobMixin, Tracker
 from tests.tracker.kit import Job, Page, PageStep, Patient, Status, Step, add, row, start_as_peer
 
 STATUSES: dict[str, Any] = {"pending": 10, "in_progress": 20, "failed": 30, "succeeded": 40, "ignored": 50}
@@ -223,7 +223,7 @@ def test_the_columns_are_those_of_sqlalchemy_mate() -> None:
 
     names = ["id", "status", "create_at", "update_at", "lock", "lock_at", "retry", "data", "errors"]
     assert sorted(Plain.__table__.columns.keys()) == sorted(names)
-    assert Plain.create("a", 10).lock_at == EPOCH
+    assert Plain.create("a", 10).lock_at == NAIVE_EPOCH
 
 
 def test_importing_mainspring_does_not_import_the_tracker_nor_sqlalchemy() -> None:

@@ -43,10 +43,10 @@ def test_the_example_prints_what_it_promises() -> None:
 @pytest.mark.parametrize(
     ("said", "value"),
     [
-        ("{} KiB of message", run.MESSAGE_LIMIT // 1024),
-        ("{} KiB of traceback", run.TRACEBACK_LIMIT // 1024),
+        ("{} KiB of message", run.MESSAGE_CHARS // 1024),
+        ("{} KiB of traceback", run.TRACEBACK_CHARS // 1024),
         ("`traceback_stack_limit` ({}) frames", Tracker.traceback_stack_limit),
-        ("the oldest {} are read", table.AHEAD),
+        ("the oldest {} are read", table.CLAIM_CANDIDATES),
         ("counts as dead; {} unless", Tracker.expire),
         ("attempts; {} unless", Tracker.max_retry),
     ],

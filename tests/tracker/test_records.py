@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql as pg
 from sqlalchemy.engine import Engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
-from mainspring.core.run import MESSAGE_LIMIT, TRACEBACK_LIMIT
+from mainspring.core.run import MESSAGE_CHARS, TRACEBACK_CHARS
 from mainspring.tracker import JobMixin, Tracker
 from tests.tracker.kit import Step, add, expire, row, start_as_peer
 
@@ -27,8 +27,8 @@ def test_a_huge_error_is_cut(engine: Engine) -> None:
     with Step.start(engine, "a", skip_error=True):
         raise Oops("x" * 1_000_000)
     errors = row(engine, "a").errors
-    assert len(errors["message"]) == len(errors["error"]) == MESSAGE_LIMIT
-    assert len(errors["traceback"]) < TRACEBACK_LIMIT + 100
+    assert len(errors["message"]) == len(errors["error"]) == MESSAGE_CHARS
+    assert len(errors["traceback"]) < TRACEBACK_CHARS + 100
     assert errors["traceback"].startswith("Traceback")
     assert "left out" in errors["traceback"]
 

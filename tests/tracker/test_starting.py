@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from mainspring.tracker import (
-    EPOCH,
+    NAIVE_EPOCH,
     JobAlreadySucceededError,
     JobExecutionError,
     JobIgnoredError,
@@ -93,7 +93,7 @@ def test_a_status_from_which_the_step_does_not_start_is_refused_and_left_alone(
     with pytest.raises(error) as refused, Step.start(engine, "a"):
         pass
     assert type(refused.value) is error
-    assert (row(engine, "a").status, row(engine, "a").lock, row(engine, "a").lock_at) == (status, None, EPOCH)
+    assert (row(engine, "a").status, row(engine, "a").lock, row(engine, "a").lock_at) == (status, None, NAIVE_EPOCH)
 
 
 def test_the_refusal_of_a_foreign_status_names_those_that_would_do(sqlite: Engine) -> None:
@@ -128,7 +128,7 @@ def test_times_are_utc_and_the_databases(engine: Engine) -> None:
 
 def test_a_saved_job_is_returned_with_its_values(engine: Engine) -> None:
     job = Job.create_and_save(engine, "a", Status.PENDING, data={"x": 1}, size=4)
-    assert (job.id, job.status, job.lock, job.lock_at, job.retry) == ("a", 10, None, EPOCH, 0)
+    assert (job.id, job.status, job.lock, job.lock_at, job.retry) == ("a", 10, None, NAIVE_EPOCH, 0)
     assert (job.data, job.errors, job.size) == ({"x": 1}, {}, 4)
     assert isinstance(job.create_at, datetime)
 
@@ -140,7 +140,11 @@ def test_a_created_job_is_not_saved_before_its_session_is(engine: Engine) -> Non
         assert row(engine, "j0") is None
         session.commit()
     assert [job.id for job in Job.query_by_status(engine, 10)] == ["j0", "j1", "j2", "plain"]
-    assert (row(engine, "plain").retry, row(engine, "plain").errors, row(engine, "plain").lock_at) == (0, {}, EPOCH)
+    assert (row(engine, "plain").retry, row(engine, "plain").errors, row(engine, "plain").lock_at) == (
+        0,
+        {},
+        NAIVE_EPOCH,
+    )
 
 
 def test_jobs_are_found_by_status_least_recently_updated_first_or_last(engine: Engine) -> None:

@@ -54,7 +54,7 @@ class TestSegments:
         assert zone.segment(MIN_INSTANT).offset == zone.segment(MIN_INSTANT + 3 * DAY).offset
 
     def test_what_is_kept_does_not_pile_up(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("mainspring.triggers.zones._KEPT_BLOCKS", 16)
+        monkeypatch.setattr("mainspring.triggers.zones._BLOCKS_CACHED", 16)
         zone = Zone(ZoneInfo("Europe/Berlin"))
         for year in range(100):
             zone.segment(year * 370 * DAY)

@@ -23,13 +23,13 @@ from mainspring.app.participation import Participation
 from mainspring.app.placement import Workplace
 from mainspring.app.queues import Queues
 from mainspring.app.registry import (
-    COLLECT,
-    AsyncTask,
+    COLLECT_TASK,
+    CoroutineTask,
     Options,
-    Registers,
     Registry,
     Task,
     TaskCall,
+    TaskDecorator,
     make_options,
     reference_of,
 )
@@ -55,7 +55,7 @@ from mainspring.node.run_events import RunEvents
 
 if TYPE_CHECKING:
     from mainspring.aio import AsyncFace
-    from mainspring.app.inline import Inline
+    from mainspring.app.inline import InlineRunner
     from mainspring.triggers.base import BaseTrigger
 
 __all__ = ["Mainspring"]
@@ -127,20 +127,20 @@ class Mainspring:
         self.jobs = Jobs(shared, self.tasks, lambda: self.runs, self._lease)
         self.queues = Queues(shared, lambda: self.runs, ("default", *queues))
         self._calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
-        self.tasks.add(Task(self, self._calls.collect, COLLECT, Options()))
+        self.tasks.add(Task(self, self._calls.collect, COLLECT_TASK, Options()))
         self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
 
     # -- tasks and schedules -----------------------------------------------------------------------------------
 
     @overload
-    def task(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def task(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> CoroutineTask[P, R]: ...
 
     @overload
     def task(self, func: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(self, *, name: str | None = None, **options: Any) -> Registers: ...
+    def task(self, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
 
     def task(self, func: Any = None, *, name: str | None = None, **options: Any) -> Any:
         """Register a function as a task; options are its defaults: `queue`, `retries`, `timeout`, `priority`, ..."""
@@ -151,7 +151,7 @@ class Mainspring:
                 raise TypeError(f"{func!r} is a task already; put the options into one @app.task")
             if not callable(func):
                 raise TypeError(f"a task is a function, not {func!r}; write @app.task or @app.task(queue=...)")
-            kind = AsyncTask if iscoroutinefunction_partial(func) else Task
+            kind = CoroutineTask if iscoroutinefunction_partial(func) else Task
             made: Task[P, R] = kind(self, func, name or reference_of(func), defaults)
             self.tasks.add(made)
             self.queues.declared.setdefault(defaults.queue, None)
@@ -266,10 +266,10 @@ class Mainspring:
         self._app_store.types.register(cls, dump, load)
         return cls
 
-    def _make_companion(self) -> Inline:
-        from mainspring.app.inline import Inline
+    def _make_companion(self) -> InlineRunner:
+        from mainspring.app.inline import InlineRunner
 
-        return Inline(self)
+        return InlineRunner(self)
 
     # -- calls -------------------------------------------------------------------------------------------------
 
@@ -478,7 +478,7 @@ class Mainspring:
     def _introduction(self, node: Node) -> str:
         """Say in one line what has started: version, store, queues, tasks, schedules, node."""
         queues = f"queues {', '.join(node.queues)}" if node.queues else "no queues (it only schedules)"
-        tasks = sum(task.name != COLLECT for task in self.tasks)
+        tasks = sum(task.name != COLLECT_TASK for task in self.tasks)
         store = without_password(self.url) if isinstance(self.url, str) else repr(self.url)
         return (
             f"mainspring {__version__}: store {store}; {queues}; {tasks} task{'s' * (tasks != 1)}, "

@@ -11,23 +11,23 @@ from mainspring.core.run import FINAL, Run, Status
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import JobStore
 
-__all__ = ["Coming", "Seen"]
+__all__ = ["ExpectedRuns", "RunsById"]
 
-Seen = dict[str, Run | None]
+RunsById = dict[str, Run | None]
 """Runs as one look has seen them."""
 
-NEAR: Final = 16
+STEPS_READ_AHEAD: Final = 16
 """Steps of a chain that are looked at together: each that is there has to be read with all that come after it."""
 
 
-class Coming:
+class ExpectedRuns:
     """Tells whether runs that are not there will come, look after look."""
 
     def __init__(self) -> None:
         self._ahead: dict[str, tuple[str, int]] = {}
         """Of each such run: the unfinished one that it follows, and how many steps come after it."""
 
-    def expect(self, run_ids: Iterable[str], seen: Seen, store: JobStore) -> Run | None:
+    def expect(self, run_ids: Iterable[str], seen: RunsById, store: JobStore) -> Run | None:
         """Raise RunNotFound if one of these will not come; return the run that breaks a chain instead, if one does."""
         after: dict[str, int] = {}
         for run_id in run_ids:
@@ -37,7 +37,7 @@ class Coming:
             after[run_id] = steps
         return None
 
-    def _steps_after(self, run_id: str, after: dict[str, int], seen: Seen, store: JobStore) -> int | Run:
+    def _steps_after(self, run_id: str, after: dict[str, int], seen: RunsById, store: JobStore) -> int | Run:
         """Return how many steps come after a run that will come; `after` tells that of those before it."""
         ahead, left = self._ahead.get(run_id, ("", 0))
         if ahead and (run := _read(ahead, 1, seen, store)) is not None and run.status not in FINAL:
@@ -49,7 +49,7 @@ class Coming:
                 if left < 0:
                     raise _not_followed(run_id, before)
                 return left
-            run = _read(before, NEAR, seen, store)
+            run = _read(before, STEPS_READ_AHEAD, seen, store)
             if run is None:
                 follower = before
             elif run.status in FINAL:
@@ -65,7 +65,7 @@ class Coming:
         raise RunNotFound(run_id)
 
 
-def _read(run_id: str, number: int, seen: Seen, store: JobStore) -> Run | None:
+def _read(run_id: str, number: int, seen: RunsById, store: JobStore) -> Run | None:
     """Return a run, looking at some before it, too, if it has not been seen."""
     if run_id not in seen:
         some = [run_id, *islice(predecessors(run_id), number - 1)]

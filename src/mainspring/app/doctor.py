@@ -24,16 +24,16 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.job import Job
 
-__all__ = ["OVERDUE", "Diagnosis", "Finding", "Mark", "diagnose", "duration"]
+__all__ = ["OVERDUE_US", "Diagnosis", "Finding", "Mark", "diagnose", "duration"]
 
-SHOWN: Final = 3
+EXAMPLES_SHOWN: Final = 3
 """Examples that are named."""
-PAGE: Final = 1000
-PAGES: Final = 10
+PENDING_PAGE_RUNS: Final = 1000
+MOST_PENDING_PAGES: Final = 10
 """Pages of pending runs that are looked through, the newest first."""
-OVERDUE: Final = 30_000_000
+OVERDUE_US: Final = 30_000_000
 """Microseconds after its time from which a job that has not fired is overdue: a lease, and time to be noticed."""
-SKEW: Final = 1_000_000
+CLOCK_SKEW_US: Final = 1_000_000
 """Microseconds by which clocks may differ before it is worth a word."""
 
 
@@ -132,7 +132,7 @@ def _clock(store: JobStore) -> Iterator[Finding]:
         trips.append((after - before, told - (before + after) // 2))
     trip, skew = min(trips)
     error = trip / 2e6
-    if abs(skew) - trip // 2 <= SKEW * 1000:
+    if abs(skew) - trip // 2 <= CLOCK_SKEW_US * 1000:
         text = f"the store's clock and this machine's differ by {skew / 1e6:.0f} ms, give or take {error:.1f} ms"
         yield Finding(Mark.OK, "clock", text)
         return
@@ -213,7 +213,7 @@ def _schedules(
     waiting = sorted((job.at, repr(job.id)) for job in jobs if job.at is not None)
     if next_at is not None and (not waiting or next_at < waiting[0][0]):
         waiting.insert(0, (next_at, "that cannot be read here"))
-    overdue = [(at, job_id) for at, job_id in waiting if now - at > OVERDUE]
+    overdue = [(at, job_id) for at, job_id in waiting if now - at > OVERDUE_US]
     firing = any(node.state == "running" for node in nodes)
     how = f"start a node: mainspring worker {path}, or app.start() in your program"
     if overdue:
@@ -253,7 +253,7 @@ def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
     replaced = {job_id: reason for job_id, reason in broken.items() if job_id in taken}
     query = RunQuery(status=(Status.BROKEN,))
     number = store.count_runs(query)
-    runs = {run.id: run.reason or "" for run in store.find_runs(query, limit=SHOWN)} if number else {}
+    runs = {run.id: run.reason or "" for run in store.find_runs(query, limit=EXAMPLES_SHOWN)} if number else {}
     repair = f"put right what is named, then mainspring broken restore {path} ID; or give up: broken discard {path} ID"
     for word, total, reasons in (("job", len(jobs), jobs), ("run", number, runs)):
         if total:
@@ -271,7 +271,7 @@ def _reported(nodes: list[NodeInfo]) -> Iterator[Finding]:
     workers = [node for node in nodes if node.lanes]
     for name in sorted({name for node in nodes for name in node.missing}):
         lacking = [node for node in nodes if name in node.missing]
-        where = ", ".join(f"{node.host}:{node.pid}" for node in lacking[:SHOWN])
+        where = ", ".join(f"{node.host}:{node.pid}" for node in lacking[:EXAMPLES_SHOWN])
         everywhere = all(node in lacking for node in workers)
         yield Finding(
             Mark.PROBLEM if everywhere else Mark.WARNING,
@@ -319,10 +319,12 @@ def _contents(
 
 def _pending(store: JobStore) -> tuple[list[Run], bool]:
     runs: list[Run] = []
-    for _ in range(PAGES):
-        page = store.find_runs(RunQuery(status=(Status.PENDING,)), after=runs[-1] if runs else None, limit=PAGE)
+    for _ in range(MOST_PENDING_PAGES):
+        page = store.find_runs(
+            RunQuery(status=(Status.PENDING,)), after=runs[-1] if runs else None, limit=PENDING_PAGE_RUNS
+        )
         runs += page
-        if len(page) < PAGE:
+        if len(page) < PENDING_PAGE_RUNS:
             return runs, True
     return runs, False
 
@@ -345,8 +347,8 @@ def _unknown(app: Mainspring, name: str, find: Callable[[], Any]) -> Finding | N
 
 
 def _examples(reasons: dict[str, str], total: int | None = None) -> str:
-    more = (len(reasons) if total is None else total) - SHOWN
-    named = "; ".join(f"{key!r} ({reason})" for key, reason in list(reasons.items())[:SHOWN])
+    more = (len(reasons) if total is None else total) - EXAMPLES_SHOWN
+    named = "; ".join(f"{key!r} ({reason})" for key, reason in list(reasons.items())[:EXAMPLES_SHOWN])
     return f"{named} and {more} more" if more > 0 else named
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec.structs import replace
 
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import COLLECT, TaskCall, reference_of
+from mainspring.app.registry import COLLECT_TASK, TaskCall, reference_of
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.followups import MOST_STEPS, step_id, step_of
 from mainspring.core.ids import pin
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Calls"]
 
-BATCH: Final = 1000
+BATCH_RUNS: Final = 1000
 """Runs that are stored with one round trip."""
 HEAD_START_SECONDS: Final = 0.005
 """Let the sender thread reach the driver, which releases the GIL, before this thread packs the next batch."""
 
-_LOOK_AGAIN: Final = 60.0
-_GIVEN_UP: Final = 600 * SECOND
+_GATHER_POLL_SECONDS: Final = 60.0
+_GATHER_GRACE_US: Final = 600 * SECOND
 """How long after a gather was enqueued all of its items have been, whatever held its enqueuer up."""
 
-_UNCOLLECTED: Final = 86400.0
+_ITEM_RETENTION_SECONDS: Final = 86400.0
 """Seconds for which the result of an item is kept at least."""
 
 log = logging.getLogger("mainspring.app")
@@ -71,7 +71,7 @@ class Calls:
         handles: list[RunHandle[Any]] = []
         with Sender(self.send, handles) as sender:
             for inline, some in itertools.groupby(map(_checked, calls), key=self._is_inline):
-                while runs := [self._run(call) for call in itertools.islice(some, BATCH)]:
+                while runs := [self._run(call) for call in itertools.islice(some, BATCH_RUNS)]:
                     if inline:
                         sender.wait()
                         handles += self._execute(runs)
@@ -139,18 +139,18 @@ class Calls:
         runs = [self._item(call, group, number) for number, call in enumerate(calls)]
         collector = Run(
             id=group,
-            call=Call(COLLECT, (len(runs),), {"inline": True} if inline else {}, "collect"),
+            call=Call(COLLECT_TASK, (len(runs),), {"inline": True} if inline else {}, "collect"),
             queue=runs[0].queue if runs else "default",
             data={"group": group},
             created_at=now,
-            run_at=now + (int(_LOOK_AGAIN * SECOND) if runs else 0),
+            run_at=now + (int(_GATHER_POLL_SECONDS * SECOND) if runs else 0),
         )
         if inline:
             return self._execute([*runs, collector])[-1]
         (handle,) = self.send([collector])  # first, so that nobody can end the group before it is there
         with Sender(self.send, []) as sender:
-            for start in range(0, len(runs), BATCH):
-                sender.send(self._app_store.lasting, runs[start : start + BATCH])
+            for start in range(0, len(runs), BATCH_RUNS):
+                sender.send(self._app_store.lasting, runs[start : start + BATCH_RUNS])
         return handle
 
     def _item(self, call: TaskCall[Any], group: str, number: int) -> Run:
@@ -159,7 +159,7 @@ class Calls:
                 raise ValueError(f"{name}= cannot be given to a call that is gathered, which has one already: {call!r}")
         run = self._make(call)
         # However short its own retention, and however many they are, results are kept until they are collected.
-        policy = replace(run.policy, collect=group, retention=max(_UNCOLLECTED, run.policy.retention or 0.0))
+        policy = replace(run.policy, collect=group, retention=max(_ITEM_RETENTION_SECONDS, run.policy.retention or 0.0))
         run = replace(run, id=f"{group}.{number}", group=group, policy=policy)
         self._middleware.emit("pre_enqueue", run)
         return run
@@ -169,13 +169,13 @@ class Calls:
         app_store, run = self._app_store, current_run()
         store = app_store.companion.store if inline else app_store.store
         results: list[Any] = []
-        for start in range(0, number, BATCH):
-            ids = [f"{run.id}.{n}" for n in range(start, min(number, start + BATCH))]
+        for start in range(0, number, BATCH_RUNS):
+            ids = [f"{run.id}.{n}" for n in range(start, min(number, start + BATCH_RUNS))]
             for run_id, item in zip(ids, store.get_runs(ids), strict=True):
-                if item is None and app_store.now() - run.record.created_at > _GIVEN_UP:
+                if item is None and app_store.now() - run.record.created_at > _GATHER_GRACE_US:
                     raise RunFailed(run.id, "ItemGone", f"item {run_id} was deleted before it could be collected", "")
                 if item is None or item.status in UNFINISHED:
-                    raise Retry(_LOOK_AGAIN, f"waits for {run_id}", counted=False)
+                    raise Retry(_GATHER_POLL_SECONDS, f"waits for {run_id}", counted=False)
                 if item.unverified is not None:
                     raise UnverifiedOutcome(item.id, item.status.value, item.unverified)
                 if item.status is not Status.SUCCEEDED:
@@ -259,7 +259,7 @@ class Sender:
 
     def send(self, store: JobStore, runs: Sequence[Run]) -> None:
         """Store up to a batch of runs: now or, if it is full and more may follow, while the caller goes on."""
-        if len(runs) < BATCH or not store.remote:
+        if len(runs) < BATCH_RUNS or not store.remote:
             self.wait()
             self._handles += self._send(runs)
             return

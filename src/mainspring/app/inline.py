@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from msgspec.structs import replace
 
-from mainspring.app.placement import THREADS, Workplace
+from mainspring.app.placement import THREADS_EXECUTOR, Workplace
 from mainspring.app.runs import Runs
 from mainspring.codec import Codec, EncodeError
 from mainspring.core.instants import SECOND
@@ -22,12 +22,12 @@ from mainspring.node.store_link import StoreLink
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["Inline"]
+__all__ = ["InlineRunner"]
 
 ALIAS: Final = "inline"
 
 
-class _Store(MemoryJobStore):
+class _InlineStore(MemoryJobStore):
     """Refuses the results that the app's own store could not keep."""
 
     def __init__(self, app: Mainspring) -> None:
@@ -43,20 +43,20 @@ class _Store(MemoryJobStore):
         return None
 
 
-class Inline:
+class InlineRunner:
     """A store in memory whose runs are executed by whoever puts them into it, in that thread."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
-        self.store = _Store(app)
+        self.store = _InlineStore(app)
         now, zone = self.store.server_time, lambda: app.timezone
         self.runs = Runs(lambda: self.store, now, zone, app.events, app.tasks, sent_back=self.work)
         self._place = Workplace(app)
         executor = DebugExecutor()
         executor.slots = 1_000_000  # a task may enqueue another, which is executed inside it
         executor.now = self.store.server_time
-        executor.start(self, THREADS)
-        self._place.executors = {THREADS: executor}
+        executor.start(self, THREADS_EXECUTOR)
+        self._place.executors = {THREADS_EXECUTOR: executor}
 
     def forget(self) -> None:
         """Look names up anew: the app's tasks or middleware have changed."""
@@ -69,7 +69,7 @@ class Inline:
             func = self._place.find(replace(run, policy=policy))[0].func
         except Exception as error:  # no other node could execute it
             func = partial(_raise, error)
-        return replace(run, call=run.call.found(func), policy=policy, executor=THREADS, crashes=0)
+        return replace(run, call=run.call.found(func), policy=policy, executor=THREADS_EXECUTOR, crashes=0)
 
     def execute(self, runs: Sequence[Run]) -> list[str]:
         """Add runs, execute them and all that follows from them, and return their ids."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from mainspring.app.registry import COLLECT, Task, TaskReference
+from mainspring.app.registry import COLLECT_TASK, Task, TaskReference
 from mainspring.core.policy import Policy
 from mainspring.core.references import iscoroutinefunction_partial, ref_to_obj, variable_of
 from mainspring.core.run import Run
@@ -20,24 +20,24 @@ from mainspring.executors.base import BaseExecutor
 from mainspring.executors.current_run import CURRENT, keep_logs, release_logs
 from mainspring.executors.processes.child import preload
 from mainspring.executors.threads.pool import ThreadPoolExecutor
-from mainspring.node.node import ISOLATED
+from mainspring.node.node import ISOLATED_EXECUTOR
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
     from mainspring.app import Mainspring
-    from mainspring.executors.scoreboard import Board
+    from mainspring.executors.scoreboard import Scoreboard
     from mainspring.node.node import Node
 
-__all__ = ["LOOP", "THREADS", "Workplace"]
+__all__ = ["LOOP_EXECUTOR", "THREADS_EXECUTOR", "Workplace"]
 
 T = TypeVar("T")
 
-THREADS: Final = "threads"
-LOOP: Final = "loop"
+THREADS_EXECUTOR: Final = "threads"
+LOOP_EXECUTOR: Final = "loop"
 
 
-class Found(NamedTuple):
+class ResolvedFunction(NamedTuple):
     """What a name stands for here."""
 
     func: Callable[..., Any]
@@ -65,11 +65,11 @@ class Workplace:
         self._imported = frozenset(task.name for task in app.tasks) if imported else frozenset()
         self._coroutines = coroutines
         self._isolated = isolated or max(2, os.cpu_count() or 2)
-        self.executors: dict[str, BaseExecutor] = {THREADS: ThreadPoolExecutor(threads)}
-        self.board: Board | None = None
+        self.executors: dict[str, BaseExecutor] = {THREADS_EXECUTOR: ThreadPoolExecutor(threads)}
+        self.board: Scoreboard | None = None
         self.worker_name: str | None = None
         """The name of the worker process that this is, if it is one."""
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, ResolvedFunction] = {}
         self._backoffs: dict[str, Callable[..., Any]] = {}
         self._node: Node | None = None
 
@@ -80,7 +80,7 @@ class Workplace:
         for alias, executor in self.executors.items():
             self._start(alias, executor)
         if self._app.needs_loop or any(task.is_async for task in self._app.tasks):
-            self._executor(LOOP)
+            self._executor(LOOP_EXECUTOR)
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop the executors."""
@@ -91,7 +91,7 @@ class Workplace:
     @property
     def loop(self) -> AbstractEventLoop | None:
         """The event loop on which coroutine tasks are executed, if it has been started."""
-        executor: Any = self.executors.get(LOOP)
+        executor: Any = self.executors.get(LOOP_EXECUTOR)
         return None if executor is None else executor.loop
 
     def executes_here(self) -> bool:
@@ -103,7 +103,7 @@ class Workplace:
 
     def prepare(self, run: Run) -> Run:
         """Find what a run calls and which executor it needs; raise TaskNotFound if it may not be called here."""
-        alias, target, policy = ISOLATED, run.call.func, run.policy
+        alias, target, policy = ISOLATED_EXECUTOR, run.call.func, run.policy
         # One that crashed a worker runs alone from then on: in a process that nobody shares, and that imports its code.
         # Unless no other process can find that code, as of a function registered after the app was imported.
         if run.crashes and isinstance(target, str) and self._noted(run, self._is_left_to_child, target):
@@ -113,18 +113,18 @@ class Workplace:
             if policy.isolation == "process" or (run.crashes and found.has_home):
                 target = found.portable
             else:
-                alias, target = (LOOP if found.is_async else THREADS), found.func
+                alias, target = (LOOP_EXECUTOR if found.is_async else THREADS_EXECUTOR), found.func
         if alias not in self.executors:
             self._executor(alias)
         return replace(run, call=run.call.found(target), policy=policy, executor=alias)
 
-    def find(self, run: Run) -> tuple[Found, Policy]:
+    def find(self, run: Run) -> tuple[ResolvedFunction, Policy]:
         """Find what a run calls, and its policy with what that names."""
         func = run.call.func
         if isinstance(func, str):
             found = self._found.get(func) or self._noted(run, self._look_up, func)
         else:
-            found = Found(self._app.wrapped(func), iscoroutinefunction_partial(func), func, has_home=True)
+            found = ResolvedFunction(self._app.wrapped(func), iscoroutinefunction_partial(func), func, has_home=True)
         return found, self._policy(run) if isinstance(run.policy.backoff, str) else run.policy
 
     def backoff(self, name: str) -> Callable[..., Any]:
@@ -167,13 +167,13 @@ class Workplace:
         except Exception:
             return False
 
-    def _look_up(self, name: str) -> Found:
+    def _look_up(self, name: str) -> ResolvedFunction:
         named = self._named(name)
         if isinstance(named, Task):
             portable = TaskReference(named.name, self._path, named.import_name)
-            found = Found(self._app.wrapped(named.func), named.is_async, portable, self._has_home(named))
+            found = ResolvedFunction(self._app.wrapped(named.func), named.is_async, portable, self._has_home(named))
         else:
-            found = Found(self._app.wrapped(named), iscoroutinefunction_partial(named), name, has_home=True)
+            found = ResolvedFunction(self._app.wrapped(named), iscoroutinefunction_partial(named), name, has_home=True)
         self._found[name] = found
         return found
 
@@ -184,7 +184,7 @@ class Workplace:
 
     def _has_home(self, task: Task[..., Any]) -> bool:
         """Tell whether a child process finds a task: with the app that it imports, or where its function is."""
-        if task.name == COLLECT:
+        if task.name == COLLECT_TASK:
             return False  # our own, and needs this process's connection to the store
         try:
             found = ref_to_obj(task.import_name)
@@ -207,7 +207,7 @@ class Workplace:
 
     def _executor(self, alias: str) -> BaseExecutor:
         executor: BaseExecutor
-        if alias == LOOP:
+        if alias == LOOP_EXECUTOR:
             from mainspring.executors.asyncio import AsyncIOExecutor  # asyncio costs 40 ms, and not all need it
 
             executor = AsyncIOExecutor(max_running=self._coroutines, max_workers=1)

@@ -15,7 +15,7 @@ import msgspec
 
 from mainspring.core.ids import check_run_id, check_text
 from mainspring.core.job import Job
-from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY, Backoff, Policy
+from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY_SECONDS, Backoff, Policy
 from mainspring.core.redaction import masked
 from mainspring.core.references import (
     check_callable_args,
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from mainspring.app.store import AppStore
 
 __all__ = [
-    "COLLECT",
-    "AsyncTask",
+    "COLLECT_TASK",
+    "CoroutineTask",
     "Options",
-    "Registers",
     "Registry",
     "Task",
     "TaskCall",
+    "TaskDecorator",
     "TaskReference",
     "check_queue",
     "is_same",
@@ -53,8 +53,8 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
-NAME_LIMIT: Final = 255
-COLLECT: Final = "mainspring:collect"
+NAME_CHARS: Final = 255
+COLLECT_TASK: Final = "mainspring:collect"
 """The name of the task that collects the results of a group."""
 
 
@@ -104,8 +104,8 @@ def _checked(name: str, value: Any) -> Any:
             value = value.total_seconds()
         if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
             raise TypeError(f"delay must be a number of seconds or a timedelta, not {value!r}")
-        if value is not None and not 0 <= value <= LONGEST_DELAY:
-            raise ValueError(f"delay must be between 0 and {LONGEST_DELAY:,} seconds, not {value!r}")
+        if value is not None and not 0 <= value <= LONGEST_DELAY_SECONDS:
+            raise ValueError(f"delay must be between 0 and {LONGEST_DELAY_SECONDS:,} seconds, not {value!r}")
         return value
     if name == "at":
         if value is not None and not isinstance(value, datetime):
@@ -119,8 +119,8 @@ def _checked(name: str, value: Any) -> Any:
         return None
     if not isinstance(value, str) or not value:
         raise TypeError(f"{name} must be a text that is not empty, not {value!r}")
-    if len(value) > NAME_LIMIT:
-        raise ValueError(f"{name} has {len(value)} characters; at most {NAME_LIMIT} are kept")
+    if len(value) > NAME_CHARS:
+        raise ValueError(f"{name} has {len(value)} characters; at most {NAME_CHARS} are kept")
     return check_run_id(value) if name == "id" else check_text(name, value)
 
 
@@ -128,9 +128,9 @@ def check_queue(value: Any) -> str:
     """Check a queue's name."""
     if not isinstance(value, str) or not value:
         raise TypeError(f"queue must be a text that is not empty, not {value!r}")
-    if len(value) > NAME_LIMIT or value.startswith(".") or not value.isprintable() or set(value) & set(",:{}*"):
+    if len(value) > NAME_CHARS or value.startswith(".") or not value.isprintable() or set(value) & set(",:{}*"):
         raise ValueError(
-            f"{value!r} cannot name a queue: it has up to {NAME_LIMIT} printable characters, no dot in front, and none "
+            f"{value!r} cannot name a queue: it has up to {NAME_CHARS} printable characters, no dot in front, and none "
             "of , : { } *"
         )
     return value
@@ -227,7 +227,7 @@ class TaskReference(str):
         return found.__mainspring_execute__() if isinstance(found, Task) else found
 
 
-class AsyncTask(Task[P, R]):
+class CoroutineTask(Task[P, R]):
     """A task that is a coroutine function: calling it gives a coroutine, its runs give what that returns."""
 
     if TYPE_CHECKING:
@@ -236,11 +236,11 @@ class AsyncTask(Task[P, R]):
             """Call the function, here and now."""
 
 
-class Registers(Protocol):
+class TaskDecorator(Protocol):
     """Makes tasks of functions."""
 
     @overload
-    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...
+    def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> CoroutineTask[P, R]: ...
 
     @overload
     def __call__(self, func: Callable[P, R], /) -> Task[P, R]: ...

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mainspring.app.coming import Coming
+from mainspring.app.coming import ExpectedRuns
 from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.codec import EncodeError
 from mainspring.core import transitions
@@ -41,13 +41,13 @@ __all__ = ["Runs", "result_of"]
 
 ALIAS: Final = "default"
 """The alias of an app's store."""
-FIRST_LOOK: Final = 0.001
-LONGEST_PAUSE: Final = 0.1
-FIRST_PAGE: Final = 50
+FIRST_LOOK_SECONDS: Final = 0.001
+LONGEST_LOOK_PAUSE_SECONDS: Final = 0.1
+FIRST_PAGE_RUNS: Final = 50
 """Runs that are looked at again and again while others wait behind them."""
 WARN_AFTER_SECONDS: Final = 5.0
 """Say what is missing when nobody could have executed a run that was waited for as long as this."""
-SELDOM: Final = 20
+FULL_LOOK_FACTOR: Final = 20
 """All are looked at again after this many times as long as the last time took."""
 
 log = logging.getLogger("mainspring.app")
@@ -259,8 +259,8 @@ class Waiter:
         self._done: dict[str, Run] = {}
         self._first: Run | None = None
         """The first of those that are left, unless it is a step that a chain has not come to."""
-        self._coming = Coming()
-        self._pause = FIRST_LOOK
+        self._coming = ExpectedRuns()
+        self._pause = FIRST_LOOK_SECONDS
         self._all_at = 0.0
         """When to look at all that are left, though the first ones have not ended."""
         self._answered = False
@@ -294,7 +294,7 @@ class Waiter:
     def _look(self, store: JobStore) -> bool:
         left: list[str] = []
         self._first = None
-        began, start, size = time.monotonic(), 0, FIRST_PAGE
+        began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
         while start < len(self._left):
             if left and began < min(self._all_at, self._deadline):
                 left += self._left[start:]  # not all have ended, whatever is said of these
@@ -315,7 +315,7 @@ class Waiter:
                 left.append(run_id)
         else:
             now = time.monotonic()
-            self._all_at = now + SELDOM * (now - began)
+            self._all_at = now + FULL_LOOK_FACTOR * (now - began)
         self._left = left
         if left and began >= self._deadline:
             raise TimeoutError(self._describe(store))
@@ -332,7 +332,7 @@ class Waiter:
 
     def pause(self) -> float:
         """Return the seconds to wait before the next look."""
-        pause, self._pause = self._pause, min(LONGEST_PAUSE, self._pause * 1.5)
+        pause, self._pause = self._pause, min(LONGEST_LOOK_PAUSE_SECONDS, self._pause * 1.5)
         return max(0.0, min(pause, self._deadline - time.monotonic()))
 
     def _describe(self, store: JobStore) -> str:

@@ -15,7 +15,7 @@ from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock, StoreTime
 from mainspring.codec import Codec, TypeBook
 from mainspring.codec.key_sources import find_keyring
-from mainspring.core.followups import Finished
+from mainspring.core.followups import FinishedRun
 from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import JobStore
@@ -23,7 +23,7 @@ from mainspring.node.run_events import RunEvents
 from mainspring.util import astimezone
 
 if TYPE_CHECKING:
-    from mainspring.app.inline import Inline
+    from mainspring.app.inline import InlineRunner
     from mainspring.node.store_link import StoreLink
 
 __all__ = ["AppStore"]
@@ -50,7 +50,7 @@ class AppStore:
         timezone: tzinfo | str | None,
         clock: Clock,
         events: RunEvents,
-        make_companion: Callable[[], Inline],
+        make_companion: Callable[[], InlineRunner],
     ) -> None:
         self.url = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
         self.name, self.clock, self.events = name, clock, events
@@ -61,13 +61,13 @@ class AppStore:
         self.link: StoreLink | None = None
         """The node's link to the store, while this process takes part."""
         self.lock = threading.RLock()
-        self.types = TypeBook([Finished], imports=False)
+        self.types = TypeBook([FinishedRun], imports=False)
         self._options = dict(options or {})
         self._zone = astimezone(timezone)
         self._codec: Codec | None = None
         self._time = StoreTime(lambda: self.lasting.server_time(), clock, TRUSTED_SECONDS)
         self._make_companion = make_companion
-        self._companion: Inline | None = None
+        self._companion: InlineRunner | None = None
 
     @property
     def codec(self) -> Codec:
@@ -128,7 +128,7 @@ class AppStore:
         return store
 
     @property
-    def companion(self) -> Inline:
+    def companion(self) -> InlineRunner:
         """The place where calls are executed inline, made when it is first needed."""
         if self._companion is None:
             self._companion = self._make_companion()

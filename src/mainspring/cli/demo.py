@@ -24,7 +24,7 @@ from mainspring.triggers.interval import IntervalTrigger
 
 __all__ = ["demo"]
 
-_LATEST = 12
+_EVENTS_SHOWN = 12
 
 
 def tidy_up() -> str:
@@ -65,7 +65,7 @@ def add_jobs(scheduler: BackgroundScheduler, now: datetime) -> None:
     scheduler.add_job(tidy_up, either, id="or")
 
 
-class Watch:
+class DemoWatch:
     """Remembers what the scheduler tells, for the table and the summary."""
 
     def __init__(self, scheduler: BackgroundScheduler) -> None:
@@ -89,7 +89,7 @@ class Watch:
         late = (now - event.scheduled_run_times[-1]).total_seconds()
         with self._lock:
             self.lateness.append(late)
-            self.latest = [*self.latest, (now, late, event.job_id, "fired")][-_LATEST:]
+            self.latest = [*self.latest, (now, late, event.job_id, "fired")][-_EVENTS_SHOWN:]
             self.counts.setdefault(event.job_id, Counter())["fired"] += 1
 
     def _ended(self, event: Any) -> None:
@@ -107,7 +107,7 @@ class Watch:
     def _note(self, job_id: str, word: str) -> None:
         with self._lock:
             self.counts.setdefault(job_id, Counter())[word] += 1
-            self.latest = [*self.latest, (datetime.now(UTC), 0.0, job_id, word)][-_LATEST:]
+            self.latest = [*self.latest, (datetime.now(UTC), 0.0, job_id, word)][-_EVENTS_SHOWN:]
 
     def tables(self) -> Group:
         """Draw the jobs and what happened last."""
@@ -161,7 +161,7 @@ def demo(seconds: float | None) -> None:
     console = Console()
     started = time.monotonic()
     scheduler = BackgroundScheduler(timezone=UTC)
-    watch = Watch(scheduler)
+    watch = DemoWatch(scheduler)
     scheduler.start()
     add_jobs(scheduler, datetime.now(UTC))
     end = None if seconds is None else started + seconds
@@ -179,7 +179,7 @@ def demo(seconds: float | None) -> None:
     console.print(watch.summary(spent))
 
 
-def _show(console: Console, watch: Watch, end: float | None) -> None:
+def _show(console: Console, watch: DemoWatch, end: float | None) -> None:
     if console.is_terminal:
         with Live(watch.tables(), console=console, refresh_per_second=8, screen=False) as live:
             while end is None or time.monotonic() < end:

@@ -11,7 +11,7 @@ from mainspring.cli.common.output import Column, ago, print_json, table
 from mainspring.cli.common.target import FAILED, command, json_option, opened, target_options
 from mainspring.core.failures import group_errors
 from mainspring.core.instants import to_us
-from mainspring.core.searching import LOOKED_THROUGH_MOST, search
+from mainspring.core.searching import MOST_RUNS_SEARCHED, search
 
 if TYPE_CHECKING:
     from mainspring.core.failures import ErrorGroup
@@ -38,7 +38,7 @@ def errors(words: tuple[str, ...], everything: bool, as_json: bool, where: str |
     chosen = given if any(" status:" in f" {word}" for word in given) else ["status:failed", *given]
     with opened(where, name) as app:
         wanted = read_filter(app, chosen)
-        most = None if everything else LOOKED_THROUGH_MOST
+        most = None if everything else MOST_RUNS_SEARCHED
         page = search(app, wanted, limit=most or 10**9, most=most)
         groups, now = group_errors(page.runs), app.now()
     if as_json:

@@ -30,7 +30,7 @@ from mainspring.schedulers.portable import import_jobs
 __all__ = ["import_"]
 
 _REDIS: Final = ("redis", "rediss", "unix")
-_BATCH: Final = 200
+_BATCH_JOBS: Final = 200
 _PICKLES = """\
 APScheduler keeps its jobs as pickles, and unpickling can run code of whoever was able to write to the source.
 Only plain types and APScheduler's own classes are opened here, everything else is reported and left alone.
@@ -215,7 +215,7 @@ def _write(jobs: Sequence[Job], target: str, codec: Codec, replace: bool) -> Non
         for job in jobs:
             if not job.timed:
                 job.at = job.nominal = job.trigger.next_fire(None, now)
-        batches = [jobs[start : start + _BATCH] for start in range(0, len(jobs), _BATCH)]
+        batches = [jobs[start : start + _BATCH_JOBS] for start in range(0, len(jobs), _BATCH_JOBS)]
         for batch in _progress(batches, "Writing"):
             try:
                 store.add_jobs(batch, replace=replace)
@@ -264,7 +264,7 @@ def _remove(job_id: str, store: JobStore) -> None:
 
 def _cancel_waiting(lane: str, job_ids: Collection[str], store: JobStore) -> None:
     query, last = RunQuery(status=(Status.PENDING,), queue=lane), None
-    while page := store.find_runs(query, after=last, limit=_BATCH):
+    while page := store.find_runs(query, after=last, limit=_BATCH_JOBS):
         last = page[-1]
         now = store.server_time()
         store.settle([transitions.cancel(run, now) for run in page if run.job_id in job_ids])

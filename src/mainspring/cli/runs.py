@@ -61,11 +61,11 @@ def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, w
     Example:
       mainspring runs list status:failed task:send* since:1h --app shop:app
     """
-    from mainspring.core.searching import LOOKED_THROUGH_MOST, search
+    from mainspring.core.searching import MOST_RUNS_SEARCHED, search
 
     with opened(where, name) as app:
         wanted = read_filter(app, words_of(words))
-        page = search(app, wanted, limit=limit, most=None if everything else LOOKED_THROUGH_MOST)
+        page = search(app, wanted, limit=limit, most=None if everything else MOST_RUNS_SEARCHED)
         now = app.now()
         rows = [_row(app, run, now) for run in page.runs]
         records = [_to_json(app, run) for run in page.runs] if as_json else []

@@ -8,14 +8,14 @@ from typing import Any, Final
 
 import click
 
-from mainspring.app.doctor import OVERDUE, duration
+from mainspring.app.doctor import OVERDUE_US, duration
 from mainspring.cli.common.output import Column, ago, echo, print_json, table
 from mainspring.cli.common.target import json_option, opened, target_options
 from mainspring.core.instants import from_us
 
 __all__ = ["status"]
 
-SHOWN: Final = 10
+JOBS_SHOWN: Final = 10
 """Jobs that are listed, those that are due first."""
 
 
@@ -67,14 +67,14 @@ def _gather(app: Any) -> dict[str, Any]:
     jobs = sorted((job.at, job.id) for job in app.store.examine_jobs()[0] if job.at is not None)
     schedules = [
         {"id": job_id, "next_run_time": from_us(at).isoformat(), "in_seconds": round((at - now) / 1e6, 1)}
-        for at, job_id in jobs[:SHOWN]
+        for at, job_id in jobs[:JOBS_SHOWN]
     ]
     served = {lane for node in nodes if node["state"] != "silent" for lane in node["queues"]}
     unserved = [queue["name"] for queue in queues if queue["waiting"] and queue["name"] not in served]
     return {
         "queues": queues,
         "schedules": schedules,
-        "overdue": sum(now - at > OVERDUE for at, _ in jobs),
+        "overdue": sum(now - at > OVERDUE_US for at, _ in jobs),
         "nodes": nodes,
         "counters": app.counters(),
         "broken": len(app.broken()),
@@ -117,7 +117,7 @@ def _queue_row(queue: dict[str, Any], unserved: list[str]) -> list[str]:
 
 def _fire_row(job: dict[str, Any]) -> list[str]:
     us = round(job["in_seconds"] * 1e6)
-    late = -us > OVERDUE
+    late = -us > OVERDUE_US
     when = f"{duration(-us)} overdue" if late else f"in {duration(us)}" if us > 0 else "now"
     moment = datetime.fromisoformat(job["next_run_time"]).astimezone()
     return [job["id"], f"{moment:%Y-%m-%d %H:%M:%S %Z}", when]

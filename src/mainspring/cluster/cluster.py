@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Cluster"]
 
-ANSWER: Final = 1.0
+STAT_ANSWER_SECONDS: Final = 1.0
 """Seconds in which the sentinel describes the cluster, unless it is busy with what a worker has left."""
 
 
@@ -127,7 +127,7 @@ class Cluster:
     def _ask(self) -> None:
         """Have the sentinel describe the cluster; it is asked no more while it owes an answer."""
         self._hear(0)
-        pipe, deadline = self._pipe, time.monotonic() + ANSWER
+        pipe, deadline = self._pipe, time.monotonic() + STAT_ANSWER_SECONDS
         with self._asking:
             if pipe is not None and not self._asked and self._process.is_alive():
                 with suppress(OSError):

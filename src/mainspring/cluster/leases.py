@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 __all__ = ["LeaseKeeper"]
 
-TRIES: Final = 3
-PAGE: Final = 1000
-CROWD: Final = 20
+SETTLE_TRIES: Final = 3
+SETTLE_BATCH_RUNS: Final = 1000
+CROWD_RUNS: Final = 20
 """When more runs than these die together, most of them are innocent, and to have each run alone would take long."""
 
 log = logging.getLogger("mainspring.cluster")
@@ -104,8 +104,8 @@ class LeaseKeeper:
     def _extend(self, left: WorkerHandle) -> None:
         claims = list(left.held().items())
         stop: list[tuple[str, str]] = []
-        for start in range(0, len(claims), PAGE):
-            page = claims[start : start + PAGE]
+        for start in range(0, len(claims), SETTLE_BATCH_RUNS):
+            page = claims[start : start + SETTLE_BATCH_RUNS]
             answers = self._app.store.extend([Beat(run_id, claim.token) for run_id, claim in page], self._lease)
             for (run_id, claim), hold in zip(page, answers, strict=True):
                 if hold is not Hold.HELD and left.claims.get(run_id) is claim:
@@ -116,8 +116,8 @@ class LeaseKeeper:
         """Give back runs that a worker has not started, if it still has them."""
         store, ids = self._app.store, list(claims)
         given: list[str] = []
-        for start in range(0, len(ids), PAGE):
-            page = ids[start : start + PAGE]
+        for start in range(0, len(ids), SETTLE_BATCH_RUNS):
+            page = ids[start : start + SETTLE_BATCH_RUNS]
             runs = [run for run in store.get_runs(page) if run is not None and _is_held(run, claims)]
             # A thread may have been stopped between its look at the lease and its note on the board. It will start its
             # run in the end, which others may have executed by then: so not one that may start only once.
@@ -141,13 +141,13 @@ class LeaseKeeper:
 
     def _settle_patiently(self, left: WorkerHandle, code: int) -> None:
         board = {posted.run_id: posted for posted in left.board.read(left.claims)}
-        for attempt in range(TRIES):
+        for attempt in range(SETTLE_TRIES):
             try:
                 self._settle(left, board, code)
                 return
             except Exception as error:
                 log.warning("what process %s left cannot be settled: %s", left.pid, error)
-                if attempt + 1 < TRIES and not self._done.wait(0.5):
+                if attempt + 1 < SETTLE_TRIES and not self._done.wait(0.5):
                     continue
         log.error("%s runs of process %s are left to their leases", len(left.claims), left.pid)
 
@@ -159,9 +159,9 @@ class LeaseKeeper:
             left.claims.update((run.id, Claim(token, time.monotonic())) for run in brought.runs)
             left.claiming = None
         ids = list(left.claims)
-        crowd = sum(not (posted.ended or posted.apart) for posted in board.values()) > CROWD
-        for start in range(0, len(ids), PAGE):
-            page = ids[start : start + PAGE]
+        crowd = sum(not (posted.ended or posted.apart) for posted in board.values()) > CROWD_RUNS
+        for start in range(0, len(ids), SETTLE_BATCH_RUNS):
+            page = ids[start : start + SETTLE_BATCH_RUNS]
             found = [run for run in store.get_runs(page) if run is not None and _is_held(run, left.claims)]
             self._write([_report(run, left, board.get(run.id), code, now, crowd) for run in found])
 
@@ -178,7 +178,7 @@ class LeaseKeeper:
                     self._app.events.settled(outcome, ALIAS, report)
 
     def _tell(self, run: Run, error: BaseException) -> None:
-        self._app.report(error, CurrentRun(run, _Mute()))
+        self._app.report(error, CurrentRun(run, _NoNotesSink()))
         logger = reported_log if is_reported(error) else log
         logger.error('run %s of "%s": %s', run.id, run.name, error)
 
@@ -195,7 +195,7 @@ class LeaseKeeper:
             return conclude(report, now, 0.5, retry=False)
 
 
-class _Mute:
+class _NoNotesSink:
     """Takes the words of a run that says nothing any more."""
 
     def live(self, run: Run) -> RunNotes:

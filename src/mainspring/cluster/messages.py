@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.core.run import Run
-from mainspring.executors.scoreboard import Board
+from mainspring.executors.scoreboard import Scoreboard
 
 __all__ = [
     "AWAY",
@@ -116,7 +116,7 @@ class WorkerChannel(Channel):
     def __init__(
         self,
         pipe: Connection,
-        board: Board,
+        board: Scoreboard,
         steady_since: float | None = None,
         *,
         max_runs: int | None = None,

@@ -13,7 +13,7 @@ from typing import Any, Final
 __all__ = ["Orphans"]
 
 _PR_SET_CHILD_SUBREAPER: Final = 36
-_ROUNDS: Final = 100
+_KILL_ROUNDS: Final = 100
 
 
 class Orphans:
@@ -35,7 +35,7 @@ class Orphans:
             return 0
         ours = workers | self._before | _helpers()
         killed: set[int] = set()
-        for _ in range(_ROUNDS):  # the children of an orphan become ours when it is gone
+        for _ in range(_KILL_ROUNDS):  # the children of an orphan become ours when it is gone
             orphans = _children() - ours
             if not orphans:
                 break

@@ -27,19 +27,19 @@ from mainspring.jobstores.health import enforce
 
 __all__ = ["Sentinel"]
 
-TICK: Final = 1.0
-REST: Final = 0.02
+TICK_SECONDS: Final = 1.0
+LISTEN_PAUSE_SECONDS: Final = 0.02
 """Seconds between two looks at what workers say."""
-QUICK_DEATH: Final = 10.0
+QUICK_DEATH_SECONDS: Final = 10.0
 """A worker that died within so many seconds, before it had executed anything, is replaced ever more slowly."""
-LONGEST_PAUSE: Final = 30.0
-DRAIN_STUCK: Final = 10.0
+LONGEST_RESTART_PAUSE_SECONDS: Final = 30.0
+DRAIN_SECONDS: Final = 10.0
 """Seconds that the neighbours of a stuck run are given to end, and a worker with nothing left to do to leave."""
-ANSWER: Final = 1.0
+DRAIN_ANSWER_SECONDS: Final = 1.0
 """Seconds in which a worker says that it drains, unless a task holds its interpreter."""
-SILENT: Final = 5.0
+SILENT_SECONDS: Final = 5.0
 """Seconds in which a worker answers, if it does not keep the store's lock and its interpreter at the same time."""
-LOOK: Final = 0.2
+END_POLL_SECONDS: Final = 0.2
 """Seconds between two looks at what does not end."""
 
 log = logging.getLogger("mainspring.cluster")
@@ -207,7 +207,7 @@ class Sentinel:
         urgent += [slot.left.end for slot in self._slots if slot.left is not None]
         if self._heard:
             # Workers speak at every batch; being woken by each word would cost as much as the work.
-            wait(urgent, REST)
+            wait(urgent, LISTEN_PAUSE_SECONDS)
         ready = wait({*ends, *urgent}, self._patience())
         self._heard = any(end in ends and end not in urgent for end in ready)
         if self._bell in ready:
@@ -241,7 +241,7 @@ class Sentinel:
     def _patience(self) -> float:
         now = time.monotonic()
         waits = [slot.start_at - now for slot in self._slots if slot.left is None and not slot.finished]
-        return max(0.0, min([TICK, self._deadline - now, *waits]))
+        return max(0.0, min([TICK_SECONDS, self._deadline - now, *waits]))
 
     def _bury(self, slot: WorkerSlot, left: WorkerHandle) -> None:
         """Replace a worker that has ended, and see to what it left."""
@@ -273,7 +273,7 @@ class Sentinel:
                 slot.wait_longer(),
                 left.away,
             )
-        elif lived >= QUICK_DEATH or left.runs:
+        elif lived >= QUICK_DEATH_SECONDS or left.runs:
             slot.quick_deaths = 0
         elif (pause := slot.wait_longer()) >= 1:
             log.error("worker %s dies at once; the next try is in %.0f s", slot.number, pause)
@@ -281,7 +281,7 @@ class Sentinel:
     def _look_at_deadlines(self) -> None:
         """Kill workers with a run that does not end at its time-out or when it is cancelled, or that do not leave."""
         now = time.monotonic()
-        if now < self._looked_at + LOOK:
+        if now < self._looked_at + END_POLL_SECONDS:
             return
         self._looked_at = now
         for slot in self._slots:
@@ -296,12 +296,12 @@ class Sentinel:
             left.empty_since = None
         elif left.empty_since is None:
             left.empty_since = now
-        elif now - left.empty_since > DRAIN_STUCK:
+        elif now - left.empty_since > DRAIN_SECONDS:
             log.error("process %s is killed: it has nothing left to do and does not end", left.pid)
             left.kill()
         if self._keeper.locked_out and left.ready:
             left.ping()
-            if left.asked_at is not None and now - left.asked_at > SILENT:
+            if left.asked_at is not None and now - left.asked_at > SILENT_SECONDS:
                 # Code that holds the interpreter lock may have stopped another thread inside a transaction.
                 log.error("process %s is killed: it does not answer, and the store is locked", left.pid)
                 left.kill()
@@ -313,7 +313,7 @@ class Sentinel:
         waited = now - left.stuck_since
         only_stuck = left.claims.keys() <= left.stuck
         # A process that holds the interpreter lock cannot even say that it drains.
-        if waited > DRAIN_STUCK or (waited > ANSWER and (only_stuck or left.draining is None)):
+        if waited > DRAIN_SECONDS or (waited > DRAIN_ANSWER_SECONDS and (only_stuck or left.draining is None)):
             log.error("process %s is killed: run %s does not end", left.pid, ", ".join(sorted(left.stuck)))
             left.kill()
 
@@ -358,7 +358,7 @@ class WorkerSlot:
 
     def wait_longer(self) -> float:
         """Put off the next start, for longer each time; return the seconds."""
-        pause = min(LONGEST_PAUSE, 0.5 * 2.0 ** min(self.quick_deaths, 16))
+        pause = min(LONGEST_RESTART_PAUSE_SECONDS, 0.5 * 2.0 ** min(self.quick_deaths, 16))
         self.quick_deaths += 1
         self.start_at = time.monotonic() + pause
         return pause

@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from mainspring.core.quantities import check_count, check_seconds
-from mainspring.node.node import MOST_CLAIMED
+from mainspring.node.node import MOST_CLAIMED_RUNS
 
 __all__ = ["ClusterStat", "Settings", "WorkerStat"]
 
@@ -57,7 +57,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def entries(self) -> int:
         """More runs than a worker process ever has that it has started and the store does not know to have ended."""
-        return self.threads + self.coroutines + 6 * MOST_CLAIMED
+        return self.threads + self.coroutines + 6 * MOST_CLAIMED_RUNS
 
 
 class WorkerStat(msgspec.Struct, frozen=True, kw_only=True):

@@ -36,18 +36,18 @@ from mainspring.cluster.settings import Settings
 from mainspring.errors import StoreUnavailable
 from mainspring.events import EVENT_RUN_STUCK, RunEvent
 from mainspring.executors.processes.child import die_with_parent
-from mainspring.executors.scoreboard import Board
+from mainspring.executors.scoreboard import Scoreboard
 from mainspring.node.forking import handle_here
 
 __all__ = ["main", "set_up_logging"]
 
-LOOK: Final = 1.0
+MEMORY_LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at memory."""
-LOOK_FOR_WORK: Final = 0.05
-SWITCH: Final = 0.001
-GARBAGE: Final = 10_000
+BURST_LOOK_SECONDS: Final = 0.05
+SWITCH_INTERVAL_SECONDS: Final = 0.001
+GC_THRESHOLD_OBJECTS: Final = 10_000
 """New objects after which Python looks for cycles."""
-IDLE: Final = 0.2
+BURST_IDLE_SECONDS: Final = 0.2
 """Seconds without work after which a burst is over."""
 
 log = logging.getLogger("mainspring.cluster")
@@ -56,7 +56,7 @@ log = logging.getLogger("mainspring.cluster")
 def main(
     settings: Settings,
     pipe: Connection,
-    board: Board,
+    board: Scoreboard,
     number: int,
     strangers: Iterable[Connection],
     steady_since: float | None,
@@ -98,7 +98,7 @@ class Worker:
     """What happens in a worker process."""
 
     def __init__(
-        self, settings: Settings, pipe: Connection, board: Board, number: int, steady_since: float | None
+        self, settings: Settings, pipe: Connection, board: Scoreboard, number: int, steady_since: float | None
     ) -> None:
         self._settings = settings
         # Why to stop. A signal handler may put into this queue; almost anything else could deadlock with what it
@@ -135,12 +135,12 @@ class Worker:
         idle_since: float | None = None
         while True:
             try:
-                return self._reasons.get(timeout=LOOK_FOR_WORK if self._settings.burst else LOOK)
+                return self._reasons.get(timeout=BURST_LOOK_SECONDS if self._settings.burst else MEMORY_LOOK_SECONDS)
             except queue.Empty:
                 reason = self._memory_exceeded()
             if reason is None and self._settings.burst:
                 idle_since = (idle_since or time.monotonic()) if self._is_idle(app) else None
-                if idle_since is not None and time.monotonic() - idle_since > IDLE:
+                if idle_since is not None and time.monotonic() - idle_since > BURST_IDLE_SECONDS:
                     reason = NOTHING_LEFT
             if reason is not None:
                 return reason
@@ -199,12 +199,12 @@ def _tune_interpreter() -> None:
     been imported, and does not come in the middle of each batch: runs do not form cycles.
     """
     if sys.getswitchinterval() == 0.005:
-        sys.setswitchinterval(SWITCH)
+        sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     gc.collect()
     gc.freeze()
     first, *others = gc.get_threshold()
-    if 0 < first < GARBAGE:  # 0: the app has switched it off
-        gc.set_threshold(GARBAGE, *others)
+    if 0 < first < GC_THRESHOLD_OBJECTS:  # 0: the app has switched it off
+        gc.set_threshold(GC_THRESHOLD_OBJECTS, *others)
 
 
 def _resident() -> int:

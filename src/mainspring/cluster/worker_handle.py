@@ -24,11 +24,11 @@ from mainspring.cluster.messages import (
     SentinelChannel,
     read,
 )
-from mainspring.executors.scoreboard import Board
+from mainspring.executors.scoreboard import Scoreboard
 
 __all__ = ["Claim", "WorkerHandle"]
 
-STOPS: Final = 50
+STOPS_PER_MESSAGE: Final = 50
 """Runs that a worker is told to stop at a time: few enough to be said without waiting."""
 
 
@@ -43,7 +43,7 @@ class Claim(NamedTuple):
 class WorkerHandle:
     """A worker process: what it has claimed and said, and the pipe to it."""
 
-    def __init__(self, process: Any, pipe: Connection, board: Board) -> None:
+    def __init__(self, process: Any, pipe: Connection, board: Scoreboard) -> None:
         self.process, self.pipe, self.board = process, pipe, board
         self.pid: int = process.pid
         self.started_at, self.since = time.monotonic(), time.time()
@@ -129,10 +129,10 @@ class WorkerHandle:
     def stop_runs(self, claims: list[tuple[str, str]]) -> None:
         """Tell it, once, to stop runs that it lost, or that are to be cancelled; if it does not read, next time."""
         fresh = [claim for claim in claims if claim not in self._told_to_stop]
-        for start in range(0, len(fresh), STOPS):
+        for start in range(0, len(fresh), STOPS_PER_MESSAGE):
             if not self._wire.all_said:
                 return
-            page = fresh[start : start + STOPS]
+            page = fresh[start : start + STOPS_PER_MESSAGE]
             self._told_to_stop.update(dict.fromkeys(page, time.monotonic()))
             self._wire.send(STOP_RUNS, page)
 

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Final
 
 from mainspring.codec.errors import FrameError, Reason
-from mainspring.codec.values import Code, Unsupported
+from mainspring.codec.values import Code, UnsupportedValue
 
 __all__ = ["as_builtin", "builtin_of", "check_keys", "read_deque", "read_factory", "write_container"]
 
@@ -53,7 +53,7 @@ def check_keys(keys: Iterable[Any]) -> None:
         return
     plain = [key if (base := bases.get(type(key))) is None else as_builtin(key, base) for key in keys]
     if len(set(plain)) != len(plain):
-        raise Unsupported("has keys or elements that differ here, but would be equal when they come back")
+        raise UnsupportedValue("has keys or elements that differ here, but would be equal when they come back")
 
 
 def write_container(value: Any, cls: type) -> tuple[int, list[Any]] | None:
@@ -67,7 +67,7 @@ def write_container(value: Any, cls: type) -> tuple[int, list[Any]] | None:
     factory = value.default_factory
     name = getattr(factory, "__name__", "") if factory is not None else None
     if name is not None and _FACTORIES.get(name) is not factory:
-        raise Unsupported(
+        raise UnsupportedValue(
             f"is a collections.defaultdict that calls {factory!r}, which has no name here; it may call"
             f" {', '.join(_FACTORIES)}, or pass dict(...)"
         )

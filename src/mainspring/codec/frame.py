@@ -19,7 +19,7 @@ from struct import Struct
 from typing import Final
 
 from mainspring.codec.errors import FrameError, Reason
-from mainspring.codec.keyring import KEY_ID_SIZE, Keyring
+from mainspring.codec.keyring import KEY_ID_BYTES, Keyring
 
 __all__ = ["COMPRESSED", "PICKLED", "SIGNED", "Scope", "compress", "decompress", "open_frame", "seal"]
 
@@ -33,12 +33,12 @@ _VERSION: Final = 1
 _DOMAIN: Final = b"mainspring frame 2\0"
 _HEAD: Final = Struct(">2sBBI")
 _MAC_SIZE: Final = 32
-_MAC_AT: Final = _HEAD.size + KEY_ID_SIZE
+_MAC_AT: Final = _HEAD.size + KEY_ID_BYTES
 _SIGNED_BODY: Final = _MAC_AT + _MAC_SIZE
 _CRC_SIZE: Final = 4
 _UNSIGNED_BODY: Final = _HEAD.size + _CRC_SIZE
-_LEVEL: Final = 1
-_PIECE: Final = 6 * 1024 * 1024
+_ZLIB_LEVEL: Final = 1
+_PIECE_BYTES: Final = 6 * 1024 * 1024
 """Bytes that are decompressed at once."""
 
 
@@ -144,12 +144,12 @@ def _shown(context: str) -> str:
 
 def compress(payload: bytes, max_ratio: int) -> bytes:
     """Compress a payload, but not so well that a reader with the same `max_ratio` would take it for a bomb."""
-    packed = zlib.compress(payload, _LEVEL)
+    packed = zlib.compress(payload, _ZLIB_LEVEL)
     if len(packed) * max_ratio >= len(payload):
         return packed
     # A flush leaves at least five bytes behind, so one in every 4 * max_ratio keeps the ratio under its limit.
     step = 4 * max_ratio
-    stream = zlib.compressobj(_LEVEL)
+    stream = zlib.compressobj(_ZLIB_LEVEL)
     parts = [
         stream.compress(payload[at : at + step]) + stream.flush(zlib.Z_SYNC_FLUSH)
         for at in range(0, len(payload), step)
@@ -162,13 +162,13 @@ def decompress(packed: bytes, max_unpacked: int, max_ratio: int) -> bytes:
     limit = min(max_unpacked, len(packed) * max_ratio)
     stream = zlib.decompressobj()
     try:
-        payload = stream.decompress(packed, limit + 1 if limit < _PIECE else _PIECE)
+        payload = stream.decompress(packed, limit + 1 if limit < _PIECE_BYTES else _PIECE_BYTES)
         size = len(payload)
         if not stream.eof and size <= limit:
             # In pieces, since what the decompressor has cut off is copied once more before it can be refused.
             pieces = [payload]
             while not stream.eof and size <= limit and pieces[-1]:
-                pieces.append(stream.decompress(stream.unconsumed_tail, min(_PIECE, limit + 1 - size)))
+                pieces.append(stream.decompress(stream.unconsumed_tail, min(_PIECE_BYTES, limit + 1 - size)))
                 size += len(pieces[-1])
             payload = b"".join(pieces) if size <= limit else b""
     except zlib.error as error:

@@ -9,11 +9,11 @@ from typing import Any, Final, NoReturn
 
 from mainspring.errors import ConfigurationError
 
-__all__ = ["KEY_ID_SIZE", "MIN_KEY_SIZE", "Keyring"]
+__all__ = ["KEY_ID_BYTES", "MIN_KEY_BYTES", "Keyring"]
 
-MIN_KEY_SIZE: Final = 16
-KEY_ID_SIZE: Final = 4
-_BLOCK: Final = 64
+MIN_KEY_BYTES: Final = 16
+KEY_ID_BYTES: Final = 4
+_SHA256_BLOCK_BYTES: Final = 64
 """Bytes that SHA-256 takes in at once."""
 _ID_DOMAIN: Final = b"mainspring key id 1"
 _MAKE_ONE: Final = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
@@ -51,7 +51,7 @@ class Keyring:
     def key_id(key: str | bytes) -> bytes:
         """Return the public name of a key, which tells nothing about the key itself."""
         secret = key.encode() if isinstance(key, str) else bytes(key)
-        return hmac.digest(secret, _ID_DOMAIN, "sha256")[:KEY_ID_SIZE]
+        return hmac.digest(secret, _ID_DOMAIN, "sha256")[:KEY_ID_BYTES]
 
     @property
     def ids(self) -> tuple[bytes, ...]:
@@ -88,7 +88,9 @@ def _begin_mac(secret: bytes) -> tuple[Any, Any]:
     Not hmac.digest: it lets go of the interpreter lock at every call, and where other threads work it then waits
     milliseconds to get it back. Signatures of short messages made from these do not.
     """
-    block = (hashlib.sha256(secret).digest() if len(secret) > _BLOCK else secret).ljust(_BLOCK, b"\0")
+    block = (hashlib.sha256(secret).digest() if len(secret) > _SHA256_BLOCK_BYTES else secret).ljust(
+        _SHA256_BLOCK_BYTES, b"\0"
+    )
     return hashlib.sha256(bytes(byte ^ 0x36 for byte in block)), hashlib.sha256(bytes(byte ^ 0x5C for byte in block))
 
 
@@ -101,9 +103,9 @@ def _secret(position: int, key: str | bytes) -> bytes:
     secret = key.encode() if isinstance(key, str) else key
     if not secret:
         raise ConfigurationError(f"keys[{position}] is empty; make a key with: {_MAKE_ONE}")
-    if len(secret) < MIN_KEY_SIZE:
+    if len(secret) < MIN_KEY_BYTES:
         raise ConfigurationError(
-            f"keys[{position}] has {len(secret)} bytes, but a key needs at least {MIN_KEY_SIZE};"
+            f"keys[{position}] has {len(secret)} bytes, but a key needs at least {MIN_KEY_BYTES};"
             f" make one with: {_MAKE_ONE}"
         )
     return secret

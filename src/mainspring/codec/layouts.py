@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 from mainspring.codec.errors import FrameError, Reason
-from mainspring.codec.values import Unsupported
+from mainspring.codec.values import UnsupportedValue
 
 __all__ = ["a_kind", "full_name", "layout", "read_object", "write_object"]
 
@@ -118,7 +118,7 @@ def write_object(value: Any, shape: Layout, ref: str) -> list[Any]:
     cls = type(value)
     for name in _state(value):
         if name not in shape.names and not isinstance(getattr(cls, name, None), cached_property):
-            raise Unsupported(
+            raise UnsupportedValue(
                 f"is {a_kind(cls)} with the attribute {name!r}, which is no field and would be lost;"
                 f" declare it, for instance as `{name}: ... = field(init=False)`"
             )
@@ -126,7 +126,7 @@ def write_object(value: Any, shape: Layout, ref: str) -> list[Any]:
         values = value if isinstance(value, tuple) else [getattr(value, name) for name in shape.names]
         return [ref, *(part for pair in zip(shape.names, values, strict=True) for part in pair)]
     except (AttributeError, ValueError) as error:
-        raise Unsupported(f"is {a_kind(cls)} without a value for every field: {error}") from None
+        raise UnsupportedValue(f"is {a_kind(cls)} without a value for every field: {error}") from None
 
 
 def _state(value: Any) -> Iterator[str]:

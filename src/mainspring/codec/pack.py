@@ -12,7 +12,7 @@ from mainspring.codec.containers import as_builtin, builtin_of, check_keys, writ
 from mainspring.codec.errors import EncodeError
 from mainspring.codec.layouts import a_kind, full_name, layout, write_object
 from mainspring.codec.types import TypeBook, dump_custom, write_enum
-from mainspring.codec.values import ATOMS, MAX_DEPTH, Code, Unsupported
+from mainspring.codec.values import ATOMS, MAX_DEPTH, Code, UnsupportedValue
 from mainspring.errors import RunTimeout
 
 __all__ = ["Packer", "pack_plain"]
@@ -92,7 +92,7 @@ class Packer:
             if isinstance(body, list):
                 self._nested += 1
                 if self._nested > _HOOK_DEPTH:
-                    raise Unsupported("is nested too deep for the fast way")
+                    raise UnsupportedValue("is nested too deep for the fast way")
                 body = ormsgpack.packb(body, self._hook, _OPTIONS)
                 self._nested -= 1
             return ormsgpack.Ext(code, body)
@@ -121,7 +121,7 @@ class Packer:
             return {key: self._walk(item, (path, ".", key), depth) for key, item in value.items()}
         try:
             code, body = self._take_apart(value)
-        except Unsupported as problem:
+        except UnsupportedValue as problem:
             raise EncodeError(_shown(path), full_name(cls), str(problem)) from problem.__cause__
         if code is None:
             return self._walk(body, path, depth)
@@ -165,9 +165,9 @@ class Packer:
             base = builtin_of(cls)
             # Only a pickle could keep the type, too; nothing would keep the fields of a dataclass.
             if base is None or base is cls or self._pickles or is_dataclass(cls):
-                raise Unsupported(_why_not(cls))
+                raise UnsupportedValue(_why_not(cls))
             return None, as_builtin(value, base)
-        except Unsupported:
+        except UnsupportedValue:
             if not self._pickles:
                 raise
             return Code.PICKLE, self._pickle(value)
@@ -181,7 +181,7 @@ class Packer:
         except RunTimeout:
             raise
         except Exception as error:
-            raise Unsupported(f"is {a_kind(type(value))}, which cannot be pickled: {str(error)[:200]}") from error
+            raise UnsupportedValue(f"is {a_kind(type(value))}, which cannot be pickled: {str(error)[:200]}") from error
 
 
 def _is_known(value: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from mainspring.codec.errors import FrameError, Reason
-from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, MAX_NESTED, MAX_VALUES, begins_array
+from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, MAX_NESTED_BYTES, MAX_VALUES, begins_array
 
 __all__ = ["check_bounds"]
 
@@ -97,9 +97,9 @@ class _Scan:
             if not begins_array(self.data[at + 1 : at + 2]):
                 raise _misfit()
             self.nested += size
-            if self.nested > MAX_NESTED:
+            if self.nested > MAX_NESTED_BYTES:
                 raise FrameError(
-                    Reason.TOO_LARGE, f"holds tuples, sets or objects in one another of over {MAX_NESTED:,} bytes"
+                    Reason.TOO_LARGE, f"holds tuples, sets or objects in one another of over {MAX_NESTED_BYTES:,} bytes"
                 )
             self.document(at + 1, stop, depth)
             self.nested -= size

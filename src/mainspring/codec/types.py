@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from mainspring.codec.errors import FrameError, Reason
 from mainspring.codec.layouts import a_kind, layout
-from mainspring.codec.values import Unsupported
+from mainspring.codec.values import UnsupportedValue
 from mainspring.core.references import obj_to_ref, ref_to_obj
 from mainspring.errors import CallableReferenceError, ConfigurationError, RunTimeout, near
 
@@ -23,7 +23,7 @@ def write_enum(member: Enum, ref: str) -> bytes:
     elif isinstance(member, Flag):
         text = f"{ref}#{member._value_}"
     else:
-        raise Unsupported(f"is {member!r}, which is not among the members of its Enum")
+        raise UnsupportedValue(f"is {member!r}, which is not among the members of its Enum")
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -73,7 +73,7 @@ def dump_custom(value: Any, hooks: Hooks) -> Any:
         raise
     except Exception as error:
         problem = f"is {a_kind(type(value))}, whose dump= raised {type(error).__name__}: {str(error)[:200]}"
-        raise Unsupported(problem) from error
+        raise UnsupportedValue(problem) from error
 
 
 def load_custom(book: TypeBook, items: list[Any]) -> Any:
@@ -133,7 +133,7 @@ class TypeBook:
         if self._by_ref.get(own) is cls:
             return own
         if not self._imports:
-            raise Unsupported(
+            raise UnsupportedValue(
                 f"is {a_kind(cls)}, which without a key is restored only if registered: pass"
                 f" types=[{cls.__name__}] to the scheduler (BackgroundScheduler(types=[{cls.__name__}])) or call"
                 f" register({cls.__name__}) of the codec, both where it is written and read"
@@ -141,7 +141,7 @@ class TypeBook:
         try:
             return _checked_ref(cls)
         except (CallableReferenceError, LookupError) as error:
-            raise Unsupported(f"is {a_kind(cls)}, whose type cannot be found by name: {error}") from None
+            raise UnsupportedValue(f"is {a_kind(cls)}, whose type cannot be found by name: {error}") from None
 
     def find(self, ref: str) -> type:
         """Return the type of a name; import it only if this book may."""

@@ -18,7 +18,7 @@ __all__ = ["NOT_PLAIN", "Unpacker", "unpack_plain"]
 
 _DICTS: Final = {Code.DICT: dict, Code.ORDERED_DICT: OrderedDict, Code.DEFAULT_DICT: defaultdict}
 _MANY_KEYS: Final = 100
-_MOST_ALIKE: Final = 8
+_MOST_KEYS_PER_HASH: Final = 8
 """How many keys may have the hash of a key, on average; of honest ones it is one."""
 NOT_PLAIN: Final = object()
 
@@ -108,7 +108,7 @@ class Unpacker:
         if self._signed or len(keys) <= _MANY_KEYS or len(set(map(hash, keys))) == len(keys):
             return
         # So many comparisons it takes to put them in, give or take half.
-        if sum(times * times for times in Counter(map(hash, keys)).values()) > _MOST_ALIKE * len(keys):
+        if sum(times * times for times in Counter(map(hash, keys)).values()) > _MOST_KEYS_PER_HASH * len(keys):
             raise FrameError(Reason.BAD_DATA, "too many keys or elements have the same hash")
 
     def _unpickle(self, body: bytes) -> Any:

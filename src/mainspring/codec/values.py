@@ -21,11 +21,11 @@ __all__ = [
     "ATOMS",
     "COMPOUNDS",
     "MAX_DEPTH",
-    "MAX_NESTED",
+    "MAX_NESTED_BYTES",
     "MAX_VALUES",
     "READERS",
     "Code",
-    "Unsupported",
+    "UnsupportedValue",
     "begins_array",
 ]
 
@@ -35,7 +35,7 @@ MAX_DEPTH: Final = 64
 MAX_VALUES: Final = 1_000_000
 """How many values, keys and containers one payload may hold: an empty dict is one byte there and 72 in memory."""
 
-MAX_NESTED: Final = 64 * 1024 * 1024
+MAX_NESTED_BYTES: Final = 64 * 1024 * 1024
 """How many bytes the tuples, sets, mappings and objects around a value may have together: the parser copies each."""
 
 
@@ -75,7 +75,7 @@ _SPAN: Final = Struct(">iii")
 _MOMENT: Final = re.compile(r"([^~@=]*)(~?)(?:([@=])(.*))?", re.DOTALL)
 
 
-class Unsupported(Exception):
+class UnsupportedValue(Exception):
     """A value cannot be stored; says so in words that follow its path."""
 
 
@@ -115,7 +115,7 @@ def _write_moment(value: datetime | time) -> bytes:
     # tzlocal calls a zone file of unknown name "local"; it means something else on every machine.
     if type(tz) is ZoneInfo and tz.key and tz.key != "local":
         return f"{value.replace(tzinfo=None).isoformat()}{fold}@{tz.key}".encode("utf-8", "surrogatepass")
-    raise Unsupported(
+    raise UnsupportedValue(
         f"has the time zone {tz!r}, which has no name that another process could look up;"
         " use zoneinfo.ZoneInfo, datetime.timezone or UTC"
     )

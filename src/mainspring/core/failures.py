@@ -11,7 +11,7 @@ from mainspring.core.run_view import RunError, RunView
 
 __all__ = ["ErrorGroup", "group_errors", "place_of"]
 
-RUN_IDS_KEPT: Final = 5
+GROUP_RUN_IDS: Final = 5
 BACKSLASH: Final = "\\"
 _FRAME: Final = re.compile(r'^  File "(.+)", line \d+, in (.+)$', re.MULTILINE)
 _OTHERS: Final = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]|^<frozen ")
@@ -45,7 +45,7 @@ def group_errors(runs: Iterable[RunView]) -> list[ErrorGroup]:
         group.newest = max(group.newest, last, key=lambda error: error.at)
         group.oldest = min(group.oldest, last, key=lambda error: error.at)
         group.tasks[run.task] = group.tasks.get(run.task, 0) + 1
-        if len(group.run_ids) < RUN_IDS_KEPT:
+        if len(group.run_ids) < GROUP_RUN_IDS:
             group.run_ids.append(run.id)
     return sorted(groups.values(), key=lambda group: (-group.count, group.type, group.place))
 

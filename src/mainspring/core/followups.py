@@ -19,14 +19,14 @@ from mainspring.core.instants import SECOND, from_us
 from mainspring.core.policy import Policy, policy_from_data, policy_to_data
 from mainspring.core.run import Call, Run, Status
 
-__all__ = ["MOST_STEPS", "Finished", "follow_ups", "is_hook", "predecessors", "step_id", "step_of", "told_less"]
+__all__ = ["MOST_STEPS", "FinishedRun", "follow_ups", "is_hook", "predecessors", "step_id", "step_of", "told_less"]
 
 MOST_STEPS: Final = 1000
 """Calls in a chain: each carries all that come after it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedRun:
     """A run that has ended, as its hook is given it; without arguments and result if they are too large to be told."""
 
     id: str
@@ -119,7 +119,7 @@ def _next_step(run: Run, now: int) -> Run:
 
 def _hook(run: Run, now: int) -> Run:
     last = run.errors[-1] if run.errors and run.status is not Status.SUCCEEDED else None
-    finished = Finished(
+    finished = FinishedRun(
         id=run.id,
         name=run.name,
         func=run.call.task_name,
@@ -153,7 +153,7 @@ def _hook(run: Run, now: int) -> Run:
 def told_less(run: Run) -> Run:
     """Return a hook whose run was too large to be told whole without its arguments and result; others as they are."""
     told = run.call.args[0] if run.call.args else None
-    if not (isinstance(told, Finished) and is_hook(run.id)):
+    if not (isinstance(told, FinishedRun) and is_hook(run.id)):
         return run
     told = dataclasses.replace(told, args=(), kwargs={}, result=None)
     return msgspec.structs.replace(run, call=msgspec.structs.replace(run.call, args=(told,)))

@@ -15,9 +15,21 @@ from mainspring.core.run import Run, Status
 if TYPE_CHECKING:
     from mainspring.core.job import Job
 
-__all__ = ["CATCH_UP", "Due", "Firing", "Miss", "Missed", "Place", "Plan", "firing", "make_run", "passed_over", "plan"]
+__all__ = [
+    "CATCH_UP_FIRES",
+    "Due",
+    "Firing",
+    "Miss",
+    "MissedFires",
+    "Place",
+    "Plan",
+    "firing",
+    "make_run",
+    "passed_over",
+    "plan",
+]
 
-CATCH_UP: Final = 100
+CATCH_UP_FIRES: Final = 100
 """At most this many overdue fires of one job run; the earlier ones are recorded as missed."""
 
 LATE: Final = "late"
@@ -48,7 +60,7 @@ class Due(msgspec.Struct, gc=False):
     miss: Miss | None = None
 
 
-class Missed(msgspec.Struct, frozen=True, gc=False):
+class MissedFires(msgspec.Struct, frozen=True, gc=False):
     """Fires that will not run, and why."""
 
     reason: str
@@ -64,7 +76,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     next_nominal: int | None
     fires: tuple[int, ...] = ()
     count: int = 1
-    missed: tuple[Missed, ...] = ()
+    missed: tuple[MissedFires, ...] = ()
 
 
 class Firing(msgspec.Struct, frozen=True, gc=False):
@@ -100,22 +112,22 @@ def plan(due: Due, now: int, noise: float = 0.0) -> Plan:
     if following is None or following > now:
         count, fires = 1, [due.at]
     else:
-        count, fires = trigger.overdue(due.nominal, now, 1 if job.coalesce else CATCH_UP)
+        count, fires = trigger.overdue(due.nominal, now, 1 if job.coalesce else CATCH_UP_FIRES)
         following = trigger.next_fire(fires[-1], now)
         if following is not None and following <= now:  # a trigger of the user's that does not count its fires
             following = trigger.next_fire(now, now)
-    missed: list[Missed] = []
+    missed: list[MissedFires] = []
     if job.coalesce:
         first = due.at
     else:
         if count > len(fires):
             cutoff = None if job.misfire_grace_time is None else now - int(job.misfire_grace_time * SECOND)
             why = LATE if cutoff is not None and fires[0] < cutoff else BEYOND_CATCH_UP
-            missed.append(Missed(why, count - len(fires), due.at, fires[0] - 1))
+            missed.append(MissedFires(why, count - len(fires), due.at, fires[0] - 1))
         first, count = fires[0], 1
     fires = _in_time(job, fires, first, count, now, missed)
     if fires and due.unfinished >= job.max_instances:
-        missed.append(Missed(MAX_INSTANCES, count if job.coalesce else len(fires), fires[0], fires[-1]))
+        missed.append(MissedFires(MAX_INSTANCES, count if job.coalesce else len(fires), fires[0], fires[-1]))
         fires = []
     next_at = following
     if following is not None and trigger.jitter:
@@ -123,7 +135,7 @@ def plan(due: Due, now: int, noise: float = 0.0) -> Plan:
     return Plan(next_at, following, tuple(fires), count, tuple(missed))
 
 
-def _in_time(job: Job, fires: list[int], first: int, count: int, now: int, missed: list[Missed]) -> list[int]:
+def _in_time(job: Job, fires: list[int], first: int, count: int, now: int, missed: list[MissedFires]) -> list[int]:
     """Return the fires inside the grace time; note the others as missed."""
     if job.misfire_grace_time is None:
         return fires
@@ -135,9 +147,9 @@ def _in_time(job: Job, fires: list[int], first: int, count: int, now: int, misse
     number = count if job.coalesce else len(late)
     if missed and missed[-1].reason == LATE:
         earlier = missed.pop()
-        missed.append(Missed(LATE, earlier.count + number, earlier.first, late[-1]))
+        missed.append(MissedFires(LATE, earlier.count + number, earlier.first, late[-1]))
     else:
-        missed.append(Missed(LATE, number, first, late[-1]))
+        missed.append(MissedFires(LATE, number, first, late[-1]))
     return in_time
 
 
@@ -183,7 +195,7 @@ def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
     except Exception:  # a trigger that fails, which the change may be there to mend
         count, fires = 1, []
     reason = PAUSED if changed.at is None else RESCHEDULED
-    skipped = Missed(reason, max(count, 1), job.at, max([job.at, *fires]))
+    skipped = MissedFires(reason, max(count, 1), job.at, max([job.at, *fires]))
     due = Due(job, job.at, nominal, job.version, job.incarnation)
     place = Place(job.queue if job.executor == "queue" else f".{job.executor}")
     record, _ = _record(due, skipped, None, place, now)
@@ -226,7 +238,7 @@ def make_run(
     )
 
 
-def _record(due: Due, item: Missed, miss: Miss | None, place: Place, now: int) -> tuple[Run, Miss]:
+def _record(due: Due, item: MissedFires, miss: Miss | None, place: Place, now: int) -> tuple[Run, Miss]:
     """Make the record of missed fires, extending the open one if the reason is the same."""
     job = due.job
     if miss is None or miss.reason != item.reason:

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from mainspring.core.quantities import LONGEST_DELAY, check_number
+from mainspring.core.quantities import LONGEST_DELAY_SECONDS, check_number
 
 __all__ = [
     "DEFAULT_POLICY",
-    "LONGEST_DELAY",
+    "LONGEST_DELAY_SECONDS",
     "Backoff",
     "Policy",
     "bounded",
@@ -28,7 +28,7 @@ Delays = Callable[[int], float | timedelta]
 
 def bounded(delay: float) -> float:
     """Return a delay that every store can add to its time: at least none, at most the longest."""
-    return min(max(0.0, delay), LONGEST_DELAY)
+    return min(max(0.0, delay), LONGEST_DELAY_SECONDS)
 
 
 class Backoff(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from mainspring.errors import ConfigurationError
 
 __all__ = [
-    "LONGEST_DELAY",
+    "LONGEST_DELAY_SECONDS",
     "as_seconds",
     "check_count",
     "check_lease",
@@ -18,7 +18,7 @@ __all__ = [
     "check_timeout",
 ]
 
-LONGEST_DELAY: Final = 10_000_000_000
+LONGEST_DELAY_SECONDS: Final = 10_000_000_000
 """Seconds: 317 years, which every store can add to its time."""
 LARGEST_COUNT: Final = 2**31 - 1
 """Every store and driver can keep it."""
@@ -36,7 +36,7 @@ def as_seconds(value: Any) -> float | None:
 
 
 def check_seconds(
-    name: str, value: Any, *, least: float = 0.0, most: float = LONGEST_DELAY, text: bool = False
+    name: str, value: Any, *, least: float = 0.0, most: float = LONGEST_DELAY_SECONDS, text: bool = False
 ) -> float:
     """Check a number of seconds (or a timedelta) between two bounds; with `text` it may be written as text."""
     given = _from_text(value) if text else value

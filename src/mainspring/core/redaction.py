@@ -18,7 +18,7 @@ _NAMES: Final = re.compile(
     r"|cookie|(?<![a-z])(pass|pwd|auth|jwt|bearer)(?![a-z])",
     re.IGNORECASE,
 )
-_DEEPEST: Final = 8
+_MOST_LEVELS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -36,7 +36,7 @@ class Secret(Generic[T]):
         return HIDDEN
 
 
-class _Shown:
+class _Placeholder:
     """Something to look at only."""
 
     def __init__(self, text: str) -> None:
@@ -46,7 +46,7 @@ class _Shown:
         return self._text
 
 
-_hidden: Final = _Shown(HIDDEN)
+_hidden: Final = _Placeholder(HIDDEN)
 
 
 def masked(
@@ -65,7 +65,7 @@ def masked(
 
 
 def _masked(value: Any, depth: int) -> Any:
-    if depth > _DEEPEST:
+    if depth > _MOST_LEVELS:
         return _hidden
     kind = type(value)
     if isinstance(value, Mapping):
@@ -77,7 +77,7 @@ def _masked(value: Any, depth: int) -> Any:
     names = [each.name for each in fields(kind)] if is_dataclass(kind) else getattr(kind, "_fields", ())
     if names and kind is not Secret:
         parts = _masked({name: getattr(value, name, None) for name in names}, depth)
-        return _Shown(f"{kind.__qualname__}({', '.join(f'{name}={part!r}' for name, part in parts.items())})")
+        return _Placeholder(f"{kind.__qualname__}({', '.join(f'{name}={part!r}' for name, part in parts.items())})")
     return value
 
 

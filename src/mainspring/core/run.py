@@ -13,7 +13,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.policy import DEFAULT_POLICY, Policy
 
 __all__ = [
-    "BY_HAND",
+    "BY_HAND_PREFIX",
     "FINAL",
     "TRANSITIONS",
     "UNFINISHED",
@@ -30,12 +30,12 @@ __all__ = [
     "describe",
 ]
 
-TRACEBACK_LIMIT: Final = 64 * 1024
-MESSAGE_LIMIT: Final = 4 * 1024
+TRACEBACK_CHARS: Final = 64 * 1024
+MESSAGE_CHARS: Final = 4 * 1024
 ERRORS_KEPT: Final = 20
-ABSENT_LONGEST: Final = 60 * SECOND
+LONGEST_ABSENCE_US: Final = 60 * SECOND
 MOST_CRASHES: Final = 3
-BY_HAND: Final = "by-hand:"
+BY_HAND_PREFIX: Final = "by-hand:"
 """How the names of holders begin that renew no lease, since no node executes what they took: once its lease is over, a
 run of theirs is free, and nobody need wait for a sign of life."""
 
@@ -267,13 +267,13 @@ def describe(exception: BaseException, at: int, attempt: int) -> Error:
     kind = type(exception)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
     return Error(
-        type=name[:MESSAGE_LIMIT], message=message[:MESSAGE_LIMIT], traceback=_cut(text), at=at, attempt=attempt
+        type=name[:MESSAGE_CHARS], message=message[:MESSAGE_CHARS], traceback=_cut(text), at=at, attempt=attempt
     )
 
 
 def _cut(text: str) -> str:
-    if len(text) <= TRACEBACK_LIMIT:
+    if len(text) <= TRACEBACK_CHARS:
         return text
     # The cause is at the end; the start shows where it came from.
-    head, tail = TRACEBACK_LIMIT // 4, TRACEBACK_LIMIT // 4 * 3
+    head, tail = TRACEBACK_CHARS // 4, TRACEBACK_CHARS // 4 * 3
     return f"{text[:head]}\n... {len(text) - head - tail} characters left out ...\n{text[-tail:]}"

@@ -14,7 +14,7 @@ from mainspring.core.run import FINAL, Call, Run, Status
 
 __all__ = ["RunError", "RunPage", "RunView"]
 
-MESSAGE_SHOWN: Final = 200
+MESSAGE_CHARS_SHOWN: Final = 200
 """Characters of an error's message or a reason that the repr of a run shows."""
 
 _FIELDS: Final = (
@@ -213,7 +213,7 @@ class RunView:
 
 def _brief(text: str) -> str:
     text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in " ".join(text.split()))
-    return text if len(text) <= MESSAGE_SHOWN else f"{text[: MESSAGE_SHOWN - 3]}..."
+    return text if len(text) <= MESSAGE_CHARS_SHOWN else f"{text[: MESSAGE_CHARS_SHOWN - 3]}..."
 
 
 class RunPage(list[RunView]):

@@ -10,11 +10,11 @@ from mainspring.core.filters import Filter, parse_filter
 from mainspring.core.instants import from_us
 from mainspring.core.run_view import RunPage, RunView
 
-__all__ = ["LOOKED_THROUGH_MOST", "RunSource", "SearchPage", "filter_for", "function_of", "matching", "search"]
+__all__ = ["MOST_RUNS_SEARCHED", "RunSource", "SearchPage", "filter_for", "function_of", "matching", "search"]
 
-LOOKED_THROUGH_MOST: Final = 10_000
+MOST_RUNS_SEARCHED: Final = 10_000
 """Look through this many of the newest runs, unless told to go on."""
-PAGE: Final = 1000
+SEARCH_PAGE_RUNS: Final = 1000
 
 
 class RunSource(Protocol):
@@ -59,7 +59,7 @@ def filter_for(app: RunSource, text: str | Iterable[str]) -> Filter:
     return parse_filter(text, from_us(app.now()).astimezone(app.timezone))
 
 
-def search(app: RunSource, wanted: Filter, *, limit: int, most: int | None = LOOKED_THROUGH_MOST) -> SearchPage:
+def search(app: RunSource, wanted: Filter, *, limit: int, most: int | None = MOST_RUNS_SEARCHED) -> SearchPage:
     """Return up to `limit` of the newest runs that match, out of at most `most`."""
     found: list[RunView] = []
     number = 0
@@ -76,7 +76,7 @@ def search(app: RunSource, wanted: Filter, *, limit: int, most: int | None = LOO
 def matching(app: RunSource, wanted: Filter) -> Iterator[RunView]:
     """Yield all runs that match, newest first; those that are made meanwhile are left out."""
     asked_at = app.now()
-    for run in _candidates(app, wanted, PAGE):
+    for run in _candidates(app, wanted, SEARCH_PAGE_RUNS):
         if run.record.created_at <= asked_at and wanted.matches(run, function_of(app, run)):
             yield run
 
@@ -93,7 +93,7 @@ def _candidates(app: RunSource, wanted: Filter, size: int) -> Iterator[RunView]:
     if statuses == ():  # two terms exclude each other
         return
     after: RunView | None = None
-    size = min(size, PAGE)
+    size = min(size, SEARCH_PAGE_RUNS)
     while True:
         page = app.find(
             status=statuses,
@@ -107,4 +107,4 @@ def _candidates(app: RunSource, wanted: Filter, size: int) -> Iterator[RunView]:
         yield from page
         if not page.more:
             return
-        after, size = page[-1], PAGE
+        after, size = page[-1], SEARCH_PAGE_RUNS

@@ -10,9 +10,9 @@ from mainspring.core.followups import follow_ups
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy, bounded, delay_after
 from mainspring.core.run import (
-    ABSENT_LONGEST,
     ERRORS_KEPT,
-    MESSAGE_LIMIT,
+    LONGEST_ABSENCE_US,
+    MESSAGE_CHARS,
     MOST_CRASHES,
     TRANSITIONS,
     Condition,
@@ -47,7 +47,7 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
         return Outcome(_waiting(run, run_at=run.run_at, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.ABSENT:
         # Half the run's age, so that nodes that lack the code ask ever less often, but within a minute of a deploy.
-        wait = min(ABSENT_LONGEST, max(SECOND, (now - run.created_at) // 2))
+        wait = min(LONGEST_ABSENCE_US, max(SECOND, (now - run.created_at) // 2))
         return Outcome(_waiting(run, run_at=now + wait, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.BUSY:
         return Outcome(_waiting(run, run_at=now + SECOND, attempt=max(0, run.attempt - 1)), Condition.HELD)
@@ -181,7 +181,7 @@ def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
 
 def _text(exception: BaseException | None) -> str | None:
     """Return the words of an exception, cut at the limit."""
-    return (str(exception) if exception is not None else "")[:MESSAGE_LIMIT] or None
+    return (str(exception) if exception is not None else "")[:MESSAGE_CHARS] or None
 
 
 def _freed(run: Run) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from mainspring.core.policy import Backoff, Policy, kind_name
-from mainspring.core.quantities import LONGEST_DELAY, as_seconds
+from mainspring.core.quantities import LONGEST_DELAY_SECONDS, as_seconds
 from mainspring.core.references import check_callable_args, get_callable_name, ref_to_obj
 from mainspring.core.run import Call
 from mainspring.triggers.base import BaseTrigger
@@ -62,9 +62,9 @@ def check_duration(name: str, value: Any) -> float | None:
     seconds = as_seconds(value)
     if seconds is None or not seconds > 0:
         raise TypeError(f"{name} must be None or a positive number of seconds, not {value!r}")
-    if seconds > LONGEST_DELAY:
+    if seconds > LONGEST_DELAY_SECONDS:
         unlimited = "; None means however late" if name == "misfire_grace_time" else ""
-        raise ValueError(f"{name} must be at most {LONGEST_DELAY:,} seconds, not {value!r}{unlimited}")
+        raise ValueError(f"{name} must be at most {LONGEST_DELAY_SECONDS:,} seconds, not {value!r}{unlimited}")
     return seconds
 
 
@@ -73,8 +73,8 @@ def _wait(value: Any) -> float:
     seconds = as_seconds(value)
     if seconds is None:
         raise TypeError(f"backoff takes numbers of seconds or timedeltas, not {value!r}")
-    if not 0 <= seconds <= LONGEST_DELAY:
-        raise ValueError(f"a delay of backoff must be between 0 and {LONGEST_DELAY:,} seconds, not {value!r}")
+    if not 0 <= seconds <= LONGEST_DELAY_SECONDS:
+        raise ValueError(f"a delay of backoff must be between 0 and {LONGEST_DELAY_SECONDS:,} seconds, not {value!r}")
     return float(seconds)
 
 

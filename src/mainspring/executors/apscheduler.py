@@ -201,17 +201,17 @@ def run_job(
     job: Any, jobstore_alias: str | None, run_times: Sequence[datetime], logger_name: str
 ) -> list[JobExecutionEvent]:
     """Call a job's function once for each run time that is within its grace, and return what happened."""
-    return _Calls(job, jobstore_alias, logging.getLogger(logger_name)).all(run_times)
+    return _JobCalls(job, jobstore_alias, logging.getLogger(logger_name)).all(run_times)
 
 
 async def run_coroutine_job(
     job: Any, jobstore_alias: str | None, run_times: Sequence[datetime], logger_name: str
 ) -> list[JobExecutionEvent]:
     """Await a job's coroutine function once for each run time that is within its grace, and return what happened."""
-    return await _Calls(job, jobstore_alias, logging.getLogger(logger_name)).all_awaited(run_times)
+    return await _JobCalls(job, jobstore_alias, logging.getLogger(logger_name)).all_awaited(run_times)
 
 
-class _Calls:
+class _JobCalls:
     def __init__(self, job: Any, alias: str | None, logger: logging.Logger) -> None:
         self.job, self.alias, self.logger = job, alias, logger
         self.home = os.getpid()

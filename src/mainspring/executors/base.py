@@ -12,11 +12,11 @@ from mainspring.core.run import Run
 from mainspring.errors import MaxInstancesReachedError
 from mainspring.executors.apscheduler import LegacyVerbs, run_coroutine_job, run_job
 from mainspring.executors.execution import MayStart, Reporter, may_always_start, shown
-from mainspring.executors.scoreboard import Board
+from mainspring.executors.scoreboard import Scoreboard
 
 __all__ = ["BaseExecutor", "MaxInstancesReachedError", "MayStart", "Reporter", "run_coroutine_job", "run_job"]
 
-SHOWN: Final = 10
+STUCK_RUNS_SHOWN: Final = 10
 """Runs that are named in the log."""
 
 
@@ -31,7 +31,7 @@ class BaseExecutor(LegacyVerbs):
     """How many runs are executed at once."""
 
     # On the class, since an executor written for APScheduler may not call our __init__.
-    board: Board | None = None
+    board: Scoreboard | None = None
     """Where to note what is being executed, for a parent process."""
     now: Callable[[], int] = staticmethod(lambda: time.monotonic_ns() // 1000)
     """Microseconds by the node's monotonic clock, for all instants in reports: each store turns them into its time."""
@@ -89,7 +89,9 @@ class BaseExecutor(LegacyVerbs):
         if accepting:
             self._logger.warning("executor %r takes runs again", self._alias)
             return
-        named = ", ".join(map(shown, runs[:SHOWN])) + (f" and {len(runs) - SHOWN} more" if len(runs) > SHOWN else "")
+        named = ", ".join(map(shown, runs[:STUCK_RUNS_SHOWN])) + (
+            f" and {len(runs) - STUCK_RUNS_SHOWN} more" if len(runs) > STUCK_RUNS_SHOWN else ""
+        )
         self._logger.error(
             "executor %r takes no more runs until one of these has ended, all past their time-outs or cancelled: %s; "
             'execute such functions in processes (ProcessPoolExecutor; in an app isolation="process"), or in a larger '

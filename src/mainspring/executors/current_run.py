@@ -17,12 +17,12 @@ from mainspring.errors import MainspringError
 
 __all__ = [
     "CURRENT",
-    "KEEPER",
+    "RUN_LOG_HANDLER",
     "CurrentRun",
-    "LogKeeper",
     "NotInRun",
+    "NotesSink",
+    "RunLogHandler",
     "RunNotes",
-    "Teller",
     "current_run",
     "keep_logs",
     "keeps_logs",
@@ -32,10 +32,10 @@ __all__ = [
 T = TypeVar("T")
 
 LOG_LINES: Final = 1000
-LOG_SIZE: Final = 256 * 1024
-TEXT_LIMIT: Final = 4 * 1024
-DATA_LIMIT: Final = 64 * 1024
-DATA_DEPTH: Final = 32
+LOG_CHARS: Final = 256 * 1024
+TEXT_CHARS: Final = 4 * 1024
+DATA_BYTES: Final = 64 * 1024
+DATA_LEVELS: Final = 32
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
@@ -65,10 +65,10 @@ class RunNotes:
 
     def write(self, line: str) -> None:
         """Keep a log line; past the limits the oldest go."""
-        line = line[:TEXT_LIMIT]
+        line = line[:TEXT_CHARS]
         self.lines.append(line)
         self._size += len(line)
-        while len(self.lines) > LOG_LINES or self._size > LOG_SIZE:
+        while len(self.lines) > LOG_LINES or self._size > LOG_CHARS:
             self._size -= len(self.lines.popleft())
         self.unsent.append(line)
         del self.unsent[:-LOG_LINES]
@@ -90,7 +90,7 @@ class RunNotes:
         )
 
 
-class Teller(Protocol):
+class NotesSink(Protocol):
     """Where a run's words go: its node, or the pipe to it."""
 
     def live(self, run: Run) -> RunNotes:
@@ -108,7 +108,7 @@ class CurrentRun:
 
     __slots__ = ("_run", "_teller")
 
-    def __init__(self, run: Run, teller: Teller) -> None:
+    def __init__(self, run: Run, teller: NotesSink) -> None:
         self._run, self._teller = run, teller
 
     @property
@@ -136,7 +136,7 @@ class CurrentRun:
         told = {
             "done": _number(done),
             "total": None if total is None else _number(total),
-            "text": str(text)[:TEXT_LIMIT],
+            "text": str(text)[:TEXT_CHARS],
         }
         live = self._teller.live(self._run)
         live.progress = told
@@ -179,8 +179,8 @@ def _check_document(data: dict[str, Any], changes: dict[str, Any]) -> None:
         if problem:
             raise TypeError(f"{name} must be plain data such as JSON can hold, but has {problem}")
     size = len(msgspec.msgpack.encode(data))
-    if size > DATA_LIMIT:
-        raise ValueError(f"the run's data would have {size:,} bytes; at most {DATA_LIMIT:,} are kept")
+    if size > DATA_BYTES:
+        raise ValueError(f"the run's data would have {size:,} bytes; at most {DATA_BYTES:,} are kept")
 
 
 def _not_plain(value: Any, depth: int) -> str:
@@ -190,8 +190,8 @@ def _not_plain(value: Any, depth: int) -> str:
         return "" if value.isascii() or not _SURROGATES.search(value) else "half a character (a lone surrogate)"
     if isinstance(value, int):
         return "" if -(2**63) <= value < 2**63 else f"the integer {value}, which is beyond 64 bits"
-    if depth > DATA_DEPTH:
-        return f"more than {DATA_DEPTH} levels"
+    if depth > DATA_LEVELS:
+        return f"more than {DATA_LEVELS} levels"
     if isinstance(value, dict):
         odd = next((key for key in value if not isinstance(key, str)), None)
         if odd is not None:
@@ -220,7 +220,7 @@ def current_run(*default: Any) -> Any:
     return default[0]
 
 
-class LogKeeper(logging.Handler):
+class RunLogHandler(logging.Handler):
     """Keeps the log lines that a task writes with its run.
 
     It is no handler of any logger: a handler on the root logger would switch off Python's last-resort output and turn
@@ -247,7 +247,7 @@ class LogKeeper(logging.Handler):
             self.handleError(record)
 
 
-KEEPER: Final = LogKeeper()
+RUN_LOG_HANDLER: Final = RunLogHandler()
 """The one keeper, so that several workers in one process keep each line once."""
 _keeping = 0
 _is_watching = False
@@ -287,7 +287,7 @@ def _watch_loggers() -> None:
 
     def call_handlers_and_keep(self: logging.Logger, record: logging.LogRecord) -> None:
         if _keeping:
-            KEEPER.handle(record)
+            RUN_LOG_HANDLER.handle(record)
         call_handlers(self, record)
 
     logging.Logger.callHandlers = call_handlers_and_keep  # type: ignore[method-assign]

@@ -18,9 +18,9 @@ from mainspring.events import EVENT_RUN_STUCK
 __all__ = [
     "Item",
     "MayStart",
-    "Once",
+    "OneTimeRight",
     "Reporter",
-    "Stop",
+    "StopReason",
     "announce_stuck",
     "failed",
     "give_back",
@@ -44,18 +44,18 @@ Item = tuple[Run, Reporter, int, MayStart]
 """A run in an executor's hands: the run, its reporter, when it was submitted, and whether it may still start."""
 
 _SUSPENDABLE: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-_CHAIN_LIMIT: Final = 100
+_MOST_EXCEPTIONS: Final = 100
 _REPORTED: Final = "__mainspring_reported__"
 
 
-class Stop(Enum):
+class StopReason(Enum):
     """Why a run that had started was stopped."""
 
     TIMEOUT = "timeout"
     CANCEL = "cancel"
 
 
-class Once:
+class OneTimeRight:
     """A right that only the first to ask gets, whatever the thread."""
 
     __slots__ = ("_left",)
@@ -79,9 +79,9 @@ def failed(run: Run, error: BaseException, started: int, finished: int) -> Repor
     return report
 
 
-def stopped(run: Run, stop: Stop, error: BaseException | None, started: int, finished: int) -> Report:
+def stopped(run: Run, stop: StopReason, error: BaseException | None, started: int, finished: int) -> Report:
     """Make the report of a run that was stopped; `error` is what the stop looked like from inside."""
-    if stop is Stop.CANCEL:
+    if stop is StopReason.CANCEL:
         if error is not None:
             _release(error)
         return Report(run, Result.CANCELLED, None, None, None, started, finished)
@@ -121,9 +121,9 @@ def tell(report: Reporter, message: Report, logger: logging.Logger) -> None:
         logger.exception("reporting run %s (%s) failed", message.run.id, message.result)
 
 
-def announce_stuck(run: Run, stop: Stop, where: str, stack: str, notify: Notify, logger: logging.Logger) -> None:
+def announce_stuck(run: Run, stop: StopReason, where: str, stack: str, notify: Notify, logger: logging.Logger) -> None:
     """Say that a run did not end when it was stopped and that a slot is lost."""
-    when = "when it was cancelled" if stop is Stop.CANCEL else f"at its time-out of {run.policy.timeout:g} s"
+    when = "when it was cancelled" if stop is StopReason.CANCEL else f"at its time-out of {run.policy.timeout:g} s"
     text = f"{shown(run)} did not end {when}; {where} is stuck"
     logger.error("%s%s", text, f":\n{stack}" if stack else "")
     try:
@@ -138,9 +138,9 @@ def shown(run: Run) -> str:
     return f"run {run.id} of {func if isinstance(func, str) else get_callable_name(func)}"
 
 
-def may_end_now(run: Run, stop: Stop) -> bool:
+def may_end_now(run: Run, stop: StopReason) -> bool:
     """Tell whether a run that cannot be stopped may be reported although it goes on: nothing will start it again."""
-    return stop is Stop.CANCEL or not run.policy.wants_retry(run.failures + 1, RunTimeout(run.policy.timeout))
+    return stop is StopReason.CANCEL or not run.policy.wants_retry(run.failures + 1, RunTimeout(run.policy.timeout))
 
 
 # A task's author may forbid to set attributes of an exception (a frozen dataclass does) or raise when they are read. So
@@ -188,7 +188,7 @@ def _release(error: BaseException) -> None:
     """Empty the frames an exception holds, so that what the task had in its hands is freed with the report."""
     todo: list[BaseException | None] = [error]
     seen: set[int] = set()
-    while todo and len(seen) < _CHAIN_LIMIT:
+    while todo and len(seen) < _MOST_EXCEPTIONS:
         one = todo.pop()
         if one is None or id(one) in seen:
             continue

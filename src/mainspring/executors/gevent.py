@@ -18,11 +18,11 @@ from mainspring.core.references import iscoroutinefunction_partial, maybe_ref
 from mainspring.core.run import Run
 from mainspring.errors import RunTimeout
 from mainspring.executors.base import BaseExecutor
-from mainspring.executors.cooperative.base import Cooperative, Started, Timer, sort_out
+from mainspring.executors.cooperative.base import Cooperative, StartedEntry, Timer, sort_out
 from mainspring.executors.cooperative.coroutines import run_alone
-from mainspring.executors.execution import MayStart, Reporter, Stop, may_always_start
+from mainspring.executors.execution import MayStart, Reporter, StopReason, may_always_start
 from mainspring.executors.forks import leave_if_forked
-from mainspring.executors.threads.slots import Cancelled
+from mainspring.executors.threads.slots import ThreadCancelled
 
 __all__ = ["GeventExecutor"]
 
@@ -114,21 +114,21 @@ class _GreenletRuns(Cooperative):
         return True
 
     def _later(self, seconds: float, func: Callable[..., Any], *args: Any) -> Timer:
-        return _Timer(self._hub.loop.timer(seconds), func, *args)
+        return _GreenletTimer(self._hub.loop.timer(seconds), func, *args)
 
-    def _start(self, entry: Started) -> Any:
+    def _start(self, entry: StartedEntry) -> Any:
         greenlet = gevent.Greenlet(self._execute, entry)
         # A greenlet that is killed before its first step never gets to the end of `_execute`.
         greenlet.rawlink(lambda ended: self._end(entry, None, ended.value) if entry in self._started else None)
         greenlet.start()
-        return _Task(greenlet)
+        return _GreenletTask(greenlet)
 
-    def _halt(self, entry: Started) -> None:
+    def _halt(self, entry: StartedEntry) -> None:
         error: BaseException = gevent.GreenletExit("the executor was shut down")
-        if entry.stop is Stop.TIMEOUT:
+        if entry.stop is StopReason.TIMEOUT:
             error = RunTimeout(entry.item[0].policy.timeout)
-        elif entry.stop is Stop.CANCEL:
-            error = Cancelled()
+        elif entry.stop is StopReason.CANCEL:
+            error = ThreadCancelled()
         entry.task.greenlet.kill(error, block=False)
 
     def _turns(self) -> bool:
@@ -148,7 +148,7 @@ class _GreenletRuns(Cooperative):
     def _is_hub_thread(self) -> bool:
         return bool(_real_thread() == self._hub.thread_ident)
 
-    def _execute(self, entry: Started) -> None:
+    def _execute(self, entry: StartedEntry) -> None:
         value = error = None
         try:
             value = self._result_of(entry)
@@ -159,7 +159,7 @@ class _GreenletRuns(Cooperative):
         finally:
             error = None  # its traceback holds this frame
 
-    def _result_of(self, entry: Started) -> Any:
+    def _result_of(self, entry: StartedEntry) -> Any:
         call = entry.item[0].call
         value = copy_context().run(maybe_ref(call.func), *call.args, **call.kwargs)
         if value is not None and isinstance(value, Coroutine):
@@ -172,7 +172,7 @@ class _CoroutineRuns(_GreenletRuns):
 
     what = "its coroutine, which swallows cancellation,"
 
-    def _halt(self, entry: Started) -> None:
+    def _halt(self, entry: StartedEntry) -> None:
         # First say so, then look: the thread first says that it is there, then looks.
         entry.task.halted = True
         inner: asyncio.Task[Any] | None = entry.task.inner
@@ -180,13 +180,13 @@ class _CoroutineRuns(_GreenletRuns):
             with suppress(RuntimeError):  # the loop is closed: it is over
                 inner.get_loop().call_soon_threadsafe(inner.cancel)
 
-    def _result_of(self, entry: Started) -> Any:
+    def _result_of(self, entry: StartedEntry) -> Any:
         value, error = self._hub.threadpool.apply(asyncio.run, (self._await(entry),))
         if error is not None:
             raise error
         return value
 
-    async def _await(self, entry: Started) -> tuple[Any, BaseException | None]:
+    async def _await(self, entry: StartedEntry) -> tuple[Any, BaseException | None]:
         call, task = entry.item[0].call, entry.task
         task.inner = asyncio.current_task()
         try:
@@ -200,14 +200,14 @@ class _CoroutineRuns(_GreenletRuns):
             return None, error
 
 
-class _Task:
+class _GreenletTask:
     def __init__(self, greenlet: Any) -> None:
         self.greenlet = greenlet
         self.inner: asyncio.Task[Any] | None = None
         self.halted = False
 
 
-class _Timer:
+class _GreenletTimer:
     def __init__(self, watcher: Any, func: Callable[..., Any], *args: Any) -> None:
         self._watcher = watcher
         watcher.start(self._fire, func, args)

@@ -20,9 +20,9 @@ from itertools import count
 from multiprocessing import reduction
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Board", "StartedRun", "make_board"]
+__all__ = ["Scoreboard", "StartedRun", "make_board"]
 
-_TEXT: Final = 1536
+_ID_BYTES: Final = 1536
 _MARK: Final = struct.Struct("<H")  # the length of the id, and how it is executed
 _DEADLINE: Final = struct.Struct("<d")
 _ENDED: Final = 0x8000
@@ -30,7 +30,7 @@ _APART: Final = 0x4000
 _DIGEST: Final = 0x2000
 _LENGTH: Final = 0x1FFF
 _UNUSED: Final = b"\0" * 4096
-_ENTRY: Final = _MARK.size + _DEADLINE.size + _TEXT
+_ENTRY_BYTES: Final = _MARK.size + _DEADLINE.size + _ID_BYTES
 
 
 class StartedRun(NamedTuple):
@@ -43,7 +43,7 @@ class StartedRun(NamedTuple):
     """Whether it is executed in a process of its own."""
 
 
-class Board:
+class Scoreboard:
     """A board in the open file `fd`, which is the board's own from here on; `make_board` makes one.
 
     It may be an argument of a process that is started: the process gets a board in the same memory.
@@ -54,7 +54,7 @@ class Board:
         os.set_inheritable(fd, False)  # the programs that a task starts have no business with it
         size = os.fstat(fd).st_size
         self._map = mmap.mmap(fd, size)
-        self._count = size // _ENTRY
+        self._count = size // _ENTRY_BYTES
         self._deadlines = self._count * _MARK.size
         self._texts = self._deadlines + self._count * _DEADLINE.size
         self._fresh = count()
@@ -70,9 +70,9 @@ class Board:
             if number >= self._count:
                 return
         text, kind = run_id.encode(), _APART if apart else 0
-        if len(text) > _TEXT:
+        if len(text) > _ID_BYTES:
             text, kind = sha256(text).digest(), kind | _DIGEST
-        board, place = self._map, self._texts + number * _TEXT
+        board, place = self._map, self._texts + number * _ID_BYTES
         board[place : place + len(text)] = text
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         _DEADLINE.pack_into(board, self._deadlines + number * _DEADLINE.size, deadline)
@@ -105,11 +105,11 @@ class Board:
         marks = self._map[:end].rstrip(b"\0")
         for number, (mark,) in enumerate(_MARK.iter_unpack(marks + b"\0" * (len(marks) % 2))):
             if mark:
-                place, ended = self._texts + number * _TEXT, bool(mark & _ENDED)
+                place, ended = self._texts + number * _ID_BYTES, bool(mark & _ENDED)
                 (deadline,) = _DEADLINE.unpack_from(self._map, self._deadlines + number * _DEADLINE.size)
                 text = self._map[place : place + (mark & _LENGTH)]
                 if mark & _DIGEST and long is None:
-                    long = {sha256(each.encode()).digest(): each for each in known if len(each) > _TEXT // 4}
+                    long = {sha256(each.encode()).digest(): each for each in known if len(each) > _ID_BYTES // 4}
                 run_id = (long or {}).get(text, "") if mark & _DIGEST else text.decode(errors="replace")
                 found.append(StartedRun(run_id, math.inf if ended else deadline, ended, bool(mark & _APART)))
         return found
@@ -129,7 +129,7 @@ class Board:
         return _inherited_board, (reduction.DupFd(self._fd),)
 
 
-def make_board(entries: int) -> Board:
+def make_board(entries: int) -> Scoreboard:
     """Make a board for so many entries, in a file without a name: whoever is killed leaves nothing behind.
 
     The file has holes: memory is used only for entries that are in use.
@@ -139,9 +139,9 @@ def make_board(entries: int) -> Board:
     else:
         fd, path = tempfile.mkstemp(prefix="mainspring-board-")
         os.unlink(path)
-    os.truncate(fd, entries * _ENTRY)
-    return Board(fd)
+    os.truncate(fd, entries * _ENTRY_BYTES)
+    return Scoreboard(fd)
 
 
-def _inherited_board(handle: Any) -> Board:
-    return Board(handle.detach())
+def _inherited_board(handle: Any) -> Scoreboard:
+    return Scoreboard(handle.detach())

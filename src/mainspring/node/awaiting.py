@@ -23,7 +23,7 @@ __all__ = ["CALLER_LOOP", "Awaiter", "CallNext", "is_awaitable", "resolve"]
 
 STEP_SECONDS: Final = 0.2
 """A time-out cannot strike a thread that sleeps in C, so a wait is made of steps this long."""
-MOST_UNFINISHED: Final = 1000
+MOST_UNFINISHED_CALLS: Final = 1000
 """Listeners that may be under way at once; then whoever publishes the next event waits a moment."""
 HELD_UP_SECONDS: Final = 1.0
 JOIN_SECONDS: Final = 5.0
@@ -86,7 +86,7 @@ class Awaiter:
         running = asyncio._get_running_loop()
         with self._changed:
             if running is None:
-                self._changed.wait_for(lambda: len(self._unfinished) < MOST_UNFINISHED, HELD_UP_SECONDS)
+                self._changed.wait_for(lambda: len(self._unfinished) < MOST_UNFINISHED_CALLS, HELD_UP_SECONDS)
             self._unfinished.add(awaitable)
         coroutine = self._listen(awaitable, event)
         if running is not None:

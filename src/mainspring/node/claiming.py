@@ -17,7 +17,7 @@ from mainspring.errors import Retry, is_own
 from mainspring.events import EVENT_RUN_LOST
 from mainspring.executors.execution import is_reported
 from mainspring.jobstores.base import Claimed, RunQuery
-from mainspring.node.loop import IDLE
+from mainspring.node.loop import LONGEST_SLEEP_SECONDS
 from mainspring.node.settling import Settler
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class WorkerTick:
         self.told = False
         while self.outbox or self._settler.unsettled:
             self._settle()
-        return IDLE
+        return LONGEST_SLEEP_SECONDS
 
     def claims(self) -> float:
         """Claim for every executor with room; give back what waits behind longer runs."""
@@ -107,8 +107,8 @@ class WorkerTick:
         if not link.claiming:
             if node.draining and not node.finishing:
                 node.withdraw()  # what a claim brought that was under way when the drain began
-            return IDLE
-        delay = IDLE
+            return LONGEST_SLEEP_SECONDS
+        delay = LONGEST_SLEEP_SECONDS
         if node.queues is None:
             for alias in list(node.executors):
                 delay = min(delay, self._claim((f".{alias}",), link.free(alias)))
@@ -230,7 +230,7 @@ class WorkerTick:
     def _claim_queues(self, queues: Mapping[str, int | None]) -> float:
         """Claim from all queues together, so that priority holds across them; from a limited one by itself."""
         unlimited = tuple(lane for lane, limit in queues.items() if limit is None)
-        delay = self._claim(unlimited, self.link.node.room()[0]) if unlimited else IDLE
+        delay = self._claim(unlimited, self.link.node.room()[0]) if unlimited else LONGEST_SLEEP_SECONDS
         for lane, limit in queues.items():
             if limit is not None:
                 room = min(self.link.node.room()[0], limit - self.link.in_queue.get(lane, 0))
@@ -241,12 +241,12 @@ class WorkerTick:
         link = self.link
         times = [at for at in map(self._look_at.get, lanes) if at is not None]
         if not times:
-            return IDLE
+            return LONGEST_SLEEP_SECONDS
         look_at, now = min(times), link.now()
         if look_at > now:
             return (look_at - now) / SECOND
         if free <= 0:
-            return IDLE  # the next report wakes us
+            return LONGEST_SLEEP_SECONDS  # the next report wakes us
         node = link.node
         limit = min(free, BATCH)
         token = node.new_token()
@@ -270,7 +270,7 @@ class WorkerTick:
         if len(claimed.runs) >= limit and (limit < free or (node.queues is not None and node.room()[1])):
             return 0.0
         if len(claimed.runs) >= free or claimed.next_at is None:
-            return IDLE
+            return LONGEST_SLEEP_SECONDS
         return max(0.0, (claimed.next_at - claimed.now) / SECOND)
 
     def _pace_hints(self, claimed: Claimed) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 __all__ = ["Complaints"]
 
-MOST_OPEN: Final = 10_000
+MOST_OPEN_COMPLAINTS: Final = 10_000
 """Further problems are not logged: those that were forgotten for them would be logged again and again."""
 
 
@@ -19,7 +19,7 @@ class Complaints:
     def begin(self, subject: str, text: str = "") -> bool:
         """Note a problem; return True if it is new and so has to be logged."""
         known = self._open.get(subject)
-        if known == text or (known is None and len(self._open) >= MOST_OPEN):
+        if known == text or (known is None and len(self._open) >= MOST_OPEN_COMPLAINTS):
             return False
         self._open[subject] = text
         return True

@@ -14,17 +14,17 @@ from typing import Any, Protocol
 __all__ = ["check_threads", "forget_in_children", "handle_here"]
 
 
-class Forgetful(Protocol):
+class ForkAware(Protocol):
     """Something with threads."""
 
     def _after_fork(self) -> None:
         """Be stopped, in the child."""
 
 
-_started: weakref.WeakSet[Forgetful] = weakref.WeakSet()
+_started: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
-def forget_in_children(started: Forgetful) -> None:
+def forget_in_children(started: ForkAware) -> None:
     """See to it that it does not look alive in a process that is forked from this one."""
     _hook_fork()
     _started.add(started)

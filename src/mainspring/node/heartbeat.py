@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HeartbeatTick"]
 
-TELL: Final = 1.0
+NOTES_SECONDS: Final = 1.0
 """Seconds between two writes of what runs say of themselves."""
 
 log = logging.getLogger("mainspring.heartbeat")
@@ -45,9 +45,9 @@ class HeartbeatTick:
         node, now = self.link.node, self.link.node.clock.monotonic()
         if now >= self._beat_at or self.steady_since is None:
             self._beat(now)
-        elif self._hurried and now >= self._told_at + TELL:
+        elif self._hurried and now >= self._told_at + NOTES_SECONDS:
             self._tell(now)
-        soonest = self._told_at + TELL if self._hurried else self._beat_at
+        soonest = self._told_at + NOTES_SECONDS if self._hurried else self._beat_at
         return max(0.0, min(soonest, self._beat_at) - node.clock.monotonic())
 
     def _beat(self, now: float) -> None:

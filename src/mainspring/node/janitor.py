@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import BY_HAND, Outcome, Report, Result, Run
+from mainspring.core.run import BY_HAND_PREFIX, Outcome, Report, Result, Run
 from mainspring.core.transitions import recover
 from mainspring.node.settling import Settler
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["JanitorTick"]
 
-PAGE: Final = 100
-RESTORE: Final = 60.0
+RECOVERY_PAGE_RUNS: Final = 100
+RESTORE_AFTER_SECONDS: Final = 60.0
 """Seconds after which a job that a node with other keys could not read is looked at again by one that can."""
 
-SWEEP: Final = 300.0
+SWEEP_SECONDS: Final = 300.0
 """Seconds after which records are looked for that somebody altered so that nothing else finds them."""
-DOUBT: Final = 3600.0
+PRUNING_PAUSE_SECONDS: Final = 3600.0
 """Seconds for which nothing is pruned after the store's clock jumped: what is deleted does not come back."""
 
 log = logging.getLogger("mainspring.janitor")
@@ -32,8 +32,8 @@ class JanitorTick:
 
     def __init__(self, link: StoreLink) -> None:
         self.link = link
-        self._restores_at = link.node.clock.monotonic() + RESTORE
-        self._sweeps_at = link.node.clock.monotonic() + SWEEP
+        self._restores_at = link.node.clock.monotonic() + RESTORE_AFTER_SECONDS
+        self._sweeps_at = link.node.clock.monotonic() + SWEEP_SECONDS
         self._seen: tuple[int, float] | None = None
         """The store's time when it was last looked at, and this node's monotonic one just before."""
         self._patient_until = self._prunes_at = 0.0
@@ -45,21 +45,21 @@ class JanitorTick:
         if not jumped:
             # What runs here is alive, whatever its lease says: this machine may have slept. So ask for so many more.
             mine = set(link.claims)
-            expired = link.store.expired(PAGE + len(mine))
+            expired = link.store.expired(RECOVERY_PAGE_RUNS + len(mine))
             dead = [run for run in expired if run.id not in mine and run.id not in link.claims]
             # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
             if steady is None or node.clock.monotonic() - steady < node.lease:
-                dead = [run for run in dead if run.node is not None and run.node.startswith(BY_HAND)]
-            if dead and self._recover(dead) and len(expired) >= PAGE:
+                dead = [run for run in dead if run.node is not None and run.node.startswith(BY_HAND_PREFIX)]
+            if dead and self._recover(dead) and len(expired) >= RECOVERY_PAGE_RUNS:
                 return 0.0
         if node.clock.monotonic() >= self._prunes_at and link.store.prune() >= 1000:
             return 0.0
         if node.clock.monotonic() >= self._restores_at:
-            self._restores_at = node.clock.monotonic() + RESTORE * (0.5 + node.clock.random())
+            self._restores_at = node.clock.monotonic() + RESTORE_AFTER_SECONDS * (0.5 + node.clock.random())
             if link.store.restore_readable():
                 link.work.wake(link.scheduler)
         if node.clock.monotonic() >= self._sweeps_at:
-            self._sweeps_at = node.clock.monotonic() + SWEEP * (0.5 + node.clock.random())
+            self._sweeps_at = node.clock.monotonic() + SWEEP_SECONDS * (0.5 + node.clock.random())
             if link.store.sweep():
                 link.wake()
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
@@ -76,7 +76,7 @@ class JanitorTick:
             if ahead > link.node.lease / 3:
                 alias = link.alias
                 log.warning("the clock of store %r jumped by %.0f s; who lives renews its leases first", alias, ahead)
-                self._patient_until, self._prunes_at = here + link.node.lease, here + DOUBT
+                self._patient_until, self._prunes_at = here + link.node.lease, here + PRUNING_PAUSE_SECONDS
         return here < self._patient_until
 
     def _recover(self, dead: list[Run]) -> int:

@@ -11,11 +11,11 @@ from typing import Final
 from mainspring.clock import Clock
 from mainspring.executors.forks import leave_if_forked
 
-__all__ = ["IDLE", "Loop", "Tick"]
+__all__ = ["LONGEST_SLEEP_SECONDS", "Loop", "Tick"]
 
 log = logging.getLogger("mainspring.loop")
 
-IDLE: Final = 5.0
+LONGEST_SLEEP_SECONDS: Final = 5.0
 """The longest a loop sleeps: what no wake-up told is found within this many seconds."""
 
 Tick = Callable[[], float]
@@ -73,7 +73,7 @@ class Loop:
             return self._failed(error)
         except Exception:
             log.exception("%s could not say that it failed", self._name)
-            return IDLE
+            return LONGEST_SLEEP_SECONDS
 
     def run(self) -> None:
         """Step until there is nothing left to do."""

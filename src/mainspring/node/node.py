@@ -31,24 +31,24 @@ from mainspring.node.store_link import StoreLink
 
 __all__ = ["Node", "Watcher"]
 
-AHEAD: Final = 0.2
+CLAIM_AHEAD_SECONDS: Final = 0.2
 """Seconds of work that a node claims beyond what its slots execute now."""
-MOST_CLAIMED: Final = 4000
+MOST_CLAIMED_RUNS: Final = 4000
 """In several batches, so that some are executed and some settled while the store hands out the next."""
-TRICKLE: Final = 10
-FIRST_RATE: Final = 250.0
+FULL_EXECUTOR_CLAIM_RUNS: Final = 10
+FIRST_RATE_PER_SECOND: Final = 250.0
 """Runs that are supposed to end in a second until it is known how many do."""
-WINDOW: Final = 0.1
+RATE_WINDOW_SECONDS: Final = 0.1
 """Seconds for which ended runs are counted."""
-RARE: Final = 0.01
+RARE_EXECUTOR_SHARE: Final = 0.01
 """The share of the claimed runs below which an executor's room does not count."""
-ISOLATED: Final = "processes"
+ISOLATED_EXECUTOR: Final = "processes"
 """The executor of runs that are isolated, or have crashed a worker before: see `working`."""
-REFERENCE_LIMIT: Final = 200
+REFERENCE_LIMIT_CHARS: Final = 200
 """Characters of a function's name in what the node says of itself."""
-HELD: Final = 100
+MOST_ISOLATED_AHEAD_RUNS: Final = 100
 """Runs that a node holds for it, unstarted, at most: what waits behind so many is not kept waiting by them."""
-MOST_MISSING: Final = 100
+MOST_MISSING_FUNCTIONS: Final = 100
 """References that a node names, with every beat, as those it cannot call."""
 
 
@@ -197,7 +197,7 @@ class Node:
             taken = executor.withdraw(older_than)
             if taken and older_than is not None:  # what is executed now takes longer than what was before
                 alias = taken[0].executor or taken[0].queue[1:]
-                self.pace[alias] = max(self.pace.get(alias, 0.0), AHEAD)
+                self.pace[alias] = max(self.pace.get(alias, 0.0), CLAIM_AHEAD_SECONDS)
             for run in taken:
                 for link in [*self.links.values(), *self._leaving]:
                     if link.claims.get(run.id) is run:
@@ -243,15 +243,22 @@ class Node:
         pace = self.pace.get(alias)
         wanted = slots
         if pace is not None:  # by what one takes, and by how many really end: the store, or the machine, may be slower
-            rate = self.rates.get(alias, FIRST_RATE)
-            wanted = max(slots, min(MOST_CLAIMED, int(slots * AHEAD / max(pace, 1e-6)), slots + int(2 * AHEAD * rate)))
+            rate = self.rates.get(alias, FIRST_RATE_PER_SECOND)
+            wanted = max(
+                slots,
+                min(
+                    MOST_CLAIMED_RUNS,
+                    int(slots * CLAIM_AHEAD_SECONDS / max(pace, 1e-6)),
+                    slots + int(2 * CLAIM_AHEAD_SECONDS * rate),
+                ),
+            )
         return min(left, wanted - sum(link.in_flight.get(alias, 0) for link in self.links.values()))
 
     def _runs_left(self) -> int:
         """Return how many more runs to claim before this process has executed as many as it may."""
         left = None if self.watcher is None else self.watcher.runs_left
         # In this order, since a run is counted as executed before its claim is forgotten: none is counted as neither.
-        return MOST_CLAIMED if left is None else left - sum(len(link.claims) for link in self.links.values())
+        return MOST_CLAIMED_RUNS if left is None else left - sum(len(link.claims) for link in self.links.values())
 
     def room(self) -> tuple[int, bool]:
         """Return how many more runs to claim from queues, and whether there is room for whatever they need.
@@ -260,22 +267,24 @@ class Node:
         not hold the others up. While one is full, a few at a time are claimed for the sake of the others: those for the
         full one are given back. Isolated runs, which have few slots, may be many of those.
         """
-        room, most = min(MOST_CLAIMED, self._runs_left()), 0
+        room, most = min(MOST_CLAIMED_RUNS, self._runs_left()), 0
         for alias, executor in list(self.executors.items()):
             free, share = self.free(alias), self.shares.get(alias, 1.0)
-            if free <= -(max(HELD, executor.slots) if alias == ISOLATED else executor.slots):
+            if free <= -(
+                max(MOST_ISOLATED_AHEAD_RUNS, executor.slots) if alias == ISOLATED_EXECUTOR else executor.slots
+            ):
                 return 0, False
             most = max(most, free)
-            if share > RARE:
+            if share > RARE_EXECUTOR_SHARE:
                 room = min(room, int(free / share))
-        return (room, True) if room > 0 else (min(TRICKLE, most), False)
+        return (room, True) if room > 0 else (min(FULL_EXECUTOR_CLAIM_RUNS, most), False)
 
     def note_ended(self, alias: str, number: int) -> None:
         """Learn how many runs an executor ends in a second: more at once, fewer by and by."""
         now = self.clock.monotonic()
         since, count = self._ended.get(alias, (now, 0))
         count += number
-        if now - since >= WINDOW:
+        if now - since >= RATE_WINDOW_SECONDS:
             rate = count / (now - since)
             self.rates[alias] = max(rate, (rate + self.rates.get(alias, rate)) / 2)
             since, count = now, 0
@@ -307,7 +316,7 @@ class Node:
             lanes=self.lanes,
             state="draining" if self.draining else "paused" if self.paused else "running",
             version=__version__,
-            missing=tuple(sorted(name[:REFERENCE_LIMIT] for name in self.missing.first(MOST_MISSING))),
+            missing=tuple(sorted(name[:REFERENCE_LIMIT_CHARS] for name in self.missing.first(MOST_MISSING_FUNCTIONS))),
             stuck=sum(executor.stuck for executor in self.executors.values()),
         )
 

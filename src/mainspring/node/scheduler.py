@@ -10,7 +10,7 @@ from mainspring.core.plan import MAX_INSTANCES, Due, Firing, Place, firing, plan
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.node.complaints import Complaints
-from mainspring.node.loop import IDLE
+from mainspring.node.loop import LONGEST_SLEEP_SECONDS
 
 if TYPE_CHECKING:
     from mainspring.core.job import Job
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 __all__ = ["SchedulerTick"]
 
-PAGE: Final = 500
-HOLD: Final = 2.0
+DUE_PAGE_JOBS: Final = 500
+DUE_HOLD_SECONDS: Final = 2.0
 """Seconds for which a due job that one scheduler was given is hidden from the others."""
 
-MOST_PATIENCE: Final = 1.0
+MOST_PATIENCE_SECONDS: Final = 1.0
 """Seconds by which a fire is late at most when the schedulers that were prompt so far are gone."""
 
 log = logging.getLogger("mainspring.scheduler")
@@ -48,24 +48,24 @@ class SchedulerTick:
         """Fire a page of due jobs."""
         link = self.link
         if not link.node.firing:
-            return IDLE
+            return LONGEST_SLEEP_SECONDS
         asked = link.node.clock.monotonic()
-        page = link.store.due(PAGE, HOLD)
+        page = link.store.due(DUE_PAGE_JOBS, DUE_HOLD_SECONDS)
         link.observe(page.now, asked)
-        soonest = page.now + int(IDLE * SECOND) if page.next_at is None else page.next_at
+        soonest = page.now + int(LONGEST_SLEEP_SECONDS * SECOND) if page.next_at is None else page.next_at
         if page.jobs:
             self._patience = 0.0
             soonest = min(soonest, self._fire(page.jobs, page.now))
         elif self._awaited is not None and self._awaited <= page.now:
             # Somebody else was quicker. In a big fleet a few stay prompt and the others stand by.
-            self._patience = min(MOST_PATIENCE, max(0.01, self._patience * 2))
-        if len(page.jobs) >= PAGE:
+            self._patience = min(MOST_PATIENCE_SECONDS, max(0.01, self._patience * 2))
+        if len(page.jobs) >= DUE_PAGE_JOBS:
             return 0.0
         now = link.now()
         self._awaited = soonest if page.next_at is not None or page.jobs else None
         if self._patience:
             soonest += int(self._patience * link.node.clock.random() * SECOND)
-        self.looks_at = min(soonest, now + int(IDLE * SECOND))
+        self.looks_at = min(soonest, now + int(LONGEST_SLEEP_SECONDS * SECOND))
         wait = max(0.0, (self.looks_at - now) / SECOND)
         if log.isEnabledFor(logging.DEBUG):
             log.debug("next wake-up at %s, in %.3f s", link.node.local(self.looks_at), wait)
@@ -73,7 +73,7 @@ class SchedulerTick:
 
     def _fire(self, jobs: list[Due], now: int) -> int:
         """Fire jobs; return when the first of them is due again."""
-        link, soonest = self.link, now + int(IDLE * SECOND)
+        link, soonest = self.link, now + int(LONGEST_SLEEP_SECONDS * SECOND)
         places = _Places(link, now)
         firings = []
         for due in jobs:
@@ -83,7 +83,7 @@ class SchedulerTick:
                 if not is_own(error):
                     raise
                 self._report_stuck("the trigger of", due.job.id, error)
-                soonest = min(soonest, now + int(HOLD * SECOND))
+                soonest = min(soonest, now + int(DUE_HOLD_SECONDS * SECOND))
                 continue
             place = places.of(due.job, bool(planned.fires))
             if place is None:
@@ -104,7 +104,7 @@ class SchedulerTick:
         for step, inserted in zip(firings, answers, strict=True):
             if isinstance(inserted, Exception):
                 self._report_stuck("firing", step.job_id, inserted)
-                soonest = min(soonest, now + int(HOLD * SECOND))
+                soonest = min(soonest, now + int(DUE_HOLD_SECONDS * SECOND))
                 continue
             self._stuck.end(step.job_id)
             if inserted is None:  # somebody changed or fired it first: look again at once

@@ -20,7 +20,7 @@ from mainspring.jobstores.base import Generation, JobStore
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.heartbeat import HeartbeatTick
 from mainspring.node.janitor import JanitorTick
-from mainspring.node.loop import IDLE, Loop
+from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
 from mainspring.node.scheduler import SchedulerTick
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class StoreLink:
         deaf = False
         while not (self.node.draining or self.leaving):
             try:
-                changed = self.store.wait(cursor, IDLE)
+                changed = self.store.wait(cursor, LONGEST_SLEEP_SECONDS)
             except Exception:  # the loops report the outage
                 deaf = True
                 if self.node.draining or self.leaving:  # nothing failed: the store was closed

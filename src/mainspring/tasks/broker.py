@@ -9,7 +9,7 @@ from typing import Any, Final
 from mainspring.app import Mainspring
 from mainspring.app.registry import check_queue
 from mainspring.core.quantities import check_seconds
-from mainspring.core.run import BY_HAND, FINAL, Error, Report, Result, Run, Status
+from mainspring.core.run import BY_HAND_PREFIX, FINAL, Error, Report, Result, Run, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.transitions import conclude, recover
 from mainspring.errors import RunNotFound
@@ -20,7 +20,7 @@ from mainspring.tasks.enqueueing import async_task
 
 __all__ = ["Broker", "get_broker", "queue_size"]
 
-PAGE: Final = 1000
+DEAD_RUNS_PAGE: Final = 1000
 """Runs whose lease is over that are looked at before some are taken."""
 
 
@@ -31,7 +31,7 @@ class Broker:
         self.app = get_app() if app is None else app
         self.list_key = check_queue(list_key or "default")
         self.retry = check_seconds("retry", retry, least=0.001)
-        self._holder = f"{BY_HAND}{platform.node()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._holder = f"{BY_HAND_PREFIX}{platform.node()}:{os.getpid()}:{os.urandom(4).hex()}"
 
     def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> str:
         """Put a call into the queue, with the options of `async_task`; return its id."""
@@ -49,7 +49,9 @@ class Broker:
     def _give_back(self) -> None:
         """Free what was taken by hand and not acknowledged in time: there may be no node whose janitor does."""
         store = self.app.store
-        lapsed = [run for run in store.expired(PAGE) if run.node is not None and run.node.startswith(BY_HAND)]
+        lapsed = [
+            run for run in store.expired(DEAD_RUNS_PAGE) if run.node is not None and run.node.startswith(BY_HAND_PREFIX)
+        ]
         settler, now = Settler(store), store.server_time() if lapsed else 0
         for run in lapsed:
             settler.add(Report(run, Result.INTERRUPTED), recover(run, now))

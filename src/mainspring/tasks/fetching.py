@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.runs import FIRST_LOOK, LONGEST_PAUSE
+from mainspring.app.runs import FIRST_LOOK_SECONDS, LONGEST_LOOK_PAUSE_SECONDS
 from mainspring.core.run import FINAL, Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound, StoreUnavailable
@@ -252,7 +252,7 @@ def _seconds(wait: float) -> float | None:
 
 def _wait_until(ready: Callable[[], bool], timeout: float | None) -> None:
     deadline = None if timeout is None else time.monotonic() + timeout
-    pause, answered = FIRST_LOOK, False
+    pause, answered = FIRST_LOOK_SECONDS, False
     while True:
         try:
             if ready():
@@ -267,7 +267,7 @@ def _wait_until(ready: Callable[[], bool], timeout: float | None) -> None:
                 return
             pause = min(pause, left)
         time.sleep(pause)
-        pause = min(LONGEST_PAUSE, pause * 1.5)
+        pause = min(LONGEST_LOOK_PAUSE_SECONDS, pause * 1.5)
 
 
 # -- under the names django-q has for its cache --------------------------------------------------------------------

@@ -20,13 +20,13 @@ from mainspring.tracker.errors import (
     UnknownJobError,
 )
 from mainspring.tracker.mixin import BackoffMixin, JobMixin
-from mainspring.tracker.rules import EPOCH
+from mainspring.tracker.rules import NAIVE_EPOCH
 from mainspring.tracker.step import Tracker
 from mainspring.tracker.updates import Updates
 from mainspring.tracker.work import Work
 
 __all__ = [
-    "EPOCH",
+    "NAIVE_EPOCH",
     "Backoff",
     "BackoffMixin",
     "JobAlreadySucceededError",

@@ -6,11 +6,11 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, Final
 
-from mainspring.core.run import MESSAGE_LIMIT, TRACEBACK_LIMIT, describe
+from mainspring.core.run import MESSAGE_CHARS, TRACEBACK_CHARS, describe
 
 __all__ = ["failure_records", "lost_records"]
 
-SHORT: Final = 200
+SHORT_ERROR_CHARS: Final = 200
 """Characters of an error that a small column gets."""
 
 
@@ -21,14 +21,14 @@ def failure_records(exception: BaseException, attempt: int, stack_limit: int | N
     full: dict[str, Any] = {
         "error": _clean(_repr(exception)),
         # Too long even so: the kernel's form, which keeps the start and the end.
-        "traceback": _clean(text if len(text) <= TRACEBACK_LIMIT else error.traceback),
+        "traceback": _clean(text if len(text) <= TRACEBACK_CHARS else error.traceback),
         "type": error.type,
         "message": _clean(error.message),
         "attempt": attempt,
     }
     yield full
-    yield {"error": full["error"][:SHORT], "traceback": full["traceback"][-SHORT:]}
-    yield {"error": error.type[: SHORT // 4], "traceback": ""}
+    yield {"error": full["error"][:SHORT_ERROR_CHARS], "traceback": full["traceback"][-SHORT_ERROR_CHARS:]}
+    yield {"error": error.type[: SHORT_ERROR_CHARS // 4], "traceback": ""}
     yield None
 
 
@@ -48,7 +48,7 @@ def _limited(exception: BaseException, stack_limit: int | None) -> str:
 
 def _repr(exception: BaseException) -> str:
     try:
-        return repr(exception)[:MESSAGE_LIMIT]
+        return repr(exception)[:MESSAGE_CHARS]
     except BaseException as broken:
         return f"{type(exception).__name__}(<its __repr__ raised {type(broken).__name__}>)"
 

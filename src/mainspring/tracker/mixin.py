@@ -13,7 +13,7 @@ from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from mainspring.tracker.clock import now_for
 from mainspring.tracker.errors import JobLockedError, UnknownJobError
-from mainspring.tracker.rules import EPOCH, make_rules, read_seconds, read_status, read_statuses
+from mainspring.tracker.rules import NAIVE_EPOCH, make_rules, read_seconds, read_status, read_statuses
 from mainspring.tracker.sessions import AsyncTarget, Target, committed, is_refusal, run
 from mainspring.tracker.table import Table
 from mainspring.tracker.updates import Updates, check_column
@@ -35,7 +35,7 @@ class JobMixin:
     create_at: Mapped[datetime] = mapped_column(_TIME, default=now_for(_TIME))
     update_at: Mapped[datetime] = mapped_column(_TIME, default=now_for(_TIME))
     lock: Mapped[str | None] = mapped_column(String(64), default=None)
-    lock_at: Mapped[datetime] = mapped_column(_TIME, default=EPOCH)
+    lock_at: Mapped[datetime] = mapped_column(_TIME, default=NAIVE_EPOCH)
     retry: Mapped[int] = mapped_column(Integer, default=0)
     data: Mapped[Any] = mapped_column(JSON, nullable=True)
     errors: Mapped[Any] = mapped_column(JSON, nullable=True, default=dict)
@@ -54,7 +54,7 @@ class JobMixin:
                 check_column(name, table.columns)
         for name in {"create_at", "update_at"} & table.without_default:  # columns of the user's own
             kwargs.setdefault(name, table.now(name))
-        first: dict[str, Any] = {"lock": None, "lock_at": EPOCH, "retry": 0, "errors": table.stored({})}
+        first: dict[str, Any] = {"lock": None, "lock_at": NAIVE_EPOCH, "retry": 0, "errors": table.stored({})}
         return cls(**(first | {"status": status, "data": data} | kwargs))
 
     @classmethod

@@ -13,11 +13,11 @@ from sqlalchemy.exc import NoSuchTableError
 from mainspring.errors import ConfigurationError, near
 from mainspring.tracker.clock import now_for
 
-__all__ = ["Lock", "Report", "report"]
+__all__ = ["JobLock", "TableReport", "report"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class JobLock:
     """A job that somebody has, or had when it vanished."""
 
     id: Any
@@ -27,14 +27,14 @@ class Lock:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TableReport:
     """The state of a table at one moment of the database's clock."""
 
     counts: dict[int, int]
-    locks: list[Lock]
+    locks: list[JobLock]
 
 
-def report(engine: Engine, table: str, locks: int = 10) -> Report:
+def report(engine: Engine, table: str, locks: int = 10) -> TableReport:
     """Count the jobs of a table (or `schema.table`) by status, and find its oldest locks."""
     found = _reflect(engine, table)
     status, lock, lock_at = found.c.status, found.c.lock, found.c.lock_at
@@ -45,10 +45,10 @@ def report(engine: Engine, table: str, locks: int = 10) -> Report:
         oldest = select(now_for(lock_at.type), lock_at, status, lock, *key).where(lock.is_not(None))
         oldest = oldest.order_by(lock_at, *key).limit(locks)
         held = [
-            Lock(ids[0] if len(ids) == 1 else tuple(ids), code, token, _age(now, since))
+            JobLock(ids[0] if len(ids) == 1 else tuple(ids), code, token, _age(now, since))
             for now, since, code, token, *ids in connection.execute(oldest)
         ]
-    return Report(counts, held)
+    return TableReport(counts, held)
 
 
 def _reflect(engine: Engine, name: str) -> Table:

@@ -12,10 +12,10 @@ from mainspring.core.policy import Backoff, Policy
 from mainspring.errors import ConfigurationError
 
 __all__ = [
-    "EPOCH",
-    "LONGEST",
-    "OWNED",
+    "LONGEST_SECONDS",
+    "NAIVE_EPOCH",
     "STATUSES",
+    "TRACKER_COLUMNS",
     "Rules",
     "make_rules",
     "read_seconds",
@@ -23,12 +23,12 @@ __all__ = [
     "read_statuses",
 ]
 
-EPOCH: Final = datetime(1970, 1, 1)
+NAIVE_EPOCH: Final = datetime(1970, 1, 1)
 """When a job that was never locked was locked."""
-OWNED: Final = frozenset({"id", "status", "create_at", "update_at", "lock", "lock_at", "retry", "retry_at"})
+TRACKER_COLUMNS: Final = frozenset({"id", "status", "create_at", "update_at", "lock", "lock_at", "retry", "retry_at"})
 """The columns that only the tracker writes."""
 STATUSES: Final = ("pending", "in_progress", "failed", "succeeded", "ignored")
-LONGEST: Final = 100 * 365.25 * 86_400.0
+LONGEST_SECONDS: Final = 100 * 365.25 * 86_400.0
 """Seconds: no lock and no back-off lasts longer."""
 
 
@@ -118,7 +118,7 @@ def read_seconds(value: Any, where: str) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not math.isfinite(seconds) or seconds < 0:
         raise ConfigurationError(f"{where} is {value!r}; it is a number of seconds, 0 or more, or a timedelta")
-    return min(float(seconds), LONGEST)
+    return min(float(seconds), LONGEST_SECONDS)
 
 
 def _read_backoff(value: Any, where: str) -> Any:

@@ -27,12 +27,12 @@ Target = Engine | Session | scoped_session[Session]
 AsyncTarget: TypeAlias = "AsyncEngine | AsyncSession"
 Step = Callable[[Session], T]
 
-REPEATS: Final = 8
+COLLISION_TRIES: Final = 8
 """How often a step that collided with another transaction is begun again."""
-COLLISIONS: Final = frozenset({"40001", "40P01", 1020, 1213})
+COLLISION_CODES: Final = frozenset({"40001", "40P01", 1020, 1213})
 """Serialization failures and deadlocks of PostgreSQL and MariaDB: the transaction was undone, nothing else is wrong."""
 
-OWN: Final = {"own": True}
+OWN_SESSION: Final = {"own": True}
 
 
 def is_async(target: Any) -> bool:
@@ -64,7 +64,7 @@ def run(target: Any, step: Step[T]) -> T:
         )
     if not isinstance(target, Engine):
         return step(target() if isinstance(target, scoped_session) else target)
-    with Session(target, expire_on_commit=False, info=OWN) as session:
+    with Session(target, expire_on_commit=False, info=OWN_SESSION) as session:
         return step(session)
 
 
@@ -74,7 +74,7 @@ async def run_async(target: Any, step: Step[T]) -> T:
 
     if not isinstance(target, AsyncEngine):
         return await target.run_sync(step)  # type: ignore[no-any-return]
-    async with AsyncSession(target, expire_on_commit=False, info=OWN) as session:
+    async with AsyncSession(target, expire_on_commit=False, info=OWN_SESSION) as session:
         return await session.run_sync(step)
 
 
@@ -94,14 +94,14 @@ def _engine_of(session: Any, job_class: type) -> Engine:
 
 def committed(session: Session, step: Step[T]) -> T:
     """Do a step and commit it; one that collided is begun again, unless that would undo the user's own work."""
-    for attempt in range(REPEATS):
+    for attempt in range(COLLISION_TRIES):
         try:
             result = step(session)
             session.commit()
             return result
         except BaseException as error:
             session.rollback()
-            if not (session.info.get("own") and _collided(error) and attempt < REPEATS - 1):
+            if not (session.info.get("own") and _collided(error) and attempt < COLLISION_TRIES - 1):
                 raise
     raise AssertionError("unreachable")
 
@@ -122,4 +122,4 @@ def _collided(error: BaseException) -> bool:
     if isinstance(first, dict):  # pg8000's; PyMySQL has a number there, psycopg and psycopg2 an attribute
         first = first.get("C")
     codes = (getattr(driver, "sqlstate", None), getattr(driver, "pgcode", None), first)
-    return any(isinstance(code, str | int) and code in COLLISIONS for code in codes)
+    return any(isinstance(code, str | int) and code in COLLISION_CODES for code in codes)

@@ -33,14 +33,14 @@ from mainspring.tracker.clock import now_for
 from mainspring.tracker.failure import lost_records
 from mainspring.tracker.rules import Rules
 
-__all__ = ["AHEAD", "REQUIRED", "Table"]
+__all__ = ["CLAIM_CANDIDATES", "REQUIRED_COLUMNS", "Table"]
 
 J = TypeVar("J")
 
-REQUIRED: Final = ("status", "create_at", "update_at", "lock", "lock_at", "retry", "data", "errors")
-AHEAD: Final = 16
+REQUIRED_COLUMNS: Final = ("status", "create_at", "update_at", "lock", "lock_at", "retry", "data", "errors")
+CLAIM_CANDIDATES: Final = 16
 """Oldest jobs of each status among which a claim may choose, so that this many workers can claim at once."""
-KEPT: Final = 64
+STATEMENTS_KEPT: Final = 64
 """Statements kept for a table."""
 
 
@@ -56,7 +56,7 @@ class Table(Generic[J]):
                 "declare `class Job(Base, JobMixin)` with a __tablename__, and use that"
             )
         columns = {attribute.key: attribute for attribute in mapper.column_attrs}
-        missing = [name for name in REQUIRED if name not in columns]
+        missing = [name for name in REQUIRED_COLUMNS if name not in columns]
         if missing:
             raise ConfigurationError(f"{job_class.__name__} lacks the column {', '.join(missing)} of JobMixin")
         self.key: tuple[str, ...] = tuple(mapper.get_property_by_column(column).key for column in mapper.primary_key)
@@ -214,14 +214,14 @@ class Table(Generic[J]):
     def _oldest(self, rules: Rules) -> Select[Any]:
         ahead = self._ahead(rules)
         key = [ahead.c[part] for part in self.key]
-        return select(*key).order_by(ahead.c.create_at, *key).limit(AHEAD)
+        return select(*key).order_by(ahead.c.create_at, *key).limit(CLAIM_CANDIDATES)
 
     def _ahead(self, rules: Rules) -> Subquery:
         order = (self.column("create_at"), *self._key_columns())
         names = dict.fromkeys((*self.key, "create_at"))
         columns = [self.column(name).label(name) for name in names]
         parts = [
-            select(*select(*columns).where(branch).order_by(*order).limit(AHEAD).subquery().c)
+            select(*select(*columns).where(branch).order_by(*order).limit(CLAIM_CANDIDATES).subquery().c)
             for branch in self._branches(rules)
         ]
         return union_all(*parts).subquery()
@@ -233,7 +233,7 @@ class Table(Generic[J]):
         """Return a statement, which costs more to make than to run."""
         kept = self._kept.get((make.__name__, rules))
         if kept is None:
-            if len(self._kept) >= KEPT:  # somebody has new rules for every call
+            if len(self._kept) >= STATEMENTS_KEPT:  # somebody has new rules for every call
                 self._kept.clear()
             kept = self._kept[make.__name__, rules] = make(rules)
         return kept

@@ -8,7 +8,7 @@ from typing import Any
 
 from mainspring.errors import near
 from mainspring.tracker.errors import ColumnError
-from mainspring.tracker.rules import OWNED
+from mainspring.tracker.rules import TRACKER_COLUMNS
 
 __all__ = ["Updates"]
 
@@ -31,9 +31,13 @@ def check_column(key: str, columns: Mapping[str, bool] | None) -> None:
     """Refuse a column that only the tracker writes, or that is not there."""
     if not isinstance(key, str):
         raise TypeError(f"a column is named by a text, not by {key!r}")
-    own = {name for name in columns or () if name not in OWNED and not (columns or {})[name]}
-    if key in OWNED or (columns or {}).get(key):
-        what = "is part of the primary key" if key not in OWNED or key == "id" else "is written by the tracker only"
+    own = {name for name in columns or () if name not in TRACKER_COLUMNS and not (columns or {})[name]}
+    if key in TRACKER_COLUMNS or (columns or {}).get(key):
+        what = (
+            "is part of the primary key"
+            if key not in TRACKER_COLUMNS or key == "id"
+            else "is written by the tracker only"
+        )
         raise ColumnError(f"column {key!r} cannot be set: it {what}{near(key, own)}")
     if columns is not None and key not in columns:
         raise ColumnError(f"the job has no column {key!r}{near(key, own)}")

@@ -35,7 +35,7 @@ __all__ = ["Work", "held", "say", "take_next"]
 J = TypeVar("J")
 log = logging.getLogger("mainspring.tracker")
 
-ROUNDS: Final = 8
+CLAIM_ROUNDS: Final = 8
 """How often a claim looks again when others were faster."""
 INTERRUPTIONS: Final = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
 """What stops a job from outside: it has failed, but no attempt is charged."""
@@ -102,7 +102,7 @@ class Work(Generic[J]):
 
     def take(self, session: Session) -> J:
         """Take the lock, or say why not."""
-        for _ in range(ROUNDS):
+        for _ in range(CLAIM_ROUNDS):
             job = committed(session, self.claim)
             if job is not None:
                 return job

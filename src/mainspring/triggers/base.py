@@ -12,7 +12,7 @@ from mainspring.triggers.zones import SECOND, Zone
 
 __all__ = ["BaseTrigger", "InstantTrigger"]
 
-_STEPS: Final = 5_000
+_MOST_STEPS: Final = 5_000
 """Steps spent walking forward, and again as many looking back, before a count of fires becomes a lower bound."""
 
 
@@ -63,7 +63,7 @@ class BaseTrigger(ABC):
     def first_fire(self, instant: int) -> int | None:
         """Return the first fire at or after an instant, whatever fired before."""
         fire = self.next_fire(None, instant)
-        for _ in range(_STEPS):
+        for _ in range(_MOST_STEPS):
             if fire is None or fire >= instant:
                 return fire
             fire = self.next_fire(fire, instant)
@@ -79,7 +79,7 @@ class BaseTrigger(ABC):
             return 0, []
         fires = deque([first], maxlen=limit)
         count, fire = 1, first
-        while count < _STEPS:
+        while count < _MOST_STEPS:
             following = self.next_fire(fire, until)
             if following is None or following > until or following <= fire:
                 return count, list(fires)
@@ -94,7 +94,7 @@ class BaseTrigger(ABC):
 
     def _latest(self, after: int, until: int, limit: int, gap: int) -> list[int]:
         """Find the latest `limit` fires of (after, until] by looking back through windows of fitting size."""
-        budget, most = _STEPS, 2 * limit + 50
+        budget, most = _MOST_STEPS, 2 * limit + 50
         many, few = after, until + 1  # a window begun at `many` holds too many fires, one begun at `few` too few
         width, found = max(gap * limit, 1), list[int]()
         while budget > 0 and few - many > 1:

@@ -13,10 +13,10 @@ from mainspring.triggers.zones import DAY, MAX_INSTANT, Zone, astimezone, zone_o
 
 __all__ = ["AndTrigger", "BaseCombiningTrigger", "OrTrigger"]
 
-_CANDIDATES: Final = 10_000
-_HORIZON: Final = 100 * 366 * DAY
+_MOST_CANDIDATES: Final = 10_000
+_HORIZON_US: Final = 100 * 366 * DAY
 """An `and` concludes that its triggers never meet when so many fires, or so long a time, brought no agreement."""
-_LOOKS: Final = 100_000
+_MOST_LOOKS: Final = 100_000
 """Looks at single triggers that counting the overdue fires of an `and` may cost."""
 
 
@@ -68,7 +68,7 @@ class BaseCombiningTrigger(InstantTrigger):
         """Return the first fire after `previous`, or the first one for `now`."""
         if previous is not None:
             return self.first_fire(previous + 1)
-        past = self._past(now, [_CANDIDATES])
+        past = self._past(now, [_MOST_CANDIDATES])
         return self.first_fire(now) if past is None else past
 
     @abstractmethod
@@ -77,7 +77,7 @@ class BaseCombiningTrigger(InstantTrigger):
 
     def first_fire(self, instant: int) -> int | None:
         """Return the first fire at or after an instant; None too if 10,000 fires or 100 years bring no agreement."""
-        return self._seek(instant, [_CANDIDATES])
+        return self._seek(instant, [_MOST_CANDIDATES])
 
     @abstractmethod
     def _seek(self, instant: int, budget: list[int]) -> int | None:
@@ -134,7 +134,7 @@ class AndTrigger(BaseCombiningTrigger):
             agreed = agreed + 1 if place and fire == candidate else 1
             candidate, place = fire, place + 1
             if place == len(self.triggers):
-                horizon = candidate + _HORIZON
+                horizon = candidate + _HORIZON_US
         return candidate
 
     def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
@@ -185,9 +185,9 @@ class OrTrigger(BaseCombiningTrigger):
         total = 1 + sum(counts)
         fires = {first}
         for trigger, start in due:
-            fires.update(trigger.overdue(start, until, max(limit, total) if total <= _CANDIDATES else limit)[1])
+            fires.update(trigger.overdue(start, until, max(limit, total) if total <= _MOST_CANDIDATES else limit)[1])
         latest = sorted(fires)
-        count = len(latest) if total <= _CANDIDATES else max(*counts, len(latest))
+        count = len(latest) if total <= _MOST_CANDIDATES else max(*counts, len(latest))
         return count, latest[-limit:] if limit else []
 
 
@@ -195,7 +195,7 @@ class _Walk(BaseTrigger):
     """The fires of a combination, found at the expense of one budget."""
 
     def __init__(self, trigger: BaseCombiningTrigger) -> None:
-        self._trigger, self._budget = trigger, [_LOOKS]
+        self._trigger, self._budget = trigger, [_MOST_LOOKS]
 
     def next_fire(self, previous: int | None, now: int) -> int | None:
         """Return the first fire after `previous`, or the first one from `now` on."""

@@ -14,7 +14,7 @@ from mainspring.util import datetime_repr
 
 __all__ = ["IntervalTrigger"]
 
-_PLAIN = 10**9
+_PLAIN_SECONDS = 10**9
 """Whole seconds below this need no timedelta to be checked."""
 
 
@@ -42,7 +42,7 @@ class IntervalTrigger(InstantTrigger):
         made_at: int | None = None,
     ) -> None:
         total = (weeks * 7 + days) * 86_400 + hours * 3600 + minutes * 60 + seconds
-        if type(total) is int and 0 < total < _PLAIN:
+        if type(total) is int and 0 < total < _PLAIN_SECONDS:
             interval = total * SECOND
         else:
             length = timedelta(days, seconds, 0, 0, minutes, hours, weeks)

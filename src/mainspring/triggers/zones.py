@@ -36,10 +36,10 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MIN_INSTANT: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 MAX_INSTANT: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 
-_BLOCK: Final = 370 * DAY
-_MARGIN: Final = 2 * DAY  # an offset is under a day either way, so a clock is never set back by two days
-_LOOK: Final = 3 * DAY  # no zone has changed its offset and changed it back in less, in 150 years of records
-_KEPT_BLOCKS: Final = 2048
+_BLOCK_US: Final = 370 * DAY
+_MARGIN_US: Final = 2 * DAY  # an offset is under a day either way, so a clock is never set back by two days
+_LOOK_US: Final = 3 * DAY  # no zone has changed its offset and changed it back in less, in 150 years of records
+_BLOCKS_CACHED: Final = 2048
 
 
 class Segment(NamedTuple):
@@ -70,7 +70,7 @@ class Zone:
         segment = self._recent
         if segment[0] <= instant < segment[1]:
             return segment
-        number = instant // _BLOCK
+        number = instant // _BLOCK_US
         for segment in self._blocks.get(number) or self._probe(number):
             if instant < segment[1]:
                 break
@@ -92,7 +92,7 @@ class Zone:
         """Return the second instant at which the local clock shows `wall`, or the first if there is only one."""
         first = self.instant(wall)
         segment = self.segment(first)
-        while segment[1] <= first + _MARGIN:
+        while segment[1] <= first + _MARGIN_US:
             segment = self.segment(segment[1])
             if segment[0] + segment[2] <= wall < segment[1] + segment[2] and wall - segment[2] > first:
                 return wall - segment[2]
@@ -100,8 +100,8 @@ class Zone:
 
     def _probe(self, number: int) -> tuple[Segment, ...]:
         """Cut one block of time at its changes of offset, and keep the segments."""
-        begin, end = number * _BLOCK, (number + 1) * _BLOCK
-        early = begin - _MARGIN
+        begin, end = number * _BLOCK_US, (number + 1) * _BLOCK_US
+        early = begin - _MARGIN_US
         changes = [(early, self._offset(early)), *self._changes(early, end)]
         ends = [*(start for start, _ in changes[1:]), end]
         high = early + changes[0][1] - 1
@@ -112,7 +112,7 @@ class Zone:
                     start, high = begin, max(high, begin + offset - 1)
                 found.append(Segment(start, stop, offset, high))
             high = max(high, stop + offset - 1)
-        if len(self._blocks) >= _KEPT_BLOCKS:
+        if len(self._blocks) >= _BLOCKS_CACHED:
             self._blocks.clear()
         segments = self._blocks[number] = tuple(found)
         return segments
@@ -121,7 +121,7 @@ class Zone:
         """Yield the changes of offset between two instants by a look every few days, each placed to the second."""
         offset = self._offset(low)
         while low < high:
-            ahead = min(low + _LOOK, high)
+            ahead = min(low + _LOOK_US, high)
             while offset != self._offset(ahead):
                 low = self._change(low, ahead, offset)
                 offset = self._offset(low)
@@ -142,7 +142,7 @@ class Zone:
 
     def _offset(self, instant: int) -> int:
         # Near the ends of the calendar a local time may not be representable: the last known offset goes on.
-        instant = min(max(instant, MIN_INSTANT + _MARGIN), MAX_INSTANT - _MARGIN)
+        instant = min(max(instant, MIN_INSTANT + _MARGIN_US), MAX_INSTANT - _MARGIN_US)
         return _microseconds((EPOCH + timedelta(microseconds=instant)).astimezone(self.tz).utcoffset())
 
     def __eq__(self, other: object) -> bool:

@@ -253,8 +253,8 @@ def test_a_function_that_lacks_on_every_node_is_a_problem_and_on_some_a_warning(
 def test_of_very_many_runs_the_newest_are_looked_at(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
     from mainspring.app import doctor
 
-    monkeypatch.setattr(doctor, "PAGE", 2)
-    monkeypatch.setattr(doctor, "PAGES", 3)
+    monkeypatch.setattr(doctor, "PENDING_PAGE_RUNS", 2)
+    monkeypatch.setattr(doctor, "MOST_PENDING_PAGES", 3)
     node(app)
     app.enqueue_many(app.as_task(known).call() for _ in range(7))
     assert diagnose(app).findings[-1].text.endswith("is known here (the newest 6 were looked at)")

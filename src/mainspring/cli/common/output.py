@@ -18,7 +18,7 @@ from mainspring.cli.common.visible import visible
 
 __all__ = ["Column", "ago", "echo", "fields", "length", "print_json", "table", "with_progress"]
 
-NARROWEST: Final = 16
+NARROWEST_COLUMN_CHARS: Final = 16
 """Characters that a column which may be cut keeps at least."""
 GAP: Final = "  "
 COLOURS: Final = {
@@ -79,7 +79,10 @@ def _fit(columns: Sequence[Column], widths: list[int], room: int) -> list[int]:
     """Leave out and narrow columns until a line fits; return the columns that are shown."""
     shown = list(range(len(columns)))
     while True:
-        least = [min(width, NARROWEST) if column.cut else width for column, width in zip(columns, widths, strict=True)]
+        least = [
+            min(width, NARROWEST_COLUMN_CHARS) if column.cut else width
+            for column, width in zip(columns, widths, strict=True)
+        ]
         droppable = [index for index in shown if columns[index].optional]
         if _total(least, shown) <= room or not droppable:
             break

@@ -16,9 +16,9 @@ from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import (
     Item,
     MayStart,
-    Once,
+    OneTimeRight,
     Reporter,
-    Stop,
+    StopReason,
     announce_stuck,
     failed,
     give_back,
@@ -33,9 +33,9 @@ from mainspring.executors.threads.worker_threads import take_back, take_one, tak
 if TYPE_CHECKING:
     from mainspring.executors.base import BaseExecutor
 
-__all__ = ["Cooperative", "Started", "Timer", "sort_out"]
+__all__ = ["Cooperative", "StartedEntry", "Timer", "sort_out"]
 
-_STEP: Final = 0.1
+_JOIN_STEP_SECONDS: Final = 0.1
 
 
 class Timer(Protocol):
@@ -45,7 +45,7 @@ class Timer(Protocol):
         """Keep it from happening."""
 
 
-class Started:
+class StartedEntry:
     """A run that has started on the loop."""
 
     __slots__ = ("at", "item", "report", "stop", "stuck", "task", "timer")
@@ -54,9 +54,9 @@ class Started:
         self.item, self.at = item, at
         self.task: Any = None
         self.timer: Timer | None = None
-        self.stop: Stop | None = None
+        self.stop: StopReason | None = None
         self.stuck = False
-        self.report = Once()
+        self.report = OneTimeRight()
 
 
 class Cooperative(ABC):
@@ -72,7 +72,7 @@ class Cooperative(ABC):
         self.stuck = 0
         self.on_empty: Callable[[], None] = lambda: None
         """Called on the loop when it is closed and nothing is left, but for what is stuck."""
-        self._started: set[Started] = set()
+        self._started: set[StartedEntry] = set()
         self._board = executor.board
         self._now: Callable[[], int] = executor.now
         self._notify = executor.notify
@@ -92,11 +92,11 @@ class Cooperative(ABC):
         """Have a function called on the loop after a while."""
 
     @abstractmethod
-    def _start(self, entry: Started) -> Any:
+    def _start(self, entry: StartedEntry) -> Any:
         """Start to execute a run and return its task; `_end` must be called when it ends."""
 
     @abstractmethod
-    def _halt(self, entry: Started) -> None:
+    def _halt(self, entry: StartedEntry) -> None:
         """Raise in a run's task what `entry.stop` asks for; without one, what shutting down means to it."""
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Cooperative(ABC):
             return True
         for entry in list(self._started):
             if entry.item[0].id == run_id:
-                return self._call(self._stop, entry, Stop.CANCEL)
+                return self._call(self._stop, entry, StopReason.CANCEL)
         return False
 
     def close(self) -> None:
@@ -142,7 +142,7 @@ class Cooperative(ABC):
 
     def join(self) -> None:
         """Wait until all runs have ended; one whose loop no longer turns never will, and fails."""
-        while not self._wait(_STEP):
+        while not self._wait(_JOIN_STEP_SECONDS):
             if not self._turns():
                 self._abandon()
                 return
@@ -168,16 +168,16 @@ class Cooperative(ABC):
         while len(self._started) < self._limit and (item := take_one(self.waiting)) is not None:
             if not starts(item, self._logger):
                 continue
-            run, entry = item[0], Started(item, self._now())
+            run, entry = item[0], StartedEntry(item, self._now())
             self._started.add(entry)
             if run.policy.timeout is not None:
-                entry.timer = self._later(run.policy.timeout, self._stop, entry, Stop.TIMEOUT)
+                entry.timer = self._later(run.policy.timeout, self._stop, entry, StopReason.TIMEOUT)
             if self._board is not None:
                 self._board.enter(run.id, run.policy.timeout)
             CURRENT.set((run, item[1]))  # what is started takes a copy of this context
             entry.task = self._start(entry)
 
-    def _end(self, entry: Started, value: Any, error: BaseException | None) -> None:
+    def _end(self, entry: StartedEntry, value: Any, error: BaseException | None) -> None:
         """Report a run that has ended, and make room for the next."""
         leave_if_forked(self._home, error)
         if entry.timer is not None:
@@ -197,7 +197,7 @@ class Cooperative(ABC):
         if self.waiting:
             self._call(self._begin)
 
-    def _message(self, entry: Started, value: Any, error: BaseException | None) -> Report:
+    def _message(self, entry: StartedEntry, value: Any, error: BaseException | None) -> Report:
         """Make the report of a run that has ended."""
         run, finished = entry.item[0], self._now()
         if entry.stop is not None:
@@ -211,7 +211,7 @@ class Cooperative(ABC):
             self._none_left.set()
             self.on_empty()
 
-    def _stop(self, entry: Started, stop: Stop) -> None:
+    def _stop(self, entry: StartedEntry, stop: StopReason) -> None:
         """Stop a run; one that is still there after the grace is counted and given up."""
         if entry in self._started and entry.stop is None:
             entry.stop = stop
@@ -220,7 +220,7 @@ class Cooperative(ABC):
             entry.timer = self._later(self._grace, self._lose, entry, stop)
             self._halt(entry)
 
-    def _lose(self, entry: Started, stop: Stop) -> None:
+    def _lose(self, entry: StartedEntry, stop: StopReason) -> None:
         entry.stuck = True
         self.stuck += 1
         run = entry.item[0]
@@ -231,10 +231,10 @@ class Cooperative(ABC):
             self._give_up(entry)
         self._check_left()
 
-    def _give_up(self, entry: Started) -> None:
+    def _give_up(self, entry: StartedEntry) -> None:
         run, report = entry.item[0], entry.item[1]
         if entry.report.claim():
-            tell(report, stopped(run, entry.stop or Stop.TIMEOUT, None, entry.at, self._now()), self._logger)
+            tell(report, stopped(run, entry.stop or StopReason.TIMEOUT, None, entry.at, self._now()), self._logger)
 
 
 def sort_out(

@@ -9,7 +9,7 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 from mainspring.core.references import maybe_ref
-from mainspring.executors.cooperative.base import Cooperative, Started, Timer
+from mainspring.executors.cooperative.base import Cooperative, StartedEntry, Timer
 
 if TYPE_CHECKING:
     from mainspring.executors.base import BaseExecutor
@@ -41,10 +41,10 @@ class LoopRuns(Cooperative):
     def _later(self, seconds: float, func: Callable[..., Any], *args: Any) -> Timer:
         return self.loop.call_later(seconds, func, *args)
 
-    def _start(self, entry: Started) -> asyncio.Task[None]:
+    def _start(self, entry: StartedEntry) -> asyncio.Task[None]:
         return self.loop.create_task(self._execute(entry), name=f"run {entry.item[0].id}")
 
-    def _halt(self, entry: Started) -> None:
+    def _halt(self, entry: StartedEntry) -> None:
         unborn = inspect.getcoroutinestate(entry.task.get_coro()) == inspect.CORO_CREATED
         # In a context of nobody's: this one may be that of another run, in which a timer was set.
         Context().run(entry.task.cancel)
@@ -61,7 +61,7 @@ class LoopRuns(Cooperative):
             if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 coroutine.close()
 
-    async def _execute(self, entry: Started) -> None:
+    async def _execute(self, entry: StartedEntry) -> None:
         call = entry.item[0].call
         value = error = None
         try:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mainspring.core.run import Report, Result, Run
-from mainspring.executors.cooperative.base import Started
+from mainspring.executors.cooperative.base import StartedEntry
 from mainspring.executors.cooperative.loops import LoopRuns
 from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import shown
@@ -71,7 +71,7 @@ class OwnLoopRuns(LoopRuns):
         self._call(self._begin)
         self._call(self._check_left)
 
-    def _message(self, entry: Started, value: Any, error: BaseException | None) -> Report:
+    def _message(self, entry: StartedEntry, value: Any, error: BaseException | None) -> Report:
         run = entry.item[0]
         # Not isinstance: a run may have raised something whose class cannot be asked.
         if type(error) is _LoopGone and entry.stop is None and not run.interruptions:

@@ -14,7 +14,18 @@ from mainspring.core.run import Run
 from mainspring.executors.current_run import RunNotes
 from mainspring.executors.processes.pickling import dump_words
 
-__all__ = ["ANSWER", "CALL", "READY", "UNREADY", "WORDS", "Channel", "ChannelTeller", "Message", "decode", "encode"]
+__all__ = [
+    "ANSWER",
+    "CALL",
+    "READY",
+    "UNREADY",
+    "WORDS",
+    "ChildChannel",
+    "ChildNotesSink",
+    "Message",
+    "decode",
+    "encode",
+]
 
 READY: Final = "ready"  # the child takes calls
 UNREADY: Final = "unready"  # the child ends, because its initializer raised this
@@ -40,7 +51,7 @@ encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder(Message).decode
 
 
-class Channel:
+class ChildChannel:
     """The child's end of the pipe. Any thread may send; a process that was forked from the child sends nothing."""
 
     def __init__(self, pipe: Connection) -> None:
@@ -74,10 +85,10 @@ class Channel:
             self._pipe.send_bytes(encode(Message(kind, run_id, attempt, body)))
 
 
-class ChannelTeller:
+class ChildNotesSink:
     """Passes on what a run in a child process says of itself."""
 
-    def __init__(self, channel: Channel, call: Message, run: Run) -> None:
+    def __init__(self, channel: ChildChannel, call: Message, run: Run) -> None:
         self._channel, self._call, self._live = channel, call, RunNotes(run)
         self._lock = threading.Lock()
 

@@ -18,7 +18,7 @@ from mainspring.core.references import ref_to_obj
 from mainspring.executors.current_run import CURRENT, keep_logs
 from mainspring.executors.execution import trim
 from mainspring.executors.forks import leave_if_forked
-from mainspring.executors.processes.channel import ANSWER, READY, UNREADY, Channel, ChannelTeller, Message
+from mainspring.executors.processes.channel import ANSWER, READY, UNREADY, ChildChannel, ChildNotesSink, Message
 from mainspring.executors.processes.pickling import dump_failure, dump_value, load_call
 
 __all__ = ["die_with_parent", "preload", "serve"]
@@ -34,7 +34,7 @@ def serve(
         end.close()
     _live_apart()
     die_with_parent()
-    channel = Channel(pipe)
+    channel = ChildChannel(pipe)
     try:
         if initializer is not None:
             initializer(*initargs)
@@ -49,11 +49,11 @@ def serve(
         channel.send(ANSWER, _answer(call, channel), call)
 
 
-def _answer(call: Message, channel: Channel) -> bytes:
+def _answer(call: Message, channel: ChildChannel) -> bytes:
     """Execute a call and return what it returned or raised; in a process that it has forked, never return."""
     try:
         func, args, kwargs, run = load_call(call.body)
-        CURRENT.set((run, ChannelTeller(channel, call, run)))
+        CURRENT.set((run, ChildNotesSink(channel, call, run)))
         if type(func) is str:
             func = ref_to_obj(func)
         if hasattr(func, "__mainspring_execute__"):  # a task, which has middleware around it

@@ -24,8 +24,8 @@ STARTING: Final = threading.Lock()
 """Held while a child is started or reaped: a fork must not copy another child's end of a pipe, nor two threads wait
 for the same process."""
 
-_LEAVE_TIME: Final = 5.0
-_LONGEST_POLL: Final = 1_000_000.0
+_LEAVE_SECONDS: Final = 5.0
+_LONGEST_POLL_SECONDS: Final = 1_000_000.0
 
 _our_ends: weakref.WeakSet[Connection] = weakref.WeakSet()
 
@@ -71,7 +71,9 @@ class Child:
         """Return the next message, None after `timeout` seconds; raise ChildGone if none will come."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            left = _LONGEST_POLL if deadline is None else min(deadline - time.monotonic(), _LONGEST_POLL)
+            left = (
+                _LONGEST_POLL_SECONDS if deadline is None else min(deadline - time.monotonic(), _LONGEST_POLL_SECONDS)
+            )
             speaks, ended = self._wait(max(0.0, left))
             if speaks:
                 try:
@@ -108,7 +110,7 @@ class Child:
         self.pipe.close()  # which tells a living one to leave
         if self._reaped:
             return self._code
-        wait([self._end], _LEAVE_TIME)
+        wait([self._end], _LEAVE_SECONDS)
         self.kill()
         wait([self._end])
         with self._lock, STARTING:

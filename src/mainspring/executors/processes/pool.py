@@ -22,7 +22,7 @@ from mainspring.executors.execution import (
     Item,
     MayStart,
     Reporter,
-    Stop,
+    StopReason,
     failed,
     may_always_start,
     starts,
@@ -33,7 +33,7 @@ from mainspring.executors.processes.channel import ANSWER, CALL, READY, Message
 from mainspring.executors.processes.children import STARTING, Child, ChildGone
 from mainspring.executors.processes.pickling import dump_call, load_reply, take_words
 from mainspring.executors.threads.pool import check_options
-from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_one, take_run
+from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_back, take_one, take_run
 
 __all__ = ["ProcessPoolExecutor"]
 
@@ -51,12 +51,12 @@ class ProcessPoolExecutor(BaseExecutor):
         super().__init__()
         self.slots = check_count("max_workers", max_workers, text=True)
         self._options = check_options(type(self).__name__, pool_kwargs, _OPTIONS)
-        self._crew: _Keepers | None = None
+        self._crew: _ChildKeepers | None = None
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Get ready; children start as they are needed."""
         super().start(scheduler, alias)
-        self._crew = _Keepers(self, f"mainspring-{alias}-keeper", self._options)
+        self._crew = _ChildKeepers(self, f"mainspring-{alias}-keeper", self._options)
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop; without `wait` the children are killed and what they executed fails with WorkerDied."""
@@ -83,18 +83,18 @@ class ProcessPoolExecutor(BaseExecutor):
         return self._crew is not None and self._crew.cancel(run_id)
 
 
-class _Keeper(Member):
+class _ChildKeeper(WorkerThread):
     """A thread that keeps one child."""
 
     def __init__(self) -> None:
         super().__init__()
         self.child: Child | None = None
         self.item: Item | None = None
-        self.stop: Stop | None = None
+        self.stop: StopReason | None = None
         self.lock = threading.Lock()
 
 
-class _Keepers(Crew[_Keeper]):
+class _ChildKeepers(WorkerThreads[_ChildKeeper]):
     def __init__(self, executor: ProcessPoolExecutor, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(executor.slots, name, executor._logger)
         self._now, self._board = executor.now, executor.board
@@ -105,10 +105,10 @@ class _Keepers(Crew[_Keeper]):
         self._pid = os.getpid()
         _end_children_at_exit(self)
 
-    def member(self) -> _Keeper:
-        return _Keeper()
+    def member(self) -> _ChildKeeper:
+        return _ChildKeeper()
 
-    def serve(self, member: _Keeper) -> None:
+    def serve(self, member: _ChildKeeper) -> None:
         try:
             while not self.closed:
                 if not self.items:
@@ -129,7 +129,7 @@ class _Keepers(Crew[_Keeper]):
         for keeper in list(self.members):
             with keeper.lock:
                 if keeper.item is not None and keeper.child is not None and keeper.item[0].id == run_id:
-                    keeper.stop = Stop.CANCEL
+                    keeper.stop = StopReason.CANCEL
                     keeper.child.kill()
                     return True
         return False
@@ -148,7 +148,7 @@ class _Keepers(Crew[_Keeper]):
                 self.closed, self.hiring = True, False
             self.kill(executing=True)
 
-    def _has_child(self, keeper: _Keeper) -> bool:
+    def _has_child(self, keeper: _ChildKeeper) -> bool:
         """Make sure that the keeper has a living child; if it cannot be had, a run that waits fails with the reason."""
         if keeper.child is not None:
             if not keeper.child.is_gone():
@@ -189,7 +189,7 @@ class _Keepers(Crew[_Keeper]):
             return died
         return None if greeting is None or greeting.kind == READY else load_reply(greeting.body, child.pid)[1]
 
-    def _execute(self, keeper: _Keeper, item: Item) -> None:
+    def _execute(self, keeper: _ChildKeeper, item: Item) -> None:
         if not starts(item, self._logger):
             return None
         run, report = item[0], item[1]
@@ -206,7 +206,7 @@ class _Keepers(Crew[_Keeper]):
         try:
             child.send(call)
             answer = self._answer(child, item)
-            stop = None if answer is not None else Stop.TIMEOUT
+            stop = None if answer is not None else StopReason.TIMEOUT
         except ChildGone:
             answer = stop = None
         with keeper.lock:
@@ -242,7 +242,7 @@ class _Keepers(Crew[_Keeper]):
                 self._logger.exception("what run %s said of itself is lost", run.id)
 
     def _message(
-        self, keeper: _Keeper, child: Child, run: Run, answer: bytes | None, stop: Stop | None, started: int
+        self, keeper: _ChildKeeper, child: Child, run: Run, answer: bytes | None, stop: StopReason | None, started: int
     ) -> Report:
         if answer is None:
             if stop is not None:
@@ -260,7 +260,7 @@ class _Keepers(Crew[_Keeper]):
         error = described and msgspec.structs.replace(described, at=finished, attempt=run.attempt)
         return Report(run, Result.RAISED, None, exception, error, started, finished)
 
-    def _let_go(self, keeper: _Keeper) -> int | None:
+    def _let_go(self, keeper: _ChildKeeper) -> int | None:
         """Part with the keeper's child, living or dead, and return its exit code."""
         with keeper.lock:
             child, keeper.child = keeper.child, None
@@ -273,10 +273,10 @@ def _context(given: Any) -> BaseContext:
     return multiprocessing.get_context(given or "spawn")
 
 
-_crews: weakref.WeakSet[_Keepers] = weakref.WeakSet()
+_crews: weakref.WeakSet[_ChildKeepers] = weakref.WeakSet()
 
 
-def _end_children_at_exit(crew: _Keepers) -> None:
+def _end_children_at_exit(crew: _ChildKeepers) -> None:
     if not _crews:
         # Now, and not at import: it must come before multiprocessing's own, which waits for children.
         atexit.unregister(_at_exit)

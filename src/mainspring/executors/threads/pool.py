@@ -13,7 +13,7 @@ from mainspring.errors import near
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import Item, MayStart, Reporter, failed, may_always_start, tell
 from mainspring.executors.threads.slots import Slot, Slots
-from mainspring.executors.threads.worker_threads import Crew, Member, take_back, take_one, take_run
+from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_back, take_one, take_run
 
 __all__ = ["ThreadPoolExecutor", "check_options"]
 
@@ -34,13 +34,13 @@ class ThreadPoolExecutor(BaseExecutor):
         self.slots = check_count("max_workers", max_workers, text=True)
         self.timeout_grace = check_seconds("timeout_grace", timeout_grace, text=True)
         self._options = check_options(type(self).__name__, pool_kwargs, _OPTIONS)
-        self._crew: _Threads | None = None
+        self._crew: _PoolThreads | None = None
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Get ready; threads start as they are needed."""
         super().start(scheduler, alias)
         prefix = self._options.get("thread_name_prefix") or f"mainspring-{alias}"
-        self._crew = _Threads(self, str(prefix), self._options)
+        self._crew = _PoolThreads(self, str(prefix), self._options)
 
     def shutdown(self, wait: bool = True) -> None:
         """Stop; what has started ends in any case, and is reported then."""
@@ -80,17 +80,17 @@ class ThreadPoolExecutor(BaseExecutor):
         return 0 if self._crew is None else self._crew.slots.stuck
 
 
-class _Threads(Crew[Member]):
+class _PoolThreads(WorkerThreads[WorkerThread]):
     def __init__(self, executor: ThreadPoolExecutor, name: str, options: Mapping[str, Any]) -> None:
         super().__init__(executor.slots, name, executor._logger)
         self.slots = Slots(executor, executor.timeout_grace)
         self._initializer: Callable[..., Any] | None = options.get("initializer")
         self._initargs: tuple[Any, ...] = tuple(options.get("initargs", ()))
 
-    def member(self) -> Member:
-        return Member()
+    def member(self) -> WorkerThread:
+        return WorkerThread()
 
-    def serve(self, member: Member) -> None:
+    def serve(self, member: WorkerThread) -> None:
         slot = self.slots.open(member.gone)
         try:
             self._prepare(member)
@@ -98,7 +98,7 @@ class _Threads(Crew[Member]):
         finally:
             self.slots.drop(slot)
 
-    def _work(self, member: Member, slot: Slot) -> None:
+    def _work(self, member: WorkerThread, slot: Slot) -> None:
         items, idle, execute = self.items, self.idle, self.slots.execute
         item: Item | None
         while not self.closed:
@@ -112,7 +112,7 @@ class _Threads(Crew[Member]):
                 self.wake()
             execute(slot, item)
 
-    def _prepare(self, member: Member) -> None:
+    def _prepare(self, member: WorkerThread) -> None:
         """Run the initializer; while it raises, each run that comes fails with its error."""
         while self._initializer is not None and not self.closed:
             try:

@@ -1,9 +1,9 @@
 """Slots: where a thread executes one run at a time, and where that run can be interrupted.
 
 A time-out or a cancellation raises an exception inside the thread. It may arrive at any moment, even when the run has
-just ended, so both sides follow a small protocol. Who interrupts first leaves an `Interrupt` in the slot, then looks
+just ended, so both sides follow a small protocol. Who interrupts first leaves an `RunInterrupt` in the slot, then looks
 whether the run is still there, and only then raises. The slot's thread first takes the run out of the slot, then looks
-for an `Interrupt`; if it finds one it waits until that is settled and until the exception has arrived. So the
+for an `RunInterrupt`; if it finds one it waits until that is settled and until the exception has arrived. So the
 exception hits the run it is meant for or nothing, and runs that nobody interrupts pay for two attribute writes. While
 the run is inside a store, the exception is left to its thread, which raises it outside: see `mainspring.interrupts`.
 """
@@ -30,8 +30,8 @@ from mainspring.errors import RunTimeout
 from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import (
     Item,
-    Once,
-    Stop,
+    OneTimeRight,
+    StopReason,
     announce_stuck,
     failed,
     may_end_now,
@@ -40,41 +40,44 @@ from mainspring.executors.execution import (
     tell,
 )
 from mainspring.executors.forks import leave_if_forked
-from mainspring.interrupts import Knock, shelter_of_this_thread
+from mainspring.interrupts import InterruptRequest, shelter_of_this_thread
 
 if TYPE_CHECKING:
     import asyncio
 
     from mainspring.executors.base import BaseExecutor
 
-__all__ = ["Cancelled", "Slot", "Slots"]
+__all__ = ["Slot", "Slots", "ThreadCancelled"]
 
 _RETURNED: Final = Result.RETURNED
 _NEVER: Final = math.inf
-_MOMENT: Final = 0.01
+_SETTLE_POLL_SECONDS: Final = 0.01
 
 
-class Cancelled(BaseException):
+class ThreadCancelled(BaseException):
     """Raised in the thread of a run that is cancelled; no `except Exception` stops it."""
 
 
-_KINDS: Final[dict[Stop, type[BaseException]]] = {Stop.TIMEOUT: RunTimeout, Stop.CANCEL: Cancelled}
-_STRAYS: Final = (RunTimeout, Cancelled)
+_KINDS: Final[dict[StopReason, type[BaseException]]] = {
+    StopReason.TIMEOUT: RunTimeout,
+    StopReason.CANCEL: ThreadCancelled,
+}
+_STRAYS: Final = (RunTimeout, ThreadCancelled)
 
 
-class Interrupt(Knock):
+class RunInterrupt(InterruptRequest):
     """Somebody's wish to stop the run in a slot."""
 
     __slots__ = ("again", "hit", "item", "report", "started", "stop")
 
-    def __init__(self, item: Item, stop: Stop, started: int) -> None:
+    def __init__(self, item: Item, stop: StopReason, started: int) -> None:
         super().__init__()
         self.item, self.stop, self.started = item, stop, started
         self.hit = False
         """Whether the run was still there, and is being stopped."""
         self.again: float | None = None
         """When to look whether the run has ended; never, once it is given up."""
-        self.report = Once()
+        self.report = OneTimeRight()
         """The right to report the run: the slot's thread and whoever gives it up both may want to."""
 
 
@@ -101,7 +104,7 @@ class Slot:
         self.item: Item | None = None
         self.started = 0
         """When the run in it started, by the store's clock."""
-        self.interrupt: Interrupt | None = None
+        self.interrupt: RunInterrupt | None = None
         self.deadline: tuple[float, Item] | None = None
         """When the run has to end, or since when it is being stopped."""
         self.stuck = False
@@ -237,7 +240,7 @@ class Slots:
         for slot in list(self._slots):
             item = slot.item
             if item is not None and item[0].id == run_id:
-                hit = self._interrupt(slot, item, Stop.CANCEL)
+                hit = self._interrupt(slot, item, StopReason.CANCEL)
                 if hit:
                     self._watch_from(time.monotonic())
                 return hit
@@ -265,7 +268,7 @@ class Slots:
             message = stopped(interrupt.item[0], interrupt.stop, None, interrupt.started, self.now())
             tell(interrupt.item[1], message, self._logger)
 
-    def _settle(self, slot: Slot, interrupt: Interrupt) -> Interrupt | None:
+    def _settle(self, slot: Slot, interrupt: RunInterrupt) -> RunInterrupt | None:
         """Wait for whoever interrupts this slot, and for what it raised; return the interrupt if it was for us."""
         while not interrupt.settled:
             time.sleep(0)
@@ -277,7 +280,7 @@ class Slots:
         return interrupt if interrupt.hit else None
 
     def _after_interrupt(
-        self, slot: Slot, interrupt: Interrupt, error: BaseException | None, started: int
+        self, slot: Slot, interrupt: RunInterrupt, error: BaseException | None, started: int
     ) -> Report | None:
         with self._lock:
             was_stuck, slot.stuck = slot.stuck, False
@@ -291,11 +294,11 @@ class Slots:
             return None
         return stopped(interrupt.item[0], interrupt.stop, error, started, self.now())
 
-    def _interrupt(self, slot: Slot, item: Item, stop: Stop) -> bool:
+    def _interrupt(self, slot: Slot, item: Item, stop: StopReason) -> bool:
         with self._lock:
             if slot.interrupt is not None:
                 return slot.interrupt.item is item
-            slot.interrupt = interrupt = Interrupt(item, stop, slot.started)
+            slot.interrupt = interrupt = RunInterrupt(item, stop, slot.started)
             slot.shelter.announce(interrupt)
             try:
                 interrupt.hit = slot.item is item
@@ -347,10 +350,10 @@ class Slots:
             return _NEVER
         deadline, item = armed
         if slot.item is not item:  # it is about to start, or has just ended
-            return max(deadline, now + _MOMENT)
+            return max(deadline, now + _SETTLE_POLL_SECONDS)
         if deadline > now:
             return deadline
-        self._interrupt(slot, item, Stop.TIMEOUT)
+        self._interrupt(slot, item, StopReason.TIMEOUT)
         interrupt = slot.interrupt
         if interrupt is None or interrupt.item is not item:
             return _NEVER
@@ -362,7 +365,7 @@ class Slots:
             self._lose(slot, interrupt)
         return interrupt.again
 
-    def _lose(self, slot: Slot, interrupt: Interrupt) -> None:
+    def _lose(self, slot: Slot, interrupt: RunInterrupt) -> None:
         """Count a slot whose run does not end, say so, and report the run if nothing will start it again."""
         with self._lock:
             if slot.item is not interrupt.item:

@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 from mainspring.core.run import Run
 from mainspring.executors.execution import Item, give_back
 
-__all__ = ["Crew", "Member", "take_back", "take_one", "take_run"]
+__all__ = ["WorkerThread", "WorkerThreads", "take_back", "take_one", "take_run"]
 
 
-class Member:
+class WorkerThread:
     """A thread of a crew; it sleeps on its bell."""
 
     def __init__(self) -> None:
@@ -26,10 +26,10 @@ class Member:
         self.thread: threading.Thread | None = None
 
 
-M = TypeVar("M", bound=Member)
+M = TypeVar("M", bound=WorkerThread)
 
 
-class Crew(ABC, Generic[M]):
+class WorkerThreads(ABC, Generic[M]):
     """Up to `size` threads, started as they are needed.
 
     Wake-ups are a chain: who adds runs wakes one thread, and each thread that takes a run while more are left wakes

@@ -10,7 +10,7 @@ from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
-from mainspring.core.run import ABSENT_LONGEST, FINAL, Beat, Call, Error, Run, Status
+from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, Beat, Call, Error, Run, Status
 from mainspring.jobstores.records.calls import call_from_data, call_to_data, in_call
 from mainspring.jobstores.records.rows import FINAL_VALUES, BeatRow, JobRow, RunRow
 from mainspring.triggers import trigger_from_data
@@ -279,7 +279,7 @@ class RecordPacker:
 
     def given_back_row(self, row: RunRow, now: int) -> RunRow:
         """Make a claimed row wait for a node that has its code, ever longer as it gets older."""
-        wait = min(ABSENT_LONGEST, max(SECOND, (now - row.created_at) // 2))
+        wait = min(LONGEST_ABSENCE_US, max(SECOND, (now - row.created_at) // 2))
         return msgspec.structs.replace(
             row,
             status=Status.PENDING.value,

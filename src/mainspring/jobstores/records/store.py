@@ -18,7 +18,7 @@ import msgspec
 from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing, Miss
-from mainspring.core.run import MESSAGE_LIMIT, Beat, Condition, Outcome, Run
+from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
 from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
 from mainspring.jobstores.records.packing import RecordPacker
@@ -409,7 +409,7 @@ class RecordStore(JobStore):
 
 def _reason(error: FrameError) -> str:
     """Say why a record is set aside, cut at the limit: a database may keep no longer text."""
-    return f"{error.reason}: {error}"[:MESSAGE_LIMIT]
+    return f"{error.reason}: {error}"[:MESSAGE_CHARS]
 
 
 def _restored(restore: Callable[[Row], Thing], row: Row) -> Thing:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import MESSAGE_LIMIT, Status
+from mainspring.core.run import MESSAGE_CHARS, Status
 from mainspring.jobstores.records.rows import (
     ALTERED,
     EARLIEST,
@@ -165,7 +165,7 @@ def _sound(columns: Sequence[Kept], row: Row, key: Any) -> tuple[dict[str, Any],
             continue
         notes.append(f"its {column.name} {ALTERED}: {value!r:.{SHOWN}}")
         values[column.name] = _substitute(column, value, key)
-    return values, "; ".join(notes)[:MESSAGE_LIMIT]
+    return values, "; ".join(notes)[:MESSAGE_CHARS]
 
 
 def _substitute(column: Kept, value: Any, key: Any) -> Any:

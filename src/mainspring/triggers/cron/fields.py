@@ -74,7 +74,7 @@ def parse_field(name: str, text: str, is_default: bool = False, crontab: bool = 
     texts: list[str] = []
     begin = 0
     for part in text.split(","):
-        item = _Item(name, text, begin + len(part) - len(part.lstrip()), part.strip().lower(), crontab)
+        item = _FieldItem(name, text, begin + len(part) - len(part.lstrip()), part.strip().lower(), crontab)
         begin += len(part) + 1
         words = item.item.split()
         if name == "day" and words == ["last"]:
@@ -87,7 +87,7 @@ def parse_field(name: str, text: str, is_default: bool = False, crontab: bool = 
     return CronField(name, ",".join(texts), is_default, mask, tuple(positions), last_day)
 
 
-class _Item:
+class _FieldItem:
     """One element of a field's comma-separated list, and where it stands."""
 
     __slots__ = ("crontab", "item", "name", "start", "text")

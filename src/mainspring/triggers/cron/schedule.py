@@ -13,7 +13,7 @@ from typing import Final
 
 from mainspring.triggers.cron.fields import FIELD_NAMES, CronField, parse_field
 
-__all__ = ["Calendar", "Schedule", "compile_schedule"]
+__all__ = ["Calendar", "CronSchedule", "compile_schedule"]
 
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _LAST_DAY: Final = date.max.toordinal() - _EPOCH_DAY
@@ -150,7 +150,7 @@ def _lowest(mask: int) -> int:
     return (mask & -mask).bit_length() - 1
 
 
-class Schedule:
+class CronSchedule:
     """The wall clock seconds that match all fields of a cron expression."""
 
     __slots__ = (
@@ -260,7 +260,7 @@ _calendar = lru_cache(maxsize=1024)(Calendar)
 
 
 @lru_cache(maxsize=4096)
-def compile_schedule(given: tuple[str | None, ...], either_day: bool = False) -> Schedule:
+def compile_schedule(given: tuple[str | None, ...], either_day: bool = False) -> CronSchedule:
     """Compile the texts of the eight fields, None for one that was not given; equal texts share one schedule.
 
     Fields less significant than the last one given take their lowest value, the others `*`. With `either_day`, `day` or
@@ -275,4 +275,4 @@ def compile_schedule(given: tuple[str | None, ...], either_day: bool = False) ->
             fields.append(parse_field(name, text))
     texts = tuple(field.text for field in fields[:5])
     either_day = either_day and not texts[2].startswith("*") and not texts[4].startswith("*")
-    return Schedule(tuple(fields), _calendar(texts, either_day), either_day)
+    return CronSchedule(tuple(fields), _calendar(texts, either_day), either_day)

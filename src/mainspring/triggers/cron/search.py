@@ -6,13 +6,13 @@ the wall clock: each matching wall fires once, at the first instant at which the
 
 from __future__ import annotations
 
-from mainspring.triggers.cron.schedule import Schedule
+from mainspring.triggers.cron.schedule import CronSchedule
 from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone
 
 __all__ = ["count_fires", "latest_fires", "next_instant"]
 
 
-def next_instant(schedule: Schedule, zone: Zone, after: int) -> int | None:
+def next_instant(schedule: CronSchedule, zone: Zone, after: int) -> int | None:
     """Return the first fire after an instant, or None."""
     if schedule.real_time:
         fire = _next_in_real_time(schedule, zone, after + 1)
@@ -26,7 +26,7 @@ def next_instant(schedule: Schedule, zone: Zone, after: int) -> int | None:
     return fire if fire is not None and fire <= MAX_INSTANT else None
 
 
-def _next_in_real_time(schedule: Schedule, zone: Zone, instant: int) -> int | None:
+def _next_in_real_time(schedule: CronSchedule, zone: Zone, instant: int) -> int | None:
     while instant <= MAX_INSTANT:
         _, end, offset, _ = zone.segment(instant)
         wall = schedule.next_wall(-(-(instant + offset) // SECOND))
@@ -41,7 +41,7 @@ def _next_in_real_time(schedule: Schedule, zone: Zone, instant: int) -> int | No
     return None
 
 
-def count_fires(schedule: Schedule, zone: Zone, after: int, until: int) -> int:
+def count_fires(schedule: CronSchedule, zone: Zone, after: int, until: int) -> int:
     """Count the fires of `after < fire <= until`, in steps bounded by the changes of offset between them."""
     total = 0
     begin = after + 1
@@ -63,7 +63,7 @@ def count_fires(schedule: Schedule, zone: Zone, after: int, until: int) -> int:
     return total
 
 
-def latest_fires(schedule: Schedule, zone: Zone, after: int, until: int, limit: int) -> list[int]:
+def latest_fires(schedule: CronSchedule, zone: Zone, after: int, until: int, limit: int) -> list[int]:
     """List the latest `limit` fires of `after < fire <= until`, ascending, without walking through the others."""
     if not limit:
         return []
