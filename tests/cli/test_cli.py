@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 from click.testing import CliRunner
@@ -28,7 +29,7 @@ def test_it_says_its_version_and_lists_its_verbs() -> None:
     assert __version__ in call("--version")[1]
     code, text = call("--help")
     assert code == 0
-    assert re.search(r"cron +Show the next fire times", text)
+    assert re.search(r"cron +Say what a crontab expression means", text)
     assert re.search(r"demo +Watch jobs", text)
 
 
@@ -42,19 +43,45 @@ def test_cron_shows_what_an_expression_means_across_a_change_of_clocks() -> None
     code, text = call("cron", "30 2 * * *", "--tz", "Europe/Berlin", "-n", "3", "--after", "2026-03-28T00:00")
     assert code == 0
     assert text.splitlines() == [
+        "every day at 02:30, Europe/Berlin",
         "Sat 2026-03-28 02:30:00 CET",
-        "Sun 2026-03-29 03:00:00 CEST",
+        "Sun 2026-03-29 03:00:00 CEST  the clock goes from 02:00 to 03:00, so a time in between fires now",
         "Mon 2026-03-30 02:30:00 CEST",
     ]
 
 
+def test_cron_prints_the_same_as_json() -> None:
+    code, text = call("cron", "30 2 * * *", "--tz", "Europe/Berlin", "-n", "1", "--after", "2026-10-25", "--json")
+    note = "the clock goes back that day and shows 02:30 twice; this is the first time"
+    assert (code, json.loads(text)) == (
+        0,
+        {
+            "words": "every day at 02:30, Europe/Berlin",
+            "timezone": "Europe/Berlin",
+            "fires": [{"time": "2026-10-25T02:30:00+02:00", "note": note}],
+        },
+    )
+
+
+def test_cron_uses_the_zone_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.cli.cron.get_localzone", lambda: ZoneInfo("Asia/Tokyo"))
+    code, text = call("cron", "0 9 * * mon-fri", "-n", "1", "--after", "2026-11-14T00:00")
+    assert (code, text.splitlines()) == (0, ["every weekday at 09:00, Asia/Tokyo", "Mon 2026-11-16 09:00:00 JST"])
+
+
 def test_cron_says_what_is_wrong_and_where() -> None:
     code, text = call("cron", "61 2 * * *")
-    assert code == 1
-    assert "'61' is above 59" in text
-    assert call("cron", "0 0 30 2 *") == (1, "Error: '0 0 30 2 *' never fires\n")
-    assert "Europe/Berlin" in call("cron", "@daily", "--tz", "Europe/Berln")[1]
-    assert "is not a time" in call("cron", "@daily", "--after", "tomorrow")[1]
+    assert code == 2
+    assert "'61' is above 59\n    61 2 * * *\n    ^^\nTry: mainspring cron" in text
+    code, text = call("cron", "0 0 30 2 *", "--tz", "UTC")
+    assert (code, text.splitlines()) == (
+        1,
+        ["on the 30th of February at 00:00, which never comes, UTC", "Error: '0 0 30 2 *' never fires"],
+    )
+    code, text = call("cron", "@daily", "--tz", "Europe/Berln")
+    assert (code, "Europe/Berlin" in text) == (2, True)
+    code, text = call("cron", "@daily", "--after", "tomorrow")
+    assert (code, "is not a time" in text) == (2, True)
 
 
 def test_status_of_a_sqlite_file_that_is_not_there_says_so_and_makes_nothing(

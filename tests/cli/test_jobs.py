@@ -45,10 +45,10 @@ def test_jobs_are_looked_at_and_acted_on_in_every_store(any_shop: Shop) -> None:
 def test_a_list_shows_the_next_to_fire_first_and_paused_ones_last(jobs: Shop) -> None:
     jobs.app.pause_job("thumbs")
     lines = jobs.call("jobs", "list").output.splitlines()
-    assert lines[0].split() == ["id", "next", "trigger", "task", "queue"]
+    assert lines[0].split() == ["id", "next", "when", "task", "queue"]
     assert [line.split()[0] for line in lines[1:]] == ["nightly", "rare", "thumbs"]
     assert lines[3].split()[1] == "paused"
-    assert "interval[1:00:00]" in lines[3]
+    assert "every hour" in lines[3]
 
 
 def test_a_job_is_shown_with_its_next_fires_and_last_runs(jobs: Shop) -> None:

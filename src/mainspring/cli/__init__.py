@@ -13,7 +13,7 @@ __all__ = ["main"]
 
 _VERBS: Final = {
     "broken": ("mainspring.cli.broken", "broken", "List, restore or discard records that were set aside."),
-    "cron": ("mainspring.cli.cron", "cron", "Show the next fire times of a crontab expression."),
+    "cron": ("mainspring.cli.cron", "cron", "Say what a crontab expression means."),
     "status": ("mainspring.cli.status", "status", "Show queues, nodes and counts of a store."),
     "doctor": ("mainspring.cli.doctor", "doctor", "Say what is wrong with an app or a store, and what to do."),
     "worker": ("mainspring.cli.worker", "worker", "Execute the runs of an app's queues, in worker processes."),

@@ -6,34 +6,64 @@ from datetime import UTC, datetime
 
 import click
 
+from mainspring.cli.common.output import echo, print_json
+from mainspring.cli.common.target import USAGE, CommandFailed, json_option
+from mainspring.core.instants import from_us, to_us
 from mainspring.triggers.cron import CronTrigger
+from mainspring.triggers.zones import get_localzone
 
 __all__ = ["cron"]
 
 
 @click.command()
 @click.argument("expression")
-@click.option("--timezone", "--tz", default="UTC", show_default=True, help="Time zone, such as Europe/Berlin.")
+@click.option("--timezone", "--tz", default=None, help="Time zone, such as Europe/Berlin. By default this machine's.")
 @click.option("-n", "--count", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many times.")
 @click.option("--after", default=None, help="Begin after this time (ISO 8601) instead of now.")
-def cron(expression: str, timezone: str, count: int, after: str | None) -> None:
-    """Show the next fire times of a crontab EXPRESSION such as "*/5 9 * * mon-fri" or "@daily"."""
+@json_option
+def cron(expression: str, timezone: str | None, count: int, after: str | None, as_json: bool) -> None:
+    """Say in words what a crontab EXPRESSION means, and show its next fire times.
+
+    A fire that a change of the local clock moves or repeats has a note.
+
+    \b
+    Examples:
+      mainspring cron "*/5 9-17 * * mon-fri"
+      mainspring cron @daily --tz Europe/Berlin -n 3
+    """
+    trigger = _trigger(expression, timezone)
+    fires = _fires(trigger, _start(after, trigger), count)
+    if as_json:
+        times = [{"time": from_us(fire, trigger.timezone), "note": trigger.clock_note(fire)} for fire in fires]
+        print_json({"words": trigger.describe(), "timezone": str(trigger.timezone), "fires": times})
+    else:
+        echo(trigger.describe())
+        for fire in fires:
+            note = trigger.clock_note(fire)
+            echo(f"{from_us(fire, trigger.timezone):%a %Y-%m-%d %H:%M:%S %Z}{f'  {note}' if note else ''}")
+    if not fires:
+        raise CommandFailed(f"{expression!r} never fires")
+
+
+def _trigger(expression: str, timezone: str | None) -> CronTrigger:
     try:
-        trigger = CronTrigger.from_crontab(expression, timezone)
+        return CronTrigger.from_crontab(expression, timezone or get_localzone())
     except ValueError as error:
-        raise click.ClickException(str(error)) from None
+        raise CommandFailed(str(error), 'mainspring cron "*/5 9 * * mon-fri" --tz Europe/Berlin', USAGE) from None
+
+
+def _start(after: str | None, trigger: CronTrigger) -> int:
     try:
-        now = datetime.now(UTC) if after is None else datetime.fromisoformat(after)
+        start = datetime.now(UTC) if after is None else datetime.fromisoformat(after)
     except ValueError:
-        raise click.ClickException(f"--after {after!r} is not a time; write it as 2026-03-29T01:30") from None
-    if now.tzinfo is None:
-        now = now.replace(tzinfo=trigger.timezone)
-    previous = None
-    for shown in range(count):
-        fire = trigger.get_next_fire_time(previous, now)
-        if fire is None:
-            if not shown:
-                raise click.ClickException(f"{expression!r} never fires")
-            return
-        click.echo(f"{fire:%a %Y-%m-%d %H:%M:%S %Z}")
-        previous = now = fire
+        raise CommandFailed(f"--after {after!r} is not a time; write it as 2026-03-29T01:30", code=USAGE) from None
+    return to_us(start if start.tzinfo is not None else start.replace(tzinfo=trigger.timezone))
+
+
+def _fires(trigger: CronTrigger, start: int, count: int) -> list[int]:
+    fires: list[int] = []
+    fire = trigger.next_fire(None, start)
+    while fire is not None and len(fires) < count:
+        fires.append(fire)
+        fire = trigger.next_fire(fire, fire)
+    return fires

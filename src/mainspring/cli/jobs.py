@@ -85,7 +85,7 @@ def list_(as_json: bool, where: str | None, name: str) -> None:
         print_json(records)
     elif rows:
         columns = (
-            Column("id", cut=True), Column("next"), Column("", right=True), Column("trigger", cut=True),
+            Column("id", cut=True), Column("next"), Column("", right=True), Column("when", cut=True),
             Column("task", cut=True, optional=True), Column("queue", optional=True),
         )  # fmt: skip
         table(columns, rows)
@@ -96,7 +96,7 @@ def list_(as_json: bool, where: str | None, name: str) -> None:
 
 
 def _row(app: Mainspring, job: Job, now: int) -> list[str]:
-    return [job.id, *_next(app, job, now), str(job.trigger), job.call.task_name, _queue(job)]
+    return [job.id, *_next(app, job, now), job.trigger.describe(), job.call.task_name, _queue(job)]
 
 
 def _next(app: Mainspring, job: Job, now: int) -> tuple[str, str]:
@@ -117,6 +117,7 @@ def _to_json(app: Mainspring, job: Job) -> dict[str, Any]:
         "task": job.call.task_name,
         "call": _call(app, job),
         "trigger": str(job.trigger),
+        "when": job.trigger.describe(),
         "next_run_time": None if job.at is None else from_us(job.at).astimezone(app.timezone),
         "paused": job.at is None,
         "queue": _queue(job) or None,
@@ -154,7 +155,7 @@ def show(job_id: str, as_json: bool, where: str | None, name: str) -> None:
         shown_next = " ".join(_next(app, job, now))
     if as_json:
         return print_json({**record, "fires": fires, "runs": [_run_to_json(run) for run in runs]})
-    pairs = [("id", job.id), ("call", record["call"]), ("task", record["task"]), ("trigger", record["trigger"])]
+    pairs = [("id", job.id), ("call", record["call"]), ("task", record["task"]), ("when", record["when"])]
     pairs += [("next", shown_next.strip()), ("queue", record["queue"] or f"none: executor {job.executor}")]
     pairs += [("coalesce", "yes" if job.coalesce else "no"), ("max_instances", str(job.max_instances))]
     grace = "any" if job.misfire_grace_time is None else f"{job.misfire_grace_time:g} s"

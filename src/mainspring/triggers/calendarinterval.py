@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 from mainspring.triggers.base import InstantTrigger
 from mainspring.triggers.data import check_jitter, read_jitter, read_zone
 from mainspring.triggers.parsing import from_instant, given_zone
+from mainspring.triggers.words import change_of_clock, every, join, ordinal, shown_zone, with_options
 from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
 from mainspring.util import asdate, timezone_repr
 
@@ -170,6 +171,26 @@ class CalendarIntervalTrigger(InstantTrigger):
 
     def _values(self) -> tuple[Any, ...]:
         return self.years, self.months, self.weeks, self.days, self._time, self._start, self._end, self._zone
+
+    def describe(self) -> str:
+        """Say in words when the trigger fires."""
+        given = ((self.years, "year"), (self.months, "month"), (self.weeks, "week"), (self.days, "day"))
+        units = [(count, unit) for count, unit in given if count]
+        text = join([every(*units[0]), *(f"{count} {unit}{'s' if count > 1 else ''}" for count, unit in units[1:])])
+        if units == [(self.years, "year")]:
+            text += f" on {self._start.day} {self._start:%B}"
+        elif units == [(self.months, "month")]:
+            text += f" on the {ordinal(self._start.day)}"
+        elif units == [(self.weeks, "week")]:
+            text += f" on {self._start:%A}"
+        text += f" at {self._time:%H:%M}" if not self._time.second else f" at {self._time:%H:%M:%S}"
+        text = with_options(f"{text}, {shown_zone(self._zone)}", self._zone, jitter=self.jitter)
+        return text if self._end is None else f"{text}, until {self._end}"
+
+    def clock_note(self, fire: int) -> str | None:
+        """Say what a change of the local clock does to a fire, if anything."""
+        wall = self._zone.wall(fire)
+        return change_of_clock(self._zone, fire, meant=wall == self._wall(_day(wall // DAY)))
 
     def to_data(self) -> dict[str, Any]:
         """Return the trigger as plain data."""

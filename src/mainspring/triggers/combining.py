@@ -9,6 +9,7 @@ from typing import Any, Final, Self
 
 from mainspring.triggers.base import BaseTrigger, InstantTrigger
 from mainspring.triggers.data import check_jitter
+from mainspring.triggers.words import with_options
 from mainspring.triggers.zones import DAY, MAX_INSTANT, Zone, astimezone, zone_of
 
 __all__ = ["AndTrigger", "BaseCombiningTrigger", "OrTrigger"]
@@ -18,6 +19,10 @@ _HORIZON_US: Final = 100 * 366 * DAY
 """An `and` concludes that its triggers never meet when so many fires, or so long a time, brought no agreement."""
 _MOST_LOOKS: Final = 100_000
 """Looks at single triggers that counting the overdue fires of an `and` may cost."""
+
+_DESCRIBED_DEPTH: Final = 3
+_DESCRIBED_TRIGGERS: Final = 4
+"""Describe a combination only so deep and so wide: the same trigger may be in many places."""
 
 
 def _first_fire(trigger: BaseTrigger, instant: int, budget: list[int]) -> int | None:
@@ -62,7 +67,8 @@ class BaseCombiningTrigger(InstantTrigger):
     @property
     def timezone(self) -> tzinfo:  # type: ignore[override]
         """The time zone that fire times are shown in: that of the first trigger which has one."""
-        return next((trigger.timezone for trigger in self.triggers if trigger.timezone is not None), UTC)
+        zones = (trigger.timezone for trigger in self.triggers)  # asked once each: they may be nested deeply
+        return next((zone for zone in zones if zone is not None), UTC)
 
     def next_fire(self, previous: int | None, now: int) -> int | None:
         """Return the first fire after `previous`, or the first one for `now`."""
@@ -106,6 +112,27 @@ class BaseCombiningTrigger(InstantTrigger):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.triggers, self.jitter = list(state["triggers"]), state.get("jitter")
+
+    def describe(self) -> str:
+        """Say in words when the trigger fires."""
+        return with_options(self._words(_DESCRIBED_DEPTH), self._place(), jitter=self.jitter)
+
+    def _words(self, depth: int) -> str:
+        if not depth:
+            return f"a combination of {len(self.triggers)} triggers"
+        shown = self.triggers[:_DESCRIBED_TRIGGERS]
+        words = [
+            f"({trigger._words(depth - 1)})" if isinstance(trigger, BaseCombiningTrigger) else trigger.describe()
+            for trigger in shown
+        ]
+        if len(shown) < len(self.triggers):
+            words.append(f"{len(self.triggers) - len(shown)} more")
+        return f"; {self.alias or type(self).__name__} ".join(words)
+
+    def clock_note(self, fire: int) -> str | None:
+        """Say what a change of the local clock does to a fire, if anything."""
+        single = (trigger for trigger in self.triggers if not isinstance(trigger, BaseCombiningTrigger))
+        return next((note for t in single if t.first_fire(fire) == fire and (note := t.clock_note(fire))), None)
 
     def __str__(self) -> str:
         return f"{type(self).__name__.removesuffix('Trigger').lower()}[{', '.join(map(str, self.triggers))}]"

@@ -8,6 +8,7 @@ from typing import Any, Self
 from mainspring.triggers.base import InstantTrigger
 from mainspring.triggers.data import read_instant, read_zone
 from mainspring.triggers.parsing import from_instant, given_zone, read_datetime, to_instant
+from mainspring.triggers.words import shown_moment, shown_zone
 from mainspring.triggers.zones import Zone, astimezone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 
@@ -62,6 +63,10 @@ class DateTrigger(InstantTrigger):
 
     def _values(self) -> tuple[Any, ...]:
         return self._run, self._zone
+
+    def describe(self) -> str:
+        """Say in words when the trigger fires."""
+        return f"once at {shown_moment(self._run, self._zone)}, {shown_zone(self._zone)}"
 
     def to_data(self) -> dict[str, Any]:
         """Return the trigger as plain data."""

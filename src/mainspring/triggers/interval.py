@@ -9,6 +9,7 @@ from typing import Any, Self
 from mainspring.triggers.base import InstantTrigger
 from mainspring.triggers.data import check_jitter, read_instant, read_jitter, read_optional_instant, read_zone
 from mainspring.triggers.parsing import check_order, from_instant, given_zone, instant_of
+from mainspring.triggers.words import span, with_options
 from mainspring.triggers.zones import MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 
@@ -121,6 +122,10 @@ class IntervalTrigger(InstantTrigger):
 
     def _values(self) -> tuple[Any, ...]:
         return self._interval, self._start, self._end, self._zone
+
+    def describe(self) -> str:
+        """Say in words when the trigger fires."""
+        return with_options(span(self._interval), self._zone, end=self._end, jitter=self.jitter)
 
     def to_data(self) -> dict[str, Any]:
         """Return the trigger as plain data."""

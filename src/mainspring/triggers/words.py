@@ -1,0 +1,101 @@
+"""Triggers in plain English: the small parts that their descriptions share, and what a clock change does to a fire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, timedelta
+from typing import Final
+
+from mainspring.triggers.parsing import from_instant
+from mainspring.triggers.zones import SECOND, Zone
+
+__all__ = ["change_of_clock", "every", "join", "ordinal", "shown_moment", "shown_zone", "span", "with_options"]
+
+_UNITS: Final = (("day", 86_400 * SECOND), ("hour", 3600 * SECOND), ("minute", 60 * SECOND), ("second", SECOND))
+
+_MOST_OF_A_UNIT: Final = 120
+
+
+def join(words: Sequence[str], last: str = "and") -> str:
+    """Write a list: `a, b and c`."""
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} {last} {words[-1]}"
+
+
+def ordinal(number: int) -> str:
+    """Write 1st, 2nd, 3rd, 4th, 11th, 21st."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"
+
+
+def every(count: int, unit: str) -> str:
+    """Write `every hour` or `every 2 hours`."""
+    return f"every {unit}" if count == 1 else f"every {count} {unit}s"
+
+
+def span(microseconds: int) -> str:
+    """Write `every hour`, `every 90 seconds` or `every 1 day 2 hours`; a day of real time is 24 hours."""
+    for unit, size in _UNITS:
+        count, rest = divmod(microseconds, size)
+        if not rest and 0 < count <= _MOST_OF_A_UNIT:
+            return "every 24 hours" if unit == "day" and count == 1 else every(count, unit)
+    parts = []
+    for unit, size in _UNITS[:-1]:
+        count, microseconds = divmod(microseconds, size)
+        if count:
+            parts.append(f"{count} {unit}{'s' if count > 1 else ''}")
+    if microseconds:
+        seconds = microseconds / SECOND
+        parts.append("1 second" if seconds == 1 else f"{seconds:.6f}".rstrip("0").rstrip(".") + " seconds")
+    return f"every {' '.join(parts)}"
+
+
+def shown_moment(instant: int, zone: Zone) -> str:
+    """Write a time in its zone, with no more of the seconds than there is."""
+    moment = from_instant(instant, zone.tz)
+    time = "%H:%M" if not (moment.second or moment.microsecond) else "%H:%M:%S"
+    return moment.strftime(f"%Y-%m-%d {time}")
+
+
+def shown_zone(zone: Zone) -> str:
+    """Write the name of a zone."""
+    if zone.tz is UTC:
+        return "UTC"
+    return zone.key or str(zone.tz)
+
+
+def with_options(
+    text: str, zone: Zone, *, start: int | None = None, end: int | None = None, jitter: float | None = None
+) -> str:
+    """Add what limits or delays the fires to the words for when they come."""
+    if start is not None:
+        text += f", from {shown_moment(start, zone)}"
+    if end is not None:
+        text += f", until {shown_moment(end, zone)}"
+    if jitter:
+        text += f", up to {jitter:g} s later"
+    return text
+
+
+def change_of_clock(zone: Zone, fire: int, *, meant: bool = True) -> str | None:
+    """Say what a change of the local clock does to a fire; None when it does nothing.
+
+    `meant` is False if the schedule does not name the time at which it fires: then a gap has swallowed the time it
+    does name.
+    """
+    start, _, offset, high = zone.segment(fire)
+    wall = fire + offset
+    if fire == start and not meant and high + 1 < wall:
+        return f"the clock goes from {_clock(high + 1)} to {_clock(wall)}, so a time in between fires now"
+    first = zone.instant(wall)
+    if first != fire:
+        return f"the clock goes back that day and shows {_clock(wall)} for the second time"
+    if zone.second_pass(wall) != fire:
+        return f"the clock goes back that day and shows {_clock(wall)} twice; this is the first time"
+    return None
+
+
+def _clock(wall: int) -> str:
+    shown = timedelta(microseconds=wall) % timedelta(days=1)
+    minutes, seconds = divmod(shown.seconds, 60)
+    text = f"{minutes // 60:02}:{minutes % 60:02}"
+    return f"{text}:{seconds:02}" if seconds else text
