@@ -25,14 +25,18 @@ __all__ = [
     "Report",
     "Result",
     "Run",
+    "Start",
     "Status",
     "Transition",
     "describe",
+    "kept_starts",
 ]
 
 TRACEBACK_CHARS: Final = 64 * 1024
 MESSAGE_CHARS: Final = 4 * 1024
 ERRORS_KEPT: Final = 20
+FIRST_STARTS_KEPT: Final = 2
+LAST_STARTS_KEPT: Final = 18
 LONGEST_ABSENCE_US: Final = 60 * SECOND
 MOST_CRASHES: Final = 3
 BY_HAND_PREFIX: Final = "by-hand:"
@@ -143,6 +147,30 @@ class Error(msgspec.Struct, frozen=True, gc=False):
     attempt: int
 
 
+class Start(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One start of a run: where, when, how it ended, and the instant from which the run could be started again.
+
+    `how` is a final status, or else `raised`, `retry` (it raised an uncounted Retry), `crashed`, `interrupted` (its
+    node was stopped) or `lost` (its node fell silent); None while it runs. `claimed_at` is None where only the start
+    itself is known.
+    """
+
+    number: int
+    node: str | None
+    claimed_at: int | None
+    started_at: int | None
+    ended_at: int | None = None
+    how: str | None = None
+    run_at: int | None = None
+
+
+def kept_starts(starts: tuple[Start, ...]) -> tuple[Start, ...]:
+    """Return the starts that a record keeps: the first show how it began, the last how it stands."""
+    if len(starts) <= FIRST_STARTS_KEPT + LAST_STARTS_KEPT:
+        return starts
+    return starts[:FIRST_STARTS_KEPT] + starts[-LAST_STARTS_KEPT:]
+
+
 class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One execution. Times are microseconds UTC; `queue` is the lane it waits in (`.alias`: a local executor's)."""
 
@@ -181,6 +209,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     later: tuple[int, ...] = ()  # overdue fire times that run one after another, after this one
     key: str | None = None  # the unique key that it had when it ended
     retried: int = 0  # how often a person has sent it back
+    earlier_starts: tuple[Start, ...] = ()  # those after which it waited again: the first two, the last eighteen
     unverified: str | None = None  # why its outcome cannot be believed; never stored
 
     def __repr__(self) -> str:
@@ -209,6 +238,22 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The readable name."""
         return self.call.name
+
+    @property
+    def starts(self) -> tuple[Start, ...]:
+        """All starts that are kept, the present or last one included, which is read from the record itself."""
+        earlier, ended = self.earlier_starts, self.status in FINAL
+        known = earlier[-1].number if earlier else 0
+        if self.status is Status.PENDING or self.started_at is None or self.attempt <= known:
+            return earlier
+        how = str(self.status) if ended else None
+        claimed_at = None if ended else self.started_at
+        return (*earlier, Start(self.attempt, self.node, claimed_at, self.started_at, self.finished_at, how))
+
+    def after_start(self, how: str, ended_at: int, run_at: int, started_at: int | None = None) -> tuple[Start, ...]:
+        """Return the earlier starts of a run whose present start is over and that waits again."""
+        start = Start(self.attempt, self.node, self.started_at, started_at or self.started_at, ended_at, how, run_at)
+        return kept_starts((*self.earlier_starts, start))
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

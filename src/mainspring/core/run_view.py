@@ -12,7 +12,7 @@ from mainspring.core.instants import from_us
 from mainspring.core.policy import Policy
 from mainspring.core.run import FINAL, Call, Run, Status
 
-__all__ = ["RunError", "RunPage", "RunView"]
+__all__ = ["RunError", "RunPage", "RunStart", "RunView"]
 
 MESSAGE_CHARS_SHOWN: Final = 200
 """Characters of an error's message or a reason that the repr of a run shows."""
@@ -33,7 +33,7 @@ _FIELDS: Final = (
         "failures",
     ),
     *("created_at", "fire_time", "run_at", "start_by", "started_at", "finished_at", "duration"),
-    *("node", "result", "errors", "progress", "data", "log"),
+    *("node", "result", "errors", "starts", "progress", "data", "log"),
 )
 
 
@@ -48,6 +48,18 @@ class RunError(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
+
+
+class RunStart(msgspec.Struct, frozen=True):
+    """One start of a run, as `core.run.Start` says, with times that people read."""
+
+    number: int
+    node: str | None
+    claimed_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    how: str | None
+    run_at: datetime | None
 
 
 class RunView:
@@ -113,6 +125,18 @@ class RunView:
         return self.errors[-1] if self._run.errors else None
 
     @property
+    def starts(self) -> tuple[RunStart, ...]:
+        """Each start: where, when, how it ended, and when the run could be started again; the first 2 and last 18."""
+        when = self._optional
+        return tuple(
+            RunStart(
+                each.number, each.node, when(each.claimed_at), when(each.started_at), when(each.ended_at), each.how,
+                when(each.run_at),
+            )
+            for each in self._run.starts
+        )  # fmt: skip
+
+    @property
     def finished(self) -> bool:
         """Whether it has ended."""
         return self._run.status in FINAL
@@ -174,6 +198,7 @@ class RunView:
         shown = {name: getattr(self, name) for name in _FIELDS}
         shown["status"] = str(self.status)
         shown["errors"] = [msgspec.structs.asdict(error) for error in self.errors]
+        shown["starts"] = [msgspec.structs.asdict(start) for start in self.starts]
         shown["log"] = list(self.log)
         return shown
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from mainspring.core.followups import follow_ups
 from mainspring.core.instants import SECOND
@@ -22,6 +23,7 @@ from mainspring.core.run import (
     Result,
     Run,
     Status,
+    kept_starts,
 )
 from mainspring.errors import Cancel, Retry, WorkerDied
 
@@ -56,7 +58,7 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
     if result is Result.CANCELLED or isinstance(report.exception, Cancel):
         return _end(report, Status.CANCELLED, now, reason=_text(report.exception))
     if result is Result.INTERRUPTED:
-        return _lost(run, now, Condition.HELD, interruptions=run.interruptions + 1)
+        return _lost(run, now, Condition.HELD, "interrupted")
     if isinstance(report.exception, WorkerDied) and not run.queue.startswith("."):
         return _crashed(report, now)
     return _failed(report, now, noise, retry)
@@ -65,15 +67,18 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
 def _failed(report: Report, now: int, noise: float, retry: bool) -> Outcome:
     run, exception = report.run, report.exception
     if isinstance(exception, Retry) and not exception.counted:
-        again = _waiting(run, run_at=now + int(bounded(exception.delay or 0) * SECOND), start_by=None)
-        return Outcome(again, Condition.HELD)
+        run_at = now + int(bounded(exception.delay or 0) * SECOND)
+        starts = run.after_start("retry", report.finished_at or now, run_at, report.started_at)
+        return Outcome(_waiting(run, run_at=run_at, start_by=None, earlier_starts=starts), Condition.HELD)
     failures = run.failures + 1
     errors = run.errors if report.error is None else (*run.errors, report.error)[-ERRORS_KEPT:]
     if retry and run.policy.wants_retry(failures, exception):
         asked = exception.delay if isinstance(exception, Retry) else None
         wait = delay_after(run.policy.backoff, failures, noise) if asked is None else bounded(asked)
-        again = _waiting(run, run_at=now + int(wait * SECOND), failures=failures, errors=errors, start_by=None)
-        return Outcome(again, Condition.HELD)
+        run_at = now + int(wait * SECOND)
+        starts = run.after_start("raised", report.finished_at or now, run_at, report.started_at)
+        changes = {"failures": failures, "errors": errors, "start_by": None, "earlier_starts": starts}
+        return Outcome(_waiting(run, run_at=run_at, **changes), Condition.HELD)
     return _end(report, Status.FAILED, now, failures=failures, errors=errors)
 
 
@@ -87,19 +92,23 @@ def _crashed(report: Report, now: int) -> Outcome:
     if crashes > MOST_CRASHES:
         reason = f"crashed the process that executed it {crashes} times"
         return _end(report, Status.BROKEN, now, crashes=crashes, errors=errors, reason=reason)
-    return Outcome(_waiting(run, run_at=now, crashes=crashes, errors=errors), Condition.HELD)
+    starts = run.after_start("crashed", report.finished_at or now, now, report.started_at)
+    again = _waiting(run, run_at=now, crashes=crashes, errors=errors, earlier_starts=starts)
+    return Outcome(again, Condition.HELD)
 
 
 def recover(run: Run, now: int) -> Outcome:
     """Return what becomes of a run whose node is gone: it waits again if it may and is not to be stopped."""
     if run.cancelling:
         return _cancelled(run, now, Condition.EXPIRED)
-    return _lost(run, now, Condition.EXPIRED, interruptions=run.interruptions + 1)
+    return _lost(run, now, Condition.EXPIRED, "lost")
 
 
-def _lost(run: Run, now: int, condition: Condition, **changes: Any) -> Outcome:
+def _lost(run: Run, now: int, condition: Condition, how: str) -> Outcome:
     if run.policy.delivery != "at_most_once":
-        return Outcome(_waiting(run, run_at=now, **changes), condition)
+        starts = run.after_start(how, now, now)
+        again = _waiting(run, run_at=now, interruptions=run.interruptions + 1, earlier_starts=starts)
+        return Outcome(again, condition)
     lost = Error(type="NodeLost", message=f"node {run.node} is gone", traceback="", at=now, attempt=run.attempt)
     ended = msgspec.structs.replace(
         run,
@@ -148,6 +157,7 @@ def retry(run: Run, now: int) -> Outcome:
         unique=run.key,
         retried=run.retried + 1,
         unverified=None,
+        earlier_starts=kept_starts(tuple(replace(start, run_at=start.run_at or now) for start in run.starts)),
     )
     return Outcome(again, Condition.FINISHED)
 

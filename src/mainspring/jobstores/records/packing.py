@@ -10,7 +10,7 @@ from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
-from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, Beat, Call, Error, Run, Status
+from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, Beat, Call, Error, Run, Start, Status
 from mainspring.jobstores.records.calls import call_from_data, call_to_data, in_call
 from mainspring.jobstores.records.rows import FINAL_VALUES, BeatRow, JobRow, RunRow
 from mainspring.triggers import trigger_from_data
@@ -59,6 +59,7 @@ class _State(msgspec.Struct, array_like=True, gc=False):
     was: bytes | None = None
     key: str | None = None
     retried: int = 0
+    earlier_starts: tuple[Start, ...] = ()
 
 
 class _Outcome(NamedTuple):
@@ -200,6 +201,7 @@ class RecordPacker:
             _State(
                 run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
                 run.interruptions, reason, run.count, run.last, run.later, result, frame, None, run.key, run.retried,
+                run.earlier_starts,
             )
         )  # fmt: skip
         return b"" if packed == _NO_STATE_BYTES else packed
@@ -234,7 +236,7 @@ class RecordPacker:
                 fire_time=state.fire_time, start_by=state.start_by, started_at=started_at,
                 failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
                 reason=outcome.reason, count=state.count, last=state.last, later=state.later, key=state.key,
-                retried=state.retried, unverified=outcome.unverified,
+                retried=state.retried, earlier_starts=state.earlier_starts, unverified=outcome.unverified,
             )  # fmt: skip
         except Exception as error:
             raise _as_frame_error(error) from error
