@@ -1,8 +1,8 @@
-"""Triggers say in words when they fire, and what a change of the clock does to a fire."""
+"""Triggers say in words when they fire."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -136,48 +136,3 @@ def test_a_trigger_of_a_user_describes_itself_by_its_text() -> None:
             return "never"
 
     assert Never().describe() == "never"
-    assert Never().clock_note(0) is None
-
-
-def instant(text: str) -> int:
-    return int(datetime.fromisoformat(text).astimezone(UTC).timestamp() * 1_000_000)
-
-
-def notes(trigger: BaseTrigger, after: str, count: int) -> list[str | None]:
-    fires, fire = [], None
-    for _ in range(count):
-        fire = trigger.next_fire(fire, instant(after))
-        assert fire is not None
-        fires.append(fire)
-    return [trigger.clock_note(fire) for fire in fires]
-
-
-def test_a_time_that_a_gap_swallows_is_noted_where_it_fires() -> None:
-    note = "the clock goes from 02:00 to 03:00, so a time in between fires now"
-    calendar = CalendarIntervalTrigger(days=1, hour=2, minute=30, start_date="2026-03-01", timezone="Europe/Berlin")
-
-    for trigger in (CronTrigger.from_crontab("30 2 * * *", "Europe/Berlin"), calendar):
-        assert notes(trigger, "2026-03-28T00:00+01:00", 3) == [None, note, None]
-
-
-def test_a_time_at_the_end_of_a_gap_is_meant_and_not_noted() -> None:
-    trigger = CronTrigger.from_crontab("0 3 * * *", "Europe/Berlin")
-
-    assert notes(trigger, "2026-03-28T00:00+01:00", 3) == [None, None, None]
-
-
-def test_a_time_that_the_clock_shows_twice_is_noted() -> None:
-    once = CronTrigger.from_crontab("30 2 * * *", "Europe/Berlin")
-    hourly = CronTrigger.from_crontab("30 * * * *", "Europe/Berlin")
-    first = "the clock goes back that day and shows 02:30 twice; this is the first time"
-    second = "the clock goes back that day and shows 02:30 for the second time"
-
-    assert notes(once, "2026-10-25T00:00+02:00", 2) == [first, None]
-    assert notes(hourly, "2026-10-25T01:00+02:00", 4) == [None, first, second, None]
-    assert notes(OrTrigger([once, hourly]), "2026-10-25T02:00+02:00", 2) == [first, second]
-
-
-def test_intervals_run_in_real_time_and_have_no_notes() -> None:
-    trigger = IntervalTrigger(minutes=30, start_date="2026-10-25T02:00+02:00", timezone="Europe/Berlin")
-
-    assert notes(trigger, "2026-10-25T02:00+02:00", 4) == [None] * 4

@@ -9,6 +9,7 @@ import click
 from mainspring.cli.common.output import echo, print_json
 from mainspring.cli.common.target import USAGE, CommandFailed, json_option
 from mainspring.core.instants import from_us, to_us
+from mainspring.triggers.clock_notes import clock_note
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.zones import get_localzone
 
@@ -34,12 +35,12 @@ def cron(expression: str, timezone: str | None, count: int, after: str | None, a
     trigger = _trigger(expression, timezone)
     fires = _fires(trigger, _start(after, trigger), count)
     if as_json:
-        times = [{"time": from_us(fire, trigger.timezone), "note": trigger.clock_note(fire)} for fire in fires]
+        times = [{"time": from_us(fire, trigger.timezone), "note": _note(trigger, fire)} for fire in fires]
         print_json({"words": trigger.describe(), "timezone": str(trigger.timezone), "fires": times})
     else:
         echo(trigger.describe())
         for fire in fires:
-            note = trigger.clock_note(fire)
+            note = _note(trigger, fire)
             echo(f"{from_us(fire, trigger.timezone):%a %Y-%m-%d %H:%M:%S %Z}{f'  {note}' if note else ''}")
     if not fires:
         raise CommandFailed(f"{expression!r} never fires")
@@ -58,6 +59,11 @@ def _start(after: str | None, trigger: CronTrigger) -> int:
     except ValueError:
         raise CommandFailed(f"--after {after!r} is not a time; write it as 2026-03-29T01:30", code=USAGE) from None
     return to_us(start if start.tzinfo is not None else start.replace(tzinfo=trigger.timezone))
+
+
+def _note(trigger: CronTrigger, fire: int) -> str | None:
+    note = clock_note(trigger, fire)
+    return None if note is None else note.text
 
 
 def _fires(trigger: CronTrigger, start: int, count: int) -> list[int]:

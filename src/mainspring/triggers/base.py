@@ -124,10 +124,6 @@ class BaseTrigger(ABC):
         """Say in words when the trigger fires: `every weekday at 09:00, Europe/Berlin`."""
         return str(self)
 
-    def clock_note(self, fire: int) -> str | None:
-        """Say what a change of the local clock (daylight saving) does to one of the trigger's fires, if anything."""
-        return None
-
     def to_data(self) -> dict[str, Any]:
         """Return the trigger as plain data (text, numbers, booleans, None, lists, dicts)."""
         raise TypeError(self._storable())

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from mainspring.triggers.base import InstantTrigger
 from mainspring.triggers.data import check_jitter, read_jitter, read_zone
 from mainspring.triggers.parsing import from_instant, given_zone
-from mainspring.triggers.words import change_of_clock, every, join, ordinal, shown_zone, with_options
+from mainspring.triggers.words import every, join, ordinal, shown_zone, with_options
 from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
 from mainspring.util import asdate, timezone_repr
 
@@ -186,11 +186,6 @@ class CalendarIntervalTrigger(InstantTrigger):
         text += f" at {self._time:%H:%M}" if not self._time.second else f" at {self._time:%H:%M:%S}"
         text = with_options(f"{text}, {shown_zone(self._zone)}", self._zone, jitter=self.jitter)
         return text if self._end is None else f"{text}, until {self._end}"
-
-    def clock_note(self, fire: int) -> str | None:
-        """Say what a change of the local clock does to a fire, if anything."""
-        wall = self._zone.wall(fire)
-        return change_of_clock(self._zone, fire, meant=wall == self._wall(_day(wall // DAY)))
 
     def to_data(self) -> dict[str, Any]:
         """Return the trigger as plain data."""

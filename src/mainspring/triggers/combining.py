@@ -129,11 +129,6 @@ class BaseCombiningTrigger(InstantTrigger):
             words.append(f"{len(self.triggers) - len(shown)} more")
         return f"; {self.alias or type(self).__name__} ".join(words)
 
-    def clock_note(self, fire: int) -> str | None:
-        """Say what a change of the local clock does to a fire, if anything."""
-        single = (trigger for trigger in self.triggers if not isinstance(trigger, BaseCombiningTrigger))
-        return next((note for t in single if t.first_fire(fire) == fire and (note := t.clock_note(fire))), None)
-
     def __str__(self) -> str:
         return f"{type(self).__name__.removesuffix('Trigger').lower()}[{', '.join(map(str, self.triggers))}]"
 

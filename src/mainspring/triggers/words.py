@@ -1,15 +1,15 @@
-"""Triggers in plain English: the small parts that their descriptions share, and what a clock change does to a fire."""
+"""Triggers in plain English: the small parts that their descriptions share."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, timedelta
+from datetime import UTC
 from typing import Final
 
 from mainspring.triggers.parsing import from_instant
 from mainspring.triggers.zones import SECOND, Zone
 
-__all__ = ["change_of_clock", "every", "join", "ordinal", "shown_moment", "shown_zone", "span", "with_options"]
+__all__ = ["every", "join", "ordinal", "shown_moment", "shown_zone", "span", "with_options"]
 
 _UNITS: Final = (("day", 86_400 * SECOND), ("hour", 3600 * SECOND), ("minute", 60 * SECOND), ("second", SECOND))
 
@@ -74,28 +74,3 @@ def with_options(
     if jitter:
         text += f", up to {jitter:g} s later"
     return text
-
-
-def change_of_clock(zone: Zone, fire: int, *, meant: bool = True) -> str | None:
-    """Say what a change of the local clock does to a fire; None when it does nothing.
-
-    `meant` is False if the schedule does not name the time at which it fires: then a gap has swallowed the time it
-    does name.
-    """
-    start, _, offset, high = zone.segment(fire)
-    wall = fire + offset
-    if fire == start and not meant and high + 1 < wall:
-        return f"the clock goes from {_clock(high + 1)} to {_clock(wall)}, so a time in between fires now"
-    first = zone.instant(wall)
-    if first != fire:
-        return f"the clock goes back that day and shows {_clock(wall)} for the second time"
-    if zone.second_pass(wall) != fire:
-        return f"the clock goes back that day and shows {_clock(wall)} twice; this is the first time"
-    return None
-
-
-def _clock(wall: int) -> str:
-    shown = timedelta(microseconds=wall) % timedelta(days=1)
-    minutes, seconds = divmod(shown.seconds, 60)
-    text = f"{minutes // 60:02}:{minutes % 60:02}"
-    return f"{text}:{seconds:02}" if seconds else text

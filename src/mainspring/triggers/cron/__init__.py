@@ -13,8 +13,8 @@ from mainspring.triggers.cron.search import count_fires, latest_fires, next_inst
 from mainspring.triggers.cron.words import describe_schedule
 from mainspring.triggers.data import check_jitter, read_jitter, read_optional_instant, read_zone
 from mainspring.triggers.parsing import check_order, from_instant, given_zone, instant_of, to_instant
-from mainspring.triggers.words import change_of_clock, shown_zone, with_options
-from mainspring.triggers.zones import SECOND, Zone, get_localzone, zone_of
+from mainspring.triggers.words import shown_zone, with_options
+from mainspring.triggers.zones import Zone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 
 __all__ = ["CronField", "CronFieldError", "CronTrigger"]
@@ -142,11 +142,6 @@ class CronTrigger(InstantTrigger):
         """Say in words when the trigger fires."""
         text = f"{describe_schedule(self._schedule)}, {shown_zone(self._zone)}"
         return with_options(text, self._zone, start=self._start, end=self._end, jitter=self.jitter)
-
-    def clock_note(self, fire: int) -> str | None:
-        """Say what a change of the local clock does to a fire, if anything."""
-        second = self._zone.wall(fire) // SECOND
-        return change_of_clock(self._zone, fire, meant=self._schedule.next_wall(second) == second)
 
     def to_data(self) -> dict[str, Any]:
         """Return the trigger as plain data."""
