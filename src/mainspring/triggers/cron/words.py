@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mainspring.triggers.cron.fields import LIMITS, CronField
-from mainspring.triggers.cron.schedule import Schedule
+from mainspring.triggers.cron.schedule import CronSchedule
 from mainspring.triggers.words import every, join, ordinal
 
 __all__ = ["describe_schedule"]
@@ -22,7 +22,7 @@ _MOST_TIMES: Final = 6
 """List at most this many times of day one by one."""
 
 
-def describe_schedule(schedule: Schedule) -> str:
+def describe_schedule(schedule: CronSchedule) -> str:
     """Say in words when a schedule fires, without its time zone."""
     year, month, day, week, weekday, hour, minute, second = schedule.fields
     times = _times(_values(hour), _values(minute), _values(second))
