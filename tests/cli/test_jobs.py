@@ -132,7 +132,103 @@ def test_no_jobs_are_said_to_be_none(shop: Shop) -> None:
     assert shop.call("jobs", "list", "--json").stdout == "[]\n"
 
 
-@pytest.mark.parametrize("verb", ["list", "show", "pause", "resume", "remove", "run", "next"])
+@pytest.mark.parametrize("verb", ["list", "show", "pause", "resume", "remove", "run", "next", "add", "edit", "skip"])
 def test_every_help_shows_an_example(verb: str) -> None:
     found = CliRunner().invoke(main, ["jobs", verb, "-h"])
     assert (found.exit_code, f"mainspring jobs {verb} " in found.output) == (0, True)
+
+
+RESIZE = "tests.cli.kit:resize"
+
+
+def test_jobs_are_added_edited_and_skipped_in_every_store(any_shop: Shop) -> None:
+    shop = add_jobs(any_shop)
+    added = shop.call("jobs", "add", RESIZE, "d.png", "width=5", "--cron", "30 4 * * *", "--id", "early", "--tz", "UTC")
+    assert (added.exit_code, added.output.startswith("added early: next at ")) == (0, True), added.output
+    job = shop.app.get_job("early")
+    assert (job.args, dict(job.kwargs), str(job.trigger.timezone)) == (("d.png",), {"width": 5}, "UTC")
+    edited = shop.call("jobs", "edit", "early", "e.png", "--every", "2h", "--queue", "mail", "--retries", "3")
+    assert edited.exit_code == 0
+    assert "queue: default -> mail\n" in edited.output
+    assert "call: resize('d.png', width=5) -> resize('e.png')\n" in edited.output
+    job = shop.app.get_job("early")
+    assert (job.args, dict(job.kwargs), str(job.trigger), job.queue) == (("e.png",), {}, "interval[2:00:00]", "mail")
+    assert job.policy.retries == 3
+    before = shop.app.get_job("nightly").next_run_time
+    skipped = shop.call("jobs", "skip", "nightly")
+    after = shop.app.get_job("nightly").next_run_time
+    assert before is not None
+    assert after is not None
+    assert timedelta(hours=22) < after - before < timedelta(hours=26)
+    assert skipped.output.startswith("skipped nightly: not at ")
+
+
+def test_a_job_is_added_once_paused_or_in_place_of_another(jobs: Shop) -> None:
+    once = jobs.call("jobs", "add", RESIZE, "a.png", "--at", "2035-01-01T12:00", "--id", "once")
+    assert "added once: next at 2035-01-01 12:00:00" in once.output
+    taken = jobs.call("jobs", "add", RESIZE, "a.png", "--every", "1h", "--id", "once")
+    assert (taken.exit_code, "Try: mainspring jobs edit once" in taken.stderr) == (1, True)
+    replaced = jobs.call("jobs", "add", RESIZE, "z.png", "--every", "1h", "--id", "once", "--replace", "--paused")
+    assert replaced.output == "added once: it is paused\n"
+    assert jobs.app.get_job("once").args == ("z.png",)
+
+
+def test_a_dry_run_says_when_a_job_would_fire_and_what_would_change(jobs: Shop) -> None:
+    would = jobs.call("jobs", "add", RESIZE, "a.png", "--cron", "0 3 * * *", "--tz", "Europe/Berlin", "--dry-run")
+    assert [line.split()[2] for line in would.output.splitlines()[1:]] == ["03:00:00"] * 5
+    changed = jobs.call("jobs", "edit", "nightly", "--max-instances", "3", "--grace", "5m", "--dry-run")
+    assert changed.output.splitlines() == ["max_instances: 1 -> 3", "grace: any -> 300 s", "would be changed: nightly"]
+    same = jobs.call("jobs", "edit", "nightly", "--max-instances", "1", "--dry-run")
+    assert same.output == "nothing would change\n"
+    assert (set(ids(jobs)), jobs.app.get_job("nightly").max_instances) == ({"thumbs", "nightly", "rare"}, 1)
+
+
+def test_an_edited_job_that_is_paused_stays_paused(jobs: Shop) -> None:
+    jobs.app.pause_job("nightly")
+    assert jobs.call("jobs", "edit", "nightly", "--every", "1h").output.endswith("changed nightly: it is paused\n")
+    moved = jobs.call("jobs", "edit", "nightly", "--next", "2035-01-01T12:00")
+    assert "changed nightly: next at 2035-01-01 12:00:00" in moved.output
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["add", RESIZE, "a.png"], 2, "say when: --cron, --every or --at"),
+        (["add", RESIZE, "a.png", "--cron", "0 3 * *"], 2, 'Try: mainspring cron "0 3 * * *"'),
+        (["add", RESIZE, "a.png", "--cron", "0 3 * * *", "--every", "1h"], 2, "--cron and --every both say when"),
+        (["add", RESIZE, "a.png", "--every", "0s"], 2, "--every is longer than nothing"),
+        (["add", RESIZE, "a.png", "--every", "often"], 2, "'often' is no length of time"),
+        (["add", RESIZE, "a.png", "--cron", "0 3 * * *", "--tz", "Europe/Berlim"], 2, "did you mean 'Europe/Berlin'"),
+        (["add", RESIZE, "a.png", "--cron", "0 3 30 2 *"], 1, "it would never fire"),
+        (["add", RESIZE, "--every", "1h"], 2, "picture"),
+        (["add", "tests.cli.kit:resise", "--every", "1h"], 1, "resise"),
+        (["edit", "nightly"], 2, "say what to change"),
+        (["edit", "nigthly", "--every", "1h"], 1, "did you mean 'nightly'?"),
+        (["edit", "nightly", "--queue", "a:b"], 2, "cannot name a queue"),
+        (["edit", "nightly", "--tz", "UTC"], 2, "--timezone goes with --cron, --every or --at"),
+        (["skip", "nigthly"], 1, "did you mean 'nightly'?"),
+    ],
+)
+def test_a_mistake_is_named_and_no_job_is_changed(jobs: Shop, words: list[str], code: int, said: str) -> None:
+    before = jobs.json("jobs", "list")
+    found = jobs.call("jobs", *words)
+    assert (found.exit_code, said in found.stderr) == (code, True), found.output
+    assert jobs.json("jobs", "list") == before
+
+
+def test_a_paused_job_has_no_fire_to_skip(jobs: Shop) -> None:
+    jobs.app.pause_job("nightly")
+    found = jobs.call("jobs", "skip", "nightly", "thumbs")
+    assert found.exit_code == 1
+    assert "job 'nightly' is paused, so there is no next fire to skip" in found.stderr
+    assert found.stdout.startswith("skipped thumbs: not at ")
+
+
+def test_the_next_fires_say_what_the_clock_does_to_them(jobs: Shop) -> None:
+    jobs.app.add_job(resize, "cron", hour=2, minute=30, timezone="Europe/Berlin", id="night", args=["n.png"])
+    fires = jobs.json("jobs", "next", "night", "-n", "400")
+    kinds = {fire["note"].split(" ", 1)[1].split(":")[0] for fire in fires if fire["note"]}
+    assert kinds == {"does not exist that day", "comes twice that day, and it fires the first time only"}
+    lines = jobs.call("jobs", "next", "night", "-n", "400").output.splitlines()
+    assert lines[0].split() == ["at", "job", "note"]
+    assert sum("comes twice that day" in line for line in lines) == 1

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from mainspring.core.instants import to_us
+from mainspring.core.quantities import read_seconds
 from mainspring.core.redaction import masked
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
@@ -46,8 +47,6 @@ _MOMENTS: Final = ("since", "until")
 KEYS: Final = ("status", *_NAMES, "error", "text", *_MOMENTS, *_LENGTHS, *_NUMBERS)
 """The keys there are, besides `arg.NAME`."""
 
-_UNITS: Final = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
 _WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _VALUE: Final = re.compile(r'(?:[^,"]|"[^"]*")+')
 _COMPARISON: Final = re.compile(r"(>=|<=|>|<|=)?\s*(.*)", re.DOTALL)
@@ -210,16 +209,8 @@ def _kind_of_pending(run: RunView, now: int) -> str:
 # -- times and numbers ---------------------------------------------------------------------------------------------
 
 
-def _seconds(text: str) -> float | None:
-    """Return the length of `90s` or `1h30m`, or None if it is none."""
-    parts = _LENGTH.findall(text)
-    if not parts or _LENGTH.sub("", text).strip() or any(unit not in _UNITS for _, unit in parts):
-        return None
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
-
-
 def _moment(key: str, value: str, now: datetime) -> datetime:
-    length = _seconds(value)
+    length = read_seconds(value)
     try:
         if length is not None:
             return now - timedelta(seconds=length)
@@ -243,7 +234,7 @@ def _moment_test(key: str, at: int) -> Test:
 
 def _length_test(key: str, value: str, now: int) -> Test:
     given = _COMPARISON.fullmatch(value)
-    length = _seconds(given[2]) if given else None
+    length = read_seconds(given[2]) if given else None
     if given is None or given[1] is None or length is None:
         raise FilterError(f"{key}:{value} is not a length of time; write more or less than what: {key}:>30s, {key}:<5m")
     compare, limit, measure = _COMPARE[given[1]], length * 1e6, _took if key == "took" else _waited

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import timedelta
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ __all__ = [
     "check_number",
     "check_seconds",
     "check_timeout",
+    "read_seconds",
 ]
 
 LONGEST_DELAY_SECONDS: Final = 10_000_000_000
@@ -24,6 +26,16 @@ LARGEST_COUNT: Final = 2**31 - 1
 """Every store and driver can keep it."""
 SHORTEST_LEASE_SECONDS: Final = 1.0
 LONGEST_LEASE_SECONDS: Final = 86_400.0
+_UNITS: Final = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]+)")
+
+
+def read_seconds(text: str) -> float | None:
+    """Return the seconds of `90s` or `1h30m`, or None if the text is no length of time."""
+    parts = _LENGTH.findall(text)
+    if not parts or _LENGTH.sub("", text).strip() or any(unit not in _UNITS for _, unit in parts):
+        return None
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def as_seconds(value: Any) -> float | None:

@@ -1,0 +1,206 @@
+"""Read what people type for a call and a schedule: arguments, lengths of time, moments, triggers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, tzinfo
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from mainspring.cli.common.target import USAGE, CommandFailed, command
+from mainspring.core.instants import from_us
+from mainspring.core.quantities import read_seconds
+from mainspring.errors import TaskNotFound, near
+from mainspring.triggers.zones import astimezone
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.app.registry import Task
+    from mainspring.triggers.base import BaseTrigger
+
+__all__ = [
+    "Length",
+    "find_task",
+    "policy_of",
+    "policy_options",
+    "read_arguments",
+    "read_moment",
+    "read_trigger",
+    "trigger_options",
+]
+
+_NAMED: Final = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
+_CLOCK_TIME: Final = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+Callback = TypeVar("Callback", bound=Callable[..., Any])
+
+
+class Length(click.ParamType):  # type: ignore[type-arg]
+    """A length of time in seconds, written as `90`, `90s` or `1h30m`."""
+
+    name = "length"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds."""
+        if isinstance(value, int | float):
+            return float(value)
+        try:
+            return float(value)
+        except ValueError:
+            found = read_seconds(value)
+        if found is None:
+            self.fail(f"{value!r} is no length of time; write 90s, 5m, 1h30m or 2d", param, ctx)
+        return found
+
+
+def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
+    """Read the arguments of a call: `NAME=VALUE` by name, others by place; each value as JSON, else as text."""
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for word in words:
+        named = _NAMED.fullmatch(word)
+        if named is None:
+            args.append(_value(word))
+        elif named[1] in kwargs:
+            raise CommandFailed(f"{named[1]} is given twice", code=USAGE)
+        else:
+            kwargs[named[1]] = _value(named[2])
+    return args, kwargs
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def find_task(app: Mainspring, name: str) -> Task[..., Any]:
+    """Return a task by its name, with or without its module, or any function that may be called by its name."""
+    found = app.tasks.get(name)
+    alike = [task for task in app.tasks if task.name.rpartition(":")[2] == name]
+    if found is not None or len(alike) == 1:
+        return found or alike[0]
+    if alike:
+        raise CommandFailed(
+            f"{name!r} means several tasks: {', '.join(sorted(task.name for task in alike))}", code=USAGE
+        )
+    known = {task.name for task in app.tasks if not task.name.startswith("mainspring:")}
+    if ":" not in name and "." not in name:
+        if known:
+            hint = near(name, known | {each.rpartition(":")[2] for each in known})
+            raise CommandFailed(f"the app has no task {name!r}{hint}", command("tasks"))
+        raise CommandFailed(
+            f"a store does not know the tasks of its app, such as {name!r}; name the app",
+            "mainspring tasks --app MODULE:APP",
+            USAGE,
+        )
+    try:
+        return app.as_task(name)
+    except TaskNotFound as error:
+        raise CommandFailed(str(error), command("tasks") if known else "mainspring tasks --app MODULE:APP") from None
+
+
+def read_moment(text: str, now: int, zone: tzinfo) -> datetime:
+    """Read a moment: `in 5m` or `5m` from now, a time of day that comes next, or a date and time."""
+    present = from_us(now).astimezone(zone)
+    length = read_seconds(text.strip().removeprefix("in ").strip())
+    try:
+        if length is not None:
+            return present + timedelta(seconds=length)
+        if clock := _CLOCK_TIME.fullmatch(text):
+            moment = present.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+            return moment if moment > present else moment + timedelta(days=1)
+        moment = datetime.fromisoformat(text)
+    except (OverflowError, ValueError):
+        raise CommandFailed(
+            f"{text!r} is not a time; write how long from now (5m, 1h30m), a time of day (14:00), or a date "
+            "(2026-03-01T14:00)",
+            code=USAGE,
+        ) from None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone)
+
+
+# -- schedules -----------------------------------------------------------------------------------------------------
+
+
+def trigger_options(func: Callback) -> Callback:
+    """Give a command the options that say when a job fires."""
+    for option in reversed(
+        (
+            click.option("--cron", metavar="EXPR", help="Fire by a crontab expression, as in '0 3 * * *'."),
+            click.option("--every", type=Length(), metavar="LENGTH", help="Fire every 90s, 5m, 1h30m, 2d."),
+            click.option("--at", metavar="TIME", help="Fire once: at 14:00, 2026-03-01T14:00, or 5m from now."),
+            click.option(
+                "--timezone", "--tz", metavar="ZONE", help="The zone of --cron and --at; the app's if absent."
+            ),
+        )
+    ):
+        func = option(func)
+    return func
+
+
+def read_trigger(
+    app: Mainspring, cron: str | None, every: float | None, at: str | None, timezone: str | None
+) -> BaseTrigger | None:
+    """Make the trigger that the options of a command describe; None if none of them says when."""
+    given = [name for name, value in (("--cron", cron), ("--every", every), ("--at", at)) if value is not None]
+    if len(given) > 1:
+        raise CommandFailed(f"{' and '.join(given)} both say when; give one of them", code=USAGE)
+    if not given and timezone is not None:
+        raise CommandFailed("--timezone goes with --cron, --every or --at", code=USAGE)
+    try:
+        return _trigger(app, cron, every, at, app.timezone if timezone is None else astimezone(timezone))
+    except (TypeError, ValueError) as error:
+        raise CommandFailed(str(error), 'mainspring cron "0 3 * * *"' if cron else "", USAGE) from None
+
+
+def _trigger(
+    app: Mainspring, cron: str | None, every: float | None, at: str | None, zone: tzinfo
+) -> BaseTrigger | None:
+    if cron is not None:
+        from mainspring.triggers.cron import CronTrigger
+
+        return CronTrigger.from_crontab(cron, zone)
+    if every is not None:
+        from mainspring.triggers.interval import IntervalTrigger
+
+        if every <= 0:
+            raise ValueError("--every is longer than nothing: write 90s, 5m, 1h30m or 2d")
+        return IntervalTrigger(seconds=every, timezone=zone)
+    if at is not None:
+        from mainspring.triggers.date import DateTrigger
+
+        return DateTrigger(read_moment(at, app.now(), zone), zone)
+    return None
+
+
+def policy_options(func: Callback) -> Callback:
+    """Give a command the options that say how a run is executed."""
+    for option in reversed(
+        (
+            click.option("-q", "--queue", default=None, help="Its queue; the task's by default."),
+            click.option("--priority", type=click.IntRange(-100, 100), default=None, help="From -100 to 100."),
+            click.option("--retries", type=click.IntRange(0), default=None, help="Tries after a failure."),
+            click.option("--run-timeout", type=Length(), default=None, help="Stop a run after so long."),
+            click.option("--retention", type=Length(), default=None, help="Keep an ended run for so long."),
+        )
+    ):
+        func = option(func)
+    return func
+
+
+def policy_of(
+    queue: str | None,
+    priority: int | None,
+    retries: int | None,
+    run_timeout: float | None,
+    retention: float | None,
+    **more: Any,
+) -> dict[str, Any]:
+    """Return the options of a run that were given, by the names that `task.options` takes."""
+    named = {"queue": queue, "priority": priority, "retries": retries, "timeout": run_timeout, "retention": retention}
+    return {name: value for name, value in (named | more).items() if value is not None}

@@ -1,0 +1,6 @@
+"""`mainspring jobs`: look at jobs, act on them, add and edit them."""
+
+from mainspring.cli.jobs import acting, editing, looking
+from mainspring.cli.jobs.group import jobs
+
+__all__ = ["acting", "editing", "jobs", "looking"]

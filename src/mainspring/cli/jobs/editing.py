@@ -1,0 +1,240 @@
+"""`mainspring jobs add` and `mainspring jobs edit`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from mainspring.cli.common.output import echo
+from mainspring.cli.common.reading import (
+    Length,
+    find_task,
+    policy_of,
+    policy_options,
+    read_arguments,
+    read_moment,
+    read_trigger,
+    trigger_options,
+)
+from mainspring.cli.common.target import USAGE, CommandFailed, command, opened, target_of, target_options
+from mainspring.cli.common.visible import visible
+from mainspring.cli.jobs.group import jobs, next_time, only, queue_of, shown_call
+from mainspring.core.instants import from_us, to_us
+from mainspring.errors import ConflictingIdError, MainspringError
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.core.job import Job
+    from mainspring.triggers.base import BaseTrigger
+
+__all__ = ["add", "edit"]
+
+_ANY: Final = "any"
+Callback = TypeVar("Callback", bound=Callable[..., Any])
+
+
+def _job_options(func: Callback) -> Callback:
+    func = target_options(func)
+    for option in (
+        click.option("--coalesce/--no-coalesce", default=None, help="Whether overdue fires become one run."),
+        click.option("--max-instances", type=click.IntRange(1), default=None, help="Runs of it at the same time."),
+        click.option("--grace", default=None, metavar="LENGTH|any", help="How late a fire may start."),
+        policy_options,
+        click.option("--job-name", default=None, help="A name to show; the task's by default."),
+        trigger_options,
+    ):
+        func = option(func)
+    return func
+
+
+@jobs.command()
+@click.argument("task", metavar="TASK")
+@click.argument("words", metavar="[ARG|NAME=VALUE]...", nargs=-1)
+@click.option("--id", "job_id", default=None, help="Its id; one is made if it is absent.")
+@click.option("--replace", is_flag=True, help="Overwrite a job of the same id.")
+@click.option("--paused", is_flag=True, help="Add it paused.")
+@click.option("--dry-run", is_flag=True, help="Only say when it would fire.")
+@_job_options
+def add(
+    task: str,
+    words: tuple[str, ...],
+    job_id: str | None,
+    replace: bool,
+    paused: bool,
+    dry_run: bool,
+    cron: str | None,
+    every: float | None,
+    at: str | None,
+    timezone: str | None,
+    where: str | None,
+    name: str,
+    **options: Any,
+) -> None:
+    """Have TASK called by a schedule: --cron, --every or --at.
+
+    TASK and its arguments are read as by `mainspring enqueue`.
+
+    \b
+    Examples:
+      mainspring jobs add report --cron "0 3 * * mon-fri" --id nightly --app shop:app
+      mainspring jobs add shop:resize cat.png width=100 --every 5m --app shop:app
+    """
+    target = target_of(where)
+    with opened(target, name, must_exist="://" in target) as app:
+        trigger = read_trigger(app, cron, every, at, timezone)
+        if trigger is None:
+            raise CommandFailed(
+                "say when: --cron, --every or --at", command(f'jobs add {task} --cron "0 3 * * *"'), USAGE
+            )
+        found, (args, kwargs) = find_task(app, task), read_arguments(words)
+        if dry_run:
+            return _preview(app, trigger)
+        _first_fire(app, trigger)
+        more: dict[str, Any] = {"next_run_time": None} if paused else {}
+        try:
+            job = app.add_job(
+                found, trigger, args, kwargs, job_id, replace_existing=replace, **_given(**options), **more
+            )
+        except ConflictingIdError as error:
+            raise CommandFailed(str(error), command(f"jobs edit {error.job_id}")) from None
+        except (TypeError, ValueError) as error:
+            raise _usage(error) from None
+        echo(f"added {visible(job.id)}: {_next(app, job)}")
+    return None
+
+
+def _preview(app: Mainspring, trigger: BaseTrigger) -> None:
+    moment: datetime | None = _first_fire(app, trigger)
+    echo("would fire")
+    for _ in range(5):
+        if moment is None:
+            break
+        echo(f"  {moment.astimezone(trigger.timezone or app.timezone):%a %Y-%m-%d %H:%M:%S %Z}")
+        following = trigger.next_fire(to_us(moment), to_us(moment))
+        moment = None if following is None else from_us(following)
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID")
+@click.argument("words", metavar="[ARG|NAME=VALUE]...", nargs=-1)
+@click.option("--task", default=None, help="Call another task.")
+@click.option("--next", "next_time_", default=None, metavar="TIME", help="Fire next at this time, then by the trigger.")
+@click.option("--no-args", is_flag=True, help="Call it without arguments.")
+@click.option("--dry-run", is_flag=True, help="Only say what would change.")
+@_job_options
+def edit(
+    job_id: str,
+    words: tuple[str, ...],
+    task: str | None,
+    next_time_: str | None,
+    no_args: bool,
+    dry_run: bool,
+    cron: str | None,
+    every: float | None,
+    at: str | None,
+    timezone: str | None,
+    where: str | None,
+    name: str,
+    **options: Any,
+) -> None:
+    """Change a job: when it fires, what it calls, how its runs are executed. What is not named stays.
+
+    Arguments replace all that the job has. A job that is declared in code is reset when its declaration changes.
+
+    \b
+    Examples:
+      mainspring jobs edit nightly --cron "30 4 * * *" --app shop:app
+      mainspring jobs edit thumbs cat.png width=200 --queue slow --retries 3 --app shop:app
+    """
+    with opened(where, name) as app:
+        job = only(app, job_id)
+        changes = _given(**options)
+        if task is not None:
+            changes["func"] = find_task(app, task)
+        if words or no_args:
+            changes["args"], changes["kwargs"] = read_arguments(words)
+        trigger = read_trigger(app, cron, every, at, timezone)
+        if trigger is not None:
+            changes["trigger"] = trigger
+            if job.at is not None:  # a paused job stays so
+                changes["next_run_time"] = _first_fire(app, trigger)
+        if next_time_ is not None:
+            changes["next_run_time"] = read_moment(next_time_, app.now(), app.timezone)
+        if not changes:
+            raise CommandFailed("say what to change", command(f"jobs show {job.id}"), USAGE)
+        before = _shown_fields(app, job)
+        try:
+            changed = _evolved(job, changes) if dry_run else app.modify_job(job.id, **changes)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise _usage(error) from None
+        after = _shown_fields(app, changed)
+        for field in after:
+            if before[field] != after[field]:
+                echo(f"{field}: {visible(before[field])} -> {visible(after[field])}")
+        if dry_run:
+            return echo("nothing would change" if before == after else f"would be changed: {visible(job.id)}")
+        echo(f"changed {visible(job.id)}: {_next(app, changed)}")
+        if job.declared is not None:
+            click.echo("it is declared in code; a changed declaration resets it when the app starts", err=True)
+    return None
+
+
+def _given(
+    grace: str | None, max_instances: int | None, coalesce: bool | None, job_name: str | None, **policy: Any
+) -> dict[str, Any]:
+    """Return the options of a job that were given, by the names that `add_job` takes."""
+    found = policy_of(**policy, max_instances=max_instances, coalesce=coalesce, name=job_name)
+    if "queue" in found:
+        _checked_queue(found["queue"])
+    if grace is not None:
+        found["misfire_grace_time"] = None if grace == _ANY else Length().convert(grace, None, None)
+    return found
+
+
+def _checked_queue(queue: str) -> None:
+    from mainspring.app.registry import check_queue
+
+    try:
+        check_queue(queue)
+    except ValueError as error:
+        raise CommandFailed(str(error), code=USAGE) from None
+
+
+def _usage(error: Exception) -> Exception:
+    if isinstance(error, OSError | MainspringError):
+        return error
+    return CommandFailed(str(error), command("tasks"), USAGE)
+
+
+def _next(app: Mainspring, job: Job) -> str:
+    moment, how_soon = next_time(app, job, app.now())
+    return f"next at {moment}, {how_soon}" if how_soon else "it is paused"
+
+
+def _first_fire(app: Mainspring, trigger: BaseTrigger) -> datetime:
+    first = trigger.next_fire(None, app.now())
+    if first is None:
+        raise CommandFailed("it would never fire")
+    return from_us(first)
+
+
+def _evolved(job: Job, changes: Mapping[str, Any]) -> Job:
+    return job.evolve(**{**changes, "func": changes["func"].name} if "func" in changes else changes)
+
+
+def _shown_fields(app: Mainspring, job: Job) -> dict[str, str]:
+    """Return what can be changed of a job, as text."""
+    return {
+        "task": job.call.task_name,
+        "call": shown_call(app, job),
+        "when": job.trigger.describe(),
+        "next": next_time(app, job, app.now())[0],
+        "queue": queue_of(job),
+        "coalesce": str(job.coalesce),
+        "max_instances": str(job.max_instances),
+        "grace": _ANY if job.misfire_grace_time is None else f"{job.misfire_grace_time:g} s",
+        **{name: str(getattr(job.policy, name)) for name in ("priority", "retries", "timeout", "retention")},
+    }

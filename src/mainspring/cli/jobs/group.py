@@ -1,0 +1,87 @@
+"""The group of verbs about jobs, and how they choose the jobs they act on and show them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from mainspring.app.doctor import duration
+from mainspring.cli.common.output import ago
+from mainspring.cli.common.target import USAGE, CommandFailed, command
+from mainspring.cli.common.visible import visible
+from mainspring.core.instants import from_us
+from mainspring.core.redaction import masked
+from mainspring.errors import JobLookupError
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.core.job import Job
+
+__all__ = ["choose", "jobs", "next_time", "only", "queue_of", "read_jobs", "shown_call"]
+
+
+@click.group()
+def jobs() -> None:
+    """Look at jobs and when they fire; add, edit, pause, resume or remove them, run them now.
+
+    \b
+    Example:
+      mainspring jobs list --app shop:app
+    """
+
+
+def read_jobs(app: Mainspring) -> list[Job]:
+    """Return all jobs by next run time, paused ones last; those that this process cannot read are only named.
+
+    Unlike `app.jobs()` this sets no job aside: a command called with the wrong key must not stop what others schedule.
+    """
+    found, unreadable = app.store.examine_jobs()
+    for job_id, reason in sorted(unreadable.items()):
+        click.echo(f"{visible(job_id)} cannot be read here: {visible(reason)}", err=True)
+    return sorted(found, key=lambda job: (job.at is None, job.at or 0, job.id))
+
+
+def choose(app: Mainspring, job_ids: Sequence[str]) -> list[Job]:
+    """Return the jobs of these ids, each of which may end with a star."""
+    by_id = {job.id: job for job in read_jobs(app)}
+    found: dict[str, Job] = {}
+    for job_id in job_ids:
+        if job_id not in by_id and job_id.endswith("*"):
+            matching = {name: job for name, job in by_id.items() if name.startswith(job_id[:-1])}
+        else:
+            matching = {job_id: by_id[job_id]} if job_id in by_id else {}
+        if not matching:
+            raise CommandFailed(str(JobLookupError(job_id, tuple(by_id))), command("jobs list"))
+        found |= matching
+    return list(found.values())
+
+
+def next_time(app: Mainspring, job: Job, now: int) -> tuple[str, str]:
+    """Return when a job is due next, and how soon that is."""
+    if job.at is None:
+        return "paused", ""
+    when = f"in {duration(job.at - now)}" if job.at > now else f"due {ago(now - job.at)}"
+    return f"{from_us(job.at).astimezone(app.timezone):%Y-%m-%d %H:%M:%S %Z}", when
+
+
+def queue_of(job: Job) -> str:
+    """Return the queue of a job; empty if its runs go to an executor of a scheduler's."""
+    return job.queue if job.executor == "queue" else ""
+
+
+def shown_call(app: Mainspring, job: Job) -> str:
+    """Return the call of a job as it may be shown: its name and arguments, with secrets masked."""
+    task = app.tasks.get(job.call.task_name)
+    args, kwargs = masked(job.args, job.kwargs, None if task is None else task.func)
+    shown = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    return f"{job.name or job.call.task_name}({', '.join(shown)})"
+
+
+def only(app: Mainspring, job_id: str) -> Job:
+    """Return the one job that is meant."""
+    found = choose(app, [job_id])
+    if len(found) > 1:
+        raise CommandFailed(f"{job_id!r} means {len(found)} jobs; name one of them", command("jobs list"), USAGE)
+    return found[0]

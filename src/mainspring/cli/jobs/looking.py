@@ -1,0 +1,157 @@
+"""`mainspring jobs`: list jobs, show one, show when they fire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from mainspring.cli.common.output import Column, ago, echo, fields, length, print_json, table
+from mainspring.cli.common.target import FAILED, json_option, opened, target_options
+from mainspring.cli.jobs.group import choose, jobs, next_time, only, queue_of, read_jobs, shown_call
+from mainspring.core.instants import from_us
+from mainspring.core.upcoming import Fire, fires_between, preview
+from mainspring.triggers.zones import MAX_INSTANT
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.core.job import Job
+    from mainspring.core.run_view import RunView
+
+__all__ = ["list_", "next_", "show", "to_json"]
+
+RUNS_SHOWN: Final = 5
+FIRES_SHOWN: Final = 5
+
+
+@jobs.command("list")
+@json_option
+@target_options
+def list_(as_json: bool, where: str | None, name: str) -> None:
+    """Show all jobs, the next one to fire first.
+
+    \b
+    Example:
+      mainspring jobs list --app shop:app
+    """
+    with opened(where, name) as app:
+        found, now = read_jobs(app), app.now()
+        rows = [_row(app, job, now) for job in found]
+        records = [to_json(app, job) for job in found] if as_json else []
+    if as_json:
+        print_json(records)
+    elif rows:
+        columns = (
+            Column("id", cut=True), Column("next"), Column("", right=True), Column("when", cut=True),
+            Column("task", cut=True, optional=True), Column("queue", optional=True),
+        )  # fmt: skip
+        table(columns, rows)
+    else:
+        click.echo("there are no jobs", err=True)
+    if not found:
+        raise click.exceptions.Exit(FAILED)
+
+
+def _row(app: Mainspring, job: Job, now: int) -> list[str]:
+    return [job.id, *next_time(app, job, now), job.trigger.describe(), job.call.task_name, queue_of(job)]
+
+
+def to_json(app: Mainspring, job: Job) -> dict[str, Any]:
+    """Return what there is to see of a job, with secrets masked."""
+    return {
+        "id": job.id,
+        "name": job.name,
+        "task": job.call.task_name,
+        "call": shown_call(app, job),
+        "trigger": str(job.trigger),
+        "when": job.trigger.describe(),
+        "next_run_time": None if job.at is None else from_us(job.at).astimezone(app.timezone),
+        "paused": job.at is None,
+        "queue": queue_of(job) or None,
+        "executor": job.executor,
+        "coalesce": job.coalesce,
+        "max_instances": job.max_instances,
+        "misfire_grace_time": job.misfire_grace_time,
+        "declared": job.declared is not None,
+    }
+
+
+@jobs.command()
+@click.argument("job_id", metavar="ID")
+@json_option
+@target_options
+def show(job_id: str, as_json: bool, where: str | None, name: str) -> None:
+    """Show a job, its next fires and its last runs.
+
+    \b
+    Example:
+      mainspring jobs show nightly_report --app shop:app
+    """
+    with opened(where, name) as app:
+        job, now = only(app, job_id), app.now()
+        record = to_json(app, job)
+        fires = [] if job.at is None else preview(job, now, FIRES_SHOWN, app.timezone)
+        runs = app.find(job=job.id, limit=RUNS_SHOWN)
+        shown_next = " ".join(next_time(app, job, now))
+    if as_json:
+        return print_json({**record, "fires": [fire.at for fire in fires], "runs": [_run_to_json(run) for run in runs]})
+    pairs = [("id", job.id), ("call", record["call"]), ("task", record["task"]), ("when", record["when"])]
+    pairs += [("next", shown_next.strip()), ("queue", record["queue"] or f"none: executor {job.executor}")]
+    pairs += [("coalesce", "yes" if job.coalesce else "no"), ("max_instances", str(job.max_instances))]
+    grace = "any" if job.misfire_grace_time is None else f"{job.misfire_grace_time:g} s"
+    pairs += [("may be late by", grace), ("declared in code", "yes" if record["declared"] else "no")]
+    fields(pairs)
+    if len(fires) > 1:
+        echo("\nnext fires")
+        for fire in fires:
+            echo(f"  {' '.join(_fire_row(fire)).rstrip()}")
+    if runs:
+        echo("\nlast runs")
+        columns = (Column("status"), Column("id"), Column("made", right=True), Column("took", right=True))
+        rows = [(str(run.status), run.id, ago(now - run.record.created_at), length(run.duration)) for run in runs]
+        table(columns, rows)
+    return None
+
+
+def _run_to_json(run: RunView) -> dict[str, Any]:
+    names = ("id", "status", "created_at", "started_at", "finished_at", "duration")
+    return {name: getattr(run, name) for name in names}
+
+
+def _fire_row(fire: Fire) -> tuple[str, str]:
+    return f"{fire.at:%a %Y-%m-%d %H:%M:%S %Z}", "" if fire.note is None else fire.note.text
+
+
+@jobs.command("next")
+@click.argument("job_ids", metavar="[ID]...", nargs=-1)
+@click.option("-n", "--number", type=click.IntRange(1, 10_000), default=10, show_default=True, help="How many.")
+@json_option
+@target_options
+def next_(job_ids: tuple[str, ...], number: int, as_json: bool, where: str | None, name: str) -> None:
+    """Show the next fires of jobs, or of all jobs together.
+
+    \b
+    Examples:
+      mainspring jobs next --app shop:app
+      mainspring jobs next nightly_report -n 20 --app shop:app
+    """
+    with opened(where, name) as app:
+        found = choose(app, job_ids) if job_ids else read_jobs(app)
+        # From the earliest due one on, which may be overdue.
+        due = min((job.nominal for job in found if job.at is not None and job.nominal is not None), default=0)
+        fires = fires_between(found, due, MAX_INSTANT, number, app.timezone)
+    if as_json:
+        print_json(
+            [
+                {"job": fire.job_id, "at": fire.at, "note": None if fire.note is None else fire.note.text}
+                for fire in fires
+            ]
+        )
+    elif fires:
+        columns = (Column("at"), Column("job", cut=True), Column("note", cut=True, optional=True))
+        noted = any(fire.note for fire in fires)
+        rows = [(at, fire.job_id, note) for fire in fires for at, note in [_fire_row(fire)]]
+        table(columns if noted else columns[:2], rows if noted else [row[:2] for row in rows])
+    if not fires:
+        click.echo("nothing will fire", err=True)
+        raise click.exceptions.Exit(FAILED)
