@@ -9,19 +9,12 @@ from typing import Any, Final, cast
 
 from mainspring.core.references import ref_to_obj
 from mainspring.errors import PluginNotFound, near
+from mainspring.triggers import trigger_class
 
 __all__ = ["check_options", "find_plugin", "takes_option", "trigger_factory"]
 
 # The built-in ones are known without reading the installed packages' metadata, which takes milliseconds.
 _BUILT_IN: Final = {
-    "trigger": {
-        "date": "mainspring.triggers.date:DateTrigger",
-        "interval": "mainspring.triggers.interval:IntervalTrigger",
-        "cron": "mainspring.triggers.cron:CronTrigger",
-        "calendarinterval": "mainspring.triggers.calendarinterval:CalendarIntervalTrigger",
-        "and": "mainspring.triggers.combining:AndTrigger",
-        "or": "mainspring.triggers.combining:OrTrigger",
-    },
     "executor": {
         "debug": "mainspring.executors.debug:DebugExecutor",
         "threadpool": "mainspring.executors.pool:ThreadPoolExecutor",
@@ -47,6 +40,8 @@ def find_plugin(kind: str, name: str) -> type[Any]:
         # A configuration written for APScheduler names its classes; ours are at the same places.
         ref = name.replace("apscheduler.", "mainspring.", 1) if name.startswith("apscheduler.") else name
         return ref_to_obj(ref)  # type: ignore[no-any-return]
+    if kind == "trigger":
+        return trigger_class(name)
     built_in = _BUILT_IN[kind]
     if name in built_in:
         try:

@@ -6,8 +6,9 @@ from datetime import UTC, date, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final, overload
 from zoneinfo import ZoneInfo
 
-from mainspring.triggers.parsing import from_instant, read_datetime, to_instant
-from mainspring.triggers.zones import EPOCH, astimezone, zone_of
+from mainspring.core.instants import EPOCH, from_us, to_us
+from mainspring.triggers.parsing import read_datetime
+from mainspring.triggers.zones import astimezone, zone_of
 
 if TYPE_CHECKING:
     from mainspring.core.references import (
@@ -134,12 +135,12 @@ def localize(dt: datetime, tzinfo: tzinfo) -> datetime:
     if own is not None:  # pytz: its datetimes carry a tzinfo of their own
         aware: datetime = own(dt)
         return aware
-    return from_instant(to_instant(dt, zone_of(tzinfo)), tzinfo)
+    return from_us(to_us(dt, zone_of(tzinfo)), tzinfo)
 
 
 def normalize(dt: datetime) -> datetime:
     """Return the same instant as its time zone really shows it."""
-    return dt if dt.tzinfo is None else from_instant(to_instant(dt), dt.tzinfo)
+    return dt if dt.tzinfo is None else from_us(to_us(dt), dt.tzinfo)
 
 
 @overload
@@ -150,7 +151,7 @@ def datetime_to_utc_timestamp(timeval: datetime | None) -> float | None:
     """Return seconds since 1970 of an aware datetime (a naive one counts as UTC); None stays None."""
     if timeval is None:
         return None
-    return to_instant(timeval if timeval.tzinfo is not None else timeval.replace(tzinfo=UTC)) / 1_000_000
+    return to_us(timeval if timeval.tzinfo is not None else timeval.replace(tzinfo=UTC)) / 1_000_000
 
 
 @overload

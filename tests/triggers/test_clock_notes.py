@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from mainspring.core.instants import EPOCH
 from mainspring.triggers import AndTrigger, OrTrigger
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.calendarinterval import CalendarIntervalTrigger
@@ -15,7 +16,6 @@ from mainspring.triggers.clock_notes import clock_note
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.date import DateTrigger
 from mainspring.triggers.interval import IntervalTrigger
-from mainspring.triggers.zones import EPOCH
 
 BERLIN = "Europe/Berlin"
 SPRING, AUTUMN = datetime(2027, 3, 27, 12, tzinfo=UTC), datetime(2026, 10, 24, 12, tzinfo=UTC)

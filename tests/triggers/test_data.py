@@ -208,7 +208,7 @@ class TestDamage:
             ("calendarinterval", {"time": [0, 99, 0]}, "minute must be in"),
             ("calendarinterval", {"start_date": 5}, "type 'calendarinterval' are damaged"),
             ("or", {"triggers": []}, "OrTrigger needs one trigger at least"),
-            ("and", {"triggers": [{"type": "date"}]}, "run_date is no instant"),
+            ("and", {"triggers": [{"type": "date", "timezone": "UTC"}]}, "run_date is no instant"),
             ("and", {}, "type 'and' are damaged"),
         ],
     )

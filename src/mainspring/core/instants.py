@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from mainspring.triggers.zones import Zone
 
-__all__ = ["SECOND", "from_us", "to_us"]
+__all__ = ["EPOCH", "SECOND", "from_us", "to_us"]
 
-SECOND = 1_000_000
+SECOND: Final = 1_000_000
 """Microseconds in a second: instants are whole microseconds since 1970, UTC."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def to_us(moment: datetime, zone: Zone | None = None) -> int:
@@ -23,12 +23,12 @@ def to_us(moment: datetime, zone: Zone | None = None) -> int:
             raise ValueError(f"{moment!r} has no time zone")
         wall = to_us(moment.replace(tzinfo=UTC))
         return zone.second_pass(wall) if moment.fold else zone.instant(wall)
-    since = moment - _EPOCH
+    since = moment - EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def from_us(us: int, tz: tzinfo = UTC) -> datetime:
     """Turn an instant into a datetime in `tz`."""
     if us < 0 or us % 1_000_000:
-        return (_EPOCH + timedelta(0, 0, us)).astimezone(tz)
+        return (EPOCH + timedelta(0, 0, us)).astimezone(tz)
     return datetime.fromtimestamp(us // 1_000_000, tz)

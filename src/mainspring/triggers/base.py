@@ -7,8 +7,8 @@ from collections import deque
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, ClassVar, Final, Self
 
-from mainspring.triggers.parsing import from_instant, to_instant
-from mainspring.triggers.zones import SECOND, Zone
+from mainspring.core.instants import SECOND, from_us, to_us
+from mainspring.triggers.zones import Zone
 
 __all__ = ["BaseTrigger", "InstantTrigger"]
 
@@ -52,13 +52,13 @@ class BaseTrigger(ABC):
         Instants are microseconds since 1970, UTC. No jitter, no randomness, no clock.
         """
         tz = self.timezone or UTC
-        before = None if previous is None else from_instant(previous, tz)
-        fire = self.get_next_fire_time(before, from_instant(now, tz))
+        before = None if previous is None else from_us(previous, tz)
+        fire = self.get_next_fire_time(before, from_us(now, tz))
         if fire is None:
             return None
         if fire.tzinfo is None:
             raise ValueError(f"{type(self).__qualname__}.get_next_fire_time returned {fire!r}, which has no time zone")
-        return to_instant(fire)
+        return to_us(fire)
 
     def first_fire(self, instant: int) -> int | None:
         """Return the first fire at or after an instant, whatever fired before."""
@@ -180,8 +180,8 @@ class InstantTrigger(BaseTrigger):
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         """Return the fire time after the previous one, or the first one for now, in the trigger's time zone."""
         zone = self._place()
-        previous = None if previous_fire_time is None else to_instant(previous_fire_time, zone)
-        return self._shown(self._nominal(previous, to_instant(now, zone)), zone)
+        previous = None if previous_fire_time is None else to_us(previous_fire_time, zone)
+        return self._shown(self._nominal(previous, to_us(now, zone)), zone)
 
     def _shown(self, fire: int | None, zone: Zone) -> datetime | None:
         """Turn a fire into a datetime, delayed by jitter but never past the end."""
@@ -194,7 +194,7 @@ class InstantTrigger(BaseTrigger):
             end = self._last()
             if end is not None:
                 fire = min(fire, end)
-        return from_instant(fire, zone.tz)
+        return from_us(fire, zone.tz)
 
     @abstractmethod
     def _place(self) -> Zone:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from calendar import monthrange
+from collections.abc import Mapping
 from datetime import date, datetime, time, timedelta, tzinfo
-from typing import Any, Final, Self
+from typing import Any, Final
 
-from mainspring.triggers.base import InstantTrigger
-from mainspring.triggers.data import check_jitter, read_jitter, read_zone
-from mainspring.triggers.parsing import from_instant, given_zone
+from mainspring.core.instants import SECOND, from_us
+from mainspring.triggers.data import check_jitter, read_jitter
+from mainspring.triggers.parsing import given_zone
 from mainspring.triggers.words import every, join, ordinal, shown_zone, with_options
-from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
+from mainspring.triggers.zoned import ZonedTrigger
+from mainspring.triggers.zones import DAY, MAX_INSTANT, get_localzone, zone_of
 from mainspring.util import asdate, timezone_repr
 
 __all__ = ["CalendarIntervalTrigger"]
@@ -18,14 +20,14 @@ __all__ = ["CalendarIntervalTrigger"]
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 
 
-class CalendarIntervalTrigger(InstantTrigger):
+class CalendarIntervalTrigger(ZonedTrigger):
     """Fire on `start_date` and every calendar interval after it, always at the same time of day.
 
     Years and months are added first, keeping the day of the month and passing over months that do not have it; then
     weeks and days. The start defaults to today. A time of day in a gap or an overlap follows the rule of cron triggers.
     """
 
-    __slots__ = ("_end", "_seen", "_start", "_time", "_zone", "days", "jitter", "months", "weeks", "years")
+    __slots__ = ("_end", "_seen", "_start", "_time", "days", "jitter", "months", "weeks", "years")
     alias = "calendarinterval"
 
     def __init__(
@@ -52,7 +54,7 @@ class CalendarIntervalTrigger(InstantTrigger):
             )
         self._time = time(hour, minute, second)
         self._zone = zone = given_zone(timezone) or zone_of(get_localzone())
-        now = datetime.now(zone.tz) if made_at is None else from_instant(made_at, zone.tz)
+        now = datetime.now(zone.tz) if made_at is None else from_us(made_at, zone.tz)
         self._start = _date(start_date) or now.date()
         self._seen = self._start
         self._end = _date(end_date)
@@ -69,11 +71,6 @@ class CalendarIntervalTrigger(InstantTrigger):
     def end_date(self) -> date | None:
         """The last date to fire on."""
         return self._end
-
-    @property
-    def timezone(self) -> tzinfo:  # type: ignore[override]
-        """The time zone whose wall clock counts."""
-        return self._zone.tz
 
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         """Return the fire time after the previous one, or that of the start date, past or not."""
@@ -163,9 +160,6 @@ class CalendarIntervalTrigger(InstantTrigger):
         in_series = [day for day in swallowed if self._near(day) == day]
         return (in_series or swallowed or [shown])[0]
 
-    def _place(self) -> Zone:
-        return self._zone
-
     def _last(self) -> int | None:
         return None if self._end is None else self._zone.instant(self._wall(self._end) // DAY * DAY + DAY) - 1
 
@@ -187,46 +181,23 @@ class CalendarIntervalTrigger(InstantTrigger):
         text = with_options(f"{text}, {shown_zone(self._zone)}", self._zone, jitter=self.jitter)
         return text if self._end is None else f"{text}, until {self._end}"
 
-    def to_data(self) -> dict[str, Any]:
-        """Return the trigger as plain data."""
+    def _state(self) -> dict[str, Any]:
         return {
-            "type": self._type(),
             "interval": [self.years, self.months, self.weeks, self.days],
             "time": [self._time.hour, self._time.minute, self._time.second],
             "start_date": self._start.isoformat(),
             "end_date": None if self._end is None else self._end.isoformat(),
-            "timezone": self._zone.name(),
             "jitter": self.jitter,
         }
 
-    @classmethod
-    def from_data(cls, data: dict[str, Any]) -> Self:
-        """Make the trigger from its plain data."""
-        years, months, weeks, days = data["interval"]
-        hour, minute, second = data["time"]
-        return cls(
-            years=years, months=months, weeks=weeks, days=days, hour=hour, minute=minute, second=second,
-            start_date=date.fromisoformat(data["start_date"]), end_date=data.get("end_date"),
-            timezone=read_zone(data).tz, jitter=read_jitter(data),
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        years, months, weeks, days = state["interval"]
+        hour, minute, second = state["time"]
+        CalendarIntervalTrigger.__init__(
+            self, years=years, months=months, weeks=weeks, days=days, hour=hour, minute=minute, second=second,
+            start_date=date.fromisoformat(state["start_date"]), end_date=state.get("end_date"),
+            timezone=self._zone.tz, jitter=read_jitter(state),
         )  # fmt: skip
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "interval": [self.years, self.months, self.weeks, self.days],
-            "time": [self._time.hour, self._time.minute, self._time.second],
-            "start_date": self._start.isoformat(),
-            "end_date": None if self._end is None else self._end.isoformat(),
-            "timezone": self._zone.tz,
-            "jitter": self.jitter,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.years, self.months, self.weeks, self.days = state["interval"]
-        self._time = time(*state["time"])
-        self._start, self._end = date.fromisoformat(state["start_date"]), _date(state.get("end_date"))
-        self._seen = self._start
-        self._zone, self.jitter = zone_of(state["timezone"]), state.get("jitter")
 
     def _options(self) -> list[str]:
         lengths = {"years": self.years, "months": self.months, "weeks": self.weeks, "days": self.days}

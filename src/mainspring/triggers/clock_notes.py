@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import UTC, timedelta
 from typing import Final, Literal, NamedTuple
 
+from mainspring.core.instants import EPOCH, SECOND
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.calendarinterval import CalendarIntervalTrigger
 from mainspring.triggers.combining import BaseCombiningTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.interval import IntervalTrigger
-from mainspring.triggers.zones import EPOCH, SECOND, Zone, astimezone, zone_of
+from mainspring.triggers.zones import Zone, astimezone, zone_of
 
 __all__ = ["ClockNote", "clock_note"]
 

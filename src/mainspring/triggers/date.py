@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime, tzinfo
-from typing import Any, Self
+from typing import Any
 
-from mainspring.triggers.base import InstantTrigger
-from mainspring.triggers.data import read_instant, read_zone
-from mainspring.triggers.parsing import from_instant, given_zone, read_datetime, to_instant
+from mainspring.core.instants import from_us, to_us
+from mainspring.triggers.data import read_instant
+from mainspring.triggers.parsing import given_zone, read_datetime
 from mainspring.triggers.words import shown_moment, shown_zone
-from mainspring.triggers.zones import Zone, astimezone, get_localzone, zone_of
+from mainspring.triggers.zoned import ZonedTrigger
+from mainspring.triggers.zones import astimezone, get_localzone, zone_of
 from mainspring.util import datetime_repr
 
 __all__ = ["DateTrigger"]
 
 
-class DateTrigger(InstantTrigger):
+class DateTrigger(ZonedTrigger):
     """Fire once at `run_date`, or now if it is left out."""
 
-    __slots__ = ("_run", "_zone")
+    __slots__ = ("_run",)
     alias = "date"
 
     def __init__(
@@ -30,21 +32,16 @@ class DateTrigger(InstantTrigger):
     ) -> None:
         zone = given_zone(timezone) or zone_of(get_localzone())
         if run_date is None:
-            self._run, self._zone = to_instant(datetime.now(zone.tz)) if made_at is None else made_at, zone
+            self._run, self._zone = to_us(datetime.now(zone.tz)) if made_at is None else made_at, zone
             return
         moment = read_datetime(run_date, "run_date")
-        self._run = to_instant(moment, zone)
+        self._run = to_us(moment, zone)
         self._zone = zone if moment.tzinfo is None else zone_of(astimezone(moment.tzinfo))
 
     @property
     def run_date(self) -> datetime:
         """When it fires."""
-        return from_instant(self._run, self._zone.tz)
-
-    @property
-    def timezone(self) -> tzinfo:  # type: ignore[override]
-        """The time zone that the fire time is shown in."""
-        return self._zone.tz
+        return from_us(self._run, self._zone.tz)
 
     def next_fire(self, previous: int | None, now: int) -> int | None:
         """Return the one fire, past or not, unless something fired before."""
@@ -58,9 +55,6 @@ class DateTrigger(InstantTrigger):
         """Return the one fire if it is due."""
         return (1, [first][:limit]) if first <= until else (0, [])
 
-    def _place(self) -> Zone:
-        return self._zone
-
     def _values(self) -> tuple[Any, ...]:
         return self._run, self._zone
 
@@ -68,22 +62,11 @@ class DateTrigger(InstantTrigger):
         """Say in words when the trigger fires."""
         return f"once at {shown_moment(self._run, self._zone)}, {shown_zone(self._zone)}"
 
-    def to_data(self) -> dict[str, Any]:
-        """Return the trigger as plain data."""
-        return {"type": self._type(), "run_date": self._run, "timezone": self._zone.name()}
+    def _state(self) -> dict[str, Any]:
+        return {"run_date": self._run}
 
-    @classmethod
-    def from_data(cls, data: dict[str, Any]) -> Self:
-        """Make the trigger from its plain data."""
-        self = cls.__new__(cls)
-        self._run, self._zone = read_instant(data, "run_date"), read_zone(data)
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"version": 1, "run_date": self._run, "timezone": self._zone.tz}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._run, self._zone = state["run_date"], zone_of(state["timezone"])
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self._run = read_instant(state, "run_date")
 
     def __str__(self) -> str:
         return f"date[{datetime_repr(self.run_date)}]"

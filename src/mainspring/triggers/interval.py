@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timedelta, tzinfo
+from collections.abc import Mapping
+from datetime import date, timedelta, tzinfo
 from time import time_ns
-from typing import Any, Self
+from typing import Any
 
-from mainspring.triggers.base import InstantTrigger
-from mainspring.triggers.data import check_jitter, read_instant, read_jitter, read_optional_instant, read_zone
-from mainspring.triggers.parsing import check_order, from_instant, given_zone, instant_of
+from mainspring.core.instants import SECOND
+from mainspring.triggers.data import check_jitter, read_instant, read_jitter, read_optional_instant
+from mainspring.triggers.parsing import check_order, given_zone, instant_of
 from mainspring.triggers.words import span, with_options
-from mainspring.triggers.zones import MAX_INSTANT, SECOND, Zone, get_localzone, zone_of
-from mainspring.util import datetime_repr
+from mainspring.triggers.zoned import BoundedTrigger
+from mainspring.triggers.zones import MAX_INSTANT, get_localzone, zone_of
 
 __all__ = ["IntervalTrigger"]
 
@@ -19,14 +20,15 @@ _PLAIN_SECONDS = 10**9
 """Whole seconds below this need no timedelta to be checked."""
 
 
-class IntervalTrigger(InstantTrigger):
+class IntervalTrigger(BoundedTrigger):
     """Fire at `start_date` and every interval after it, up to `end_date`; the start defaults to one interval from now.
 
     Intervals are real time: an hour is 3600 seconds on every day of the year. All zero means one second.
     """
 
-    __slots__ = ("_end", "_interval", "_start", "_zone", "jitter")
+    __slots__ = ("_interval",)
     alias = "interval"
+    _start: int
 
     def __init__(
         self,
@@ -73,21 +75,6 @@ class IntervalTrigger(InstantTrigger):
         """The time between two fires, in seconds."""
         return self._interval / SECOND
 
-    @property
-    def start_date(self) -> datetime:
-        """The first fire."""
-        return from_instant(self._start, self._zone.tz)
-
-    @property
-    def end_date(self) -> datetime | None:
-        """The time after which nothing fires."""
-        return None if self._end is None else from_instant(self._end, self._zone.tz)
-
-    @property
-    def timezone(self) -> tzinfo:  # type: ignore[override]
-        """The time zone that naive dates are in and fire times are shown in."""
-        return self._zone.tz
-
     def next_fire(self, previous: int | None, now: int) -> int | None:
         """Return the fire one interval after `previous`, or the first one of the grid at or after `now`."""
         if previous is not None:
@@ -114,12 +101,6 @@ class IntervalTrigger(InstantTrigger):
         listed = min(count, limit)
         return count, [last - step * self._interval for step in range(listed - 1, -1, -1)]
 
-    def _place(self) -> Zone:
-        return self._zone
-
-    def _last(self) -> int | None:
-        return self._end
-
     def _values(self) -> tuple[Any, ...]:
         return self._interval, self._start, self._end, self._zone
 
@@ -127,48 +108,17 @@ class IntervalTrigger(InstantTrigger):
         """Say in words when the trigger fires."""
         return with_options(span(self._interval), self._zone, end=self._end, jitter=self.jitter)
 
-    def to_data(self) -> dict[str, Any]:
-        """Return the trigger as plain data."""
-        return {
-            "type": self._type(),
-            "interval": self._interval,
-            "start_date": self._start,
-            "end_date": self._end,
-            "timezone": self._zone.name(),
-            "jitter": self.jitter,
-        }
+    def _state(self) -> dict[str, Any]:
+        return {"interval": self._interval, "start_date": self._start, "end_date": self._end, "jitter": self.jitter}
 
-    @classmethod
-    def from_data(cls, data: dict[str, Any]) -> Self:
-        """Make the trigger from its plain data."""
-        self = cls.__new__(cls)
-        self._interval, self._start = data["interval"], read_instant(data, "start_date")
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        self._interval, self._start = state["interval"], read_instant(state, "start_date")
         if type(self._interval) is not int or self._interval <= 0:
             raise ValueError(f"interval is no number of microseconds: {self._interval!r}")
-        self._end, self._zone, self.jitter = read_optional_instant(data, "end_date"), read_zone(data), read_jitter(data)
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "interval": self._interval,
-            "start_date": self._start,
-            "end_date": self._end,
-            "timezone": self._zone.tz,
-            "jitter": self.jitter,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._interval, self._start, self._end = state["interval"], state["start_date"], state.get("end_date")
-        self._zone, self.jitter = zone_of(state["timezone"]), state.get("jitter")
+        self._end, self.jitter = read_optional_instant(state, "end_date"), read_jitter(state)
 
     def __str__(self) -> str:
         return f"interval[{self.interval}]"
 
     def __repr__(self) -> str:
-        options = [f"interval={self.interval!r}", f"start_date={datetime_repr(self.start_date)!r}"]
-        if self._end is not None:
-            options.append(f"end_date={datetime_repr(self.end_date)!r}")
-        if self.jitter:
-            options.append(f"jitter={self.jitter}")
-        return f"<{type(self).__name__} ({', '.join(options)}, timezone='{self.timezone}')>"
+        return self._show([f"interval={self.interval!r}"])

@@ -6,16 +6,15 @@ from datetime import date, datetime, tzinfo
 from functools import lru_cache
 from typing import Any
 
-from mainspring.core.instants import from_us as from_instant
-from mainspring.core.instants import to_us as to_instant
+from mainspring.core.instants import from_us, to_us
 from mainspring.triggers.zones import Zone, astimezone, zone_of
 
-__all__ = ["check_order", "from_instant", "given_zone", "instant_of", "read_datetime", "to_instant"]
+__all__ = ["check_order", "given_zone", "instant_of", "read_datetime"]
 
 
 def instant_of(value: object, zone: Zone, name: str) -> int:
     """Read an instant from a datetime, date or text given as the argument `name`; naive ones are in `zone`."""
-    return to_instant(read_datetime(value, name), zone)
+    return to_us(read_datetime(value, name), zone)
 
 
 def read_datetime(value: object, name: str) -> datetime:
@@ -75,6 +74,4 @@ def given_zone(timezone: str | tzinfo | None, *dates: Any) -> Zone | None:
 def check_order(owner: str, start: int | None, end: int | None, zone: Zone) -> None:
     """Raise ValueError if `end` is before `start`."""
     if start is not None and end is not None and end < start:
-        raise ValueError(
-            f"{owner}: end_date {from_instant(end, zone.tz)} is before start_date {from_instant(start, zone.tz)}"
-        )
+        raise ValueError(f"{owner}: end_date {from_us(end, zone.tz)} is before start_date {from_us(start, zone.tz)}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC
 from typing import Final
 
-from mainspring.triggers.parsing import from_instant
-from mainspring.triggers.zones import SECOND, Zone
+from mainspring.core.instants import SECOND, from_us
+from mainspring.triggers.zones import Zone
 
 __all__ = ["every", "join", "ordinal", "shown_moment", "shown_zone", "span", "with_options"]
 
@@ -51,7 +51,7 @@ def span(microseconds: int) -> str:
 
 def shown_moment(instant: int, zone: Zone) -> str:
     """Write a time in its zone, with no more of the seconds than there is."""
-    moment = from_instant(instant, zone.tz)
+    moment = from_us(instant, zone.tz)
     time = "%H:%M" if not (moment.second or moment.microsecond) else "%H:%M:%S"
     return moment.strftime(f"%Y-%m-%d {time}")
 

@@ -17,12 +17,12 @@ from functools import lru_cache
 from typing import Final, NamedTuple, overload
 from zoneinfo import ZoneInfo
 
+from mainspring.core.instants import EPOCH, SECOND
+
 __all__ = [
     "DAY",
-    "EPOCH",
     "MAX_INSTANT",
     "MIN_INSTANT",
-    "SECOND",
     "Segment",
     "Zone",
     "astimezone",
@@ -30,9 +30,7 @@ __all__ = [
     "zone_of",
 ]
 
-SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
-EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MIN_INSTANT: Final = (datetime.min.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 MAX_INSTANT: Final = (datetime.max.replace(tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, datetime, tzinfo
 from typing import Any, ClassVar, Self
 
-from mainspring.triggers.base import InstantTrigger
+from mainspring.core.instants import to_us
 from mainspring.triggers.cron.crontab import crontab_fields
 from mainspring.triggers.cron.fields import FIELD_NAMES, CronField, CronFieldError
 from mainspring.triggers.cron.schedule import compile_schedule
 from mainspring.triggers.cron.search import count_fires, latest_fires, next_instant
 from mainspring.triggers.cron.words import describe_schedule
-from mainspring.triggers.data import check_jitter, read_jitter, read_optional_instant, read_zone
-from mainspring.triggers.parsing import check_order, from_instant, given_zone, instant_of, to_instant
+from mainspring.triggers.data import check_jitter, read_jitter, read_optional_instant
+from mainspring.triggers.parsing import check_order, given_zone, instant_of
 from mainspring.triggers.words import shown_zone, with_options
-from mainspring.triggers.zones import Zone, get_localzone, zone_of
-from mainspring.util import datetime_repr
+from mainspring.triggers.zoned import BoundedTrigger
+from mainspring.triggers.zones import get_localzone, zone_of
 
 __all__ = ["CronField", "CronFieldError", "CronTrigger"]
 
 
-class CronTrigger(InstantTrigger):
+class CronTrigger(BoundedTrigger):
     """Fire whenever the local time matches every field, between `start_date` and `end_date`, both included.
 
     Fields less significant than the last one given take their lowest value, the others match always. Weekday numbers
@@ -28,7 +29,7 @@ class CronTrigger(InstantTrigger):
     `day_of_week` does, when both are restricted.
     """
 
-    __slots__ = ("_end", "_schedule", "_start", "_zone", "jitter")
+    __slots__ = ("_schedule",)
     alias = "cron"
     FIELD_NAMES: ClassVar[tuple[str, ...]] = FIELD_NAMES
 
@@ -76,21 +77,6 @@ class CronTrigger(InstantTrigger):
         """Whether a day matches by `day` or `day_of_week` alone, as in a crontab."""
         return self._schedule.either_day
 
-    @property
-    def start_date(self) -> datetime | None:
-        """The time before which nothing fires."""
-        return None if self._start is None else from_instant(self._start, self._zone.tz)
-
-    @property
-    def end_date(self) -> datetime | None:
-        """The time after which nothing fires."""
-        return None if self._end is None else from_instant(self._end, self._zone.tz)
-
-    @property
-    def timezone(self) -> tzinfo:  # type: ignore[override]
-        """The time zone whose wall clock counts."""
-        return self._zone.tz
-
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         """Return the fire time after the previous one, or the first one for now, in the trigger's time zone.
 
@@ -98,10 +84,10 @@ class CronTrigger(InstantTrigger):
         """
         zone = self._zone
         if previous_fire_time is None:
-            return self._shown(self._nominal(None, to_instant(now, zone)), zone)
-        previous = moment = to_instant(previous_fire_time, zone)
+            return self._shown(self._nominal(None, to_us(now, zone)), zone)
+        previous = moment = to_us(previous_fire_time, zone)
         if now.tzinfo is not previous_fire_time.tzinfo or now < previous_fire_time:  # else the instant does not matter
-            moment = to_instant(now, zone)
+            moment = to_us(now, zone)
         return self._shown(self._nominal(previous if moment >= previous else None, moment), zone)
 
     def next_fire(self, previous: int | None, now: int) -> int | None:
@@ -129,12 +115,6 @@ class CronTrigger(InstantTrigger):
         fires = latest_fires(self._schedule, self._zone, after, last, limit) if count > 1 else []
         return count, (fires if len(fires) >= limit else [first, *fires])
 
-    def _place(self) -> Zone:
-        return self._zone
-
-    def _last(self) -> int | None:
-        return self._end
-
     def _values(self) -> tuple[Any, ...]:
         return self._schedule.given, self.either_day, self._start, self._end, self._zone
 
@@ -143,46 +123,23 @@ class CronTrigger(InstantTrigger):
         text = f"{describe_schedule(self._schedule)}, {shown_zone(self._zone)}"
         return with_options(text, self._zone, start=self._start, end=self._end, jitter=self.jitter)
 
-    def to_data(self) -> dict[str, Any]:
-        """Return the trigger as plain data."""
+    def _state(self) -> dict[str, Any]:
         given = zip(FIELD_NAMES, self._schedule.given, strict=True)
         return {
-            "type": self._type(),
             "fields": {name: text for name, text in given if text is not None},
             "either_day": self.either_day,
             "start_date": self._start,
             "end_date": self._end,
-            "timezone": self._zone.name(),
             "jitter": self.jitter,
         }
 
-    @classmethod
-    def from_data(cls, data: dict[str, Any]) -> Self:
-        """Make the trigger from its plain data."""
-        fields: dict[str, Any] = data["fields"]
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        fields: dict[str, Any] = state["fields"]
         if not fields.keys() <= set(FIELD_NAMES) or not all(isinstance(text, str) for text in fields.values()):
             raise ValueError(f"these are no cron fields: {fields!r}")
-        self = cls.__new__(cls)
-        self._schedule = compile_schedule(tuple(map(fields.get, FIELD_NAMES)), bool(data.get("either_day")))
-        self._start, self._end = read_optional_instant(data, "start_date"), read_optional_instant(data, "end_date")
-        self._zone, self.jitter = read_zone(data), read_jitter(data)
-        return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {
-            "version": 1,
-            "fields": self._schedule.given,
-            "either_day": self.either_day,
-            "start_date": self._start,
-            "end_date": self._end,
-            "timezone": self._zone.tz,
-            "jitter": self.jitter,
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self._schedule = compile_schedule(tuple(state["fields"]), bool(state.get("either_day")))
-        self._start, self._end = state.get("start_date"), state.get("end_date")
-        self._zone, self.jitter = zone_of(state["timezone"]), state.get("jitter")
+        self._schedule = compile_schedule(tuple(map(fields.get, FIELD_NAMES)), bool(state.get("either_day")))
+        self._start, self._end = read_optional_instant(state, "start_date"), read_optional_instant(state, "end_date")
+        self.jitter = read_jitter(state)
 
     def _options(self, joined: str = "") -> list[str]:
         given = [(field.name, f"{field.name}='{field}'") for field in self.fields if not field.is_default]
@@ -196,11 +153,4 @@ class CronTrigger(InstantTrigger):
         return f"cron[{', '.join(self._options(' or '))}]"
 
     def __repr__(self) -> str:
-        options = self._options()
-        if self._start is not None:
-            options.append(f"start_date={datetime_repr(self.start_date)!r}")
-        if self._end is not None:
-            options.append(f"end_date={datetime_repr(self.end_date)!r}")
-        if self.jitter:
-            options.append(f"jitter={self.jitter}")
-        return f"<{type(self).__name__} ({', '.join(options)}, timezone='{self.timezone}')>"
+        return self._show(self._options())

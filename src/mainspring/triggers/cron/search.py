@@ -6,8 +6,9 @@ the wall clock: each matching wall fires once, at the first instant at which the
 
 from __future__ import annotations
 
+from mainspring.core.instants import SECOND
 from mainspring.triggers.cron.schedule import CronSchedule
-from mainspring.triggers.zones import DAY, MAX_INSTANT, SECOND, Zone
+from mainspring.triggers.zones import DAY, MAX_INSTANT, Zone
 
 __all__ = ["count_fires", "latest_fires", "next_instant"]
 
