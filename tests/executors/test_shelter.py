@@ -104,9 +104,9 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def until_interrupted(pool: ThreadPoolExecutor) -> None:
     """In the thread of a run, execute Python code until somebody interrupts the run, and then some more."""
-    assert pool._crew is not None
+    assert pool._threads is not None
     here = threading.current_thread()
-    for slot in list(pool._crew.slots._slots):
+    for slot in list(pool._threads.slots._slots):
         if slot.thread is here and slot.item is not None:
             wait_until(partial(_is_interrupted, slot))
 
@@ -169,7 +169,7 @@ def test_a_run_that_calls_a_store_again_and_again_ends_at_its_time_out(pool: Thr
 def test_a_run_that_waits_in_a_store_has_not_cost_a_slot() -> None:
     pool = ThreadPoolExecutor(1, timeout_grace=0.01)
     pool.start(None, "threads")
-    assert pool._crew is not None
+    assert pool._threads is not None
 
     class SlowStore:
         @interrupts.sheltered
@@ -181,7 +181,7 @@ def test_a_run_that_waits_in_a_store_has_not_cost_a_slot() -> None:
                 before = wait_until(lambda: slot.interrupt.again)  # type: ignore[union-attr]
                 wait_until(lambda before=before: slot.interrupt.again > before)  # type: ignore[misc]
 
-    slots_of_pool = pool._crew.slots._slots
+    slots_of_pool = pool._threads.slots._slots
     timed_out(pool, SlowStore().wait)
     assert pool.stuck == 0
     pool.shutdown()

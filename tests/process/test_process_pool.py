@@ -350,9 +350,9 @@ class TestOptions:
         pool.start(None, "processes")
         pool.submit([make_run(tasks.open_sockets) for _ in range(60)], reports)
         held = [report.value for report in reports.wait(60)]
-        crew = pool._crew
-        assert crew is not None
-        ours = {os.fstat(keeper.child.pipe.fileno()).st_ino for keeper in crew.members if keeper.child is not None}
+        keepers = pool._keepers
+        assert keepers is not None
+        ours = {os.fstat(keeper.child.pipe.fileno()).st_ino for keeper in keepers.members if keeper.child is not None}
         assert len(ours) >= 1
         assert all(not ours & set(inodes) for inodes in held)
         pool.shutdown()

@@ -59,7 +59,7 @@ class DebugExecutor(BaseExecutor):
 
     def executes_here(self) -> bool:
         """Tell whether the caller is executed inline."""
-        return self._slots is not None and self._slots.hold_this_thread()
+        return self._slots is not None and self._slots.executes_here()
 
     def cancel(self, run_id: str) -> bool:
         """Raise an exception in the thread that executes a run."""

@@ -22,6 +22,7 @@ from mainspring.executors.cooperative.base import Cooperative, StartedEntry, Tim
 from mainspring.executors.cooperative.coroutines import run_alone
 from mainspring.executors.execution import MayStart, Reporter, StopReason, may_always_start
 from mainspring.executors.forks import leave_if_forked
+from mainspring.executors.parts import PartsExecutor
 from mainspring.executors.threads.slots import ThreadCancelled
 
 __all__ = ["GeventExecutor"]
@@ -29,7 +30,7 @@ __all__ = ["GeventExecutor"]
 _real_thread = get_original("_thread", "get_ident")
 
 
-class GeventExecutor(BaseExecutor):
+class GeventExecutor(PartsExecutor):
     """Executes runs in greenlets of the hub that starts it, coroutine functions in the hub's pool of real threads.
 
     A time-out or a cancellation raises an exception in the greenlet, which it sees when it next waits for something.
@@ -41,54 +42,34 @@ class GeventExecutor(BaseExecutor):
         self.timeout_grace = check_seconds("timeout_grace", timeout_grace, text=True)
         self._greenlets: _GreenletRuns | None = None
         self._coroutines: _CoroutineRuns | None = None
+        self._kinds: tuple[_GreenletRuns, ...] = ()
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Make the current thread's hub the one that executes runs."""
         super().start(scheduler, alias)
         self._greenlets = _GreenletRuns(self, self.slots, self.timeout_grace)
         self._coroutines = _CoroutineRuns(self, gevent.get_hub().threadpool.maxsize, self.timeout_grace)
+        self._parts = self._kinds = (self._greenlets, self._coroutines)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; without `wait` greenlets are killed. One that shuts down its own executor does not wait."""
-        kinds = self._kinds()
-        for runs in kinds:
+        """Stop; without `wait` kill the greenlets. A greenlet that shuts down its own executor does not wait."""
+        for runs in self._kinds:
             runs.close()
         if not wait:
-            for runs in kinds:
+            for runs in self._kinds:
                 runs.halt_all()
         elif not self.executes_here():
-            for runs in kinds:
+            for runs in self._kinds:
                 runs.join()
-
-    def executes_here(self) -> bool:
-        """Tell whether the caller is one of the runs."""
-        return any(runs.is_here for runs in self._kinds())
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs in greenlets, or in threads if their functions are coroutine functions."""
-        if self._greenlets is None or self._coroutines is None:
-            raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
+        coroutines, greenlets = self._started(self._coroutines), self._started(self._greenlets)
         in_threads, in_greenlets = sort_out(runs, report, may_start, iscoroutinefunction_partial, self)
         if in_threads:
-            self._coroutines.put(in_threads)
+            coroutines.put(in_threads)
         if in_greenlets:
-            self._greenlets.put(in_greenlets)
-
-    def withdraw(self, older_than: int | None = None) -> list[Run]:
-        """Take back runs that the hub has not got to."""
-        return [run for runs in self._kinds() for run in runs.withdraw(older_than)]
-
-    def cancel(self, run_id: str) -> bool:
-        """Raise an exception in the greenlet of a run, or cancel its coroutine."""
-        return any(runs.cancel(run_id) for runs in self._kinds())
-
-    @property
-    def stuck(self) -> int:
-        """Greenlets and coroutines that did not end when they were stopped."""
-        return sum(runs.stuck for runs in self._kinds())
-
-    def _kinds(self) -> list[_GreenletRuns]:
-        return [runs for runs in (self._greenlets, self._coroutines) if runs is not None]
+            greenlets.put(in_greenlets)
 
 
 class _GreenletRuns(Cooperative):
@@ -98,9 +79,8 @@ class _GreenletRuns(Cooperative):
         super().__init__(executor, limit, grace)
         self._hub = gevent.get_hub()
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the caller is one of these runs, which must not wait for itself."""
+    def executes_here(self) -> bool:
+        """Return True if the caller is one of these runs, which must not wait for itself."""
         current = gevent.getcurrent()
         return any(entry.task is not None and entry.task.greenlet is current for entry in list(self._started))
 

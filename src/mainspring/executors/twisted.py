@@ -1,4 +1,4 @@
-"""The Twisted executor: plain functions in the reactor's threads, coroutine functions on its loop if it has one."""
+"""The Twisted executor: plain functions in the reactor's threads, coroutine functions on its asyncio loop, if any."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from typing import Any
 
 from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.references import iscoroutinefunction_partial
-from mainspring.core.run import Report, Result, Run
+from mainspring.core.run import Run
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.cooperative.base import sort_out
 from mainspring.executors.cooperative.loops import LoopRuns
-from mainspring.executors.execution import Item, MayStart, Reporter, give_back, may_always_start, tell
+from mainspring.executors.execution import Item, MayStart, Reporter, give_back, may_always_start
+from mainspring.executors.parts import PartsExecutor
 from mainspring.executors.threads.slots import Slots
-from mainspring.executors.threads.worker_threads import take_back, take_one, take_run
+from mainspring.executors.threads.worker_threads import cancel_waiting, take_back, take_one
 
 __all__ = ["TwistedExecutor"]
 
 
-class TwistedExecutor(BaseExecutor):
+class TwistedExecutor(PartsExecutor):
     """Executes plain functions in the threads of the scheduler's reactor.
 
-    Coroutine functions run on the loop of the asyncio reactor if that is the one, otherwise in those threads, too.
-    Shutting down in the reactor's thread cannot wait for what has started: it goes on, and is reported.
+    Coroutine functions run on the loop of the asyncio reactor; any other reactor runs them in the same threads. A
+    shutdown in the reactor's thread cannot wait for the started runs: they go on and are reported when they end.
     """
 
     def __init__(self, *, max_running: int = 1000, timeout_grace: float = 2.0) -> None:
@@ -46,6 +47,7 @@ class TwistedExecutor(BaseExecutor):
         self._threads = _ReactorThreads(self, self.timeout_grace, reactor)
         loop = getattr(reactor, "_asyncioEventloop", None)
         self._runs = None if loop is None else LoopRuns(self, loop, self._max_running, self.timeout_grace)
+        self._parts = (self._threads,) if self._runs is None else (self._runs, self._threads)
         self.slots = self._threads.size if self._runs is None else self._max_running
 
     def shutdown(self, wait: bool = True) -> None:
@@ -64,35 +66,12 @@ class TwistedExecutor(BaseExecutor):
             self._threads.join()
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
-        """Execute runs, on the loop or in threads by what their functions are."""
-        if self._threads is None:
-            raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
+        """Execute runs on the loop or in threads, depending on their functions."""
+        threads = self._started(self._threads)
         on_loop, in_threads = sort_out(runs, report, may_start, self._belongs_on_loop, self)
-        self._threads.put(in_threads)
+        threads.put(in_threads)
         if self._runs is not None and on_loop:
             self._runs.put(on_loop)
-
-    def withdraw(self, older_than: int | None = None) -> list[Run]:
-        """Take back runs that neither the loop nor a thread has got to."""
-        taken = [] if self._threads is None else self._threads.withdraw(older_than)
-        return taken if self._runs is None else taken + self._runs.withdraw(older_than)
-
-    def cancel(self, run_id: str) -> bool:
-        """Cancel the coroutine of a run, or interrupt its thread."""
-        if self._runs is not None and self._runs.cancel(run_id):
-            return True
-        return self._threads is not None and self._threads.cancel(run_id)
-
-    def executes_here(self) -> bool:
-        """Tell whether the caller is in one of the pool's threads or a coroutine on the loop."""
-        in_threads = self._threads is not None and self._threads.hold_this_thread()
-        return in_threads or (self._runs is not None and self._runs.is_here)
-
-    @property
-    def stuck(self) -> int:
-        """Coroutines and threads that did not end when they were stopped."""
-        in_threads = 0 if self._threads is None else self._threads.stuck
-        return in_threads if self._runs is None else in_threads + self._runs.stuck
 
     @property
     def accepting(self) -> bool:
@@ -118,9 +97,9 @@ class _ReactorThreads:
         self.size = int(self._pool.max)
         self._closed = False
 
-    def hold_this_thread(self) -> bool:
-        """Tell whether the caller is executed in one of the pool's threads."""
-        return self._slots.hold_this_thread()
+    def executes_here(self) -> bool:
+        """Return True if the caller is executed in one of the pool's threads."""
+        return self._slots.executes_here()
 
     @property
     def stuck(self) -> int:
@@ -144,11 +123,7 @@ class _ReactorThreads:
 
     def cancel(self, run_id: str) -> bool:
         """Interrupt the thread of a run."""
-        item = take_run(self._waiting, run_id)
-        if item is None:
-            return self._slots.cancel(run_id)
-        tell(item[1], Report(item[0], Result.CANCELLED), self._logger)
-        return True
+        return cancel_waiting(self._waiting, run_id, self._logger) or self._slots.cancel(run_id)
 
     def close(self) -> None:
         """Start nothing more."""

@@ -28,7 +28,7 @@ from mainspring.executors.execution import (
     tell,
 )
 from mainspring.executors.forks import leave_if_forked
-from mainspring.executors.threads.worker_threads import take_back, take_one, take_run
+from mainspring.executors.threads.worker_threads import cancel_waiting, take_back, take_one
 
 if TYPE_CHECKING:
     from mainspring.executors.base import BaseExecutor
@@ -119,9 +119,7 @@ class Cooperative(ABC):
 
     def cancel(self, run_id: str) -> bool:
         """Stop the task of a run."""
-        item = take_run(self.waiting, run_id)
-        if item is not None:
-            tell(item[1], Report(item[0], Result.CANCELLED), self._logger)
+        if cancel_waiting(self.waiting, run_id, self._logger):
             return True
         for entry in list(self._started):
             if entry.item[0].id == run_id:

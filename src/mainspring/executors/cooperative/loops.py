@@ -26,9 +26,8 @@ class LoopRuns(Cooperative):
         super().__init__(executor, limit, grace)
         self.loop = loop
 
-    @property
-    def is_here(self) -> bool:
-        """Whether the caller is on the loop, and must not wait for it."""
+    def executes_here(self) -> bool:
+        """Return True if the caller is on the loop, and so must not wait for it."""
         return asyncio._get_running_loop() is self.loop
 
     def _call(self, func: Callable[..., Any], *args: Any) -> bool:

@@ -1,4 +1,4 @@
-"""The process pool: child processes of its own, each kept by a thread, any of which may be killed without harm."""
+"""The process pool: child processes, each managed by one thread. Any of them may be killed without harm."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import msgspec
 from mainspring.core.quantities import check_count
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import WorkerDied
-from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import (
     Item,
     MayStart,
@@ -29,58 +28,49 @@ from mainspring.executors.execution import (
     stopped,
     tell,
 )
+from mainspring.executors.parts import PartsExecutor
 from mainspring.executors.processes.channel import ANSWER, CALL, READY, Message
 from mainspring.executors.processes.children import STARTING, Child, ChildGone
 from mainspring.executors.processes.pickling import dump_call, load_reply, take_words
 from mainspring.executors.threads.pool import check_options
-from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_back, take_one, take_run
+from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_one
 
 __all__ = ["ProcessPoolExecutor"]
 
 _OPTIONS = ("mp_context", "initializer", "initargs", "max_tasks_per_child")
 
 
-class ProcessPoolExecutor(BaseExecutor):
+class ProcessPoolExecutor(PartsExecutor):
     """Executes each run in one of up to `max_workers` child processes.
 
-    A child that dies fails the run it executed (WorkerDied) and is replaced. A time-out or a cancellation kills the
-    child with all that it has started. Children end with this process, however it ends.
+    If a child dies, its run fails with WorkerDied and another child takes its place. A time-out or a cancellation kills
+    the child and every process it has started. Children end with this process, however it ends.
     """
 
     def __init__(self, max_workers: int = 10, pool_kwargs: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         self.slots = check_count("max_workers", max_workers, text=True)
         self._options = check_options(type(self).__name__, pool_kwargs, _OPTIONS)
-        self._crew: _ChildKeepers | None = None
+        self._keepers: _ChildKeepers | None = None
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Get ready; children start as they are needed."""
         super().start(scheduler, alias)
-        self._crew = _ChildKeepers(self, f"mainspring-{alias}-keeper", self._options)
+        self._keepers = _ChildKeepers(self, f"mainspring-{alias}-keeper", self._options)
+        self._parts = (self._keepers,)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; without `wait` the children are killed and what they executed fails with WorkerDied."""
-        crew = self._crew
-        if crew is not None:
-            crew.close()
-            crew.kill(executing=not wait)
+        """Stop; without `wait` kill the children, whose runs fail with WorkerDied."""
+        if self._keepers is not None:
+            self._keepers.close()
+            self._keepers.kill(executing=not wait)
             if wait:
-                crew.join()
+                self._keepers.join()
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
-        """Execute runs in child processes, in this order as far as there are children."""
-        if self._crew is None:
-            raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
-        now = self.now()
-        self._crew.put([(run, report, now, may_start) for run in runs])
-
-    def withdraw(self, older_than: int | None = None) -> list[Run]:
-        """Take back runs that no child has been given yet."""
-        return [] if self._crew is None else take_back(self._crew.items, older_than)
-
-    def cancel(self, run_id: str) -> bool:
-        """Kill the child that executes a run."""
-        return self._crew is not None and self._crew.cancel(run_id)
+        """Execute runs in child processes, in this order."""
+        keepers, now = self._started(self._keepers), self.now()
+        keepers.put([(run, report, now, may_start) for run in runs])
 
 
 class _ChildKeeper(WorkerThread):
@@ -121,11 +111,7 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
         finally:
             self._let_go(member)
 
-    def cancel(self, run_id: str) -> bool:
-        item = take_run(self.items, run_id)
-        if item is not None:
-            tell(item[1], Report(item[0], Result.CANCELLED), self._logger)
-            return True
+    def cancel_started(self, run_id: str) -> bool:
         for keeper in list(self.members):
             with keeper.lock:
                 if keeper.item is not None and keeper.child is not None and keeper.item[0].id == run_id:
@@ -273,17 +259,17 @@ def _context(given: Any) -> BaseContext:
     return multiprocessing.get_context(given or "spawn")
 
 
-_crews: weakref.WeakSet[_ChildKeepers] = weakref.WeakSet()
+_all_keepers: weakref.WeakSet[_ChildKeepers] = weakref.WeakSet()
 
 
-def _end_children_at_exit(crew: _ChildKeepers) -> None:
-    if not _crews:
+def _end_children_at_exit(keepers: _ChildKeepers) -> None:
+    if not _all_keepers:
         # Now, and not at import: it must come before multiprocessing's own, which waits for children.
         atexit.unregister(_at_exit)
         atexit.register(_at_exit)
-    _crews.add(crew)
+    _all_keepers.add(keepers)
 
 
 def _at_exit() -> None:
-    for crew in list(_crews):
-        crew.end_at_exit()
+    for keepers in list(_all_keepers):
+        keepers.end_at_exit()

@@ -8,23 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mainspring.core.quantities import check_count, check_seconds
-from mainspring.core.run import Report, Result, Run
+from mainspring.core.run import Run
 from mainspring.errors import near
-from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import Item, MayStart, Reporter, failed, may_always_start, tell
+from mainspring.executors.parts import PartsExecutor
 from mainspring.executors.threads.slots import Slot, Slots
-from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_back, take_one, take_run
+from mainspring.executors.threads.worker_threads import WorkerThread, WorkerThreads, take_one
 
 __all__ = ["ThreadPoolExecutor", "check_options"]
 
 _OPTIONS = ("thread_name_prefix", "initializer", "initargs")
 
 
-class ThreadPoolExecutor(BaseExecutor):
+class ThreadPoolExecutor(PartsExecutor):
     """Executes runs in up to `max_workers` daemon threads of its own.
 
-    A run that passes its time-out has RunTimeout raised in its thread. One that is still there `timeout_grace`
-    seconds later (it sits in C code, or swallows the exception) has cost the pool a slot: see `stuck`.
+    A time-out raises RunTimeout in the thread of the run. A run that goes on for another `timeout_grace` seconds (it
+    sits in C code, or swallows the exception) costs the pool a slot: see `stuck`.
     """
 
     def __init__(
@@ -34,50 +34,31 @@ class ThreadPoolExecutor(BaseExecutor):
         self.slots = check_count("max_workers", max_workers, text=True)
         self.timeout_grace = check_seconds("timeout_grace", timeout_grace, text=True)
         self._options = check_options(type(self).__name__, pool_kwargs, _OPTIONS)
-        self._crew: _PoolThreads | None = None
+        self._threads: _PoolThreads | None = None
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Get ready; threads start as they are needed."""
         super().start(scheduler, alias)
         prefix = self._options.get("thread_name_prefix") or f"mainspring-{alias}"
-        self._crew = _PoolThreads(self, str(prefix), self._options)
+        self._threads = _PoolThreads(self, str(prefix), self._options)
+        self._parts = (self._threads,)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; what has started ends in any case, and is reported then."""
-        crew = self._crew
-        if crew is not None:
-            crew.close()
+        """Stop; runs that have started go on to their end and are reported then."""
+        if self._threads is not None:
+            self._threads.close()
             if wait:
-                crew.join()
+                self._threads.join()
 
     def finish_at_exit(self) -> None:
-        """Have the interpreter wait at its exit for what has started, for a caller of `shutdown` who must not wait."""
-        if self._crew is not None:
-            atexit.register(self._crew.join)
+        """Make the interpreter wait at its exit for the started runs, for a caller of `shutdown` that must not wait."""
+        if self._threads is not None:
+            atexit.register(self._threads.join)
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
-        """Execute runs in threads, in this order as far as there are threads."""
-        if self._crew is None:
-            raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
-        now = self.now()
-        self._crew.put([(run, report, now, may_start) for run in runs])
-
-    def withdraw(self, older_than: int | None = None) -> list[Run]:
-        """Take back runs that no thread has taken yet."""
-        return [] if self._crew is None else take_back(self._crew.items, older_than)
-
-    def cancel(self, run_id: str) -> bool:
-        """Raise an exception in the thread of a run; it stops at its next step of Python code."""
-        return self._crew is not None and self._crew.cancel(run_id)
-
-    def executes_here(self) -> bool:
-        """Tell whether the caller is executed in one of the threads."""
-        return self._crew is not None and self._crew.slots.hold_this_thread()
-
-    @property
-    def stuck(self) -> int:
-        """Threads lost to runs that did not end when they were stopped."""
-        return 0 if self._crew is None else self._crew.slots.stuck
+        """Execute runs in threads, in this order."""
+        threads, now = self._started(self._threads), self.now()
+        threads.put([(run, report, now, may_start) for run in runs])
 
 
 class _PoolThreads(WorkerThreads[WorkerThread]):
@@ -126,12 +107,15 @@ class _PoolThreads(WorkerThreads[WorkerThread]):
             if not self.items:
                 self.park(member)
 
-    def cancel(self, run_id: str) -> bool:
-        item = take_run(self.items, run_id)
-        if item is None:
-            return self.slots.cancel(run_id)
-        tell(item[1], Report(item[0], Result.CANCELLED), self._logger)
-        return True
+    def cancel_started(self, run_id: str) -> bool:
+        return self.slots.cancel(run_id)
+
+    def executes_here(self) -> bool:
+        return self.slots.executes_here()
+
+    @property
+    def stuck(self) -> int:
+        return self.slots.stuck
 
     def close(self) -> None:
         super().close()

@@ -226,8 +226,8 @@ class Slots:
             # The error's frames lead back to this one: what it held would be kept until a garbage collection.
             value = error = message = item = None  # type: ignore[assignment]
 
-    def hold_this_thread(self) -> bool:
-        """Tell whether the caller is executed in one of the slots."""
+    def executes_here(self) -> bool:
+        """Return True if the caller is executed in one of the slots."""
         here = threading.current_thread()
         return any(slot.thread is here and slot.item is not None for slot in list(self._slots))
 

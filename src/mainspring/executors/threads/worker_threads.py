@@ -1,4 +1,4 @@
-"""A crew: daemon threads that take runs from one shared deque."""
+"""Daemon threads that take runs from one shared deque."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, TypeVar
 
-from mainspring.core.run import Run
-from mainspring.executors.execution import Item, give_back
+from mainspring.core.run import Report, Result, Run
+from mainspring.executors.execution import Item, give_back, tell
 
-__all__ = ["WorkerThread", "WorkerThreads", "take_back", "take_one", "take_run"]
+__all__ = ["WorkerThread", "WorkerThreads", "cancel_waiting", "take_back", "take_one"]
 
 
 class WorkerThread:
-    """A thread of a crew; it sleeps on its bell."""
+    """One of the threads; it sleeps on its bell."""
 
     def __init__(self) -> None:
         self.bell = threading.Lock()
@@ -32,9 +32,9 @@ M = TypeVar("M", bound=WorkerThread)
 class WorkerThreads(ABC, Generic[M]):
     """Up to `size` threads, started as they are needed.
 
-    Wake-ups are a chain: who adds runs wakes one thread, and each thread that takes a run while more are left wakes
-    the next. A thread that finds nothing to do says so in `idle` and looks again before it sleeps, so a run added in
-    between is seen by the thread, or the thread by whoever adds it.
+    Wake-ups form a chain: `put` wakes one thread, and each thread that takes a run while others wait wakes the next.
+    A thread that finds nothing to do enters itself in `idle` and looks again before it sleeps. So if a run is added in
+    between, either the thread sees the run or `put` sees the thread.
     """
 
     def __init__(self, size: int, name: str, logger: logging.Logger) -> None:
@@ -49,18 +49,39 @@ class WorkerThreads(ABC, Generic[M]):
 
     @abstractmethod
     def member(self) -> M:
-        """Make one more member."""
+        """Make the record of one more thread."""
+
+    @abstractmethod
+    def cancel_started(self, run_id: str) -> bool:
+        """Stop a run that a thread has taken."""
 
     @abstractmethod
     def serve(self, member: M) -> None:
-        """Take runs and execute them until the crew is closed; called in the member's thread."""
+        """Take runs and execute them until this is closed; called in the thread itself."""
 
     def put(self, items: Iterable[Item]) -> None:
         """Add runs to be executed, in order."""
         self.items.extend(items)
         self.wake()
-        if self.closed:  # meanwhile: whoever closed it may not have seen these
+        if self.closed:  # `close` may have run before these were added
             self.empty()
+
+    def withdraw(self, older_than: int | None) -> list[Run]:
+        """Take back runs that no thread has taken yet."""
+        return take_back(self.items, older_than)
+
+    def cancel(self, run_id: str) -> bool:
+        """Stop a run, whether it waits or is executed."""
+        return cancel_waiting(self.items, run_id, self._logger) or self.cancel_started(run_id)
+
+    def executes_here(self) -> bool:
+        """Return True if the caller is executed in one of the threads."""
+        return False
+
+    @property
+    def stuck(self) -> int:
+        """Threads lost to runs that did not end when they were stopped."""
+        return 0
 
     def wake(self) -> None:
         """Wake one thread, or start one more."""
@@ -78,15 +99,15 @@ class WorkerThreads(ABC, Generic[M]):
                 self.idle.remove(member)
                 return
             except ValueError:
-                pass  # somebody has taken us off the list and is about to ring
+                pass  # another thread has taken this one off the list and is about to ring its bell
         member.bell.acquire()
 
     def empty(self) -> None:
-        """Report all runs that have not started as such."""
+        """Report every run that has not started as unstarted."""
         give_back(iter(lambda: take_one(self.items), None), self._logger)
 
     def close(self) -> None:
-        """Start nothing more; threads end as soon as what they execute has."""
+        """Start no more runs; each thread ends with the run it executes."""
         with self._lock:
             self.closed = True
             self.hiring = False
@@ -98,7 +119,7 @@ class WorkerThreads(ABC, Generic[M]):
             pass
 
     def join(self) -> None:
-        """Wait until the threads have ended, but for the caller's own and those that are given up."""
+        """Wait until the threads have ended, except the caller's own and those that were given up."""
         for member in self.members:
             if member.thread is not None and member.thread is not threading.current_thread():
                 member.gone.wait()
@@ -106,7 +127,7 @@ class WorkerThreads(ABC, Generic[M]):
                     member.thread.join()
 
     def gave_up(self, thread: threading.Thread) -> bool:
-        """Tell whether a thread will not end."""
+        """Return True if this thread will not end."""
         return False
 
     def _hire(self) -> None:
@@ -121,7 +142,7 @@ class WorkerThreads(ABC, Generic[M]):
             try:
                 member.thread.start()
             except RuntimeError:
-                # The system gives no more threads. What waits is for those there are, or will be withdrawn.
+                # No more threads can be had. The ones we have take the waiting runs, or the node withdraws them.
                 self.members.remove(member)
                 self.hiring = True
                 self._logger.exception("cannot start thread %s of %s", name, self._size)
@@ -132,13 +153,13 @@ class WorkerThreads(ABC, Generic[M]):
                 try:
                     self.serve(member)
                 except BaseException:
-                    self._logger.exception("thread %s had to begin anew", threading.current_thread().name)
+                    self._logger.exception("thread %s failed and starts again", threading.current_thread().name)
         finally:
             member.gone.set()
 
 
 def take_one(items: deque[Item]) -> Item | None:
-    """Take the next run, if there is one; any thread may."""
+    """Take the next run, if there is one; any thread may call this."""
     try:
         return items.popleft()
     except IndexError:
@@ -156,13 +177,14 @@ def take_back(items: deque[Item], older_than: int | None) -> list[Run]:
     return taken
 
 
-def take_run(items: deque[Item], run_id: str) -> Item | None:
-    """Take the run of this id, if it is there."""
+def cancel_waiting(items: deque[Item], run_id: str, logger: logging.Logger) -> bool:
+    """Report a run as cancelled if it waits among these; return False if it does not."""
     for item in items.copy():
         if item[0].id == run_id:
             try:
                 items.remove(item)
             except ValueError:
-                return None  # a thread was quicker
-            return item
-    return None
+                return False  # a thread was quicker
+            tell(item[1], Report(item[0], Result.CANCELLED), logger)
+            return True
+    return False
