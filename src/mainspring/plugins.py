@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from datetime import tzinfo
 from functools import lru_cache
 from typing import Any, Final, cast
 
 from mainspring.core.references import ref_to_obj
 from mainspring.errors import PluginNotFound, near
 from mainspring.triggers import trigger_class
+from mainspring.triggers.base import BaseTrigger
 
-__all__ = ["check_options", "find_plugin", "takes_option", "trigger_factory"]
+__all__ = ["check_options", "find_plugin", "make_trigger", "takes_option"]
 
 # The built-in ones are known without reading the installed packages' metadata, which takes milliseconds.
 _BUILT_IN: Final = {
@@ -79,8 +81,49 @@ def takes_option(factory: Callable[..., Any], name: str) -> bool:
     return names is None or name in names
 
 
+def make_trigger(
+    trigger: Any,
+    options: dict[str, Any],
+    *,
+    zone: tzinfo,
+    now: Callable[[], int],
+    crontab: bool = True,
+    besides: Iterable[str] = (),
+) -> BaseTrigger:
+    """Make a trigger of its name and arguments, or of a crontab expression; an interval starts at `now`.
+
+    `besides` are the options of whatever has the trigger: the error about a misspelt one suggests those, too.
+    """
+    if isinstance(trigger, BaseTrigger):
+        _refuse(options, "a job, and the trigger is made already", besides)
+        return trigger
+    if trigger is not None and not isinstance(trigger, str):
+        raise TypeError(f"trigger must be a trigger object, its name or a crontab expression, not {trigger!r}")
+    if crontab and trigger is not None and (len(trigger.split()) > 1 or trigger.startswith("@")):
+        zone = options.pop("timezone", None) or zone
+        _refuse(options, "a crontab schedule", {"timezone", *besides})
+        return find_plugin("trigger", "cron").from_crontab(trigger, timezone=zone)  # type: ignore[no-any-return]
+    name = trigger or "date"
+    factory, zoned, dated = _trigger_factory(name)
+    if zoned:
+        options.setdefault("timezone", zone)
+    if dated:
+        options.setdefault("made_at", now())
+    try:
+        return factory(**options)  # type: ignore[no-any-return]
+    except TypeError:
+        check_options("trigger", name, factory, options, besides)  # says which argument is wrong, if one is
+        raise
+
+
+def _refuse(options: Iterable[str], what: str, known: Iterable[str]) -> None:
+    """Raise if an option is left that nothing takes."""
+    for option in options:
+        raise TypeError(f"{option!r} is no argument of {what}{near(option, known)}")
+
+
 @lru_cache(maxsize=256)
-def trigger_factory(name: str) -> tuple[Callable[..., Any], bool, bool]:
+def _trigger_factory(name: str) -> tuple[Callable[..., Any], bool, bool]:
     """Return the class of a trigger by its name, and whether it takes `timezone` and `made_at`."""
     factory = find_plugin("trigger", name)
     names = _parameters(cast(Any, factory))

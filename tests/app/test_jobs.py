@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app import jobs as appjobs
 from mainspring.core.plan import Place, firing, plan
 from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict
 from mainspring.events import EVENT_JOB_EXECUTED
+from mainspring.node import job_book
 from mainspring.testing.conformance.helpers import together
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate
 
@@ -179,7 +179,7 @@ def test_running_a_job_now_gives_up_if_somebody_else_changes_it_every_time(
         app.modify_job("one", name=f"changed {tries} times")
         return counts
 
-    monkeypatch.setattr(appjobs, "TRIES", 3)
+    monkeypatch.setattr(job_book, "RUN_NOW_TRIES", 3)
     monkeypatch.setattr(store, "count_unfinished", count_then_change)
     with pytest.raises(VersionConflict, match="'one' was changed by somebody else"):
         app.run_now("one")

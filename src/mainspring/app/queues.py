@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mainspring.app.registry import check_queue
 from mainspring.app.runs import Runs
 from mainspring.core.quantities import check_count
+from mainspring.core.validation import check_queue
 from mainspring.jobstores.base import QueueInfo
 
 if TYPE_CHECKING:

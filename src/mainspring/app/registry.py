@@ -25,7 +25,7 @@ from mainspring.core.references import (
     obj_to_ref,
     ref_to_obj,
 )
-from mainspring.core.validation import POLICY_FIELDS, make_policy
+from mainspring.core.validation import NAME_CHARS, POLICY_FIELDS, check_queue, make_policy
 from mainspring.errors import CallableReferenceError, ConfigurationError, TaskNotFound, near
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ __all__ = [
     "TaskCall",
     "TaskDecorator",
     "TaskReference",
-    "check_queue",
     "is_same",
     "is_typed_in",
     "job_id_of",
@@ -53,7 +52,6 @@ __all__ = [
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
 
-NAME_CHARS: Final = 255
 COLLECT_TASK: Final = "mainspring:collect"
 """The name of the task that collects the results of a group."""
 
@@ -122,18 +120,6 @@ def _checked(name: str, value: Any) -> Any:
     if len(value) > NAME_CHARS:
         raise ValueError(f"{name} has {len(value)} characters; at most {NAME_CHARS} are kept")
     return check_run_id(value) if name == "id" else check_text(name, value)
-
-
-def check_queue(value: Any) -> str:
-    """Check a queue's name."""
-    if not isinstance(value, str) or not value:
-        raise TypeError(f"queue must be a text that is not empty, not {value!r}")
-    if len(value) > NAME_CHARS or value.startswith(".") or not value.isprintable() or set(value) & set(",:{}*"):
-        raise ValueError(
-            f"{value!r} cannot name a queue: it has up to {NAME_CHARS} printable characters, no dot in front, and none "
-            "of , : { } *"
-        )
-    return value
 
 
 def reference_of(func: Any) -> str:

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import click
 
-from mainspring.app.registry import check_queue
 from mainspring.cli.apscheduler_jobs import read_job
 from mainspring.cli.common.visible import visible
 from mainspring.clock import SystemClock
@@ -21,6 +20,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Status
+from mainspring.core.validation import check_queue
 from mainspring.errors import ConflictingIdError, JobLookupError, near
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.opening import open_store

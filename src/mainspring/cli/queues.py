@@ -123,7 +123,7 @@ def _each(app: Any, names: tuple[str, ...], force: bool, act: Callable[[str], No
 
 
 def _checked(queue: str) -> str:
-    from mainspring.app.registry import check_queue
+    from mainspring.core.validation import check_queue
 
     try:
         return check_queue(queue)

@@ -17,7 +17,7 @@ log = logging.getLogger("mainspring.cluster")
 
 def parse_queues(text: str | None) -> dict[str, int | None] | None:
     """Read `mail,default:4`: queues, each with the most runs of it that one worker process executes at once."""
-    from mainspring.app.registry import check_queue
+    from mainspring.core.validation import check_queue
 
     if text is None:
         return None

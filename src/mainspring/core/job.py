@@ -1,4 +1,4 @@
-"""A job is what to call and when. Pure: a value, plus the scheduler it came from, for those who say `job.pause()`."""
+"""A job is what to call and when. Pure: a value, plus the book it was read from, for those who say `job.pause()`."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from mainspring.triggers.base import BaseTrigger
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Job", "JobOwner"]
+__all__ = ["Book", "Job"]
 
 _PLAIN_FIELDS = ("executor", "queue", "coalesce", "max_instances", "misfire_grace_time", "trigger")
 _CALL_FIELDS = ("func", "args", "kwargs", "name")
 MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run_time"})
 
 
-class JobOwner(Protocol):
-    """The verbs a job passes on to the scheduler it belongs to."""
+class Book(Protocol):
+    """The book of jobs that a job was read from, as far as the job's own verbs need it."""
 
     @property
     def timezone(self) -> tzinfo:
         """The zone in which times are read and shown."""
 
-    def modify_job(self, job_id: str, jobstore: str | None = None, **changes: Any) -> Job:
+    def modify(self, job: Job, jobstore: str | None, /, **changes: Any) -> Job:
         """Change a job."""
 
-    def reschedule_job(self, job_id: str, jobstore: str | None = None, trigger: Any = None, **trigger_args: Any) -> Job:
+    def reschedule(self, job: Job, trigger: Any, jobstore: str | None, /, **trigger_args: Any) -> Job:
         """Give a job another trigger."""
 
-    def pause_job(self, job_id: str, jobstore: str | None = None) -> Job:
+    def pause(self, job: Job, jobstore: str | None, /) -> Job:
         """Stop a job from coming due."""
 
-    def resume_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
+    def resume(self, job: Job, jobstore: str | None, /) -> Job | None:
         """Let a job come due again."""
 
-    def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
+    def remove(self, job: Job, jobstore: str | None, /) -> None:
         """Remove a job."""
 
     def current_run_time(self, job: Job) -> int | None:
@@ -58,8 +58,8 @@ class Job:
 
     __slots__ = (
         "__weakref__",
+        "_book",
         "_jobstore_alias",
-        "_scheduler",
         "at",
         "call",
         "coalesce",
@@ -109,7 +109,7 @@ class Job:
         """For a schedule declared in code: a digest of the declaration."""
         self.version = 0
         self.incarnation = 0
-        self._scheduler: JobOwner | None = None
+        self._book: Book | None = None
         self._jobstore_alias: str | None = None
 
     # -- the value -----------------------------------------------------------------------------------------------
@@ -149,8 +149,7 @@ class Job:
     @property
     def next_run_time(self) -> datetime | None:
         """When the job is due next, in the user's time zone; None if it is paused."""
-        owner = self._scheduler
-        at = self.at if owner is None else owner.current_run_time(self)
+        at = self.at if self._book is None else self._book.current_run_time(self)
         return None if at is None else from_us(at).astimezone(self._zone())
 
     @next_run_time.setter
@@ -161,7 +160,7 @@ class Job:
 
     def _zone(self) -> tzinfo | None:
         zone: tzinfo | None = getattr(self.trigger, "timezone", None)
-        return zone if zone is not None or self._scheduler is None else self._scheduler.timezone
+        return zone if zone is not None or self._book is None else self._book.timezone
 
     @property
     def pending(self) -> bool:
@@ -187,7 +186,7 @@ class Job:
         twin.declared = self.declared
         twin.version = self.version
         twin.incarnation = self.incarnation
-        twin._scheduler = None
+        twin._book = None
         twin._jobstore_alias = self._jobstore_alias
         return twin
 
@@ -219,35 +218,44 @@ class Job:
         _, fires = self.trigger.overdue(self.nominal, until, 100)
         return [from_us(us).astimezone(self._zone()) for us in fires]
 
-    # -- through the scheduler it belongs to -----------------------------------------------------------------------
+    # -- through the book it was read from -------------------------------------------------------------------------
 
     def modify(self, **changes: Any) -> Job:
         """Change the job in its store."""
-        return self._follow(self._owner().modify_job(self.id, self._jobstore_alias, **changes))
+        return self._follow(self._owner().modify(self, self._jobstore_alias, **changes))
 
     def reschedule(self, trigger: Any = None, **trigger_args: Any) -> Job:
         """Give the job another trigger."""
-        return self._follow(self._owner().reschedule_job(self.id, self._jobstore_alias, trigger, **trigger_args))
+        return self._follow(self._owner().reschedule(self, trigger, self._jobstore_alias, **trigger_args))
 
     def pause(self) -> Job:
         """Stop the job from coming due."""
-        return self._follow(self._owner().pause_job(self.id, self._jobstore_alias))
+        return self._follow(self._owner().pause(self, self._jobstore_alias))
 
     def resume(self) -> Job:
         """Let the job come due again."""
-        return self._follow(self._owner().resume_job(self.id, self._jobstore_alias))
+        return self._follow(self._owner().resume(self, self._jobstore_alias))
 
     def remove(self) -> None:
         """Remove the job from its store."""
-        self._owner().remove_job(self.id, self._jobstore_alias)
+        self._owner().remove(self, self._jobstore_alias)
 
-    def _owner(self) -> JobOwner:
-        if self._scheduler is None:
+    def _owner(self) -> Book:
+        if self._book is None:
             raise RuntimeError(f"job {self.id!r} belongs to no scheduler; get it from one with get_job()")
-        return self._scheduler
+        return self._book
+
+    @property
+    def _scheduler(self) -> Book | None:
+        return self._book
+
+    @_scheduler.setter
+    def _scheduler(self, scheduler: object) -> None:
+        # For job stores written for APScheduler, which set it on the job they restored; the book binds what it reads.
+        pass
 
     def _follow(self, changed: Job | None) -> Job:
-        """Take over what the scheduler made of this job, so that the holder sees it too."""
+        """Take over what the book made of this job, so that the holder sees it too."""
         if changed is not None:
             for name in Job.__slots__:
                 if name != "__weakref__":

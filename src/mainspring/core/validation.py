@@ -15,9 +15,11 @@ from mainspring.core.references import check_callable_args, get_callable_name, r
 from mainspring.core.run import Call
 from mainspring.triggers.base import BaseTrigger
 
-__all__ = ["POLICY_FIELDS", "check_duration", "check_field", "make_call", "make_policy"]
+__all__ = ["NAME_CHARS", "POLICY_FIELDS", "check_duration", "check_field", "check_queue", "make_call", "make_policy"]
 
 POLICY_FIELDS: Final = frozenset(Policy.__struct_fields__)
+NAME_CHARS: Final = 255
+"""Characters that a name may have at most."""
 
 
 def make_call(func: Any, args: Any, kwargs: Any, name: Any) -> Call:
@@ -100,18 +102,27 @@ def _trigger(value: Any) -> BaseTrigger:
     return value
 
 
-def _text(name: str) -> Callable[[Any], str]:
-    def check(value: Any) -> str:
-        if not isinstance(value, str) or not value:
-            raise TypeError(f"{name} must be a text that is not empty, not {value!r}")
-        return value
+def _executor(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"executor must be a text that is not empty, not {value!r}")
+    return value
 
-    return check
+
+def check_queue(value: Any) -> str:
+    """Check a queue's name."""
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"queue must be a text that is not empty, not {value!r}")
+    if len(value) > NAME_CHARS or value.startswith(".") or not value.isprintable() or set(value) & set(",:{}*"):
+        raise ValueError(
+            f"{value!r} cannot name a queue: it has up to {NAME_CHARS} printable characters, no dot in front, and none "
+            "of , : { } *"
+        )
+    return value
 
 
 _CHECKS: dict[str, Callable[[Any], Any]] = {
-    "executor": _text("executor"),
-    "queue": _text("queue"),
+    "executor": _executor,
+    "queue": check_queue,
     "coalesce": _coalesce,
     "max_instances": _max_instances,
     "misfire_grace_time": _misfire_grace_time,

@@ -25,7 +25,7 @@ from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
 from mainspring.plugins import check_options, find_plugin
 from mainspring.schedulers import config
-from mainspring.schedulers.jobs import JobVerbs, PendingJob
+from mainspring.schedulers.jobs import JobVerbs, SchedulerJobs
 from mainspring.util import astimezone
 
 __all__ = ["STATE_PAUSED", "STATE_RUNNING", "STATE_STOPPED", "BaseScheduler"]
@@ -55,7 +55,7 @@ class BaseScheduler(JobVerbs):
         self._run_events = RunEvents(self._listeners, self._deliver, lambda: self.timezone)
         self._executors: dict[str, BaseExecutor] = {}
         self._jobstores: dict[str, JobStore] = {}
-        self._pending: list[PendingJob] = []
+        self._book = SchedulerJobs(self)
         self._node: Node | None = None
         self._closing: threading.Thread | None = None
         self.configure(gconfig, **options)
@@ -79,7 +79,7 @@ class BaseScheduler(JobVerbs):
         zone = astimezone(tree.get("timezone"))
         self._configure(tree)
         with self._lock:
-            self._logger: logging.Logger = _as_logger(tree.get("logger"))
+            self._logger = self._book.log = _as_logger(tree.get("logger"))
             self.timezone: tzinfo = zone or _local_zone()
             self._clock: Clock = tree.get("clock") or SystemClock()
             self._retry_interval, self._lease = retry_interval, lease
@@ -194,9 +194,7 @@ class BaseScheduler(JobVerbs):
             for alias, executor in self._executors.items():
                 self._start_executor(executor, alias)
                 opened.append(executor.shutdown)
-            while self._pending:
-                self._store(*self._pending[0])
-                del self._pending[0]
+            self._book.put_pending()
         except BaseException:
             for close in reversed(opened):
                 close()
@@ -352,7 +350,7 @@ class BaseScheduler(JobVerbs):
 
     def _after_fork(self) -> None:
         """Be stopped in a forked child: the threads stayed with the parent."""
-        self._lock = threading.RLock()
+        self._lock = self._book.lock = threading.RLock()
         self._node = None
         atexit.unregister(self._at_exit)
 

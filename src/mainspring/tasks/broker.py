@@ -7,11 +7,11 @@ import platform
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.registry import check_queue
 from mainspring.core.quantities import check_seconds
 from mainspring.core.run import BY_HAND_PREFIX, FINAL, Error, Report, Result, Run, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.transitions import conclude, recover
+from mainspring.core.validation import check_queue
 from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import QueueInfo
 from mainspring.node.settling import Settler

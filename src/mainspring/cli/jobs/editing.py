@@ -195,7 +195,7 @@ def _given(
 
 
 def _checked_queue(queue: str) -> None:
-    from mainspring.app.registry import check_queue
+    from mainspring.core.validation import check_queue
 
     try:
         check_queue(queue)

@@ -1,0 +1,408 @@
+"""The job book: every verb about jobs, over one store or several.
+
+An app and a scheduler each keep one. `app.jobs` is the book of an app; a scheduler gives its verbs APScheduler's names.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from datetime import datetime, tzinfo
+from typing import Any, Final, NamedTuple
+
+from mainspring.core.ids import check_id, pin
+from mainspring.core.instants import SECOND, from_us
+from mainspring.core.job import Job
+from mainspring.core.plan import Firing, Place, make_run, passed_over
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Run
+from mainspring.core.validation import POLICY_FIELDS, check_field
+from mainspring.errors import (
+    JobLookupError,
+    MaxInstancesReachedError,
+    SchedulerNotRunningError,
+    UnknownAlias,
+    VersionConflict,
+)
+from mainspring.events import EVENT_JOB_ADDED, EVENT_JOB_MODIFIED, EVENT_JOB_REMOVED, JobEvent
+from mainspring.jobstores.base import JobStore
+from mainspring.node.new_ids import new_job_id
+from mainspring.node.run_events import RunEvents
+from mainspring.plugins import make_trigger
+from mainspring.triggers.base import BaseTrigger
+from mainspring.util import convert_to_datetime, undefined
+
+__all__ = ["JobBook", "PendingJob"]
+
+_Jobs = list[Job]  # inside the class, `list` is a verb
+_Moments = list[datetime]
+
+RUN_NOW_TRIES: Final = 1000
+"""Give up after so many others have changed a job just as it was to be run now."""
+SUGGEST_FROM: Final = 1000
+"""Read the ids of at most this many jobs to suggest one that was meant."""
+JOB_OPTIONS: Final = (POLICY_FIELDS - {"then", "collect"}) | {
+    *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
+    *("queue", "shard", "replace_existing"),
+}
+"""Names that people try for an option that neither a job nor its trigger has."""
+
+
+class PendingJob(NamedTuple):
+    """A job that waits for its scheduler to start: for which store, and whether it may replace another."""
+
+    job: Job
+    alias: str
+    replace: bool
+
+
+class JobBook:
+    """The jobs of an app or a scheduler. A verb about a job takes the job or its id.
+
+    `stores` gives the stores by alias, or None while new jobs have to wait for a start. `now` gives the time of a
+    store, `wake` has the scheduler see in time that a job is due. `describe` checks a function, its arguments, a job's
+    name and policy; it gives the call, the policy, and the attributes that a job has unless the caller sets them.
+    """
+
+    log = logging.getLogger("mainspring.scheduler")
+    fields: tuple[str, ...] = ("queue", "misfire_grace_time", "coalesce", "max_instances")
+    """The plain attributes of a job that the caller may set."""
+    options: frozenset[str] = JOB_OPTIONS
+    """The options to suggest for a misspelt one."""
+    reads_crontab = True
+    """Whether a trigger may be given as a crontab expression."""
+
+    def __init__(
+        self,
+        stores: Callable[[], Mapping[str, JobStore] | None],
+        now: Callable[[str], int],
+        wake: Callable[[str, int | None], object],
+        describe: Callable[[Any, Any, Any, str | None, dict[str, Any]], tuple[Call, Policy, dict[str, Any]]],
+        *,
+        zone: Callable[[], tzinfo],
+        random: Callable[[], float],
+        events: RunEvents,
+        lock: threading.RLock,
+    ) -> None:
+        self._stores, self._now, self._wake, self._describe = stores, now, wake, describe
+        self._zone, self._random, self._events, self.lock = zone, random, events, lock
+        self.pending: list[PendingJob] = []
+        """The jobs to store when the scheduler starts; an app has none."""
+
+    @property
+    def timezone(self) -> tzinfo:
+        """The zone in which times are read and shown."""
+        return self._zone()
+
+    def _id_of(self, job: Any) -> str:
+        return job.id if isinstance(job, Job) else job
+
+    # -- adding ------------------------------------------------------------------------------------------------
+
+    def make(
+        self,
+        func: Any,
+        trigger: BaseTrigger | str | None,
+        id: str | None,
+        options: dict[str, Any],
+        *,
+        jobstore: str = "default",
+        made_at: int | None = None,
+    ) -> Job:
+        """Make a job, all of it checked; an interval starts at `made_at`, by default now.
+
+        `options` are those of the call, the job, its policy and its trigger.
+        """
+        args, kwargs, name = options.pop("args", None), options.pop("kwargs", None), options.pop("name", None)
+        next_run_time, shard = options.pop("next_run_time", undefined), options.pop("shard", None)
+        own = {field: options.pop(field) for field in POLICY_FIELDS & options.keys()}
+        call, policy, plain = self._describe(func, args, kwargs, name, own)
+        for field in self.fields:
+            given = options.pop(field, undefined)
+            if given is not undefined and (given is not None or field != "queue"):
+                plain[field] = check_field(field, given)
+        job_id = new_job_id() if id is None else check_id(id)
+        job = Job(
+            job_id if shard is None else check_id(pin(shard, job_id)),
+            call,
+            self._trigger(trigger, options, lambda: self._now(jobstore) if made_at is None else made_at),
+            policy=policy,
+            **plain,
+        )
+        if next_run_time is not undefined:
+            job.next_run_time = convert_to_datetime(next_run_time, self.timezone, "next_run_time")
+        return job
+
+    def _trigger(self, trigger: Any, options: dict[str, Any], now: Callable[[], int]) -> BaseTrigger:
+        return make_trigger(
+            trigger, options, zone=self.timezone, now=now, crontab=self.reads_crontab, besides=self.options
+        )
+
+    def put(self, job: Job, jobstore: str = "default", replace: bool = False) -> Job:
+        """Store a job, or keep it until the scheduler starts."""
+        stores = self._stores()
+        if stores is None:
+            with self.lock:  # the start stores the pending jobs under it
+                stores = self._stores()
+                if stores is None:
+                    job._book = self
+                    self.pending.append(PendingJob(job, jobstore, replace))
+                    return job
+        self._store(job, jobstore, self._known(jobstore, stores), replace)
+        return job
+
+    def put_pending(self) -> None:
+        """Store the jobs that waited for the start."""
+        stores = self._stores() or {}
+        while self.pending:
+            job, alias, replace = self.pending[0]
+            self._store(job, alias, self._known(alias, stores), replace)
+            del self.pending[0]
+
+    def _known(self, alias: str, stores: Mapping[str, JobStore]) -> JobStore:
+        store = stores.get(alias)
+        if store is None:
+            raise UnknownAlias("job store", alias, tuple(stores))
+        return store
+
+    def _store(self, job: Job, alias: str, store: JobStore, replace: bool) -> None:
+        computed, missed = not job.timed, None
+        if computed:
+            self._time(job, alias)
+        job._jobstore_alias = alias
+        try:
+            if replace:
+                missed = self._replace(store, alias, job, computed)
+            else:
+                store.add_job(job)
+        except BaseException:
+            job._jobstore_alias = None
+            raise
+        job._book = self
+        if self.log.isEnabledFor(logging.INFO):
+            self.log.info('added job "%s" (%s) to the job store %r', job.name, job.id, alias)
+        self._announce(EVENT_JOB_ADDED, job.id, alias, missed)
+        self._wake(alias, job.at)
+
+    def _replace(self, store: JobStore, alias: str, job: Job, computed: bool) -> Run | None:
+        """Store a job in place of the one that has its id, if there is one; return the record of fires that this skips.
+
+        With `computed` nobody gave the job its next run time. Then it keeps an overdue fire of the same trigger.
+        """
+        while True:
+            known, now = store.lookup_job(job.id), self._now(alias)
+            if known is None:
+                store.add_jobs([job], replace=True)
+                return None
+            if computed and known.at is not None and known.at <= now and known.trigger == job.trigger:
+                job.at, job.nominal = known.at, known.nominal
+            job.version, job.incarnation = known.version, known.incarnation
+            try:
+                return self._write(store, known, job, now)
+            except VersionConflict:
+                continue
+
+    def _time(self, job: Job, alias: str) -> Job:
+        """Give a job its first fire time from now on."""
+        trigger = job.trigger
+        job.at = job.nominal = trigger.next_fire(None, self._now(alias))
+        job.timed = True
+        if job.at is None:
+            self.log.warning("job %r will never run: %s has no fire time ahead", job.id, trigger)
+        elif trigger.jitter:
+            job.at += int(trigger.jitter * self._random() * SECOND)
+        return job
+
+    def _announce(self, code: int, job_id: str, alias: str, missed: Run | None = None) -> None:
+        """Tell the listeners what was done to a job, and which overdue fires that has skipped."""
+        if missed is not None:
+            self._events.ended(missed, alias)
+        if self._events.listeners.mask & code:
+            self._events.publish(JobEvent(code, job_id, alias))
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    def list(self, jobstore: str | None = None) -> _Jobs:
+        """Return all jobs by next run time, paused ones last."""
+        jobs = self.waiting(jobstore)
+        for alias, store in self._chosen(jobstore).items():
+            jobs += [self._bound(job, alias) for job in store.get_all_jobs()]
+        return jobs
+
+    def waiting(self, jobstore: str | None = None) -> _Jobs:
+        """Return the jobs that wait for the scheduler to start."""
+        return [item.job for item in list(self.pending) if jobstore in (None, item.alias)]
+
+    def get(self, job: str | Job, jobstore: str | None = None) -> Job:
+        """Return a job; raise JobLookupError with near matches."""
+        return self._find(self._id_of(job), jobstore)[0]
+
+    def preview(self, job: str | Job, n: int = 10, jobstore: str | None = None) -> _Moments:
+        """Return a job's next `n` fire times, before jitter."""
+        moments: _Moments = []
+        found, alias, _ = self._find(self._id_of(job), jobstore)
+        trigger = found.trigger
+        at = found.nominal if found.at is not None else trigger.next_fire(None, self._now(alias))
+        zone = getattr(trigger, "timezone", None) or self.timezone
+        while at is not None and len(moments) < n:
+            moments.append(from_us(at, zone))
+            at = trigger.next_fire(at, at)
+        return moments
+
+    def current_run_time(self, job: Job) -> int | None:
+        """Return the next run time to show for a job that somebody holds."""
+        return job.at
+
+    def _find(self, job_id: str, jobstore: str | None) -> tuple[Job, str, JobStore | None]:
+        """Return a job, the alias of its store, and the store; None for a job that is pending."""
+        for item in list(self.pending):
+            if item.job.id == job_id and jobstore in (None, item.alias):
+                return item.job, item.alias, None
+        stores = self._chosen(jobstore)
+        for alias, store in stores.items():
+            job = store.lookup_job(job_id)
+            if job is not None:
+                return self._bound(job, alias), alias, store
+        ids = [item.job.id for item in list(self.pending)]
+        for store in stores.values():
+            if store.counters().get("jobs", 0) <= SUGGEST_FROM:
+                ids += [job.id for job in store.get_all_jobs()]
+        raise JobLookupError(job_id, tuple(ids))
+
+    def _chosen(self, jobstore: str | None) -> Mapping[str, JobStore]:
+        """Return one store or all, by alias; none before a scheduler starts."""
+        stores = self._stores()
+        if stores is None:
+            return {}
+        return dict(stores) if jobstore is None else {jobstore: self._known(jobstore, stores)}
+
+    def _bound(self, job: Job, alias: str) -> Job:
+        job._book, job._jobstore_alias = self, alias
+        return job
+
+    # -- changing ----------------------------------------------------------------------------------------------
+
+    def _change(self, job: str | Job, jobstore: str | None, change: Callable[[Job, str], Job]) -> Job:
+        """Read, change and write a job, again if somebody else wrote it meanwhile."""
+        job_id = self._id_of(job)
+        while True:
+            found, alias, store = self._find(job_id, jobstore)
+            changed = change(found, alias)
+            if store is None:
+                with self.lock:
+                    if any(item.job is found for item in self.pending):
+                        changed._book = self
+                        return found._follow(changed)
+                continue  # it was stored meanwhile
+            try:
+                missed = self._write(store, found, changed, self._now(alias))
+            except VersionConflict:
+                continue
+            self._bound(changed, alias)
+            self._announce(EVENT_JOB_MODIFIED, job_id, alias, missed)
+            self._wake(alias, changed.at)
+            return changed
+
+    def _write(self, store: JobStore, job: Job, changed: Job, now: int) -> Run | None:
+        """Replace the job that was read by `changed`. Record overdue fires that this skips as missed, in the same step.
+
+        Return that record, if there is one. Raise VersionConflict if somebody else changed the job meanwhile.
+        """
+        step = passed_over(job, changed, now)
+        if step is None:
+            store.update_job(changed)
+            return None
+        if not store.fire_besides(step, 0):
+            raise VersionConflict(job.id)
+        record = step.missed[0]
+        self.log.warning(
+            "job %r was changed after it came due at %s; fires recorded as missed: %d",
+            job.id,
+            from_us(record.run_at),
+            record.count,
+        )
+        return record
+
+    def modify(self, job: str | Job, jobstore: str | None = None, /, **changes: Any) -> Job:
+        """Change attributes of a job."""
+        if "next_run_time" in changes:
+            changes["next_run_time"] = convert_to_datetime(changes["next_run_time"], self.timezone, "next_run_time")
+        return self._change(job, jobstore, lambda job, _: job.evolve(**changes))
+
+    def reschedule(
+        self, job: str | Job, trigger: Any = None, jobstore: str | None = None, /, **trigger_args: Any
+    ) -> Job:
+        """Give a job another trigger; its next run time is computed from now."""
+        made = self._trigger(trigger, trigger_args, lambda: self._now(jobstore or "default"))
+        return self._change(job, jobstore, lambda job, alias: self._time(job.evolve(trigger=made), alias))
+
+    def pause(self, job: str | Job, jobstore: str | None = None) -> Job:
+        """Stop a job from coming due."""
+        return self._change(job, jobstore, lambda job, _: job.evolve(next_run_time=None))
+
+    def resume(self, job: str | Job, jobstore: str | None = None) -> Job | None:
+        """Let a job come due again, from now on; one that has no fire time left is removed (None)."""
+        changed = self._change(job, jobstore, lambda job, alias: self._time(job.copy(), alias))
+        if changed.at is None:
+            self.remove(changed, jobstore)
+            return None
+        return changed
+
+    def skip_next(self, job: str | Job, jobstore: str | None = None) -> Job:
+        """Leave out a job's next fire."""
+
+        def change(job: Job, alias: str) -> Job:
+            if job.pending and not job.timed:
+                raise ValueError(f"job {job.id!r} is pending: it gets its next fire when the scheduler starts")
+            if job.nominal is None or job.at is None:
+                raise ValueError(f"job {job.id!r} is paused, so there is no next fire to skip")
+            following = job.trigger.next_fire(job.nominal, job.nominal)
+            if following is None:
+                raise ValueError(f"the next fire of job {job.id!r} is its last; remove the job instead")
+            changed = job.copy()
+            changed.at = changed.nominal = following
+            return changed
+
+        return self._change(job, jobstore, change)
+
+    def fire_now(self, job: str | Job, jobstore: str | None = None, *, lease: float) -> Run:
+        """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
+        job_id = self._id_of(job)
+        for _ in range(RUN_NOW_TRIES):
+            read, alias, store = self._find(job_id, jobstore)
+            if store is None:
+                raise SchedulerNotRunningError
+            now = self._now(alias)
+            if store.count_unfinished([(read.id, read.incarnation)])[0] >= read.max_instances:
+                raise MaxInstancesReachedError(read)
+            place = Place(read.queue if read.executor == "queue" else f".{read.executor}")
+            run = make_run(read, read.incarnation, place, now, now)
+            step = Firing(read.id, read.version, read.at, read.nominal, (run,))
+            # Whatever fired the job since it was read has made a new version, and is counted next time.
+            if store.fire_besides(step, lease):
+                self._events.submitted([run], alias)
+                return run
+        raise VersionConflict(job_id)
+
+    def remove(self, job: str | Job, jobstore: str | None = None) -> None:
+        """Remove a job; runs that it has already made go on."""
+        job_id = self._id_of(job)
+        _, alias, store = self._find(job_id, jobstore)
+        if store is None:
+            with self.lock:
+                waiting = [item for item in self.pending if (item.job.id, item.alias) != (job_id, alias)]
+                if len(waiting) < len(self.pending):
+                    self.pending = waiting
+                    return
+            return self.remove(job, jobstore)  # it was stored meanwhile
+        store.remove_job(job_id)
+        self.log.info("removed job %s from the job store %r", job_id, alias)
+        self._announce(EVENT_JOB_REMOVED, job_id, alias)
+
+    def clear(self, jobstore: str | None = None) -> None:
+        """Remove all jobs of a store, or of all stores."""
+        with self.lock:
+            self.pending = [item for item in self.pending if jobstore not in (None, item.alias)]
+        for store in self._chosen(jobstore).values():
+            store.remove_all_jobs()
