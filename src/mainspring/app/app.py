@@ -17,6 +17,7 @@ from mainspring.app.enqueue import Calls
 from mainspring.app.handle import RunHandle
 from mainspring.app.import_guard import refuse_to_run, refuse_to_start
 from mainspring.app.including import alias_main, import_included, warn_of_forgotten
+from mainspring.app.insight.insight import Insight
 from mainspring.app.jobs import Jobs, Reconciled
 from mainspring.app.middleware import SIGNALS, Middleware
 from mainspring.app.participation import Participation
@@ -122,12 +123,19 @@ class Mainspring:
         self.url, self.name, self.inline = shared.url, shared.name, inline
         self.tasks = Registry(shared, functools.partial(Task, self))
         self._runs = Runs(
-            lambda: shared.lasting, shared.now, lambda: shared.timezone, self.events, self.tasks, stop=shared.stop_run
+            lambda: shared.lasting,
+            shared.now,
+            lambda: shared.timezone,
+            self.events,
+            self.tasks,
+            stop=shared.stop_run,
+            explain=lambda run_id: self.insight.explain(run_id),
         )
         self.jobs = Jobs(shared, self.tasks, lambda: self.runs, self._lease)
         self.queues = Queues(shared, lambda: self.runs, ("default", *queues))
         self._calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
         self.tasks.add(Task(self, self._calls.collect, COLLECT_TASK, Options()))
+        self.insight = Insight(self)
         self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
 
@@ -341,6 +349,11 @@ class Mainspring:
     pause_queue = _verb("queues", Queues.pause)
     resume_queue = _verb("queues", Queues.resume)
     purge = _verb("queues", Queues.purge)
+
+    explain = _verb("insight", Insight.explain)
+    story = _verb("insight", Insight.story)
+    health = _verb("insight", Insight.health)
+    healths = _verb("insight", Insight.healths)
 
     def declared_queues(self) -> list[str]:
         """Return the queues that this app's tasks use, and those it was given."""

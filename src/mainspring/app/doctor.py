@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mainspring.core.insight.wording import duration
 from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
@@ -232,15 +233,6 @@ def _schedules(
         paused = sum(job.at is None for job in jobs)
         text = f"no job is overdue; {len(waiting):,} wait for their time, {paused:,} are paused"
         yield Finding(Mark.OK, "schedules", text)
-
-
-def duration(us: int) -> str:
-    """Return a length of time in words: the two largest of its units."""
-    seconds = max(0, round(us / 1e6))
-    parts = [(seconds // 86_400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
-    while len(parts) > 1 and not parts[0][0]:
-        parts.pop(0)
-    return " ".join(f"{number} {unit}" for number, unit in parts[:2] if number or unit == "s") or "0 s"
 
 
 # -- records -------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
 from mainspring.app.runs import Runs, result_of
+from mainspring.core.insight.explanation import Explanation
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 
@@ -54,6 +55,10 @@ class RunHandle(Generic[R]):
     def retry(self) -> None:
         """Send the run back to pending if it failed, was cancelled or is broken."""
         self._runs.retry(self.id)
+
+    def explain(self) -> Explanation:
+        """Say why the run has or has not run."""
+        return self._runs.explain(self.id)
 
     async def result_async(self, timeout: float | None = None) -> R:
         """Wait for the result without blocking the event loop."""

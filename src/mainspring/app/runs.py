@@ -16,6 +16,7 @@ from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.codec import EncodeError
 from mainspring.core import transitions
 from mainspring.core.followups import told_less
+from mainspring.core.insight.explanation import Explanation
 from mainspring.core.job import Job
 from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Outcome, Run, Status
@@ -80,10 +81,12 @@ class Runs:
         *,
         stop: Callable[[str], object] = str,
         sent_back: Callable[[], object] = int,
+        explain: Callable[[str], Explanation] | None = None,
     ) -> None:
         self._store, self._now, self._zone = store, now, zone
         self._events, self._tasks = events or RunEvents(), tasks
         self._stop, self._sent_back = stop, sent_back
+        self._explain = explain
 
     def read(self, run_id: str) -> Run:
         """Return a run's record; raise RunNotFound."""
@@ -213,6 +216,12 @@ class Runs:
                 self._events.tell(EVENT_RUN_RETRIED, again.run, ALIAS, "somebody sent it back")
                 break
         self._sent_back()
+
+    def explain(self, run: str | RunHandle[Any]) -> Explanation:
+        """Say why a run has or has not run."""
+        if self._explain is None:
+            raise RuntimeError("only an app can explain its runs")
+        return self._explain(f"run:{_id(run)}")
 
     def delete(self, run: str | RunHandle[Any]) -> bool:
         """Delete a finished run."""

@@ -28,6 +28,7 @@ _VERBS: Final = {
     ),
     "queues": ("mainspring.cli.queues", "queues", "Show what waits in queues; pause, resume or purge them."),
     "nodes": ("mainspring.cli.nodes", "nodes", "Show the processes that take part."),
+    "explain": ("mainspring.cli.insight.explain", "explain", "Say why something has or has not run, and what to do."),
     "tasks": ("mainspring.cli.tasks", "tasks", "Show the tasks of an app."),
     "errors": ("mainspring.cli.errors", "errors", "Group failed runs by their error."),
     "import": ("mainspring.cli.importing", "import_", "Take over the jobs of APScheduler 3."),

@@ -1,0 +1,119 @@
+"""Gather the facts that an explanation rests on: a few reads of the store, and nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
+
+from mainspring.core.insight.explanation import NodeFacts, QueueFacts, Scene
+from mainspring.core.insight.health import RUNS_LOOKED_AT
+from mainspring.core.job import Job
+from mainspring.core.references import variable_of
+from mainspring.core.run import Run, Status
+from mainspring.jobstores.base import JobStore, NodeInfo, QueueInfo, RunQuery
+
+if TYPE_CHECKING:
+    from mainspring.app.app import Mainspring
+
+__all__ = ["Gatherer", "recent_runs"]
+
+MOST_COUNTED: Final = 200
+"""Count the runs ahead of one if no more than this many are in its queue."""
+
+
+class Gatherer:
+    """Reads what explanations need."""
+
+    def __init__(self, app: Mainspring) -> None:
+        self._app = app
+        self.now = app.store.server_time()
+        self._queues: dict[str, QueueFacts] | None = None
+
+    @property
+    def store(self) -> JobStore:
+        """The store that is read."""
+        return self._app.store
+
+    def scene(self) -> Scene:
+        """Read who is alive."""
+        path = variable_of(self._app)
+        return Scene(
+            now=self.now,
+            zone=self._app.timezone,
+            lease=self._app.lease,
+            app=path or "MODULE:APP",
+            nodes=tuple(map(_node, self._app.nodes())),
+        )
+
+    def run(self, run_id: str) -> Run | None:
+        """Read a run."""
+        return self.store.get_runs([run_id])[0]
+
+    def jobs(self) -> tuple[list[Job], dict[str, str]]:
+        """Read the jobs, and by id why others do not fire: they cannot be read here, or were set aside."""
+        jobs, unreadable = self.store.examine_jobs()
+        aside = {broken.id: broken.reason for broken in self.store.broken()}
+        readable = {job.id for job in jobs}
+        return jobs, {job_id: why for job_id, why in {**aside, **unreadable}.items() if job_id not in readable}
+
+    def recent(self, job_id: str | None) -> list[Run]:
+        """Read the newest runs of a job."""
+        return [] if job_id is None else self.store.find_runs(RunQuery(job_id=job_id), limit=RUNS_LOOKED_AT)
+
+    def queues(self) -> dict[str, QueueFacts]:
+        """Read all queues, the declared ones too."""
+        if self._queues is None:
+            found = {info.name: _queue(info) for info in self.store.queues()}
+            declared = {name: QueueFacts(name=name) for name in self._app.queues.declared}
+            self._queues = {**declared, **found}
+        return self._queues
+
+    def empty_queue(self, name: str) -> QueueFacts:
+        """Return a queue that holds nothing."""
+        return QueueFacts(name=name)
+
+    def with_acts(self, scene: Scene, kind: str, name: str) -> Scene:
+        """Read what people did to a thing."""
+        return scene
+
+    def queue_of(self, run: Run) -> QueueFacts:
+        """Read the queue of a run that waits, and if that is cheap count the runs ahead of it."""
+        queue = self.queues().get(run.queue) or QueueFacts(name=run.queue)
+        if run.run_at > self.now or queue.waiting + queue.delayed > MOST_COUNTED:
+            return queue
+        pending = RunQuery(status=(Status.PENDING,), queue=run.queue)
+        others = [each for each in self.store.find_runs(pending, limit=MOST_COUNTED + 1) if each.run_at <= self.now]
+        ahead = [each for each in others if (-each.priority, each.run_at) < (-run.priority, run.run_at)]
+        return replace(queue, ahead=len(ahead), urgent=sum(each.priority > run.priority for each in ahead))
+
+
+def recent_runs(store: JobStore, jobs: Sequence[Job]) -> dict[str, list[Run]]:
+    """Read the newest runs of each job."""
+    return {job.id: store.find_runs(RunQuery(job_id=job.id), limit=RUNS_LOOKED_AT) for job in jobs}
+
+
+def _queue(info: QueueInfo) -> QueueFacts:
+    return QueueFacts(
+        name=info.name,
+        waiting=info.waiting,
+        delayed=info.delayed,
+        running=info.running,
+        paused=info.paused,
+        oldest_at=info.oldest_at,
+    )
+
+
+def _node(info: NodeInfo) -> NodeFacts:
+    return NodeFacts(
+        id=info.id,
+        host=info.host,
+        pid=info.pid,
+        queues=info.lanes,
+        state=info.state,
+        missing=info.missing,
+        stuck=info.stuck,
+        started_at=info.started_at,
+        beat_at=info.beat_at,
+    )

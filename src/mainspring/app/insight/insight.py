@@ -1,0 +1,161 @@
+"""The verbs that explain: why something has or has not run, what happened to it, how the schedules fare."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from mainspring.app.handle import RunHandle
+from mainspring.app.insight.gathering import Gatherer, recent_runs
+from mainspring.app.registry import job_id_of
+from mainspring.core.insight.explanation import Explanation, Scene
+from mainspring.core.insight.health import JobHealth, health_of, usual_duration
+from mainspring.core.insight.runs import explain_run
+from mainspring.core.insight.story import Episode, story_of
+from mainspring.core.insight.subjects import (
+    explain_broken_job,
+    explain_job,
+    explain_node,
+    explain_queue,
+    explain_system,
+    explain_unknown,
+)
+from mainspring.core.job import Job
+from mainspring.core.run import UNFINISHED, Run, Status
+from mainspring.core.run_view import RunView
+from mainspring.errors import RunNotFound, near
+from mainspring.jobstores.base import NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.finding import find_job
+from mainspring.jobstores.records.packing import KEEP_FOR
+
+if TYPE_CHECKING:
+    from mainspring.app.app import Mainspring
+
+__all__ = ["Insight"]
+
+_KINDS = ("run", "job", "queue", "node")
+
+
+class Insight:
+    """What an app can say of itself."""
+
+    def __init__(self, app: Mainspring) -> None:
+        self._app = app
+
+    def explain(self, subject: Any = None) -> Explanation:
+        """Say why a run, a job, a queue or a node stands as it does; without one, what needs you in the whole system.
+
+        `subject` is a run (its id, a handle or a record), a job, a queue's or a node's name. Where one name means
+        several things, the first of these is explained; `queue:mail` says which is meant. Nothing is changed, and
+        nothing is guessed: a reason that nobody recorded is not given.
+        """
+        gatherer = Gatherer(self._app)
+        if subject is None:
+            return self._system(gatherer)
+        kind, name = _named(subject)
+        found = self._find(gatherer, kind, name)
+        if found is None and kind is None and name.partition(":")[0] in _KINDS:
+            kind, _, rest = name.partition(":")
+            found = self._find(gatherer, kind, rest)
+        return found or self._unknown(gatherer, name)
+
+    def _find(self, gatherer: Gatherer, kind: str | None, name: str) -> Explanation | None:
+        """Explain the first thing of a name."""
+        if kind in (None, "run") and (run := gatherer.run(name)) is not None:
+            return self._run(gatherer, run, gatherer.scene())
+        if kind in (None, "job"):
+            jobs, others = gatherer.jobs()
+            job = next((each for each in jobs if each.id == name), None)
+            if job is not None:
+                return self._job(gatherer, job, gatherer.recent(name), gatherer.scene())
+            if name in others:
+                return explain_broken_job(name, others[name], gatherer.scene())
+        scene = gatherer.scene()
+        if kind in (None, "queue"):
+            served = {queue for node in scene.nodes for queue in node.queues}
+            queue = gatherer.queues().get(name) or (gatherer.empty_queue(name) if name in served else None)
+            if queue is not None:
+                return explain_queue(queue, gatherer.with_acts(scene, "queue", name))
+        if kind in (None, "node"):
+            node = next((each for each in scene.nodes if name in (each.id, each.name)), None)
+            return None if node is None else explain_node(node, scene)
+        return None
+
+    def _run(self, gatherer: Gatherer, run: Run, scene: Scene) -> Explanation:
+        queue = gatherer.queue_of(run) if run.status is Status.PENDING else None
+        usual = None
+        if run.status in (Status.RUNNING, Status.SUCCEEDED):
+            usual = usual_duration([each for each in gatherer.recent(run.job_id) if each.id != run.id])
+        if queue is not None and queue.paused:
+            scene = gatherer.with_acts(scene, "queue", run.queue)
+        elif run.status is Status.CANCELLED or run.cancelling or run.retried:
+            scene = gatherer.with_acts(scene, "run", run.id)
+        return explain_run(run, scene, queue, usual)
+
+    def _job(self, gatherer: Gatherer, job: Job, runs: Sequence[Run], scene: Scene) -> Explanation:
+        health = health_of(job, runs, gatherer.now, scheduled=_scheduled(scene))
+        run = next((each for each in runs if each.id == health.run_id and each.status in UNFINISHED), None)
+        cause = None if run is None else self._run(gatherer, run, scene)
+        if job.at is None:
+            scene = gatherer.with_acts(scene, "job", job.id)
+        return explain_job(job, health, scene, cause)
+
+    def _system(self, gatherer: Gatherer) -> Explanation:
+        scene = gatherer.scene()
+        jobs, others = gatherer.jobs()
+        runs = recent_runs(gatherer.store, jobs)
+        told = [self._job(gatherer, job, runs[job.id], scene) for job in jobs]
+        told += [explain_broken_job(job_id, why, scene) for job_id, why in others.items()]
+        queues = [explain_queue(queue, scene) for queue in gatherer.queues().values()]
+        nodes = [explain_node(node, scene) for node in scene.nodes]
+        broken = gatherer.store.find_runs(RunQuery(status=(Status.BROKEN,)), limit=100)
+        return explain_system(told, queues, nodes, broken)
+
+    def _unknown(self, gatherer: Gatherer, name: str) -> Explanation:
+        scene = gatherer.scene()
+        jobs, others = gatherer.jobs()
+        known = [*gatherer.queues(), *(job.id for job in jobs), *others, *(node.name for node in scene.nodes)]
+        hint = near(name, known)
+        return explain_unknown(name, hint if "did you mean" in hint else "", KEEP_FOR)
+
+    def story(self, run: str | RunHandle[Any] | RunView) -> tuple[Episode, ...]:
+        """Return what happened to a run, in order: each start, and each wait with its length and its cause."""
+        run_id = run if isinstance(run, str) else run.id
+        found = self._app.store.get_runs([run_id])[0]
+        if found is None:
+            raise RunNotFound(run_id)
+        return story_of(found, self._app.now(), self._app.timezone)
+
+    def health(self, job: str | Job) -> JobHealth:
+        """Return how a job fares, `new`, `paused`, `up`, `late` or `down`, and why; raise JobLookupError."""
+        found = find_job(self._app.store, job_id_of(job))
+        return self._health([found])[found.id]
+
+    def healths(self) -> dict[str, JobHealth]:
+        """Return by id how each job fares."""
+        return self._health(self._app.store.get_all_jobs())
+
+    def _health(self, jobs: Sequence[Job]) -> dict[str, JobHealth]:
+        gatherer = Gatherer(self._app)
+        scheduled, runs = _scheduled(gatherer.scene()), recent_runs(gatherer.store, jobs)
+        return {job.id: health_of(job, runs[job.id], gatherer.now, scheduled=scheduled) for job in jobs}
+
+
+def _scheduled(scene: Scene) -> bool:
+    """Tell whether somebody may fire jobs: any node that is alive, since nodes do not say whether they schedule."""
+    return any(node.state == "running" for node in scene.nodes)
+
+
+def _named(subject: Any) -> tuple[str | None, str]:
+    """Return what kind of thing is meant, if its type says so, and its name."""
+    if isinstance(subject, str):
+        return None, subject
+    if isinstance(subject, RunHandle | RunView | Run):
+        return "run", subject.id
+    if isinstance(subject, Job):
+        return "job", subject.id
+    if isinstance(subject, QueueInfo):
+        return "queue", subject.name
+    if isinstance(subject, NodeInfo):
+        return "node", subject.id
+    raise TypeError(f"name a run, a job, a queue or a node to explain, not {subject!r}")

@@ -1,0 +1,1 @@
+"""The verbs that explain and foretell."""

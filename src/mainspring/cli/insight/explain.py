@@ -1,0 +1,90 @@
+"""`mainspring explain`: why something has or has not run, in a sentence, and what to do."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mainspring.cli.common.output import echo, fields, print_json
+from mainspring.cli.common.target import FAILED, command, json_option, opened, target_options
+from mainspring.cli.common.visible import visible
+
+if TYPE_CHECKING:
+    from mainspring.core.insight.explanation import Explanation
+    from mainspring.core.insight.story import Episode
+
+__all__ = ["explain"]
+
+
+@click.command()
+@click.argument("subject", metavar="[RUN|JOB|QUEUE|NODE]", required=False)
+@click.option("-b", "--brief", is_flag=True, help="Print the sentence only.")
+@json_option
+@target_options
+def explain(subject: str | None, brief: bool, as_json: bool, where: str | None, name: str) -> None:
+    """Say why a run, a job, a queue or a node stands as it does; without one, what needs you.
+
+    Where a name means several things, say which: queue:mail. Ends with 1 if there is nothing of that name, or, without
+    a name, if something needs you.
+
+    \b
+    Examples:
+      mainspring explain --app shop:app
+      mainspring explain nightly_report --app shop:app
+      mainspring explain queue:mail --app shop:app
+    """
+    with opened(where, name) as app:
+        told = app.explain(subject)
+        story = app.story(told.id) if told.kind == "run" and not brief else ()
+    if as_json:
+        print_json({**told.to_dict(), "story": [_to_json(each) for each in story]})
+    else:
+        _show(told, story, brief)
+    if told.state in ("unknown", "needs you"):
+        raise click.exceptions.Exit(FAILED)
+
+
+def _to_json(episode: Episode) -> dict[str, Any]:
+    import msgspec
+
+    return {**msgspec.structs.asdict(episode), "seconds": episode.seconds}
+
+
+def _show(told: Explanation, story: tuple[Episode, ...], brief: bool) -> None:
+    if told.parts:
+        echo(f"{len(told.parts)} thing{'s need' if len(told.parts) != 1 else ' needs'} you")
+        for part in told.parts:
+            head = click.style(f"{part.kind} {visible(part.id)}", bold=True)
+            echo(f"\n{head}\n{_wrapped(part.sentence)}")
+            _actions(part)
+        return
+    echo(_wrapped(told.sentence))
+    if brief:
+        return
+    if told.facts:
+        echo()
+        fields([(fact.name, fact.value) for fact in told.facts])
+    if len(story) > 1:
+        echo("\nwhat happened")
+        for episode in story:
+            echo(f"  {episode.since:%Y-%m-%d %H:%M:%S}  {visible(episode.text)}")
+    _actions(told)
+
+
+def _actions(told: Explanation) -> None:
+    for action in told.actions:
+        words = f"mainspring {action}" if action.startswith("worker ") else command(action)  # it names the app itself
+        echo(click.style(f"-> {visible(words)}", fg="cyan"))
+
+
+def _wrapped(text: str) -> str:
+    """Return a sentence that fits a terminal, and is one line in a pipe."""
+    shown = str(visible(" ".join(text.split())))
+    if not sys.stdout.isatty():
+        return shown
+    width = max(40, shutil.get_terminal_size().columns)
+    return "\n".join(textwrap.wrap(shown, width, break_long_words=False, break_on_hyphens=False))

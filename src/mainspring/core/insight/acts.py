@@ -1,0 +1,38 @@
+"""What people did: who paused, cancelled, retried or removed what, when and why. Pure."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["TEXT_LIMIT", "Act", "about"]
+
+TEXT_LIMIT: Final = 500
+"""Characters that are kept of who acted and why."""
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that somebody did to a run, a job, a queue or a node; `at` is in microseconds, by the store's clock.
+
+    `id` sorts by time, so that the newest comes last. `details` says what changed, in plain data.
+    """
+
+    id: str
+    at: int
+    verb: str
+    kind: str
+    target: str
+    by: str
+    why: str = ""
+    details: dict[str, Any] = {}
+
+    @property
+    def about(self) -> str:
+        """The thing that was acted on, as stores find its acts by."""
+        return about(self.kind, self.target)
+
+
+def about(kind: str, target: str) -> str:
+    """Return the name by which stores find the acts about a thing."""
+    return f"{kind}:{target}"

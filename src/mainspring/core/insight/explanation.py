@@ -1,0 +1,127 @@
+"""An explanation, and the facts that it is made of. Pure."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from typing import Any
+
+import msgspec
+
+from mainspring.core.insight.acts import Act
+from mainspring.core.insight.wording import brief, duration, moment
+from mainspring.core.instants import SECOND
+
+__all__ = ["Explanation", "Fact", "NodeFacts", "QueueFacts", "Scene"]
+
+
+class Fact(msgspec.Struct, frozen=True):
+    """Something that an explanation rests on; `kind` and `id` name the run, job, queue or node that it is about."""
+
+    name: str
+    value: str
+    kind: str | None = None
+    id: str | None = None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why something has or has not run: a sentence or two, the facts they rest on, and the commands that help.
+
+    `kind` is `run`, `job`, `queue`, `node`, `system` or `unknown`. `actions` are words for the command line, without
+    `mainspring`. `parts` are the explanations that a summary is made of, the most pressing first.
+    """
+
+    kind: str
+    id: str
+    state: str
+    sentence: str
+    facts: tuple[Fact, ...] = ()
+    actions: tuple[str, ...] = ()
+    parts: tuple[Explanation, ...] = ()
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        return found
+
+
+class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A node as far as explanations need it; `state` is `silent` if its beats stay away."""
+
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...] = ()
+    state: str = "running"
+    missing: tuple[str, ...] = ()
+    stuck: int = 0
+    started_at: int = 0
+    beat_at: int = 0
+
+    @property
+    def name(self) -> str:
+        """How people know it."""
+        return f"{self.host}:{self.pid}"
+
+
+class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue as far as explanations need it; `ahead` and `urgent` are None if too many wait to count them."""
+
+    name: str
+    waiting: int = 0
+    delayed: int = 0
+    running: int = 0
+    paused: bool = False
+    oldest_at: int | None = None
+    ahead: int | None = None
+    """Runs that will be handed out before the one that is explained."""
+    urgent: int | None = None
+    """Those of them that have a higher priority."""
+
+
+class Scene(msgspec.Struct, frozen=True, kw_only=True):
+    """The world around the thing that is explained: the time, the nodes, and what people did to it, newest first."""
+
+    now: int
+    zone: tzinfo
+    lease: float
+    app: str = "MODULE:APP"
+    nodes: tuple[NodeFacts, ...] = ()
+    acts: tuple[Act, ...] = ()
+
+    def serving(self, queue: str) -> list[NodeFacts]:
+        """Return the nodes that take runs of a queue."""
+        return [node for node in self.nodes if queue in node.queues and node.state not in ("draining", "silent")]
+
+    def node(self, node_id: str | None) -> NodeFacts | None:
+        """Return a node by its id."""
+        return next((node for node in self.nodes if node.id == node_id), None)
+
+    def act(self, *verbs: str) -> Act | None:
+        """Return the newest act of these verbs."""
+        return next((act for act in self.acts if act.verb in verbs), None)
+
+    def at(self, us: int) -> str:
+        """Return an instant in words."""
+        return moment(us, self.zone, self.now)
+
+    def ago(self, us: int) -> str:
+        """Return how long ago an instant is, in words."""
+        return duration(self.now - us)
+
+    def ahead(self, us: int) -> str:
+        """Return how far ahead an instant is, in words."""
+        return duration(us - self.now)
+
+    def by(self, act: Act | None) -> str:
+        """Return who did something, when and why; empty if nobody wrote it down."""
+        if act is None:
+            return ""
+        why = f': "{brief(act.why)}"' if act.why else ""
+        return f" by {act.by}, {self.at(act.at)}{why}"
+
+    def silent_for(self, node: NodeFacts) -> str:
+        """Return for how long a node has not been heard of."""
+        return duration(max(self.now - node.beat_at, SECOND))

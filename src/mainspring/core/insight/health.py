@@ -1,0 +1,122 @@
+"""How a schedule fares: new, paused, up, late or down. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Final
+
+import msgspec
+
+from mainspring.core.insight.wording import brief, duration, several
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.plan import PAUSED, RESCHEDULED
+from mainspring.core.run import FINAL, UNFINISHED, Run, Status
+
+__all__ = ["RUNS_LOOKED_AT", "JobHealth", "JobState", "health_of", "usual_duration"]
+
+RUNS_LOOKED_AT: Final = 20
+"""The newest runs of a job by which it is judged."""
+LATE_LEAST: Final = 30 * SECOND
+LATE_AFTER: Final = 60 * SECOND
+"""A fire is late when it has not ended this long after the time that it takes nearly always."""
+DOWN_MOST: Final = 86_400 * SECOND
+DOWN_FACTOR: Final = 10
+
+
+class JobState(StrEnum):
+    """How a schedule fares."""
+
+    NEW = "new"
+    PAUSED = "paused"
+    UP = "up"
+    LATE = "late"
+    DOWN = "down"
+
+
+class JobHealth(msgspec.Struct, frozen=True):
+    """How a job fares, since when (microseconds, if known), and why; `run_id` is the run that decides it."""
+
+    job_id: str
+    state: JobState
+    why: str = ""
+    since: int | None = None
+    run_id: str | None = None
+
+
+def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True) -> JobHealth:
+    """Judge a job by its newest runs, newest first; `scheduled` says that a living node fires jobs."""
+    ended = [run for run in runs if run.status in FINAL and run.reason not in (PAUSED, RESCHEDULED)]
+    if job.at is None:
+        return JobHealth(job.id, JobState.PAUSED, "it is paused")
+    if not scheduled:
+        return JobHealth(job.id, JobState.DOWN, "no living node fires jobs")
+    bad = _leading_failures(ended)
+    if bad:
+        return JobHealth(job.id, JobState.DOWN, _failed(bad), bad[-1].finished_at, bad[0].id)
+    late_after = max(LATE_LEAST, _nearly_always(ended) + LATE_AFTER)
+    open_fires = [run for run in runs if run.status in UNFINISHED and _due(run) + late_after < now]
+    if not ended:  # how long it takes is not known: a first run that goes on is not late
+        open_fires = [run for run in open_fires if run.status is Status.PENDING]
+    waiting = min(open_fires, key=_due, default=None)
+    overdue = job.at if job.at + late_after < now else None
+    if overdue is not None and (waiting is None or overdue < _due(waiting)):
+        return _overdue(job, None, overdue, now, late_after)
+    if waiting is not None:
+        return _overdue(job, waiting, _due(waiting), now, late_after)
+    if ended and ended[0].status is Status.MISSED:
+        why = f"its last {several(ended[0].count, 'fire was', 'fires were')} missed ({ended[0].reason})"
+        return JobHealth(job.id, JobState.LATE, why, ended[0].finished_at, ended[0].id)
+    if not ended:
+        return JobHealth(job.id, JobState.NEW, "no fire of it has ended yet")
+    return JobHealth(job.id, JobState.UP, f"its last fire {ended[0].status}", ended[0].finished_at, ended[0].id)
+
+
+def usual_duration(runs: Sequence[Run]) -> int | None:
+    """Return the median time that runs took which succeeded; None if fewer than three are known."""
+    lengths = _lengths(runs)
+    return lengths[len(lengths) // 2] if len(lengths) >= 3 else None
+
+
+def _lengths(runs: Sequence[Run]) -> list[int]:
+    return sorted(
+        run.finished_at - run.started_at
+        for run in runs
+        if run.status is Status.SUCCEEDED and run.started_at is not None and run.finished_at is not None
+    )
+
+
+def _nearly_always(runs: Sequence[Run]) -> int:
+    """Return the time within which 95 of 100 runs have ended, as far as is known."""
+    lengths = _lengths(runs)
+    return lengths[-(-len(lengths) * 95 // 100) - 1] if lengths else 0
+
+
+def _leading_failures(ended: Sequence[Run]) -> list[Run]:
+    bad: list[Run] = []
+    for run in ended:
+        if run.status not in (Status.FAILED, Status.BROKEN):
+            break
+        bad.append(run)
+    return bad
+
+
+def _failed(bad: Sequence[Run]) -> str:
+    last = bad[0]
+    error = f"{last.errors[-1].type}: {brief(last.errors[-1].message)}" if last.errors else brief(last.reason or "?")
+    number = "its last fire" if len(bad) == 1 else f"its last {len(bad)} fires"
+    return f"{number} failed: {error}" if last.status is Status.FAILED else f"{number} could not be executed: {error}"
+
+
+def _overdue(job: Job, run: Run | None, due: int, now: int, late_after: int) -> JobHealth:
+    following = job.trigger.next_fire(due, due)
+    interval = 0 if following is None else following - due
+    state = JobState.DOWN if now - due > min(max(DOWN_FACTOR * late_after, interval), DOWN_MOST) else JobState.LATE
+    doing = "has not fired" if run is None else "waits" if run.status is Status.PENDING else "still runs"
+    why = f"a fire that was due {duration(now - due)} ago {doing}"
+    return JobHealth(job.id, state, why, due, None if run is None else run.id)
+
+
+def _due(run: Run) -> int:
+    return run.run_at if run.fire_time is None else run.fire_time

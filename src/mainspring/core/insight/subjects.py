@@ -1,0 +1,170 @@
+"""Why a job, a queue, a node or the whole system stands as it does. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mainspring.core.insight.explanation import Explanation, Fact, NodeFacts, QueueFacts, Scene
+from mainspring.core.insight.health import JobHealth, JobState
+from mainspring.core.insight.runs import place_of_run
+from mainspring.core.insight.wording import brief, duration, several
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.run import Run
+from mainspring.triggers.clock_notes import clock_note
+
+__all__ = ["explain_broken_job", "explain_job", "explain_node", "explain_queue", "explain_system", "explain_unknown"]
+
+_HEADS: Final = {
+    JobState.NEW: "New",
+    JobState.PAUSED: "Paused",
+    JobState.UP: "Up",
+    JobState.LATE: "Late",
+    JobState.DOWN: "Down",
+}
+
+
+def explain_job(job: Job, health: JobHealth, scene: Scene, cause: Explanation | None = None) -> Explanation:
+    """Say how a job fares and when it fires next; `cause` explains the run that keeps it."""
+    actions: tuple[str, ...] = ()
+    if health.state is JobState.PAUSED:
+        why = f"Paused{scene.by(scene.act('pause_job'))}."
+        actions = (f"jobs resume {job.id}", f"jobs run {job.id}")
+    else:
+        why = f"{_HEADS[health.state]}: {health.why}."
+        if cause is not None:
+            why += f" That run: {cause.sentence[0].lower()}{cause.sentence[1:]}"
+            actions = cause.actions
+        elif health.state in (JobState.LATE, JobState.DOWN):
+            actions = ("nodes", f"worker {scene.app}") if health.run_id is None else (f"explain {health.run_id}",)
+    sentence = f"{why} {_next(job, scene)}" if health.state is not JobState.PAUSED else why
+    facts = [Fact("trigger", str(job.trigger)), Fact("task", job.call.task_name)]
+    place = job.queue if job.executor == "queue" else f".{job.executor}"
+    facts.append(Fact("queue" if job.executor == "queue" else "executor", place.removeprefix("."), "queue", place))
+    if job.at is not None:
+        facts.append(Fact("next", scene.at(job.at)))
+    if health.run_id is not None:
+        facts.append(Fact("run", health.run_id, "run", health.run_id))
+    return Explanation(
+        kind="job", id=job.id, state=str(health.state), sentence=sentence, facts=tuple(facts), actions=actions
+    )
+
+
+def _next(job: Job, scene: Scene) -> str:
+    """Say when a job fires next, and what the clock does to that fire."""
+    if job.at is None:
+        return "It does not fire again."
+    if job.at <= scene.now:
+        return f"Its next fire was due {scene.ago(job.at)} ago."
+    following = job.trigger.next_fire(job.nominal, job.at) if job.nominal is not None else None
+    note = None if job.nominal is None else clock_note(job.trigger, job.nominal)
+    text = f"It fires next at {scene.at(job.at)}, in {scene.ahead(job.at)}"
+    text += f" ({note.text})" if note is not None else ""
+    return f"{text}, for the last time." if following is None else f"{text}."
+
+
+def explain_broken_job(job_id: str, reason: str, scene: Scene) -> Explanation:
+    """Say why a job does not fire that was set aside."""
+    sentence = f"Set aside and not fired: {brief(reason)}. Put that right, then put it back."
+    actions = (f"broken restore {job_id}", f"broken discard {job_id}")
+    return Explanation(kind="job", id=job_id, state="broken", sentence=sentence, actions=actions)
+
+
+def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
+    """Say whether the runs of a queue are handed out, and if not, why."""
+    serving, place = scene.serving(queue.name), place_of_run(queue.name)
+    held = f"{several(queue.waiting, 'run')} waiting and {queue.delayed:,} for later"
+    oldest = "" if queue.oldest_at is None else f"; the oldest has been due for {scene.ago(queue.oldest_at)}"
+    nodes = several(len(serving), "node serves", "nodes serve")
+    actions: tuple[str, ...] = ()
+    if queue.paused:
+        state, sentence = "paused", f"Paused{scene.by(scene.act('pause_queue'))}. It holds {held}{oldest}."
+        actions = (f"queues resume {queue.name}",)
+    elif not serving and (queue.waiting or queue.delayed):
+        state, sentence = "unserved", f"Unserved: no living node serves {place}, and it holds {held}{oldest}."
+        actions = ("doctor",) if queue.name.startswith(".") else (f"worker {scene.app} -Q {queue.name}",)
+    elif not serving:
+        state, sentence = "unserved", f"Unserved: no living node serves {place}; it is empty."
+    elif queue.waiting:
+        running = f"{several(queue.running, 'run')} of it {'goes' if queue.running == 1 else 'go'} on"
+        state, sentence = "waiting", f"Waiting: {nodes} {place}, and {running}. It holds {held}{oldest}."
+    else:
+        state = "flowing"
+        sentence = f"Flowing: {nodes} {place}, nothing waits, {several(queue.running, 'run goes', 'runs go')} on"
+        sentence += f", {queue.delayed:,} are for later." if queue.delayed else "."
+    facts = [Fact(name, f"{getattr(queue, name):,}") for name in ("waiting", "delayed", "running")]
+    facts += [Fact("node", node.name, "node", node.id) for node in serving]
+    return Explanation(kind="queue", id=queue.name, state=state, sentence=sentence, facts=tuple(facts), actions=actions)
+
+
+def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
+    """Say what a node does."""
+    queues = [name for name in node.queues if not name.startswith(".")]
+    serves = f"serves {', '.join(queues)}" if queues else "only schedules"
+    up = f"has been up for {scene.ago(node.started_at)}"
+    if node.state == "silent":
+        sentence = (
+            f"Silent for {scene.silent_for(node)}: it should be heard of every {scene.lease / 3:g} s. What it ran goes "
+            "to others when the leases end."
+        )
+    elif node.state == "draining":
+        sentence = f"Stopping: it takes no more runs and finishes those it has; it {up}."
+    elif node.state == "paused":
+        sentence = f"Paused: it fires and executes nothing until it is resumed; it {up}."
+    else:
+        sentence = f"Running: it {serves} and {up}."
+    if node.stuck:
+        sentence += f" It has lost {several(node.stuck, 'thread')} to runs that did not end when they were stopped."
+    if node.missing:
+        more = f" and {len(node.missing) - 1} others" if len(node.missing) > 1 else ""
+        sentence += f" It cannot import {node.missing[0]}{more}."
+    facts = [Fact("host", node.host), Fact("pid", str(node.pid)), Fact("heard of", f"{scene.ago(node.beat_at)} ago")]
+    facts += [Fact("queue", name, "queue", name) for name in queues]
+    return Explanation(kind="node", id=node.id, state=node.state, sentence=sentence, facts=tuple(facts))
+
+
+def explain_unknown(name: str, hint: str, kept_seconds: float) -> Explanation:
+    """Say that there is nothing of a name: it may never have been, or it is kept no longer."""
+    sentence = (
+        f"There is no run, job, queue or node called {name!r} here{hint}. A run that has ended is kept for "
+        f"{duration(int(kept_seconds * SECOND))} unless its task says otherwise, and a job until its last fire."
+    )
+    actions = ("runs list", "jobs list", "queues list")
+    return Explanation(kind="unknown", id=name, state="unknown", sentence=sentence, actions=actions)
+
+
+_PRESSING: Final = ("broken", "down", "unserved", "silent", "late")
+"""What needs a person, the most pressing first."""
+
+
+def explain_system(
+    jobs: Sequence[Explanation],
+    queues: Sequence[Explanation],
+    nodes: Sequence[Explanation],
+    broken_runs: Sequence[Run],
+) -> Explanation:
+    """Say what needs a person, apart from what heals itself."""
+    found = [each for each in (*jobs, *queues, *nodes) if each.state in _PRESSING]
+    found = [each for each in found if not (each.kind == "queue" and each.state == "unserved" and not each.actions)]
+    for run in broken_runs:
+        text = f"Set aside: {brief(run.reason or 'nobody wrote down why')}."
+        shown = (f"explain {run.id}",)
+        found.append(Explanation(kind="run", id=run.id, state="broken", sentence=text, actions=shown))
+    found.sort(key=lambda each: _PRESSING.index(each.state))
+    number = len(found)
+    alive = sum(each.state != "silent" for each in nodes)
+    facts = (Fact("jobs", f"{len(jobs):,}"), Fact("queues", f"{len(queues):,}"), Fact("nodes", f"{alive:,}"))
+    if not found:
+        paused = [each for each in (*jobs, *queues) if each.state == "paused"]
+        sentence = (
+            f"All is well: {several(len(jobs), 'job')}, {several(len(queues), 'queue')}, {several(alive, 'node')}"
+        )
+        sentence += f"; {several(len(paused), 'thing is', 'things are')} paused." if paused else "."
+        return Explanation(kind="system", id="", state="well", sentence=sentence, facts=facts)
+    first = found[0]
+    sentence = f"{several(number, 'thing needs', 'things need')} you, first {first.kind} {first.id!r}: {first.sentence}"
+    actions = tuple(dict.fromkeys(action for each in found[:3] for action in each.actions[:1]))
+    return Explanation(
+        kind="system", id="", state="needs you", sentence=sentence, facts=facts, actions=actions, parts=tuple(found)
+    )

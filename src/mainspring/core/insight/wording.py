@@ -1,0 +1,49 @@
+"""Lengths of time, moments and numbers in words. Pure."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from typing import Final
+
+from mainspring.core.instants import from_us
+
+__all__ = ["brief", "duration", "moment", "several", "took"]
+
+BRIEF: Final = 200
+"""Characters of a message that a sentence quotes."""
+_WEEK: Final = 6 * 86_400 * 1_000_000
+
+
+def duration(us: int) -> str:
+    """Return a length of time in words: the two largest of its units."""
+    seconds = max(0, round(us / 1e6))
+    parts = [(seconds // 86_400, "d"), (seconds // 3600 % 24, "h"), (seconds // 60 % 60, "min"), (seconds % 60, "s")]
+    while len(parts) > 1 and not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{number} {unit}" for number, unit in parts[:2] if number or unit == "s") or "0 s"
+
+
+def took(us: int) -> str:
+    """Return how long something took, also if that was less than a second."""
+    if us < 100_000:
+        return f"{max(0, us) / 1000:.0f} ms"
+    return f"{us / 1e6:.1f} s" if us < 10_000_000 else duration(us)
+
+
+def moment(us: int, zone: tzinfo, now: int) -> str:
+    """Return an instant as people say it: the clock today, the day of a week that is near, else the date."""
+    there, here = from_us(us).astimezone(zone), from_us(now).astimezone(zone)
+    if there.date() == here.date():
+        return f"{there:%H:%M:%S %Z}"
+    return f"{there:%a %H:%M %Z}" if abs(us - now) < _WEEK else f"{there:%Y-%m-%d %H:%M %Z}"
+
+
+def several(number: int, one: str, many: str = "") -> str:
+    """Return a number with the right form of its noun."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def brief(text: str) -> str:
+    """Return a text in one line, cut at the limit."""
+    line = " ".join(text.split())
+    return line if len(line) <= BRIEF else f"{line[: BRIEF - 3]}..."

@@ -1,0 +1,257 @@
+"""Why a job, a queue, a node or the whole system stands as it does; and how jobs fare."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from mainspring import Mainspring
+from mainspring.app.insight.gathering import Gatherer
+from mainspring.core.insight.explanation import NodeFacts, QueueFacts, Scene
+from mainspring.core.insight.health import JobState, health_of
+from mainspring.core.insight.runs import explain_run
+from mainspring.core.insight.subjects import explain_job
+from mainspring.core.instants import SECOND, to_us
+from mainspring.core.job import Job
+from mainspring.core.run import Call, Run, Status
+from mainspring.errors import JobLookupError
+from mainspring.testing.conformance.helpers import (
+    add_job,
+    add_run,
+    break_,
+    claim,
+    due_one,
+    fail,
+    fire,
+    make_run,
+    settle,
+    start,
+    succeed,
+)
+from mainspring.triggers.cron import CronTrigger
+from tests.app.insight.kit import EVERY_STORE, announce
+from tests.app.kit import LOCAL
+
+
+def said(app: Mainspring, name: str) -> str:
+    told = app.explain(name)
+    assert told.sentence.endswith(".")
+    return f"[{told.kind} {told.state}] {told.sentence}"
+
+
+def queued(app: Mainspring, id: str = "job", **fields: Any) -> Job:
+    return add_job(app.store, id, executor="queue", **fields)
+
+
+# -- jobs ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY_STORE
+def test_a_new_job_says_when_it_fires_first(app: Mainspring) -> None:
+    queued(app, due_in=7200)
+    announce(app)
+    assert re.fullmatch(
+        r"\[job new\] New: no fire of it has ended yet\. It fires next at .+ UTC, in (1 h 59 min|2 h)\.",
+        said(app, "job"),
+    )
+    assert app.health("job").state == "new"
+
+
+@EVERY_STORE
+def test_a_job_is_up_after_a_success_and_down_after_failures(app: Mainspring) -> None:
+    queued(app, every=3600)
+    announce(app)
+    fire(app.store, due_one(app.store))
+    [run] = claim(app.store)
+    assert settle(app.store, succeed(app.store, run))
+    assert said(app, "job").startswith("[job up] Up: its last fire succeeded. It fires next at ")
+    for _ in range(2):
+        app.store.shift_clock(3600)
+        announce(app)
+        fire(app.store, due_one(app.store))
+        [run] = claim(app.store)
+        assert settle(app.store, fail(app.store, run, "no answer"))
+    assert said(app, "job").startswith(
+        "[job down] Down: its last 2 fires failed: ValueError: no answer. It fires next at "
+    )
+    assert app.explain("job").actions == (f"explain {run.id}",)
+    assert app.healths()["job"].run_id == run.id
+
+
+@EVERY_STORE
+def test_a_job_is_late_because_its_run_waits_and_says_why(app: Mainspring) -> None:
+    queued(app, due_in=-90, every=3600)
+    announce(app, "node-1", "other")
+    fire(app.store, due_one(app.store))
+    told = said(app, "job")
+    assert re.match(r"\[job late\] Late: a fire that was due 1 min 3\d s ago waits\. That run: waits: no living", told)
+
+
+@EVERY_STORE
+def test_a_job_is_down_if_nobody_fires_it_or_for_too_long(app: Mainspring) -> None:
+    queued(app, due_in=-90)
+    assert said(app, "job").startswith("[job down] Down: no living node fires jobs.")
+    announce(app)
+    assert said(app, "job").startswith("[job late] Late: a fire that was due 1 min ")
+    app.store.shift_clock(3000)
+    announce(app)
+    assert re.match(r"\[job down\] Down: a fire that was due 51 min \d+ s ago has not fired\.", said(app, "job"))
+
+
+@EVERY_STORE
+def test_a_job_is_late_after_a_missed_fire(app: Mainspring) -> None:
+    queued(app, due_in=-600, every=3600, misfire_grace_time=30.0)
+    announce(app)
+    fire(app.store, due_one(app.store))
+    assert said(app, "job").startswith("[job late] Late: its last 1 fire was missed (late). It fires next at ")
+
+
+@EVERY_STORE
+def test_a_paused_job_is_no_trouble(app: Mainspring) -> None:
+    queued(app, due_in=None)
+    assert said(app, "job").startswith("[job paused] Paused")
+    assert app.explain("job").actions == ("jobs resume job", "jobs run job")
+
+
+@LOCAL
+def test_a_job_that_is_not_there_has_no_health(app: Mainspring) -> None:
+    with pytest.raises(JobLookupError):
+        app.health("nightly")
+
+
+def test_a_job_says_what_the_clock_does_to_its_next_fire() -> None:
+    zone = ZoneInfo("Europe/Berlin")
+    now = to_us(datetime(2027, 3, 27, 12, tzinfo=UTC))
+    trigger = CronTrigger.from_crontab("30 2 * * *", zone)
+    job = Job("nightly", Call("m:f"), trigger, executor="queue", at=trigger.next_fire(None, now))
+    node = NodeFacts(id="n", host="web", pid=1)
+    told = explain_job(job, health_of(job, [], now), Scene(now=now, zone=zone, lease=15, nodes=(node,)))
+    assert "in 13 h" in told.sentence
+    assert "(02:30 does not exist that day: the clock goes from 02:00 to 03:00)" in told.sentence
+
+
+# -- health, judged by hand ----------------------------------------------------------------------------------------
+
+NOW = to_us(datetime(2026, 5, 4, 12, tzinfo=UTC))
+
+
+def hourly() -> Job:
+    trigger = CronTrigger.from_crontab("0 * * * *", "UTC")
+    return Job("job", Call("m:f"), trigger, executor="queue", at=NOW + 3600 * SECOND)
+
+
+def ended(minutes: int, status: Status = Status.SUCCEEDED, length: int = 60, reason: str | None = None) -> Run:
+    began = NOW - minutes * 60 * SECOND
+    over = began + length * SECOND
+    return Run(
+        id=f"r{minutes}", call=Call("m:f"), status=status, created_at=began, run_at=began, fire_time=began,
+        started_at=began, finished_at=over, reason=reason,
+    )  # fmt: skip
+
+
+def test_a_run_that_goes_on_is_late_only_after_the_time_that_runs_usually_take() -> None:
+    history = [ended(60 * n + 60, length=600) for n in range(10)]
+    running = Run(id="r", call=Call("m:f"), status=Status.RUNNING, run_at=NOW, fire_time=NOW, started_at=NOW)
+    job = hourly()
+    job.at = NOW + 7200 * SECOND
+    assert health_of(job, [running, *history], NOW + 640 * SECOND).state is JobState.UP
+    late = health_of(job, [running, *history], NOW + 700 * SECOND)
+    assert (late.state, late.run_id) == (JobState.LATE, "r")
+    assert late.why == "a fire that was due 11 min 40 s ago still runs"
+
+
+def test_a_first_run_that_goes_on_is_not_late() -> None:
+    running = Run(id="r", call=Call("m:f"), status=Status.RUNNING, run_at=NOW, fire_time=NOW, started_at=NOW)
+    assert health_of(hourly(), [running], NOW + 3000 * SECOND).state is JobState.NEW
+
+
+def test_a_success_after_failures_is_up_again() -> None:
+    assert health_of(hourly(), [ended(5), ended(65, Status.FAILED)], NOW).state is JobState.UP
+    down = health_of(hourly(), [ended(5, Status.BROKEN, reason="bad_data"), ended(65)], NOW)
+    assert (down.state, down.why) == (JobState.DOWN, "its last fire could not be executed: bad_data")
+
+
+def test_fires_that_a_person_left_out_are_no_trouble() -> None:
+    assert health_of(hourly(), [ended(5, Status.MISSED, reason="paused"), ended(65)], NOW).state is JobState.UP
+    assert health_of(hourly(), [ended(5, Status.MISSED, reason="late"), ended(65)], NOW).state is JobState.LATE
+
+
+# -- queues, nodes, the system -------------------------------------------------------------------------------------
+
+
+@EVERY_STORE
+def test_a_queue_is_paused_unserved_waiting_or_flowing(app: Mainspring) -> None:
+    assert said(app, "default") == "[queue unserved] Unserved: no living node serves queue 'default'; it is empty."
+    add_run(app.store, "r", due_in=-90)
+    add_run(app.store, "s", due_in=3600)
+    assert re.fullmatch(
+        r"\[queue unserved\] Unserved: no living node serves queue 'default', and it holds 1 run waiting and 1 for "
+        r"later; the oldest has been due for 1 min 3\d s\.",
+        said(app, "default"),
+    )
+    announce(app)
+    assert said(app, "default").startswith(
+        "[queue waiting] Waiting: 1 node serves queue 'default', and 0 runs of it go"
+    )
+    [_] = claim(app.store)
+    assert said(app, "default") == (
+        "[queue flowing] Flowing: 1 node serves queue 'default', nothing waits, 1 run goes on, 1 are for later."
+    )
+    app.pause_queue("default")
+    assert said(app, "default").startswith("[queue paused] Paused")
+
+
+@EVERY_STORE
+def test_a_node_runs_stops_or_is_silent(app: Mainspring) -> None:
+    announce(app, "n1", "default", "mail", missing=("shop:push",), stuck=2)
+    told = said(app, "web:7")
+    assert told.startswith("[node running] Running: it serves default, mail and has been up for ")
+    assert told.endswith(
+        " It has lost 2 threads to runs that did not end when they were stopped. It cannot import shop:push."
+    )
+    announce(app, "n1", state="draining")
+    assert said(app, "n1").startswith("[node draining] Stopping: it takes no more runs")
+    app.store.shift_clock(20)
+    assert re.match(r"\[node silent\] Silent for 2\d s: it should be heard of every 5 s\.", said(app, "n1"))
+
+
+@EVERY_STORE
+def test_the_system_names_what_needs_a_person_and_nothing_else(app: Mainspring) -> None:
+    announce(app)
+    queued(app, due_in=3600)
+    well = app.explain()
+    assert (well.kind, well.state) == ("system", "well")
+    assert well.sentence == "All is well: 1 job, 1 queue, 1 node."
+    add_run(app.store, "r", queue="mail")
+    run = start(app.store, "b")
+    assert settle(app.store, break_(app.store, run))
+    told = app.explain()
+    assert told.state == "needs you"
+    assert [(each.kind, each.id, each.state) for each in told.parts] == [
+        ("run", "b", "broken"),
+        ("queue", "mail", "unserved"),
+    ]
+    assert told.sentence == "2 things need you, first run 'b': Set aside: unreadable."
+    assert told.actions == ("explain b", "worker MODULE:APP -Q mail")
+    assert told.to_dict()["parts"][0]["id"] == "b"
+
+
+@LOCAL
+def test_all_statuses_of_random_runs_have_a_sentence(app: Mainspring) -> None:
+    scene = Gatherer(app).scene()
+    for status in Status:
+        for number in range(40):
+            flags = [bool(number >> bit & 1) for bit in range(6)]
+            run = make_run(
+                app.store, "r", due_in=3600.0 if flags[0] else -60.0, status=status, attempt=number % 3,
+                started_at=scene.now - 5 * SECOND if flags[1] else None, cancelling=flags[2],
+                finished_at=scene.now if flags[3] else None, reason="late" if flags[4] else None,
+                lease_until=scene.now + 9 if flags[5] else None, failures=number % 4,
+            )  # fmt: skip
+            told = explain_run(run, scene, QueueFacts(name="default", paused=flags[3]))
+            assert told.state
+            assert re.fullmatch(r"[A-Z].{8,}\.", told.sentence), told.sentence
