@@ -22,7 +22,7 @@ MainspringError
 ├── StoreUnavailable              (ConnectionError)
 │   ├── OutcomeUnknown            the reply was lost: repeat with the same id
 │   ├── StoreLocked               another process holds the lock of an embedded store
-│   └── SchemaTooNew              (in jobstores.sqlalchemy) a newer mainspring owns the database
+│   └── SchemaMismatch            (in jobstores.sqlalchemy) another mainspring wrote the database
 ├── FrameError, EncodeError       (in codec, ValueError, TypeError) bytes or values that cannot be restored or stored
 ├── FilterError                   (in core.filters, ValueError) a filter of runs that cannot be understood
 ├── JobExecutionError             (in tracker) and its JobLockedError, JobIsNotReadyToStartError, ...

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, MetaData, create_engine, text
 
 from mainspring.errors import ConfigurationError, ConflictingIdError, StoreUnavailable
 from mainspring.jobstores.base import NodeInfo, RunQuery
-from mainspring.jobstores.sqlalchemy import SchemaTooNew, SQLAlchemyJobStore
+from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy import service as service_steps
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
 from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
@@ -165,28 +165,6 @@ def test_a_file_locked_by_another_is_unavailable_and_then_works(path: Path, monk
     other.close()
     assert store.add_runs([run]) == [run.id]
     store.shutdown()
-
-
-# -- schema --------------------------------------------------------------------------------------------------------
-
-
-def test_a_release_that_is_too_old_claims_and_fires_nothing(store: SQLAlchemyJobStore, path: Path) -> None:
-    add_job(store)
-    add_run(store)
-    due = due_one(store)
-    _execute(path, "UPDATE mainspring_meta SET value = 99 WHERE name IN ('schema', 'oldest_reader')")
-    store.beat(NODE, 30)  # a node that runs learns of it by its next beat
-    for act in (lambda: store.due(1, 0), lambda: claim(store), lambda: fire(store, due)):
-        with pytest.raises(SchemaTooNew, match="upgrade mainspring on this node"):
-            act()
-    assert len(store.get_all_jobs()) == 1
-    new = SQLAlchemyJobStore(f"sqlite:///{path}")
-    with pytest.raises(SchemaTooNew):
-        new.due(1, 0)
-    new.shutdown()
-    _execute(path, "UPDATE mainspring_meta SET value = 1 WHERE name = 'oldest_reader'")
-    store.beat(NODE, 30)
-    assert len(claim(store)) == 1
 
 
 # -- group commit --------------------------------------------------------------------------------------------------
@@ -377,13 +355,13 @@ def _filled(store: SQLAlchemyJobStore) -> list[str]:
     for due in store.due(3, 1).jobs:
         fire(store, due)
     store.settle([succeed(store, run) for run in claim(store, limit=3)])
-    return [statement for statement in store._open()._texts if statement.startswith(("SELECT", "WITH"))]
+    return [statement for statement in store._open().texts if statement.startswith(("SELECT", "WITH"))]
 
 
 def test_sqlite_finds_due_jobs_and_claims_by_their_indexes(store: SQLAlchemyJobStore, path: Path) -> None:
     used = ""
     for statement in _filled(store):
-        said = store._open().text(statement)
+        said = store._open().texts[statement]
         for _, _, _, step in _execute_plan(path, said):
             used += step + "\n"
             assert not step.startswith("SCAN mainspring_runs"), said

@@ -1,5 +1,5 @@
 """Jobs and runs in a SQL database."""
 
-from mainspring.jobstores.sqlalchemy.store import SchemaTooNew, SQLAlchemyJobStore
+from mainspring.jobstores.sqlalchemy.store import SchemaMismatch, SQLAlchemyJobStore
 
-__all__ = ["SQLAlchemyJobStore", "SchemaTooNew"]
+__all__ = ["SQLAlchemyJobStore", "SchemaMismatch"]

@@ -1,4 +1,4 @@
-"""What the SQL dialects share: statements written once, opening, the schema, numbers, waking, errors."""
+"""What the SQL dialects share: opening, the schema, versions, errors."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import Engine
@@ -21,42 +21,26 @@ from mainspring.core.instants import SECOND
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.interrupts import sheltered
-from mainspring.jobstores.sqlalchemy import migrations
-from mainspring.jobstores.sqlalchemy.schema import WORDS, Kept, Tables
+from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.sqlalchemy import meta
+from mainspring.jobstores.sqlalchemy.claims import ClaimVerbs
+from mainspring.jobstores.sqlalchemy.jobs import JobVerbs
+from mainspring.jobstores.sqlalchemy.schema import WORDS, Kept, Tables, ddl
+from mainspring.jobstores.sqlalchemy.transaction import Statements, Tx
 from mainspring.jobstores.sqlalchemy.waking import Waker
 
-__all__ = [
-    "ANSWER",
-    "MIGRATING",
-    "STEP",
-    "TIMEOUT",
-    "Database",
-    "FusedTx",
-    "Row",
-    "Set",
-    "Tx",
-    "Unreadable",
-    "instant",
-    "take_block",
-]
+__all__ = ["ANSWER", "CREATING", "TIMEOUT", "Database", "StoreTx", "Unreadable"]
 
 T = TypeVar("T")
-Row = tuple[Any, ...]
-Set = str | tuple[str, str]
-"""A column to set, or the column and the expression over its new value `{new}` and its present one `{old}`."""
 
 TIMEOUT: Final = 4.5
 """Seconds that any one step may take: connecting, a statement, waiting for a lock. Less than a third of a lease."""
-MIGRATING: Final = 60
-"""Seconds for which a node waits while another creates or migrates the tables."""
-STEP: Final = 3600
-"""Seconds that creating or migrating may take."""
+CREATING: Final = 60
+"""Seconds that creating the tables may take, and for which a node waits while another creates them."""
 ANSWER: Final = TIMEOUT + 0.3
 """Seconds after which this side gives up on a server that does not even say that its own time-out has passed."""
 BLOCK: Final = 1000
 """Versions that a process takes at once."""
-MOST_VERSIONS: Final = 2**61
-"""A higher version was given by nobody."""
 
 LEEWAY: Final = 60 * SECOND
 """Microseconds by which the store's clock may get ahead of this process's between two looks."""
@@ -70,114 +54,8 @@ class Unreadable(StoreUnavailable):
     """A statement failed over a value that somebody altered."""
 
 
-class Tx(ABC):
-    """One transaction: statements are written once, with `?` and words in braces, and said in the dialect's way."""
-
-    def __init__(self, database: Database, cursor: Any) -> None:
-        self.database = database
-        self.cursor = cursor
-        self.stirred = False  # something has changed that a sleeping loop may want to know
-        self._now: int | None = None
-
-    @property
-    def now(self) -> int:
-        """The store's time as this transaction sees it."""
-        if self._now is None:
-            self._now = self._read_clock() + self.database.shift
-        return self._now
-
-    def all(self, statement: str, *params: Any) -> list[Row]:
-        """Return all rows."""
-        self.cursor.execute(self.database.text(statement), self._params(params))
-        rows: list[Row] = self.cursor.fetchall()
-        return rows
-
-    def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
-        """Return what may be many rows: `SELECT columns rest`."""
-        return self.all(f"SELECT {', '.join(columns)} {rest}", *params)
-
-    def raw(self, statement: str, *params: Any) -> list[Row]:
-        """Return all rows, whatever somebody has put into them."""
-        return self.all(statement, *params)
-
-    def undecodable(self, table: str, columns: Sequence[Kept]) -> list[Any]:
-        """Return what finds the rows of a table whose text is none."""
-        return []
-
-    def one(self, statement: str, *params: Any) -> Row | None:
-        """Return the first row, or None."""
-        rows = self.all(statement, *params)
-        return rows[0] if rows else None
-
-    def run(self, statement: str, *params: Any) -> int:
-        """Execute a statement; return how many rows it changed."""
-        self.cursor.execute(self.database.text(statement), self._params(params))
-        count: int = self.cursor.rowcount
-        return count
-
-    @abstractmethod
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        """Insert rows."""
-
-    @abstractmethod
-    def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
-        """Update rows by id: each begins with the id, then come the values of `columns`."""
-
-    @abstractmethod
-    def _read_clock(self) -> int:
-        """Return the database's time in microseconds."""
-
-    def _params(self, params: tuple[Any, ...]) -> Any:
-        """Adapt parameters; a list is what `{in}` compares with."""
-        return params
-
-
-class FusedTx(Tx):
-    """A dialect in which the hot steps are one statement each."""
-
-    @abstractmethod
-    def insert_new(self, columns: Sequence[str], rows: Sequence[Row]) -> set[str]:
-        """Insert the runs whose ids, the first column, nobody knows; return those ids."""
-
-    @abstractmethod
-    def held(self, columns: str, token: str) -> tuple[int, list[Row]]:
-        """Return now, and the runs that are held under a token."""
-
-    @abstractmethod
-    def take(
-        self, columns: str, lanes: list[str], priority: int, now: int, limit: int, page: int, terms: Row
-    ) -> list[Row]:
-        """Claim the first due runs of some lanes for (node, token, end of the lease, now); return them in any order.
-
-        At most `page` of each lane. Those that others have locked are passed by.
-        """
-
-    @abstractmethod
-    def finish(self, columns: Sequence[Set], rows: Sequence[Row]) -> set[str]:
-        """Write the end of runs that are held under their tokens, and count them; return their ids.
-
-        Rows are as for `update`, with `token` and `status` among the columns; `expires_at` counts from now.
-        """
-
-    @abstractmethod
-    def hide(self, columns: str, limit: int, hold: float) -> tuple[int, int | None, list[Row]]:
-        """Hide a page of due jobs for `hold` seconds; return now, when the next of the others can be had, the page."""
-
-    @abstractmethod
-    def advance(
-        self,
-        columns: Sequence[str],
-        moved: Sequence[Row],
-        ended: Sequence[Row],
-        run_columns: Sequence[str],
-        runs: Sequence[Row],
-    ) -> set[str]:
-        """Fire: move or delete jobs whose versions are as they were read, insert the new ones of the winners' runs.
-
-        `moved` are as for `update`, the last column being the version that was read; `ended` are ids with that
-        version. The last column of a run is the job that fires it; its lease counts from now. Return `jobs:<id>` of
-        the winners and `fire:<id>` of the runs inserted.
-        """
+class StoreTx(JobVerbs, ClaimVerbs):
+    """One transaction of a store. A dialect overrides the hot verbs that it has a quicker statement for."""
 
 
 class TrustedTime:
@@ -217,10 +95,7 @@ class Database(ABC):
 
     kind: str
     placeholder: str = "?"
-    one_writer: bool = False
-    """Whether a transaction that may write keeps all others from writing."""
-    fused: bool = False
-    """Whether its transactions are `FusedTx`."""
+    waker: Waker
     words: dict[str, str]
     """What the words in braces mean, besides the names of tables."""
 
@@ -231,12 +106,14 @@ class Database(ABC):
         self.own = own  # whether nobody else uses the engine
         self.shift = 0
         self._trusted = TrustedTime()
-        self.too_new: int | None = None
+        self.other_schema: meta.SchemaMismatch | None = None
+        """Set once the tables are found to be of another schema: then this release claims and fires nothing."""
         self._tablename, self._metadata, self._schema = tablename, metadata, schema
-        self._texts: dict[str, str] = {}
-        self._names: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        """The quoted name of each table."""
+        self.texts = Statements({}, self.placeholder)
         self.columns: dict[str, list[Kept]] = {}
-        self.mend: Callable[[Tx], int] = lambda tx: 0
+        self.mend: Callable[[StoreTx], int] = lambda tx: 0
         """Sets aside what somebody altered; answers how much."""
         self._block: Iterator[int] = iter(())
         self._block_lock = threading.Lock()
@@ -252,16 +129,18 @@ class Database(ABC):
 
     @sheltered
     def open(self) -> None:
-        """Connect, create or migrate the tables, and see whether this release may use them."""
+        """Connect, create the tables if they are not there, and see whether this release may use them."""
         collation = self._prepare()
         tables = Tables(self._tablename, self._metadata, self._schema, self.kind, collation)
-        self._names, self.columns = tables.names(self.engine.dialect), tables.kept()
+        self.names, self.columns = tables.names(self.engine.dialect), tables.kept()
+        self.texts = Statements({**self.words, **self.names}, self.placeholder)
         self._locked(partial(self._set_up, tables=tables))
-        if self.read(migrations.altered):
-            self.write(migrations.mend)
-        self._upgrade()
         self.read(self.look_at_schema)
-        self._trusted.begin(self.read(lambda tx: migrations.number(tx, "clock")))
+        if self.other_schema is not None:
+            raise self.other_schema
+        if self.read(meta.altered):
+            self.write(meta.mend)
+        self._trusted.begin(self.read(lambda tx: meta.number(tx, "clock")))
         if self._has_apscheduler():
             log.info(
                 "the database also holds APScheduler's table apscheduler_jobs, which is left alone; "
@@ -284,10 +163,10 @@ class Database(ABC):
         """Check that the server can be used; return the collation of its text columns, if it needs one."""
 
     @abstractmethod
-    def _locked(self, work: Callable[[Tx], T]) -> T:
+    def _locked(self, work: Callable[[StoreTx], T]) -> T:
         """Do work under a lock that all nodes respect, in a transaction if the tables can be changed in one."""
 
-    def _set_up(self, tx: Tx, tables: Tables) -> None:
+    def _set_up(self, tx: StoreTx, tables: Tables) -> None:
         """Create the tables, unless they are there; refuse those of somebody else."""
         by_word = dict(zip(WORDS, tables.all(), strict=True))
         where = without_password(self.engine.url.render_as_string())
@@ -311,77 +190,47 @@ class Database(ABC):
             )
 
     @abstractmethod
-    def _columns(self, tx: Tx, table: Table) -> set[str]:
+    def _columns(self, tx: StoreTx, table: Table) -> set[str]:
         """Return the names of a table's columns in the database; none if it is not there."""
 
-    @abstractmethod
-    def _create(self, tx: Tx, tables: Tables) -> None:
+    def _create(self, tx: StoreTx, tables: Tables) -> None:
         """Create the tables; a node may have died half-way through creating them."""
+        for statement in ddl(tables.all(), self.engine.dialect):
+            tx.cursor.execute(statement)
+        tx.insert("meta", ("name", "value"), meta.first_rows())
 
     @abstractmethod
     def _has_apscheduler(self) -> bool:
         """Tell whether APScheduler's default table is there too."""
 
-    def _upgrade(self) -> None:
-        """Take the steps that the store is behind."""
-        while (step := self.read(migrations.missing)) is not None:
-            if step.stops_older:
-                self.write(partial(migrations.stop_older, step=step))
-                self._wait_for_older()
-            if self._locked(partial(migrations.take, step=step)):
-                log.warning("the tables were migrated to schema %d", step.version)
-
-    def _wait_for_older(self) -> None:
-        """Wait until every node that is alive has seen what it may no longer do, as it does with each beat."""
-        since = self.read(lambda tx: tx.now)
-        deadline = time.monotonic() + MIGRATING
-        while unheard := self.read(lambda tx: migrations.unheard(tx, since)):
-            if time.monotonic() > deadline:
-                raise StoreUnavailable(f"the tables cannot be migrated while older nodes work: {', '.join(unheard)}")
-            time.sleep(0.1)
-
-    def look_at_schema(self, tx: Tx) -> None:
-        """Note whether newer nodes have forbidden this release to work."""
-        known = migrations.newest()
-        oldest = migrations.oldest_reader(tx) or known
-        if oldest > known and self.too_new != oldest:
-            log.error("%s", migrations.SchemaTooNew(oldest, known))
-        self.too_new = oldest if oldest > known else None
+    def look_at_schema(self, tx: StoreTx) -> None:
+        """Note whether another release has changed the tables."""
+        found = meta.other_schema(tx)
+        if found is not None and self.other_schema is None:
+            log.error("%s", found)
+        self.other_schema = found
 
     def trusted_now(self, tx: Tx) -> int:
         """Return the store's time as far as deletion by age may rely on it."""
         return self._trusted.now(tx.now - self.shift) + self.shift
 
-    def check(self) -> None:
-        """Raise if this release may no longer claim and fire."""
-        if self.too_new is not None:
-            raise migrations.SchemaTooNew(self.too_new, migrations.newest())
-
-    # -- statements --------------------------------------------------------------------------------------------
-
-    def text(self, statement: str) -> str:
-        """Return a statement as the driver takes it."""
-        known = self._texts.get(statement)
-        if known is None:
-            known = statement.format_map({**self.words, **self._names}).replace("?", self.placeholder)
-            self._texts[statement] = known
-        return known
-
-    def name(self, table: str) -> str:
-        """Return the quoted name of a table."""
-        return self._names[table]
+    # -- work --------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def read(self, work: Callable[[Tx], T]) -> T:
+    def read(self, work: Callable[[StoreTx], T]) -> T:
         """Do work that changes nothing."""
 
     @abstractmethod
-    def write(self, work: Callable[[Tx], T]) -> T:
+    def write(self, work: Callable[[StoreTx], T]) -> T:
         """Do work in one transaction; `work` may be called again and must leave no trace outside of it."""
 
-    def write_once(self, statement: Callable[[Tx], T], steps: Callable[[Tx], T]) -> T:
-        """Do work that is one statement, atomic by itself; if it collides, or saves nothing here, take the steps."""
-        return self.write(steps)
+    @abstractmethod
+    def at_once(self, work: Callable[[StoreTx], T]) -> T:
+        """Do work that calls `tx.begin` if it needs a transaction: in one round trip if it is one statement."""
+
+    def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        """Hand out due jobs and hide them: now, the jobs, when the next of the others can be had."""
+        return self.at_once(lambda tx: tx.due(limit, hold))
 
     @sheltered
     def versions(self, count: int) -> list[int]:
@@ -392,18 +241,10 @@ class Database(ABC):
                 missing = count - len(taken)
                 size = missing + BLOCK
                 # In a transaction of its own: were it undone with another, the numbers would come twice.
-                self._highest = end = self.write(lambda tx: take_block(tx, size, self._highest))
+                self._highest = end = self.write(lambda tx: meta.take_versions(tx, size, self._highest))
                 self._block = iter(range(end - size + 1, end + 1))
                 taken += islice(self._block, missing)
             return taken
-
-    # -- waking ------------------------------------------------------------------------------------------------
-
-    waker: Waker
-
-    def wait(self, cursor: int, timeout: float) -> int:
-        """Sleep until something has changed since `cursor`, or for `timeout` seconds."""
-        return self.waker.wait(cursor, timeout)
 
     # -- errors ------------------------------------------------------------------------------------------------
 
@@ -421,23 +262,3 @@ class Database(ABC):
     def _explain(self, error: BaseException) -> str:
         """Say what an error means and what to do, empty if its own words have to do."""
         return ""
-
-
-def take_block(tx: Tx, size: int, least: int = 0) -> int:
-    """Return the last of so many numbers above `least` that nobody has been or will be given again."""
-    step = f"UPDATE {{meta}} SET value = value + ? WHERE name = 'versions' AND value BETWEEN ? AND {MOST_VERSIONS}"
-    if not tx.run(step, size, least) or migrations.number(tx, "versions") is None:
-        migrations.mend(tx, least)
-        tx.run(step, size, least)
-    end = migrations.number(tx, "versions")
-    assert end is not None
-    return end
-
-
-def instant(row: Row | None) -> int | None:
-    """Return the time that is a row's only value."""
-    if row is None or row[0] is None:
-        return None
-    if not isinstance(row[0], int):
-        raise TypeError(f"{row[0]!r:.100} is no time")
-    return row[0]

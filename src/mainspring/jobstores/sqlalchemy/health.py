@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.jobstores.health import Health
-from mainspring.jobstores.sqlalchemy.migrations import number
+from mainspring.jobstores.sqlalchemy.meta import number
 
 if TYPE_CHECKING:
-    from mainspring.jobstores.sqlalchemy.database import Database, Tx
+    from mainspring.jobstores.sqlalchemy.database import Database
+    from mainspring.jobstores.sqlalchemy.transaction import Tx
 
 __all__ = ["file_system", "health", "standbys"]
 
@@ -113,7 +114,7 @@ _POSTGRESQL: Final = [
 
 
 def _postgresql(tx: Tx) -> Health:
-    known: dict[str, str] = dict(tx.all("SELECT name, setting FROM pg_settings WHERE name {in}", _POSTGRESQL))
+    known: dict[str, str] = dict(tx.all("SELECT name, setting FROM pg_settings WHERE name {in}", tx.many(_POSTGRESQL)))
     faults = []
     if known["fsync"] == "off":
         faults.append("fsync is off: a power failure may destroy the whole database; set fsync = on")
@@ -161,7 +162,7 @@ _MARIADB: Final = ["binlog_format", "innodb_flush_log_at_trx_commit", "log_bin",
 
 
 def _mariadb(tx: Tx) -> Health:
-    known: dict[str, str] = dict(tx.all("SHOW GLOBAL VARIABLES WHERE Variable_name {in}", _MARIADB))
+    known: dict[str, str] = dict(tx.all("SHOW GLOBAL VARIABLES WHERE Variable_name {in}", tx.many(_MARIADB)))
     flush, version = known["innodb_flush_log_at_trx_commit"], known["version"]
     faults, warnings = [], []
     if flush not in ("1", "3"):  # 3, which MariaDB has, syncs even more often

@@ -1,71 +1,141 @@
-"""Jobs in SQL: each function is one step inside a transaction, with its statements beside it."""
+"""Jobs in SQL: how they are written, handed out, fired and set aside, with the statements beside each step."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
-from typing import Any
+from collections.abc import Container, Sequence
+from operator import attrgetter
+from typing import Final
 
 from mainspring.core.instants import SECOND
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import BrokenJob
-from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow
-from mainspring.jobstores.sqlalchemy.database import FusedTx, Tx, instant, take_block
-from mainspring.jobstores.sqlalchemy.runs import INSERTED, insert_runs, inserted_row, record_missed, unkeyed
+from mainspring.jobstores.records.rows import FireRow, JobRow
+from mainspring.jobstores.sqlalchemy.meta import take_versions
+from mainspring.jobstores.sqlalchemy.runs import RunVerbs, unkeyed
+from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
 __all__ = [
-    "add_jobs",
-    "all_jobs",
-    "broken_jobs",
-    "discard",
-    "due_jobs",
-    "fire",
-    "get_job",
-    "insert_job",
-    "next_at",
-    "next_due",
-    "remove_all",
-    "remove_job",
-    "restore",
-    "set_aside",
-    "simple",
-    "update_job",
-]
+    "COLUMNS", "MOVED", "JobVerbs", "all_jobs", "broken_jobs", "discard", "get_job", "next_at", "next_due",
+    "remove_all", "remove_job", "restore", "set_aside", "simple", "update_job",
+]  # fmt: skip
 
-_COLUMNS = "id, at, nominal, frame, version, incarnation, 0, miss"  # in the order of JobRow
-_NEAR = 100  # likely names are worth looking for only among a readable number of jobs
+COLUMNS: Final = "id, at, nominal, frame, version, incarnation, 0, miss"  # in the order of JobRow
+MOVED: Final = ("at", "nominal", "due_at", "version", "miss")
+_NEAR: Final = 100  # likely names are worth looking for only among a readable number of jobs
+_DUE: Final = f"SELECT {COLUMNS}, due_at FROM {{jobs}} WHERE due_at <= ? ORDER BY due_at LIMIT ? {{skip}}"
+_NEXT: Final = "SELECT due_at FROM {jobs} WHERE due_at > ? ORDER BY due_at LIMIT 1"
+_UNFINISHED: Final = (
+    "SELECT owner, count(*) FROM {runs} WHERE owner {in} AND owner IS NOT NULL AND expires_at IS NULL GROUP BY owner"
+)
+_AT: Final = attrgetter("at")
+_ADDED: Final = ("id", "at", "nominal", "due_at", "frame", "version", "incarnation")
 
 
-_ADDED = ("id", "at", "nominal", "due_at", "frame", "version", "incarnation")
+class JobVerbs(RunVerbs):
+    """Adding jobs, handing out those that are due and firing them, in statements that every dialect has."""
 
+    def add_jobs(self, rows: Sequence[JobRow], replace: bool, versions: Sequence[int]) -> list[tuple[int, int]]:
+        """Write jobs, all or none; return the version and incarnation of each."""
+        if len(rows) == 1 and not replace and not self.begun:
+            # One statement. Should the id be taken, it collides, and comes here again in a transaction.
+            [row], [version] = rows, versions
+            self.insert("jobs", _ADDED, [(row.id, row.at, row.nominal, row.at, row.frame, version, version)])
+            self.stirred |= row.at is not None
+            return [(version, version)]
+        self.begin()
+        ids = sorted({row.id for row in rows})
+        locked = self.all("SELECT id, incarnation FROM {jobs} WHERE id {in} ORDER BY id {lock}", self.many(ids))
+        stored: dict[str, int] = dict(locked)
+        if not replace and (stored or len(ids) < len(rows)):
+            raise ConflictingIdError(_first_taken(rows, stored))
+        answers = []
+        new: dict[str, Row] = {}
+        changed: dict[str, Row] = {}
+        for row, version in zip(rows, versions, strict=True):
+            if row.id in stored:
+                changed[row.id] = (row.id, row.at, row.nominal, row.at, row.frame, version)
+                answers.append((version, stored[row.id]))
+            else:
+                incarnation = new[row.id][6] if row.id in new else version
+                new[row.id] = (row.id, row.at, row.nominal, row.at, row.frame, version, incarnation)
+                answers.append((version, incarnation))
+            self.stirred |= row.at is not None
+        self.insert("jobs", _ADDED, [new[job_id] for job_id in sorted(new)])
+        self.update("jobs", _ADDED[1:-1], [changed[job_id] for job_id in sorted(changed)])
+        return answers
 
-def insert_job(tx: Tx, row: JobRow, version: int) -> list[tuple[int, int]]:
-    """Write a job whose id is new; another of that id makes the statement collide."""
-    tx.insert("jobs", _ADDED, [(row.id, row.at, row.nominal, row.at, row.frame, version, version)])
-    tx.stirred |= row.at is not None
-    return [(version, version)]
+    def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        """Hand out due jobs and hide them: now, the jobs, when the next of the others can be had."""
+        self.begin()
+        now = self.now
+        found = self.all(_DUE, now, limit + 1)
+        # One more than asked for tells when the next of the others can be had.
+        next_at = found[limit][-1] if len(found) > limit else instant(self.one(_NEXT, now))
+        page = self.really_due([JobRow(*row[:-1]) for row in found[:limit]], now)
+        if page and hold > 0:
+            until = now + int(hold * SECOND)
+            self.run("UPDATE {jobs} SET due_at = ? WHERE id {in}", until, self.many([row.id for row in page]))
+        return now, page, next_at
 
+    def really_due(self, page: list[JobRow], now: int) -> list[JobRow]:
+        """Sort jobs that were read, and count the unfinished runs of each.
 
-def add_jobs(tx: Tx, rows: Sequence[JobRow], replace: bool, versions: Sequence[int]) -> list[tuple[int, int]]:
-    """Write jobs, all or none; return the version and incarnation of each."""
-    ids = sorted({row.id for row in rows})
-    stored: dict[str, int] = dict(tx.all("SELECT id, incarnation FROM {jobs} WHERE id {in} ORDER BY id {lock}", ids))
-    if not replace and (stored or len(ids) < len(rows)):
-        raise ConflictingIdError(_first_taken(rows, stored))
-    answers = []
-    new: dict[str, tuple[Any, ...]] = {}
-    changed: dict[str, tuple[Any, ...]] = {}
-    for row, version in zip(rows, versions, strict=True):
-        if row.id in stored:
-            changed[row.id] = (row.id, row.at, row.nominal, row.at, row.frame, version)
-            answers.append((version, stored[row.id]))
-        else:
-            incarnation = new[row.id][6] if row.id in new else version
-            new[row.id] = (row.id, row.at, row.nominal, row.at, row.frame, version, incarnation)
-            answers.append((version, incarnation))
-        tx.stirred |= row.at is not None
-    tx.insert("jobs", _ADDED, [new[job_id] for job_id in sorted(new)])
-    tx.update("jobs", _ADDED[1:-1], [changed[job_id] for job_id in sorted(changed)])
-    return answers
+        Those that are handed out only because somebody altered when they are, are left out and put right.
+        """
+        early = [row.id for row in page if row.at is None or row.at > now]
+        if early:
+            self.run("UPDATE {jobs} SET due_at = at WHERE id {in}", self.many(sorted(early)))
+            page = [row for row in page if row.id not in early]
+        if page:
+            # In a later statement, so that it sees the runs of every fire before the version that was read.
+            owners = [f"{row.id}@{row.incarnation}" for row in page]
+            counts: dict[str, int] = dict(self.all(_UNFINISHED, self.many(owners)))
+            for row, owner in zip(page, owners, strict=True):
+                row.unfinished = counts.get(owner, 0)
+            page.sort(key=_AT)
+        return page
+
+    def fire(self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
+        """Take each step whose job is unchanged and due; answer which runs each has inserted, None if it was lost."""
+        self.begin()
+        now, until = self.now, self.now + int(lease * SECOND)
+        ids = sorted({step.job_id for step in firings})
+        locked = self.all("SELECT id, version, at FROM {jobs} WHERE id {in} ORDER BY id {lock}", self.many(ids))
+        stored = {job_id: (version, at) for job_id, version, at in locked}
+        taken: list[FireRow | None] = []
+        written: dict[str, Row] = {}
+        finished: set[str] = set()
+        for step, version in zip(firings, versions, strict=True):
+            present, at = stored.get(step.job_id, (None, None))
+            won = present == step.version and (step.besides or (at is not None and at <= now))
+            taken.append(step if won else None)
+            if won and step.next_at is None and not step.besides:
+                del stored[step.job_id]
+                finished.add(step.job_id)
+            elif won:
+                stored[step.job_id] = version, step.next_at
+                at = step.next_at
+                written[step.job_id] = (step.job_id, at, step.next_nominal, at, version, step.miss)
+        steps = [step for step in taken if step is not None]
+        self.update("jobs", MOVED, [written[job_id] for job_id in ids if job_id in written and job_id in stored])
+        replaced = [(step.job_id, step.frame) for step in steps if step.frame is not None]
+        if replaced:
+            self.update("jobs", ("frame",), replaced)
+            self.stirred = True
+        if finished:
+            self.run("DELETE FROM {jobs} WHERE id {in}", self.many(sorted(finished)))
+        runs = [run for step in steps for run in step.runs]
+        for run in runs:
+            if run.status == "running":
+                run.lease_until = until
+        inserted = self.add_runs(runs) if runs else {}
+        missed = [run for step in steps for run in step.missed]
+        if missed:
+            self.record_missed(missed)
+        return [
+            None if step is None else tuple(run.id for run in step.runs if inserted.pop(run.id, None) == run.id)
+            for step in taken
+        ]
 
 
 def _first_taken(rows: Sequence[JobRow], stored: Container[str]) -> str:
@@ -75,6 +145,26 @@ def _first_taken(rows: Sequence[JobRow], stored: Container[str]) -> str:
             return row.id
         seen.add(row.id)
     raise AssertionError("no id is taken")
+
+
+def instant(row: Row | None) -> int | None:
+    """Return the time that is a row's only value."""
+    if row is None or row[0] is None:
+        return None
+    if not isinstance(row[0], int):
+        raise TypeError(f"{row[0]!r:.100} is no time")
+    return row[0]
+
+
+def simple(firings: Sequence[FireRow]) -> bool:
+    """Tell whether each job is due and comes once, as do runs, none missed or keyed."""
+    runs = [run for step in firings for run in step.runs]
+    return (
+        not any(step.missed or step.besides for step in firings)
+        and unkeyed(runs)
+        and len({step.job_id for step in firings}) == len(firings)
+        and len({run.id for run in runs}) == len(runs)
+    )
 
 
 def update_job(tx: Tx, row: JobRow, version: int) -> None:
@@ -98,13 +188,13 @@ def update_job(tx: Tx, row: JobRow, version: int) -> None:
 
 def get_job(tx: Tx, job_id: str) -> JobRow | None:
     """Read a job."""
-    row = tx.one(f"SELECT {_COLUMNS} FROM {{jobs}} WHERE id = ?", job_id)
+    row = tx.one(f"SELECT {COLUMNS} FROM {{jobs}} WHERE id = ?", job_id)
     return None if row is None else JobRow(*row)
 
 
 def all_jobs(tx: Tx) -> list[JobRow]:
     """Read all jobs by next run time, paused ones last."""
-    rows = tx.all(f"SELECT {_COLUMNS} FROM {{jobs}}")
+    rows = tx.all(f"SELECT {COLUMNS} FROM {{jobs}}")
     return [JobRow(*row) for row in sorted(rows, key=lambda row: (row[1] is None, row[1] or 0, row[0]))]
 
 
@@ -129,163 +219,18 @@ def next_due(tx: Tx) -> int | None:
     return instant(tx.one("SELECT due_at FROM {jobs} WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"))
 
 
-def due_jobs(tx: Tx, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-    """Hand out due jobs and hide them."""
-    if isinstance(tx, FusedTx) and hold > 0:
-        now, next_at, rows = tx.hide(_COLUMNS, limit, hold)
-        page = _really_due(tx, [JobRow(*row) for row in rows], now)
-        _count_unfinished(tx, page)
-        page.sort(key=_at)
-        return now, page, next_at
-    now = tx.now
-    # One more than asked for tells when the next of the others can be had.
-    found = tx.all(
-        f"SELECT {_COLUMNS}, due_at FROM {{jobs}} WHERE due_at <= ? ORDER BY due_at LIMIT ? {{skip}}", now, limit + 1
-    )
-    if len(found) > limit:
-        next_at = found[limit][-1]
-    else:
-        next_at = instant(tx.one("SELECT due_at FROM {jobs} WHERE due_at > ? ORDER BY due_at LIMIT 1", now))
-    page = _really_due(tx, [JobRow(*row[:-1]) for row in found[:limit]], now)
-    _count_unfinished(tx, page)
-    if page and hold > 0:
-        tx.run("UPDATE {jobs} SET due_at = ? WHERE id {in}", now + int(hold * SECOND), [row.id for row in page])
-    page.sort(key=_at)
-    return now, page, next_at
-
-
-def _at(row: JobRow) -> int:
-    return 0 if row.at is None else row.at
-
-
-def _really_due(tx: Tx, page: list[JobRow], now: int) -> list[JobRow]:
-    """Leave out jobs that are handed out only because somebody altered when they are, and put that right."""
-    early = [row.id for row in page if row.at is None or row.at > now]
-    if not early:
-        return page
-    tx.run("UPDATE {jobs} SET due_at = at WHERE id {in}", sorted(early))
-    return [row for row in page if row.at is not None and row.at <= now]
-
-
-def _count_unfinished(tx: Tx, page: Sequence[JobRow]) -> None:
-    """Count the unfinished runs of jobs that were read.
-
-    In a later statement, so that it sees the runs of every fire before the version that was read.
-    """
-    if not page:
-        return
-    owners = [f"{row.id}@{row.incarnation}" for row in page]
-    counts: dict[str, int] = dict(
-        tx.all(
-            "SELECT owner, count(*) FROM {runs} WHERE owner {in} AND owner IS NOT NULL AND expires_at IS NULL"
-            " GROUP BY owner",
-            owners,
-        )
-    )
-    for row, owner in zip(page, owners, strict=True):
-        row.unfinished = counts.get(owner, 0)
-
-
-_MOVED = ("at", "nominal", "due_at", "version", "miss")
-
-
-def simple(firings: Sequence[FireRow]) -> bool:
-    """Tell whether each job is due and comes once, as do runs, none missed or keyed: what `FusedTx.advance` writes."""
-    runs = [run for step in firings for run in step.runs]
-    return (
-        not any(step.missed or step.besides for step in firings)
-        and unkeyed(runs)
-        and len({step.job_id for step in firings}) == len(firings)
-        and len({run.id for run in runs}) == len(runs)
-    )
-
-
-def _fire_at_once(
-    tx: FusedTx, firings: Sequence[FireRow], lease: float, versions: Sequence[int]
-) -> list[tuple[str, ...] | None]:
-    moved, ended, runs = [], [], []
-    for step, version in zip(firings, versions, strict=True):
-        if step.next_at is None:
-            ended.append((step.job_id, step.version))
-        else:
-            at = step.next_at
-            moved.append((step.job_id, at, step.next_nominal, at, version, step.miss, step.version))
-        for run in step.runs:
-            run.lease_until = int(lease * SECOND) if run.status == "running" else None
-            runs.append((*inserted_row(run, 0), step.job_id))
-    found = tx.advance((*_MOVED, "was"), sorted(moved), sorted(ended), (*INSERTED, "fired_by"), sorted(runs))
-    tx.stirred |= any(run.status == "pending" for step in firings for run in step.runs)
-    return [
-        tuple(run.id for run in step.runs if f"fire:{run.id}" in found) if f"jobs:{step.job_id}" in found else None
-        for step in firings
-    ]
-
-
-def fire(tx: Tx, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
-    """Take each step whose job is unchanged and due."""
-    if isinstance(tx, FusedTx) and simple(firings):
-        return _fire_at_once(tx, firings, lease, versions)
-    now = tx.now
-    ids = sorted({step.job_id for step in firings})
-    stored = {
-        job_id: (version, at)
-        for job_id, version, at in tx.all("SELECT id, version, at FROM {jobs} WHERE id {in} ORDER BY id {lock}", ids)
-    }
-    taken: list[FireRow] = []
-    won = []
-    written: dict[str, tuple[Any, ...]] = {}
-    for step, version in zip(firings, versions, strict=True):
-        present, at = stored.get(step.job_id, (None, None))
-        won.append(present == step.version and (step.besides or (at is not None and at <= now)))
-        if won[-1]:
-            taken.append(step)
-            if step.next_at is None and not step.besides:
-                del stored[step.job_id]
-            else:
-                stored[step.job_id] = version, step.next_at
-                written[step.job_id] = (
-                    step.job_id, step.next_at, step.next_nominal, step.next_at, version, step.miss
-                )  # fmt: skip
-    finished = sorted({step.job_id for step in taken} - stored.keys())
-    tx.update(
-        "jobs",
-        _MOVED,
-        [written[job_id] for job_id in ids if job_id in written and job_id in stored],
-    )
-    replaced = [(step.job_id, step.frame) for step in taken if step.frame is not None]
-    if replaced:
-        tx.update("jobs", ("frame",), replaced)
-        tx.stirred = True
-    if finished:
-        tx.run("DELETE FROM {jobs} WHERE id {in}", finished)
-    inserted = insert_runs(tx, list(_fired(taken, now + int(lease * SECOND))))
-    record_missed(tx, [run for step in taken for run in step.missed])
-    answers: Iterator[tuple[str, ...]] = iter(
-        [tuple(run.id for run in step.runs if inserted.pop(run.id, None) == run.id) for step in taken]
-    )
-    return [next(answers) if each else None for each in won]
-
-
-def _fired(steps: Sequence[FireRow], until: int) -> Iterator[RunRow]:
-    for step in steps:
-        for run in step.runs:
-            if run.status == "running":
-                run.lease_until = until
-            yield run
-
-
 # -- set aside -----------------------------------------------------------------------------------------------------
 
 
 def set_aside(tx: Tx, job_id: str, version: int, reason: str) -> bool:
     """Keep a job that cannot be restored out of the way of the others."""
-    row = tx.one(f"SELECT {_COLUMNS} FROM {{jobs}} WHERE id = ? AND version = ? {{lock}}", job_id, version)
+    row = tx.one(f"SELECT {COLUMNS} FROM {{jobs}} WHERE id = ? AND version = ? {{lock}}", job_id, version)
     if row is None:
         return False
     job = JobRow(*row)
     number = job.incarnation
     if tx.one("SELECT 1 FROM {broken} WHERE incarnation = ?", number) is not None:  # somebody altered one of the two
-        number = take_block(tx, 1)
+        number = take_versions(tx, 1)
     tx.insert(
         "broken",
         ("incarnation", "id", "reason", "broken_at", "at", "nominal", "frame", "miss"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import pymysql
@@ -10,10 +11,12 @@ from sqlalchemy import MetaData, Table
 from sqlalchemy.schema import CreateIndex
 
 from mainspring.errors import ConfigurationError
-from mainspring.jobstores.sqlalchemy.database import ANSWER, MIGRATING, STEP, TIMEOUT, Row, Set, Tx
-from mainspring.jobstores.sqlalchemy.migrations import FIRST, first_rows, newest
+from mainspring.jobstores.sqlalchemy.claims import Level
+from mainspring.jobstores.sqlalchemy.database import ANSWER, CREATING, TIMEOUT, StoreTx
+from mainspring.jobstores.sqlalchemy.meta import first_rows
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
+from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 from mainspring.jobstores.sqlalchemy.waking import Waker
 
 __all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
@@ -29,23 +32,34 @@ CONNECT_ARGS: Final = {
 PACKET: Final = 4_000_000
 """Bytes of a statement that writes many rows, where the server takes as many."""
 _TOO_LARGE: Final = 1153
+ASKED: Final = 100
+"""Queues that one statement asks for."""
 
 _RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
 _NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 
-class MariaDBTx(Tx):
+class MariaDBTx(StoreTx):
     """A transaction on a pooled connection."""
 
     database: MariaDBDatabase
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    @staticmethod
+    def many(values: list[Any], /) -> Any:
+        return tuple(values)
+
+    def begin(self) -> None:
+        if not self.begun:
+            self.begun = True
+            self.cursor.execute("START TRANSACTION")
+
+    def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         marks = f"({', '.join(['%s'] * len(columns))})"
-        head = f"INSERT INTO {self.database.name(table)} ({', '.join(columns)}) VALUES "
+        head = f"INSERT INTO {self.database.names[table]} ({', '.join(columns)}) VALUES "
         for chunk in _chunks(rows, self.database.packet):
             self._execute(head + ", ".join([marks] * len(chunk)), [value for row in chunk for value in row])
 
-    def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
+    def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
         names, sets = ["id"], []
         for column in columns:
             name, value = (column, "{new}") if isinstance(column, str) else column
@@ -56,13 +70,13 @@ class MariaDBTx(Tx):
         for chunk in _chunks(rows, self.database.packet):
             # In this order: for each new row its old one by the key, never a walk through the table.
             statement = (
-                f"UPDATE ({first}{other * (len(chunk) - 1)}) AS new STRAIGHT_JOIN {self.database.name(table)} AS old"
+                f"UPDATE ({first}{other * (len(chunk) - 1)}) AS new STRAIGHT_JOIN {self.database.names[table]} AS old"
                 f" ON old.id = new.id SET {', '.join(sets)}"
             )
             self._execute(statement, [value for row in chunk for value in row])
 
     def run(self, statement: str, *params: Any) -> int:
-        return self._execute(self.database.text(statement), self._params(params))
+        return self._execute(self.texts[statement], params)
 
     def _execute(self, statement: str, params: Sequence[Any]) -> int:
         """Execute a statement; raise ValueError for one that is too large, for which the server would hang up."""
@@ -82,8 +96,39 @@ class MariaDBTx(Tx):
     def all(self, statement: str, *params: Any) -> list[Row]:
         return list(super().all(statement, *params))
 
-    def _params(self, params: tuple[Any, ...]) -> Any:
-        return [tuple(param) if type(param) is list else param for param in params]
+    # A recursion would read all that waits to find the next level, so the levels are found step by step.
+
+    def levels(self, queues: list[str]) -> list[Any]:
+        wanted = set(queues)
+        if len(queues) > ASKED:
+            wanted &= {name for (name,) in self.all("SELECT DISTINCT queue FROM {runs} WHERE status = 'pending'")}
+        wanted -= {name for (name,) in self.all("SELECT name FROM {lanes}")}
+        above = dict.fromkeys(sorted(wanted), 2**31)
+        found: list[Level] = []
+        highest = "(SELECT max(priority) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority < ?)"
+        while above:
+            levels = self._of_each(highest, list(above.items()))
+            above = {queue: priority for queue, priority in zip(above, levels, strict=True) if priority is not None}
+            found += above.items()
+        first = "(SELECT min(run_at) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ?)"
+        firsts = self._of_each(first, found)
+        return [(*level, run_at) for level, run_at in zip(found, firsts, strict=True) if run_at is not None]
+
+    def next_of(self, levels: list[Level], after: int) -> list[int]:
+        times = self._of_each(
+            "(SELECT run_at FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at > ?"
+            " ORDER BY run_at LIMIT 1)",
+            [(*level, after) for level in levels],
+        )
+        return [run_at for run_at in times if run_at is not None]
+
+    def _of_each(self, expression: str, params: Sequence[Row]) -> list[Any]:
+        """Return the value of an expression for each of some parameters."""
+        values: list[Any] = []
+        for start in range(0, len(params), ASKED):
+            some = params[start : start + ASKED]
+            values += self.all(f"SELECT {', '.join([expression] * len(some))}", *chain.from_iterable(some))[0]
+        return values
 
 
 def _size(values: Iterable[Any]) -> int:
@@ -138,14 +183,14 @@ class MariaDBDatabase(ServerDatabase):
         self._collation = "utf8mb4_nopad_bin" if mariadb else "utf8mb4_0900_bin"
         return self._collation
 
-    def _locked(self, work: Callable[[Tx], T]) -> T:
-        name = f"mainspring:{self.name('meta')}"[:64]
+    def _locked(self, work: Callable[[StoreTx], T]) -> T:
+        name = f"mainspring:{self.names['meta']}"[:64]
 
-        def attempt(tx: Tx) -> T:
-            if not any(tx.one("SELECT GET_LOCK(?, 4)", name) == (1,) for _ in range(MIGRATING // 4)):
-                raise pymysql.err.OperationalError(1205, f"another node has been migrating tables for {MIGRATING} s")
+        def attempt(tx: StoreTx) -> T:
+            if not any(tx.one("SELECT GET_LOCK(?, 4)", name) == (1,) for _ in range(CREATING // 4)):
+                raise pymysql.err.OperationalError(1205, f"another node has been creating the tables for {CREATING} s")
             connection = tx.cursor.connection
-            patience, connection._read_timeout = connection._read_timeout, STEP
+            patience, connection._read_timeout = connection._read_timeout, CREATING
             try:
                 return work(tx)
             finally:
@@ -154,16 +199,14 @@ class MariaDBDatabase(ServerDatabase):
 
         return self.read(attempt)  # each statement by itself: here tables cannot be changed inside a transaction
 
-    def _columns(self, tx: Tx, table: Table) -> set[str]:
+    def _columns(self, tx: StoreTx, table: Table) -> set[str]:
         found = (
             "SELECT column_name FROM information_schema.columns"
             " WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?"
         )
         return {name for (name,) in tx.all(found, table.schema, table.name)}
 
-    def _create(self, tx: Tx, tables: Tables) -> None:
-        # What a node has left half-way may be an older release's: then all steps are taken, which do not mind.
-        half = any(self._columns(tx, table) for table in tables.all())
+    def _create(self, tx: StoreTx, tables: Tables) -> None:
         found = (
             "SELECT index_name FROM information_schema.statistics"
             " WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?"
@@ -180,21 +223,15 @@ class MariaDBDatabase(ServerDatabase):
         quoted = self.engine.dialect.identifier_preparer.format_table(draft)
         tx.cursor.execute(f"DROP TABLE IF EXISTS {quoted}")
         tx.cursor.execute(made)
-        rows = first_rows(FIRST if half else newest())
-        tx.cursor.executemany(f"INSERT INTO {quoted} (name, value) VALUES (%s, %s)", rows)
-        tx.cursor.execute(f"RENAME TABLE {quoted} TO {self.name('meta')}")
+        tx.cursor.executemany(f"INSERT INTO {quoted} (name, value) VALUES (%s, %s)", first_rows())
+        tx.cursor.execute(f"RENAME TABLE {quoted} TO {self.names['meta']}")
 
     def _has_apscheduler(self) -> bool:
         found = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
         return self.read(lambda tx: tx.one(found, "apscheduler_jobs")) is not None
 
-    def _tx(self, connection: Any) -> Tx:
+    def _tx(self, connection: Any) -> StoreTx:
         return MariaDBTx(self, connection.cursor())
-
-    def _begin(self, connection: Any) -> Tx:
-        tx = MariaDBTx(self, connection.cursor())
-        tx.cursor.execute("START TRANSACTION")
-        return tx
 
     def _commit(self, connection: Any) -> None:
         connection.commit()

@@ -1,49 +1,45 @@
-"""Runs in SQL: each function is one step inside a transaction, with its statements beside it."""
+"""Runs in SQL: how they are added, settled and deleted, with the statements beside each step."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Status
 from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_ATTEMPTS, RunRow, SettleRow
-from mainspring.jobstores.sqlalchemy.database import FusedTx, Row, Set, Tx
 from mainspring.jobstores.sqlalchemy.schema import NEVER
+from mainspring.jobstores.sqlalchemy.transaction import Row, Set, Tx
 
 __all__ = [
-    "INSERTED",
-    "RUN_COLUMNS",
-    "count_totals",
-    "delete_runs",
-    "ends",
-    "forget",
-    "insert_runs",
-    "inserted_row",
-    "record_missed",
-    "run_row",
-    "settle",
-    "unkeyed",
-]
+    "COLUMNS", "INSERTED", "LONGEST_LEASE", "NEXT_ATTEMPT", "RUN_COLUMNS", "WRITTEN", "RunVerbs", "delete_runs", "ends",
+    "forget", "inserted_row", "run_row", "unkeyed", "written_row",
+]  # fmt: skip
 
-_IDENTITY: Final = ("id", "payload", "owner", "job_id", "created_at", "group_id")
+_IDENTITY: Final = ("payload", "owner", "job_id", "created_at", "group_id")
 _CHANGING: Final = (
     "state", "live", "queue", "status", "priority", "run_at", "finished_at", "keep", "token", "node", "lease_until",
     "attempt", "cancelling", "unique_key", "expires_at",
 )  # fmt: skip
-INSERTED: Final = (*_IDENTITY, *_CHANGING)
+INSERTED: Final = ("id", *_CHANGING, *_IDENTITY)
 # What beats have reported stays where the new record says nothing of it.
-_WRITTEN: Final[tuple[Set, ...]] = tuple(
+WRITTEN: Final[tuple[Set, ...]] = tuple(
     ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
 )
-COLUMNS: Final = (*_IDENTITY, *_CHANGING[:-1], "claimed_at")
+COLUMNS: Final = ("id", *_IDENTITY, *_CHANGING[:-1], "claimed_at")
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
 REMEMBERED: Final = 3600 * SECOND
 LONGEST_LEASE: Final = 7 * 86400 * SECOND
 """A lease that ends later than this was given by nobody."""
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
 _BROKEN: Final = Status.BROKEN.value
+_JUDGED: Final = ("id", "status", "token", "lease_until", "cancelling", "unique_key")
+_KNOWN: Final = "SELECT id FROM {runs} WHERE id {in} UNION ALL SELECT id FROM {gone} WHERE id {in} AND expires_at > ?"
+_HOLDERS: Final = "SELECT unique_key, id FROM {runs} WHERE unique_key {in} AND unique_key IS NOT NULL"
+_COUNT: Final = (
+    f"UPDATE {{totals}} SET n = CASE WHEN n BETWEEN 0 AND {NEVER} THEN n ELSE 0 END + ? WHERE status = ? AND slot = ?"
+)
 
 
 def run_row(row: Sequence[Any]) -> RunRow:
@@ -56,156 +52,131 @@ def run_row(row: Sequence[Any]) -> RunRow:
     )  # fmt: skip
 
 
-def _changing(run: RunRow, now: int) -> Row:
-    """Return the values of the columns that settling writes."""
+def written_row(run: RunRow, now: int) -> Row:
+    """Return a run's id and the values of WRITTEN."""
     ended = run.status in FINAL_VALUES
     # Even, so that it is odd if `keep` is: pruning by count can tell by the index alone which runs to pass by.
     expires_at = (NEVER if run.status == _BROKEN else (now & -2) + run.keep) if ended else None
     return (
-        run.state, run.live, run.queue, run.status, run.priority, run.run_at, run.finished_at, run.keep, run.token,
-        run.node, run.lease_until, run.attempt, int(run.cancelling), None if ended else run.unique, expires_at,
+        run.id, run.state, run.live, run.queue, run.status, run.priority, run.run_at, run.finished_at, run.keep,
+        run.token, run.node, run.lease_until, run.attempt, int(run.cancelling), None if ended else run.unique,
+        expires_at,
     )  # fmt: skip
 
 
 def inserted_row(run: RunRow, now: int) -> Row:
     """Return the values of INSERTED."""
-    return (run.id, run.call, run.owner, run.job_id, run.created_at, run.group, *_changing(run, now))
-
-
-def _insert(tx: Tx, runs: Iterable[RunRow]) -> None:
-    now = tx.now
-    tx.insert("runs", INSERTED, [inserted_row(run, now) for run in runs])
+    return (*written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group)
 
 
 def unkeyed(runs: Iterable[RunRow]) -> bool:
-    """Tell whether all runs wait and none has a unique key: then `insert_runs` is one statement where there is one."""
+    """Tell whether all runs wait and none has a unique key."""
     return all(run.unique is None and run.status not in FINAL_VALUES for run in runs)
 
 
-def insert_runs(tx: Tx, runs: Sequence[RunRow]) -> dict[str, str]:
-    """Insert the runs that are new; answer for each id under which it is stored.
-
-    An id that is known, also by a run deleted within the hour, changes nothing. Should somebody insert the same id or
-    key between the look and the insert, the insert fails, and the whole transaction is begun again.
-    """
-    if not runs:
-        return {}
-    if isinstance(tx, FusedTx) and unkeyed(runs):
-        rows = {run.id: inserted_row(run, 0) for run in reversed(runs)}  # the first of an id counts
-        inserted = tx.insert_new(INSERTED, [rows[run_id] for run_id in sorted(rows)])
-        tx.stirred |= any(run.status == "pending" for run in runs)
-        return {run_id: run_id if run_id in inserted else "" for run_id in rows}
-    ids = sorted({run.id for run in runs})
-    known = {
-        run_id
-        for (run_id,) in tx.all(
-            "SELECT id FROM {runs} WHERE id {in} UNION ALL SELECT id FROM {gone} WHERE id {in} AND expires_at > ?",
-            ids,
-            ids,
-            tx.now,
-        )
-    }
-    keys = sorted({run.unique for run in runs if run.unique is not None})
-    holders: dict[str, str] = {}
-    if keys:
-        holders = dict(
-            tx.all("SELECT unique_key, id FROM {runs} WHERE unique_key {in} AND unique_key IS NOT NULL", keys)
-        )
-    new: dict[str, RunRow] = {}
-    answers: dict[str, str] = {}
-    for run in runs:
-        if run.id in new or run.id in answers:
-            continue
-        if run.id in known:
-            answers[run.id] = ""
-        elif run.unique is not None and holders.setdefault(run.unique, run.id) != run.id:
-            answers[run.id] = holders[run.unique]
-        else:
-            new[run.id] = run
-            answers[run.id] = run.id
-            tx.stirred |= run.status == "pending"
-    _insert(tx, (new[run_id] for run_id in sorted(new)))
-    return answers
-
-
-def record_missed(tx: Tx, runs: Sequence[RunRow]) -> None:
-    """Insert the records of missed fires, or replace them by longer ones."""
-    if not runs:
-        return
-    last = {run.id: run for run in runs}
-    ids = sorted(last)
-    known = {run_id for (run_id,) in tx.all("SELECT id FROM {runs} WHERE id {in} ORDER BY id {lock}", ids)}
-    _insert(tx, (last[run_id] for run_id in ids if run_id not in known))
-    _update(tx, [last[run_id] for run_id in ids if run_id in known])
-    count_totals(tx, Counter(last[run_id].status for run_id in ids if run_id not in known))
-
-
-def _update(tx: Tx, runs: Sequence[RunRow]) -> None:
-    now = tx.now
-    tx.update("runs", _WRITTEN, [(run.id, *_changing(run, now)) for run in runs])
-
-
-# -- ends and other outcomes ---------------------------------------------------------------------------------------
-
-
 def ends(outcomes: Sequence[SettleRow]) -> bool:
-    """Tell whether all outcomes are ends of different runs that are held: what `FusedTx.finish` can write."""
+    """Tell whether all outcomes are ends of different runs that are held."""
     return all(each.condition is Condition.HELD and each.run.status in FINAL_VALUES for each in outcomes) and len(
         {each.run.id for each in outcomes}
     ) == len(outcomes)
 
 
-def settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
-    """Write each outcome whose condition holds, with what follows from it."""
-    answers = _finish(tx, outcomes) if isinstance(tx, FusedTx) and ends(outcomes) else _settle(tx, outcomes)
-    insert_runs(tx, [run for each, accepted in zip(outcomes, answers, strict=True) if accepted for run in each.then])
-    return answers
+class RunVerbs(Tx):
+    """Adding and settling runs, in statements that every dialect has."""
+
+    def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str]:
+        """Insert the runs that are new; answer for each id under which it is stored.
+
+        An id that is known, also by a run deleted within the hour, changes nothing. Should somebody insert the same id
+        or key between the look and the insert, the insert fails, and the whole transaction is begun again.
+        """
+        self.begin()
+        ids = self.many(sorted({run.id for run in runs}))
+        known = {run_id for (run_id,) in self.all(_KNOWN, ids, ids, self.now)}
+        keys = sorted({run.unique for run in runs if run.unique is not None})
+        holders: dict[str, str] = dict(self.all(_HOLDERS, self.many(keys))) if keys else {}
+        new: dict[str, RunRow] = {}
+        answers: dict[str, str] = {}
+        for run in runs:
+            if run.id in answers:
+                continue
+            answers[run.id] = run.id
+            if run.id in known:
+                answers[run.id] = ""
+            elif run.unique is not None and holders.setdefault(run.unique, run.id) != run.id:
+                answers[run.id] = holders[run.unique]
+            else:
+                new[run.id] = run
+                self.stirred |= run.status == "pending"
+        if new:
+            self.insert("runs", INSERTED, [inserted_row(new[run_id], self.now) for run_id in sorted(new)])
+        return answers
+
+    def record_missed(self, runs: Sequence[RunRow]) -> None:
+        """Insert the records of missed fires, or replace them by longer ones."""
+        last = {run.id: run for run in runs}
+        ids = sorted(last)
+        locked = self.all("SELECT id FROM {runs} WHERE id {in} ORDER BY id {lock}", self.many(ids))
+        known = {run_id for (run_id,) in locked}
+        new = [last[run_id] for run_id in ids if run_id not in known]
+        self.insert("runs", INSERTED, [inserted_row(run, self.now) for run in new])
+        self.update("runs", WRITTEN, [written_row(last[run_id], self.now) for run_id in ids if run_id in known])
+        self.count_ends(Counter(run.status for run in new))
+
+    def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+        """Write each outcome whose condition holds, with what follows from it."""
+        self.begin()
+        now, locked = self.now, self.many(sorted({each.run.id for each in outcomes}))
+        rows = self.table(_JUDGED, "FROM {runs} WHERE id {in} ORDER BY id {lock}", locked)
+        stored = {run_id: tuple(row) for run_id, *row in rows}
+        holders = self._holders(outcomes, stored)
+        answers = []
+        written: dict[str, RunRow] = {}
+        ended: Counter[str] = Counter()
+        follow: list[RunRow] = []
+        for outcome in outcomes:
+            run = outcome.run
+            before = stored.get(run.id)
+            accepted = before is not None and _holds(outcome, before, now)
+            final = run.status in FINAL_VALUES
+            if accepted and run.unique is not None and not final:
+                accepted = holders.setdefault(run.unique, run.id) == run.id
+            answers.append(accepted)
+            if not accepted:
+                continue
+            if run.live is None and run.id in written:
+                run.live = written[run.id].live
+            written[run.id] = run
+            stored[run.id] = (run.status, run.token, run.lease_until, run.cancelling, None if final else run.unique)
+            if final and before is not None and before[0] != run.status:  # else it is written again, not reached again
+                ended[run.status] += 1
+            self.stirred |= run.status == "pending"
+            follow += outcome.then
+        if written:
+            self.update("runs", WRITTEN, [written_row(written[run_id], now) for run_id in sorted(written)])
+            self.count_ends(ended)
+        if follow:
+            self.add_runs(follow)
+        return answers
+
+    def _holders(self, outcomes: Sequence[SettleRow], stored: Mapping[str, Row]) -> dict[str, str]:
+        """Return who has the unique keys that runs want back."""
+        wanted: set[str] = set()
+        for each in outcomes:
+            run = each.run
+            if run.unique is not None and run.status not in FINAL_VALUES:
+                wanted |= {run.unique}.difference(stored.get(run.id, ())[-1:])
+        return dict(self.all(_HOLDERS, self.many(sorted(wanted)))) if wanted else {}
+
+    def count_ends(self, ended: Counter[str]) -> None:
+        """Count runs that have reached a final status."""
+        slot = self.database.slot
+        for status in sorted(ended):
+            if not self.run(_COUNT, ended[status], status, slot):
+                self.insert("totals", ("status", "slot", "n"), [(status, slot, ended[status])])
 
 
-def _finish(tx: FusedTx, outcomes: Sequence[SettleRow]) -> list[bool]:
-    rows = sorted((each.run.id, *_changing(each.run, 0)) for each in outcomes)
-    written = tx.finish(_WRITTEN, rows)
-    return [each.run.id in written for each in outcomes]
-
-
-def _settle(tx: Tx, outcomes: Sequence[SettleRow]) -> list[bool]:
-    now = tx.now
-    ids = sorted({outcome.run.id for outcome in outcomes})
-    stored: dict[str, Sequence[Any]] = {
-        row[0]: row[1:]
-        for row in tx.table(
-            ("id", "status", "token", "lease_until", "cancelling", "unique_key"),
-            "FROM {runs} WHERE id {in} ORDER BY id {lock}",
-            ids,
-        )
-    }
-    holders = _holders(tx, outcomes, stored)
-    answers = []
-    written: dict[str, RunRow] = {}
-    ended: Counter[str] = Counter()
-    for outcome in outcomes:
-        run = outcome.run
-        before = stored.get(run.id)
-        accepted = before is not None and _holds(outcome, before, now)
-        final = run.status in FINAL_VALUES
-        if accepted and run.unique is not None and not final:
-            accepted = holders.setdefault(run.unique, run.id) == run.id
-        answers.append(accepted)
-        if not accepted:
-            continue
-        if run.live is None and run.id in written:
-            run.live = written[run.id].live
-        written[run.id] = run
-        stored[run.id] = (run.status, run.token, run.lease_until, run.cancelling, None if final else run.unique)
-        if final and before is not None and before[0] != run.status:  # else it is written again, not reached again
-            ended[run.status] += 1
-        tx.stirred |= run.status == "pending"
-    _update(tx, [written[run_id] for run_id in sorted(written)])
-    count_totals(tx, ended)
-    return answers
-
-
-def _holds(outcome: SettleRow, stored: Sequence[Any], now: int) -> bool:
+def _holds(outcome: SettleRow, stored: Row, now: int) -> bool:
     condition, run = outcome.condition, outcome.run
     status, present, lease_until, cancelling, _ = stored
     if present != run.token or (cancelling and status == "running" and run.status == "pending"):
@@ -219,47 +190,24 @@ def _holds(outcome: SettleRow, stored: Sequence[Any], now: int) -> bool:
     return status in FINAL_VALUES
 
 
-def _holders(tx: Tx, outcomes: Sequence[SettleRow], stored: dict[str, Sequence[Any]]) -> dict[str, str]:
-    """Return who has the unique keys that runs want back."""
-    wanted = {
-        each.run.unique
-        for each in outcomes
-        if each.run.unique is not None
-        and each.run.status not in FINAL_VALUES
-        and stored.get(each.run.id, (None,) * 5)[4] != each.run.unique
-    }
-    if not wanted:
-        return {}
-    return dict(
-        tx.all("SELECT unique_key, id FROM {runs} WHERE unique_key {in} AND unique_key IS NOT NULL", sorted(wanted))
-    )
+# -- deleting ------------------------------------------------------------------------------------------------------
 
 
 def delete_runs(tx: Tx, run_ids: Sequence[str]) -> int:
     """Delete finished runs and remember their ids for an hour."""
     found = tx.all(
         "SELECT id FROM {runs} WHERE id {in} AND status NOT IN ('pending', 'running') ORDER BY id {lock}",
-        sorted(set(run_ids)),
+        tx.many(sorted(set(run_ids))),
     )
-    ids: list[Any] = [run_id for (run_id,) in found]
-    if ids:
-        forget(tx, ids)
-    return len(ids)
+    forget(tx, [run_id for (run_id,) in found])
+    return len(found)
 
 
-def forget(tx: Tx, ids: list[Any]) -> None:
+def forget(tx: Tx, ids: list[str]) -> None:
     """Delete runs that are locked, and remember their ids."""
-    until = tx.now + REMEMBERED
-    tx.database.forgotten += len(ids)
-    tx.run("DELETE FROM {gone} WHERE id {in}", ids)
-    tx.insert("gone", ("id", "expires_at"), [(run_id, until) for run_id in ids])
-    tx.run("DELETE FROM {runs} WHERE id {in}", ids)
-
-
-def count_totals(tx: Tx, ends: Counter[str]) -> None:
-    """Count runs that have reached a final status."""
-    slot = tx.database.slot
-    for status, number in sorted(ends.items()):
-        n = f"CASE WHEN n BETWEEN 0 AND {NEVER} THEN n ELSE 0 END"
-        if not tx.run(f"UPDATE {{totals}} SET n = {n} + ? WHERE status = ? AND slot = ?", number, status, slot):
-            tx.insert("totals", ("status", "slot", "n"), [(status, slot, number)])
+    if ids:
+        until, those = tx.now + REMEMBERED, tx.many(ids)
+        tx.database.forgotten += len(ids)
+        tx.run("DELETE FROM {gone} WHERE id {in}", those)
+        tx.insert("gone", ("id", "expires_at"), [(run_id, until) for run_id in ids])
+        tx.run("DELETE FROM {runs} WHERE id {in}", those)

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.errors import ConfigurationError, OutcomeUnknown
 from mainspring.interrupts import sheltered
-from mainspring.jobstores.sqlalchemy.database import Database, Tx
+from mainspring.jobstores.sqlalchemy.database import Database, StoreTx
 from mainspring.jobstores.sqlalchemy.waking import readable
 
 __all__ = ["Again", "ServerDatabase"]
@@ -34,53 +34,29 @@ class ServerDatabase(Database):
     """A database server: pooled connections, each in autocommit mode, transactions begun and ended by hand."""
 
     @sheltered
-    def read(self, work: Callable[[Tx], T]) -> T:
+    def read(self, work: Callable[[StoreTx], T]) -> T:
         """Do work that changes nothing, each statement by itself."""
-        return self._do(lambda connection: work(self._tx(connection)), lambda connection: None)
+        return self._do(work, begin=False, reads=True)
 
     @sheltered
-    def write(self, work: Callable[[Tx], T]) -> T:
+    def write(self, work: Callable[[StoreTx], T]) -> T:
         """Do work in one transaction, begun again if it collides with another."""
+        return self._repeat(work, begin=True)
 
-        def transact(connection: Any) -> tuple[T, bool]:
-            tx = self._begin(connection)
-            return work(tx), tx.stirred
+    @sheltered
+    def at_once(self, work: Callable[[StoreTx], T]) -> T:
+        """Do work that begins a transaction if it needs one; if it collides, in a transaction from its start."""
+        return self._repeat(work, begin=False)
 
+    def _repeat(self, work: Callable[[StoreTx], T], *, begin: bool) -> T:
         for attempt in range(REPEATS):
             try:
-                result, stirred = self._do(transact, self._commit)
-                break
+                return self._do(work, begin=begin or attempt > 0)
             except Again as collision:
                 if attempt == REPEATS - 1:
                     raise self.unavailable(collision.__cause__ or collision) from collision
                 time.sleep(random.random() * 0.002 * 2**attempt)
-        if stirred:
-            self.waker.stir()
-        return result
-
-    @sheltered
-    def write_once(self, statement: Callable[[Tx], T], steps: Callable[[Tx], T]) -> T:
-        """Do work that is one statement, in one round trip; if it collides, take the steps."""
-        fairy = self._living()
-        connection = fairy.driver_connection
-        tx = self._tx(connection)
-        try:
-            result = statement(tx)
-        except BaseException as error:
-            lost = self._is_lost(error, connection)
-            if lost or not isinstance(error, Exception):
-                fairy.invalidate()
-            else:
-                fairy.close()
-            # The statement commits itself: it may have been written when its reply was lost.
-            translated = self.unavailable(error, OutcomeUnknown) if lost else self._translated(error)
-            if isinstance(translated, Again):
-                return self.write(steps)
-            raise translated from error
-        fairy.close()
-        if tx.stirred:
-            self.waker.stir()
-        return result
+        raise AssertionError("unreachable")
 
     def _living(self) -> Any:
         """Take a connection from the pool that has not been closed by the server."""
@@ -93,33 +69,45 @@ class ServerDatabase(Database):
             fairy.invalidate()
         return self._checkout()
 
-    def _do(self, work: Callable[[Any], T], commit: Callable[[Any], None]) -> T:
+    def _do(self, work: Callable[[StoreTx], T], *, begin: bool, reads: bool = False) -> T:
         """Work on a pooled connection; those that died in the pool are replaced before anybody hears of it."""
         for attempt in range(REPLACED + 1):
-            fairy = self._checkout()
+            fairy = self._checkout() if begin or reads else self._living()
             connection = fairy.driver_connection
+            tx = self._tx(connection)
             began = time.monotonic()
             try:
-                result = work(connection)
+                if begin:
+                    tx.begin()
+                result = work(tx)
             except BaseException as error:
                 lost = self._is_lost(error, connection)
-                self._undo(fairy, lost or not isinstance(error, Exception))
+                self._undo(fairy, lost or not isinstance(error, Exception), tx.begun)
+                if lost and not (tx.begun or begin or reads):
+                    # A statement commits itself: it may have been written when its reply was lost.
+                    raise self.unavailable(error, OutcomeUnknown) from error
                 # A dead connection shows it at once; a server that took long to fail would only take as long again.
                 # One by one: disposing of the pool would leave those that others have out to be closed by nobody.
                 if lost and attempt < REPLACED and time.monotonic() - began < AT_ONCE:
                     continue
                 raise self._translated(error) from error
-            try:
-                commit(connection)
-            except BaseException as error:
-                fairy.invalidate()
-                translated = self._translated(error)
-                if isinstance(error, self._driver_error) and not isinstance(translated, Again):
-                    translated = self.unavailable(error, OutcomeUnknown)
-                raise translated from error
+            if tx.begun:
+                self._end(fairy)
             fairy.close()
+            if tx.stirred:
+                self.waker.stir()
             return result
         raise AssertionError("unreachable")
+
+    def _end(self, fairy: Any) -> None:
+        try:
+            self._commit(fairy.driver_connection)
+        except BaseException as error:
+            fairy.invalidate()
+            translated = self._translated(error)
+            if isinstance(error, self._driver_error) and not isinstance(translated, Again):
+                translated = self.unavailable(error, OutcomeUnknown)
+            raise translated from error
 
     def _checkout(self) -> Any:
         fairy: Any = None
@@ -134,12 +122,13 @@ class ServerDatabase(Database):
             raise ConfigurationError(f"an option in the URL is wrong: {self.unavailable(error)}") from error
         return fairy
 
-    def _undo(self, fairy: Any, discard: bool) -> None:
+    def _undo(self, fairy: Any, discard: bool, begun: bool) -> None:
         if discard:
             fairy.invalidate()
             return
         try:
-            self._rollback(fairy.driver_connection)
+            if begun:
+                self._rollback(fairy.driver_connection)
             fairy.close()
         except Exception:
             fairy.invalidate()
@@ -176,20 +165,16 @@ class ServerDatabase(Database):
         """The base of the driver's errors."""
 
     @abstractmethod
-    def _tx(self, connection: Any) -> Tx:
+    def _tx(self, connection: Any) -> StoreTx:
         """Return a transaction that is not begun: each statement stands alone."""
 
     @abstractmethod
-    def _begin(self, connection: Any) -> Tx:
-        """Begin a transaction."""
-
-    @abstractmethod
     def _commit(self, connection: Any) -> None:
-        """Commit it."""
+        """Commit a transaction."""
 
     @abstractmethod
     def _rollback(self, connection: Any) -> None:
-        """Undo it."""
+        """Undo a transaction."""
 
     @abstractmethod
     def _set_autocommit(self, connection: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -12,10 +13,11 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import Run, Status
 from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
-from mainspring.jobstores.sqlalchemy.database import Tx
-from mainspring.jobstores.sqlalchemy.migrations import node_info, number
-from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, count_totals, forget, run_row
+from mainspring.jobstores.sqlalchemy.database import StoreTx
+from mainspring.jobstores.sqlalchemy.meta import number
+from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, forget, run_row
 from mainspring.jobstores.sqlalchemy.schema import NEVER
+from mainspring.jobstores.sqlalchemy.transaction import Tx
 
 __all__ = [
     "beat",
@@ -51,12 +53,13 @@ _COUNTED: Final = (
 
 def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
     """Read runs by id."""
-    return [run_row(row) for row in tx.all(f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE id {{in}}", sorted(set(run_ids)))]
+    rows = tx.all(f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE id {{in}}", tx.many(sorted(set(run_ids))))
+    return [run_row(row) for row in rows]
 
 
 def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
     """Read matching runs, newest first."""
-    where, params = _where(query)
+    where, params = _where(tx, query)
     if after is not None:
         where += " AND created_at <= ? AND (created_at < ? OR id < ?)"
         params += [after.created_at, after.created_at, after.id]
@@ -66,17 +69,17 @@ def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[Ru
 
 def count_runs(tx: Tx, query: RunQuery) -> int:
     """Count matching runs."""
-    where, params = _where(query)
+    where, params = _where(tx, query)
     row = tx.one(f"SELECT count(*) FROM {{runs}} WHERE {where}", *params)
     return 0 if row is None else row[0]
 
 
-def _where(query: RunQuery) -> tuple[str, list[Any]]:
+def _where(tx: Tx, query: RunQuery) -> tuple[str, list[Any]]:
     terms: list[str] = ["1 = 1"]
     params: list[Any] = []
     if query.status:
         terms.append("status {in}")
-        params.append([status.value for status in query.status])
+        params.append(tx.many([status.value for status in query.status]))
     for column, value in (("queue", query.queue), ("group_id", query.group), ("job_id", query.job_id)):
         if value is not None:
             terms.append(f"{column} = ?")
@@ -91,8 +94,7 @@ def prune(tx: Tx, limit: int, keep_runs: int) -> int:
     ids, spared = _old(rows, now)
     if spared:
         tx.update("runs", ("expires_at",), sorted(spared))
-    if ids:
-        forget(tx, sorted(ids))
+    forget(tx, sorted(ids))
     surplus = min(limit - len(ids), _surplus(tx, keep_runs, limit)) if len(ids) < limit else 0
     if surplus > 0:
         rows = tx.table(("id",), f"FROM {{runs}} WHERE {_COUNTED} ORDER BY expires_at LIMIT ? {{skip}}", surplus)
@@ -149,7 +151,7 @@ def _forget_ids(tx: Tx, limit: int, now: int) -> None:
         if known < most:
             database.forgotten = 0
     if old:
-        tx.run("DELETE FROM {gone} WHERE id {in}", sorted(run_id for (run_id,) in old))
+        tx.run("DELETE FROM {gone} WHERE id {in}", tx.many(sorted(run_id for (run_id,) in old)))
 
 
 # -- lanes ---------------------------------------------------------------------------------------------------------
@@ -182,7 +184,7 @@ def set_queue(tx: Tx, name: str, paused: bool) -> None:
         tx.stirred = True
 
 
-def purge(tx: Tx, name: str) -> int:
+def purge(tx: StoreTx, name: str) -> int:
     """Cancel a batch of the pending runs of a lane."""
     now = tx.now
     rows = tx.all(f"SELECT id FROM {{runs}} WHERE status = 'pending' AND queue = ? LIMIT {PURGED} {{lock}}", name)
@@ -193,9 +195,9 @@ def purge(tx: Tx, name: str) -> int:
             " WHERE id {in} AND status = 'pending'",
             now,
             now & -2,
-            sorted(run_id for (run_id,) in rows),
+            tx.many(sorted(run_id for (run_id,) in rows)),
         )
-        count_totals(tx, Counter(cancelled=len(rows)))
+        tx.count_ends(Counter(cancelled=len(rows)))
     return len(rows)
 
 
@@ -219,7 +221,11 @@ def leave(tx: Tx, node_id: str) -> None:
 def nodes(tx: Tx) -> list[NodeInfo]:
     """Read the nodes that are alive."""
     rows = tx.all("SELECT info FROM {nodes} WHERE expires_at > ? ORDER BY id", tx.now)
-    return [info for row in rows if (info := node_info(row[0])) is not None]
+    found = []
+    for (said,) in rows:
+        with suppress(msgspec.MsgspecError, TypeError, ValueError):  # altered by somebody: its next beat puts it right
+            found.append(msgspec.json.decode(bytes(said), type=NodeInfo))
+    return found
 
 
 def counters(tx: Tx) -> dict[str, int]:

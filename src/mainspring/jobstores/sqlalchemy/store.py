@@ -32,11 +32,11 @@ from mainspring.jobstores.sqlalchemy import health as sql_health
 from mainspring.jobstores.sqlalchemy import jobs as job_steps
 from mainspring.jobstores.sqlalchemy import runs as run_steps
 from mainspring.jobstores.sqlalchemy import service as service_steps
-from mainspring.jobstores.sqlalchemy.database import TIMEOUT, Database, Tx
-from mainspring.jobstores.sqlalchemy.migrations import SchemaTooNew
+from mainspring.jobstores.sqlalchemy.database import TIMEOUT, Database, StoreTx
+from mainspring.jobstores.sqlalchemy.meta import SchemaMismatch
 from mainspring.jobstores.sqlalchemy.sweep import sweep
 
-__all__ = ["SQLAlchemyJobStore", "SchemaTooNew"]
+__all__ = ["SQLAlchemyJobStore", "SchemaMismatch"]
 
 T = TypeVar("T")
 
@@ -94,7 +94,7 @@ class SQLAlchemyJobStore(RecordStore):
     # -- opening and closing -----------------------------------------------------------------------------------
 
     def start(self, scheduler: Any, alias: str) -> None:
-        """Open the database, and create or migrate its tables."""
+        """Open the database, and create its tables."""
         super().start(scheduler, alias)
         self._open()
 
@@ -167,22 +167,23 @@ class SQLAlchemyJobStore(RecordStore):
             options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": TIMEOUT, **options}
         return create_engine(self._url, **options)
 
-    def _read(self, work: Callable[[Tx], T]) -> T:
+    def _read(self, work: Callable[[StoreTx], T]) -> T:
         return self._open().read(work)
 
-    def _write(self, work: Callable[[Tx], T]) -> T:
+    def _write(self, work: Callable[[StoreTx], T]) -> T:
         return self._open().write(work)
 
     def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
         return self._write(self._sweep(run_ids, job_ids))
 
-    def _sweep(self, run_ids: Sequence[str] = (), job_ids: Sequence[str] = ()) -> Callable[[Tx], int]:
+    def _sweep(self, run_ids: Sequence[str] = (), job_ids: Sequence[str] = ()) -> Callable[[StoreTx], int]:
         return partial(sweep, break_=self._packer.broken_row, run_ids=run_ids, job_ids=job_ids)
 
     def _working(self) -> Database:
         """Return the database if this release may still claim and fire in it."""
         database = self._open()
-        database.check()
+        if database.other_schema is not None:
+            raise database.other_schema
         return database
 
     # -- jobs --------------------------------------------------------------------------------------------------
@@ -192,10 +193,7 @@ class SQLAlchemyJobStore(RecordStore):
             return []
         database = self._open()
         versions = database.versions(len(rows))
-        steps = partial(job_steps.add_jobs, rows=rows, replace=replace, versions=versions)
-        if len(rows) == 1 and not replace:
-            return database.write_once(partial(job_steps.insert_job, row=rows[0], version=versions[0]), steps)
-        return database.write(steps)
+        return database.at_once(lambda tx: tx.add_jobs(rows, replace, versions))
 
     def _update_job_row(self, row: JobRow) -> int:
         [version] = self._open().versions(1)
@@ -218,22 +216,14 @@ class SQLAlchemyJobStore(RecordStore):
         return self._read(job_steps.next_at)
 
     def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        database = self._working()
-        if database.one_writer:
-            # Most ticks find nothing, and to see that needs no turn of the writer's.
-            now, first = database.read(lambda tx: (tx.now, job_steps.next_due(tx)))
-            if first is None or first > now:
-                return now, [], first
-        steps = partial(job_steps.due_jobs, limit=limit, hold=hold)
-        return database.write_once(steps, steps) if database.fused and hold > 0 else database.write(steps)
+        return self._working().due(limit, hold)
 
     def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
         if not firings:
             return []
         database = self._working()
-        steps = partial(job_steps.fire, firings=firings, lease=lease, versions=database.versions(len(firings)))
-        fused = database.fused and job_steps.simple(firings)
-        return database.write_once(steps, steps) if fused else database.write(steps)
+        versions = database.versions(len(firings))
+        return database.at_once(lambda tx: tx.fire(firings, lease, versions))
 
     def set_aside(self, job_id: str, version: int, reason: str) -> bool:
         return self._write(lambda tx: job_steps.set_aside(tx, job_id, version, reason))
@@ -253,27 +243,19 @@ class SQLAlchemyJobStore(RecordStore):
     def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
         if not rows:
             return []
-        database, steps = self._open(), partial(run_steps.insert_runs, runs=rows)
-        fused = database.fused and run_steps.unkeyed(rows)
-        answers = database.write_once(steps, steps) if fused else database.write(steps)
+        answers = self._open().at_once(lambda tx: tx.add_runs(rows))
         return [answers[row.id] or row.id for row in rows]
 
     def _claim_rows(
         self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        database = self._working()
-        steps = partial(claim_steps.claim, lanes=lanes, node=node, token=token, limit=limit, lease=lease)
-        return database.write_once(steps, steps) if database.fused else database.write(steps)
+        return self._working().at_once(lambda tx: tx.claim(lanes, node, token, limit, lease))
 
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         return self._write(lambda tx: claim_steps.extend(tx, beats, lease)) if beats else []
 
     def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        if not outcomes:
-            return []
-        database, steps = self._open(), partial(run_steps.settle, outcomes=outcomes)
-        fused = database.fused and run_steps.ends(outcomes) and not any(each.then for each in outcomes)
-        return database.write_once(steps, steps) if fused else database.write(steps)
+        return self._open().at_once(lambda tx: tx.settle(outcomes)) if outcomes else []
 
     def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
         return self._read(lambda tx: claim_steps.expired(tx, limit, skip))
@@ -324,7 +306,7 @@ class SQLAlchemyJobStore(RecordStore):
         return self._read(service_steps.counters)
 
     def wait(self, cursor: int, timeout: float) -> int:
-        return self._open().wait(cursor, timeout)
+        return self._open().waker.wait(cursor, timeout)
 
     def generations(self) -> tuple[Generation, ...]:
         return self._read(service_steps.generations)
@@ -354,7 +336,7 @@ class SQLAlchemyJobStore(RecordStore):
         return f"<SQLAlchemyJobStore ({without_password(self._url.render_as_string(hide_password=True))})>"
 
 
-def _beat(database: Database, node: NodeInfo, ttl: float, tx: Tx) -> None:
+def _beat(database: Database, node: NodeInfo, ttl: float, tx: StoreTx) -> None:
     service_steps.beat(tx, node, ttl)
     tx.run("UPDATE {meta} SET value = ? WHERE name = 'clock'", database.trusted_now(tx) - database.shift)
     database.look_at_schema(tx)

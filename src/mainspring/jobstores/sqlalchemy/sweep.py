@@ -23,9 +23,10 @@ from mainspring.jobstores.records.rows import (
     job_damage,
     run_damage,
 )
-from mainspring.jobstores.sqlalchemy.database import Row, Tx, take_block
+from mainspring.jobstores.sqlalchemy.meta import take_versions
 from mainspring.jobstores.sqlalchemy.runs import COLUMNS, INSERTED, inserted_row, run_row
 from mainspring.jobstores.sqlalchemy.schema import Kept, odd
+from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
 __all__ = ["sweep"]
 
@@ -102,7 +103,7 @@ def _set_jobs_aside(tx: Tx, ids: Sequence[str]) -> int:
             continue
         log.error("job %r is set aside: %s", job_id, damage)
         row = {
-            "incarnation": take_block(tx, 1),
+            "incarnation": take_versions(tx, 1),
             "id": job_id,
             "reason": f"bad_data: {damage}",
             "broken_at": tx.now,
@@ -120,7 +121,7 @@ def _mend_broken(tx: Tx) -> int:
     found = _find(tx, "broken", ())
     for key, values, damage in found:
         log.error("what is kept of job %r, which was set aside, was altered: %s", values["id"], damage)
-        values["incarnation"] = take_block(tx, 1)
+        values["incarnation"] = take_versions(tx, 1)
         values["reason"] = f"{values['reason']} ({damage})"
         _overwrite(tx, "broken", key, values)
     return len(found)
@@ -130,7 +131,7 @@ def _drop(tx: Tx, table: str) -> int:
     """Delete altered rows of a table that tells nothing that is not said elsewhere or again soon."""
     found = _find(tx, table, ())
     for key, _, damage in found:
-        log.error("a row of the table %s was altered and is deleted: %s", tx.database.name(table), damage)
+        log.error("a row of the table %s was altered and is deleted: %s", tx.database.names[table], damage)
         tx.run(f"DELETE FROM {{{table}}} WHERE {_key(tx)} = ?", key)
     return len(found)
 
@@ -152,7 +153,7 @@ def _find(tx: Tx, table: str, ids: Sequence[str]) -> list[_Found]:
     if condition:
         rows |= {row[0]: row[1:] for row in tx.raw(f"{select} {condition} LIMIT {PAGE} {{lock}}")}
     if ids:
-        rows |= {row[0]: row[1:] for row in tx.raw(f"{select} id {{in}} {{lock}}", sorted(ids))}
+        rows |= {row[0]: row[1:] for row in tx.raw(f"{select} id {{in}} {{lock}}", tx.many(sorted(ids)))}
     rows |= {key: row for key in tx.undecodable(table, columns) for _, *row in tx.raw(f"{select} rowid = ?", key)}
     return [_Found(key, *_sound(columns, row, key)) for key, row in rows.items()]
 

@@ -15,10 +15,8 @@ from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.jobstores.sqlalchemy.database import ANSWER, MIGRATING, STEP, TIMEOUT, Tx, log
-from mainspring.jobstores.sqlalchemy.migrations import first_rows, newest
+from mainspring.jobstores.sqlalchemy.database import ANSWER, CREATING, TIMEOUT, StoreTx, log
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
-from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
 from mainspring.jobstores.sqlalchemy.waking import Waker
 
@@ -75,7 +73,6 @@ class PostgreSQLDatabase(ServerDatabase):
     """A PostgreSQL database."""
 
     kind = "postgresql"
-    fused = True
     placeholder = "%s"
     words: Final = {  # type: ignore[misc]
         "in": "= ANY(?)",
@@ -100,45 +97,35 @@ class PostgreSQLDatabase(ServerDatabase):
         self.read(lambda tx: tx.one("SELECT 1"))
         return None
 
-    def _locked(self, work: Callable[[Tx], T]) -> T:
-        def attempt(tx: Tx) -> tuple[T] | None:
+    def _locked(self, work: Callable[[StoreTx], T]) -> T:
+        def attempt(tx: StoreTx) -> tuple[T] | None:
             # Held until the transaction ends: of several nodes that start at once, the others find everything done.
-            name = f"mainspring:{self.name('meta')}"
+            name = f"mainspring:{self.names['meta']}"
             if tx.one("SELECT pg_try_advisory_xact_lock(hashtext(?))", name) != (True,):
                 return None
-            tx.run(f"SET LOCAL statement_timeout = {STEP * 1000}")
-            tx.cursor.connection.patience = STEP
+            tx.run(f"SET LOCAL statement_timeout = {CREATING * 1000}")
+            tx.cursor.connection.patience = CREATING
             try:
                 return (work(tx),)
             finally:
                 tx.cursor.connection.patience = ANSWER
 
-        deadline = time.monotonic() + MIGRATING
+        deadline = time.monotonic() + CREATING
         while (done := self.write(attempt)) is None:
             if time.monotonic() > deadline:
-                raise self.unavailable(TimeoutError(f"another node has been migrating the tables for {MIGRATING} s"))
+                raise self.unavailable(TimeoutError(f"another node has been creating the tables for {CREATING} s"))
             time.sleep(0.05)
         return done[0]
 
-    def _columns(self, tx: Tx, table: Table) -> set[str]:
+    def _columns(self, tx: StoreTx, table: Table) -> set[str]:
         found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
         return {name for (name,) in tx.all(found, self.engine.dialect.identifier_preparer.format_table(table))}
-
-    def _create(self, tx: Tx, tables: Tables) -> None:
-        for statement in ddl(tables.all(), self.engine.dialect):
-            tx.cursor.execute(statement)
-        tx.insert("meta", ("name", "value"), first_rows(newest()))
 
     def _has_apscheduler(self) -> bool:
         return self.read(lambda tx: tx.one("SELECT to_regclass('apscheduler_jobs')")) != (None,)
 
-    def _tx(self, connection: Any) -> Tx:
+    def _tx(self, connection: Any) -> StoreTx:
         return PostgreSQLTx(self, connection.cursor(binary=True))
-
-    def _begin(self, connection: Any) -> Tx:
-        tx = PostgreSQLTx(self, connection.cursor(binary=True))
-        tx.begin()
-        return tx
 
     def _commit(self, connection: Any) -> None:
         connection.execute("COMMIT", prepare=False)

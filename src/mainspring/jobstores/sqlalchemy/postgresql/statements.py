@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.jobstores.sqlalchemy.database import FusedTx, Row, Set
-from mainspring.jobstores.sqlalchemy.runs import NEXT_ATTEMPT
+from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
+from mainspring.jobstores.sqlalchemy.claims import FEW, Level
+from mainspring.jobstores.sqlalchemy.database import StoreTx
+from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
+from mainspring.jobstores.sqlalchemy.runs import (
+    INSERTED,
+    NEXT_ATTEMPT,
+    RUN_COLUMNS,
+    WRITTEN,
+    ends,
+    inserted_row,
+    run_row,
+    unkeyed,
+    written_row,
+)
 from mainspring.jobstores.sqlalchemy.schema import NEVER
+from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 
 __all__ = ["PostgreSQLTx"]
 
@@ -16,6 +32,7 @@ __all__ = ["PostgreSQLTx"]
 _CLOCK: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 _NOW: Final = f"({_CLOCK} + %(shift)s::bigint)"
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_CLOCK}"
+_BY_TIME: Final = attrgetter("run_at", "id")
 _TYPES: Final = {
     **dict.fromkeys(("payload", "state", "live", "frame", "info"), "bytea"),
     **dict.fromkeys(
@@ -26,28 +43,45 @@ _TYPES: Final = {
 }
 
 
-class PostgreSQLTx(FusedTx):
+class PostgreSQLTx(StoreTx):
     """A transaction on a pooled connection, or a statement that is one."""
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
+    @staticmethod
+    def many(values: list[Any], /) -> Any:
+        return values
+
+    def begin(self) -> None:
+        """Begin, and read the clock in the same round trip."""
+        if not self.begun:
+            self.begun = True
+            self.cursor.execute(_BEGIN, prepare=False, binary=False)  # two statements at once are text
+            self.cursor.nextset()
+            self.now = self.cursor.fetchone()[0] + self.database.shift
+
+    def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         if rows:
             values, source, params = _source(columns, rows)
             names = ", ".join(columns)
             self.cursor.execute(
-                f"INSERT INTO {self.database.name(table)} ({names}) SELECT {', '.join(values)} FROM {source}", params
+                f"INSERT INTO {self.database.names[table]} ({names}) SELECT {', '.join(values)} FROM {source}", params
             )
 
-    def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
+    def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
         if rows:
             _, sets, source, params = _sets(columns, rows)
-            statement = f"UPDATE {self.database.name(table)} AS stored SET {sets} FROM {source}"
+            statement = f"UPDATE {self.database.names[table]} AS stored SET {sets} FROM {source}"
             self.cursor.execute(f"{statement} WHERE stored.id = new.id", params)
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def insert_new(self, columns: Sequence[str], rows: Sequence[Row]) -> set[str]:
-        statement, params = self._insert_new(columns, rows)
-        return {run_id for (run_id,) in self._fetch(statement, params)}
+    def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str]:
+        if not unkeyed(runs):
+            return super().add_runs(runs)
+        rows = {run.id: inserted_row(run, 0) for run in reversed(runs)}  # the first of an id counts
+        found = self._fetch(*self._insert_new(INSERTED, [rows[run_id] for run_id in sorted(rows)]))
+        inserted = {run_id for (run_id,) in found}
+        self.stirred |= any(run.status == "pending" for run in runs)
+        return {run_id: run_id if run_id in inserted else "" for run_id in rows}
 
     def _insert_new(self, columns: Sequence[str], rows: Sequence[Row], winners: str = "") -> tuple[str, dict[str, Any]]:
         values, source, params = _source(columns, rows)
@@ -57,50 +91,72 @@ class PostgreSQLTx(FusedTx):
             where = f"{given.pop('fired_by')} IN ({winners}) AND "
             given["lease_until"] += f" + {_NOW}"
         return (
-            f"INSERT INTO {self.database.name('runs')} ({', '.join(given)}) SELECT {', '.join(given.values())}"
-            f" FROM {source} WHERE {where}NOT EXISTS (SELECT 1 FROM {self.database.name('gone')} AS gone"
+            f"INSERT INTO {self.database.names['runs']} ({', '.join(given)}) SELECT {', '.join(given.values())}"
+            f" FROM {source} WHERE {where}NOT EXISTS (SELECT 1 FROM {self.database.names['gone']} AS gone"
             f" WHERE gone.id = new.id AND gone.expires_at > {_NOW}) ON CONFLICT DO NOTHING RETURNING id"
         ), params
 
-    def held(self, columns: str, token: str) -> tuple[int, list[Row]]:
-        runs = self.database.name("runs")
+    def held(self, token: str) -> tuple[int, list[Row]]:
         rows = self._fetch(
-            f"SELECT {_NOW}, held.* FROM (SELECT) AS one LEFT JOIN"
-            f" (SELECT {columns} FROM {runs} WHERE status = 'running' AND token = %(token)s) AS held ON true",
+            f"SELECT {_NOW}, held.* FROM (SELECT) AS one LEFT JOIN (SELECT {RUN_COLUMNS} FROM"
+            f" {self.database.names['runs']} WHERE status = 'running' AND token = %(token)s) AS held ON true",
             {"token": token},
         )
         return rows[0][0], [row[1:] for row in rows if row[1] is not None]
 
-    def take(
-        self, columns: str, lanes: list[str], priority: int, now: int, limit: int, page: int, terms: Row
-    ) -> list[Row]:
-        runs = self.database.name("runs")
+    def pairs(self, levels: list[Level]) -> list[Any]:
+        return [[queue for queue, _ in levels], [priority for _, priority in levels]]
+
+    def take(self, queues: list[str], priority: int, room: int, terms: tuple[str, str, int, int]) -> list[RunRow]:
+        # No transaction is needed: what was taken before a reply was lost is held under the token. Of many queues a
+        # page at a time, so as not to lock all that is due in each.
+        runs = self.database.names["runs"]
         # By their place in the table, which the lock keeps: no plan can read more rows than these.
         statement = f"""
         UPDATE {runs} SET status = 'running', attempt = {NEXT_ATTEMPT},
-               node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(claimed)s
+               node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s
          WHERE ctid = ANY(ARRAY(
-               SELECT first.ctid FROM unnest(%(lanes)s::text[]) AS lane(name) CROSS JOIN LATERAL (
-                      SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND queue = lane.name
+               SELECT first.ctid FROM unnest(%(queues)s::text[]) AS waiting(name) CROSS JOIN LATERAL (
+                      SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND queue = waiting.name
                          AND priority = %(priority)s AND run_at <= %(now)s
                        ORDER BY run_at LIMIT %(page)s FOR UPDATE SKIP LOCKED) AS first
                 ORDER BY first.run_at LIMIT %(limit)s))
-        RETURNING {columns}
+        RETURNING {RUN_COLUMNS}
         """
-        params = {"lanes": lanes, "priority": priority, "now": now, "limit": limit, "page": page}
-        return self._fetch(statement, params | dict(zip(("node", "token", "until", "claimed"), terms, strict=True)))
+        params = dict(zip(("node", "token", "until", "now"), terms, strict=True))
+        taken: list[RunRow] = []
+        while queues and (left := room - len(taken)) > 0:
+            page = left if len(queues) <= FEW else -(-2 * left // len(queues))
+            wanted = {"queues": queues, "priority": priority, "limit": left, "page": page}
+            some = [run_row(row) for row in self._fetch(statement, params | wanted)]
+            taken += some
+            number = Counter(run.queue for run in some)
+            queues = [queue for queue in queues if number[queue] >= page] if page < left else []
+        return sorted(taken, key=_BY_TIME)
 
-    def finish(self, columns: Sequence[Set], rows: Sequence[Row]) -> set[str]:
+    def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+        if not ends(outcomes):
+            return super().settle(outcomes)
+        if any(each.then for each in outcomes):
+            self.begin()
+        written = self._finish(sorted(written_row(each.run, 0) for each in outcomes))
+        followers = [run for each in outcomes if each.run.id in written for run in each.then]
+        if followers:
+            self.add_runs(followers)
+        return [each.run.id in written for each in outcomes]
+
+    def _finish(self, rows: Sequence[Row]) -> set[str]:
+        """Write the end of runs that are held under their tokens, and count them; return their ids."""
         from_now = ("expires_at", f"LEAST(({_NOW} & -2) + {{new}}, {NEVER})")
-        values, sets, source, params = _sets([from_now if name == "expires_at" else name for name in columns], rows)
+        values, sets, source, params = _sets([from_now if name == "expires_at" else name for name in WRITTEN], rows)
         # The planner cannot look into CASE: the rows are found by id, however few it believes to be running.
         statement = f"""
         WITH ended AS (
-            UPDATE {self.database.name("runs")} AS stored SET {sets} FROM {source} WHERE stored.id = new.id
+            UPDATE {self.database.names["runs"]} AS stored SET {sets} FROM {source} WHERE stored.id = new.id
                AND CASE WHEN stored.status = 'running' AND stored.token = {values["token"]} THEN true ELSE false END
             RETURNING stored.id, stored.status),
         counted AS (
-            INSERT INTO {self.database.name("totals")} AS totals (status, slot, n)
+            INSERT INTO {self.database.names["totals"]} AS totals (status, slot, n)
             SELECT status, %(slot)s::integer, count(*) FROM ended GROUP BY status
                 ON CONFLICT (status, slot) DO UPDATE
                SET n = CASE WHEN totals.n BETWEEN 0 AND {NEVER} THEN totals.n ELSE 0 END + excluded.n)
@@ -110,15 +166,17 @@ class PostgreSQLTx(FusedTx):
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
-    def hide(self, columns: str, limit: int, hold: float) -> tuple[int, int | None, list[Row]]:
-        jobs = self.database.name("jobs")
+    def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        if hold <= 0:
+            return super().due(limit, hold)
+        jobs = self.database.names["jobs"]
         # What is due and neither on the page nor on the way to another scheduler is left only if the page is full.
         statement = f"""
         WITH page AS (
             UPDATE {jobs} SET due_at = {_NOW} + %(hold)s::bigint
              WHERE ctid = ANY(ARRAY(SELECT ctid FROM {jobs} WHERE due_at <= {_NOW} ORDER BY due_at LIMIT %(limit)s
                                        FOR UPDATE SKIP LOCKED))
-            RETURNING {columns}),
+            RETURNING {COLUMNS}),
         other AS (
             SELECT due_at FROM {jobs} WHERE id NOT IN (SELECT id FROM page)
                AND due_at > CASE WHEN (SELECT count(*) FROM page) < %(limit)s THEN {_NOW} ELSE 0 END
@@ -126,24 +184,44 @@ class PostgreSQLTx(FusedTx):
         SELECT {_NOW}, (SELECT due_at FROM other), page.* FROM (SELECT) AS one LEFT JOIN page ON true
         """
         rows = self._fetch(statement, {"hold": int(hold * SECOND), "limit": limit})
-        return rows[0][0], rows[0][1], [row[2:] for row in rows if row[2] is not None]
+        now, next_at = rows[0][:2]
+        return now, self.really_due([JobRow(*row[2:]) for row in rows if row[2] is not None], now), next_at
 
-    def advance(
-        self,
-        columns: Sequence[str],
-        moved: Sequence[Row],
-        ended: Sequence[Row],
-        run_columns: Sequence[str],
-        runs: Sequence[Row],
-    ) -> set[str]:
-        jobs, parts = self.database.name("jobs"), []
+    def fire(self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
+        if not simple(firings):
+            return super().fire(firings, lease, versions)
+        moved, ended, runs = [], [], []
+        for step, version in zip(firings, versions, strict=True):
+            if step.next_at is None:
+                ended.append((step.job_id, step.version))
+            else:
+                at = step.next_at
+                moved.append((step.job_id, at, step.next_nominal, at, version, step.miss, step.version))
+            for run in step.runs:
+                run.lease_until = int(lease * SECOND) if run.status == "running" else None
+                runs.append((*inserted_row(run, 0), step.job_id))
+                self.stirred |= run.status == "pending"
+        won = self._advance(sorted(moved), sorted(ended), sorted(runs))
+        return [
+            tuple(run.id for run in step.runs if f"fire:{run.id}" in won) if f"jobs:{step.job_id}" in won else None
+            for step in firings
+        ]
+
+    def _advance(self, moved: Sequence[Row], ended: Sequence[Row], runs: Sequence[Row]) -> set[str]:
+        """Move or delete jobs whose versions are as they were read, and insert the new ones of the winners' runs.
+
+        `moved` are as for `update` of MOVED, `ended` are ids; both end with the version that was read. A run ends with
+        the job that fires it; its lease counts from now. Return `jobs:<id>` of the winners and `fire:<id>` of the runs
+        inserted.
+        """
+        jobs, parts = self.database.names["jobs"], []
         params: dict[str, Any] = {}
         unchanged = (
             f"CASE WHEN stored.version = {{was}} AND stored.at <= {_NOW} THEN true ELSE false END RETURNING stored.id"
         )
         if moved:
-            found, source, some = _source(("id", *columns), moved, "step")
-            sets = ", ".join(f"{column} = {value}" for column, value in zip(columns[:-1], found[1:-1], strict=True))
+            found, source, some = _source(("id", *MOVED, "was"), moved, "step")
+            sets = ", ".join(f"{column} = {value}" for column, value in zip(MOVED, found[1:-1], strict=True))
             same = unchanged.format(was=found[-1])
             parts.append(f"UPDATE {jobs} AS stored SET {sets} FROM {source} WHERE stored.id = step.id AND {same}")
             params |= some
@@ -155,7 +233,7 @@ class PostgreSQLTx(FusedTx):
         names = [f"jobs{number}" for number in range(len(parts))]
         won = " UNION ALL ".join(f"SELECT id FROM {name}" for name in names)
         if runs:
-            part, some = self._insert_new(run_columns, runs, won)
+            part, some = self._insert_new((*INSERTED, "fired_by"), runs, won)
             parts.append(part)
             names.append("fired")
             params |= some
@@ -172,12 +250,6 @@ class PostgreSQLTx(FusedTx):
     def _read_clock(self) -> int:
         now: int = self.cursor.execute(f"SELECT {_CLOCK}").fetchone()[0]
         return now
-
-    def begin(self) -> None:
-        """Begin, and read the clock in the same round trip."""
-        self.cursor.execute(_BEGIN, prepare=False, binary=False)  # two statements at once are text
-        self.cursor.nextset()
-        self._now = self.cursor.fetchone()[0] + self.database.shift
 
 
 def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> tuple[list[str], str, dict[str, Any]]:

@@ -11,15 +11,16 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+import msgspec
 from sqlalchemy import MetaData, Table
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.interrupts import sheltered
-from mainspring.jobstores.sqlalchemy.database import MIGRATING, TIMEOUT, Database, Tx, Unreadable, log
-from mainspring.jobstores.sqlalchemy.migrations import first_rows, newest
-from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
+from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.sqlalchemy.database import CREATING, TIMEOUT, Database, StoreTx, Unreadable, log
+from mainspring.jobstores.sqlalchemy.jobs import next_due
 from mainspring.jobstores.sqlalchemy.sqlite import forks
 from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undecodable, is_undone
 from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
@@ -36,27 +37,26 @@ GROUP: Final = 64
 OLDEST: Final = (3, 35)
 """Since then UPDATE takes its values FROM rows."""
 
+_ALTERED: Final = (TypeError, ValueError, ArithmeticError, Unreadable)
+"""What work fails with over a value that somebody altered."""
+
 LOOK: Final = 10
 """Milliseconds for which SQLite itself waits for the writer's turn."""
 
 
-class _Item:
+class _Item(msgspec.Struct, eq=False, gc=False):
     """One caller's work, waiting for a commit that it may share."""
 
-    __slots__ = ("done", "error", "result", "work")
-
-    def __init__(self, work: Callable[[Tx], Any]) -> None:
-        self.work = work
-        self.done = False
-        self.result: Any = None
-        self.error: BaseException | None = None
+    work: Callable[[StoreTx], Any]
+    done: bool = False
+    result: Any = None
+    error: BaseException | None = None
 
 
 class SQLiteDatabase(Database):
     """A SQLite file, shared by threads and processes of one host."""
 
     kind = "sqlite"
-    one_writer = True
     words: Final = {  # type: ignore[misc]
         "in": "IN (SELECT value FROM json_each(?))",
         "lock": "",
@@ -86,7 +86,7 @@ class SQLiteDatabase(Database):
         super().__init__(engine, tablename, metadata, schema, own=own)
         self.clock = HostClock()
         self._named, self.path = _paths(engine)
-        self._files: dict[str, tuple[int, int]] = {}
+        self._files: dict[str, os.stat_result] = {}
         """What the file and those beside it are on the disk, whatever is at their paths later."""
         self.waker = SocketWaker(self.path, tablename)
         self.waker.data_version = self._data_version
@@ -150,8 +150,8 @@ class SQLiteDatabase(Database):
             log.warning("%s cannot use a write-ahead log (its journal mode is %s): readers will wait", self.path, mode)
         return bool(mode == "wal")
 
-    def _locked(self, work: Callable[[Tx], T]) -> T:
-        deadline = time.monotonic() + MIGRATING
+    def _locked(self, work: Callable[[StoreTx], T]) -> T:
+        deadline = time.monotonic() + CREATING
         while True:
             try:
                 return self.write(work)
@@ -159,20 +159,15 @@ class SQLiteDatabase(Database):
                 if not is_busy(error.__cause__) or time.monotonic() > deadline:
                     raise
 
-    def _columns(self, tx: Tx, table: Table) -> set[str]:
+    def _columns(self, tx: StoreTx, table: Table) -> set[str]:
         return {name for (name,) in tx.all("SELECT name FROM pragma_table_info(?)", table.name)}
-
-    def _create(self, tx: Tx, tables: Tables) -> None:
-        for statement in ddl(tables.all(), self.engine.dialect):
-            tx.cursor.execute(statement)
-        tx.insert("meta", ("name", "value"), first_rows(newest()))
 
     def _note_files(self) -> None:
         if self.path is None:
             return
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(OSError):
-                self._files.setdefault(suffix, _identity(f"{self.path}{suffix}"))
+                self._files.setdefault(suffix, os.stat(f"{self.path}{suffix}"))
 
     def _has_apscheduler(self) -> bool:
         found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'apscheduler_jobs'"
@@ -197,7 +192,7 @@ class SQLiteDatabase(Database):
         if self._named is None or not self._files:
             return False
         try:
-            return _identity(self._named) != self._files[""]
+            return not os.path.samestat(os.stat(self._named), self._files[""])
         except FileNotFoundError:
             raise StoreUnavailable(
                 f"{self._named} was deleted while it was in use; put it back, or restart to begin with an empty one"
@@ -217,19 +212,50 @@ class SQLiteDatabase(Database):
         self.engine.dispose(close=False)
         for suffix in ("-wal", "-shm"):
             with contextlib.suppress(OSError):
-                if self._files.get(suffix) == _identity(f"{self.path}{suffix}"):
+                if suffix in self._files and os.path.samestat(self._files[suffix], os.stat(f"{self.path}{suffix}")):
                     os.replace(f"{self.path}{suffix}", f"{self.path}{suffix}-replaced")
 
     # -- reading and writing -----------------------------------------------------------------------------------
 
     @sheltered
-    def read(self, work: Callable[[Tx], T]) -> T:
+    def read(self, work: Callable[[StoreTx], T]) -> T:
         """Do work that changes nothing on a connection of the pool."""
-        if self.path is None:  # in memory: there is one connection
-            return self.write(work)
-        return self._mending(self._read, work)
+        do = self._read if self.path is not None else self._write  # in memory there is one connection
+        try:
+            return do(work)
+        except _ALTERED as error:
+            self._mend(error)
+            return do(work)
 
-    def _read(self, work: Callable[[Tx], T]) -> T:
+    @sheltered
+    def write(self, work: Callable[[StoreTx], T]) -> T:
+        """Do work in a transaction that callers who wait at the same time share, each behind a savepoint."""
+        try:
+            return self._write(work)
+        except _ALTERED as error:
+            self._mend(error)
+            return self._write(work)
+
+    at_once = write
+
+    def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
+        # Most ticks find nothing, and to see that needs no turn of the writer's.
+        now, first = self.read(lambda tx: (tx.now, next_due(tx)))
+        return (now, [], first) if first is None or first > now else super().due(limit, hold)
+
+    def _mend(self, error: Exception) -> None:
+        """Have a record set aside over which work has failed because somebody altered it; raise if there is none.
+
+        Only here can that be: other databases keep in a column nothing but values of its type.
+        """
+        if isinstance(error, MainspringError) and not isinstance(error, Unreadable):
+            raise error
+        number = self._write(self.mend)
+        self.suspect = False
+        if not number:
+            raise error
+
+    def _read(self, work: Callable[[StoreTx], T]) -> T:
         try:
             with forks.reading():
                 fairy = self.engine.raw_connection()
@@ -242,28 +268,7 @@ class SQLiteDatabase(Database):
         except (sqlite3.Error, SQLAlchemyError) as error:
             raise self.unavailable(error) from error
 
-    @sheltered
-    def write(self, work: Callable[[Tx], T]) -> T:
-        """Do work in a transaction that callers who wait at the same time share, each behind a savepoint."""
-        return self._mending(self._write, work)
-
-    def _mending(self, do: Callable[[Callable[[Tx], T]], T], work: Callable[[Tx], T]) -> T:
-        """Do work; should it fail over a value that somebody altered, have its record set aside and do it again.
-
-        Only here can that be: other databases keep in a column nothing but values of its type.
-        """
-        try:
-            return do(work)
-        except (TypeError, ValueError, ArithmeticError, Unreadable) as error:
-            if isinstance(error, MainspringError) and not isinstance(error, Unreadable):
-                raise
-            number = self._write(self.mend)
-            self.suspect = False
-            if not number:
-                raise
-            return do(work)
-
-    def _write(self, work: Callable[[Tx], T]) -> T:
+    def _write(self, work: Callable[[StoreTx], T]) -> T:
         item = _Item(work)
         with self._queue_lock:
             self._queue.append(item)
@@ -401,9 +406,3 @@ def _paths(engine: Engine) -> tuple[str | None, str | None]:
         return None, None
     named = os.path.abspath(name.removeprefix("file:").partition("?")[0])
     return named, os.path.realpath(named)
-
-
-def _identity(path: str) -> tuple[int, int]:
-    """Return what tells a file from every other that is there at the same time."""
-    found = os.stat(path)
-    return found.st_dev, found.st_ino

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mainspring.jobstores.sqlalchemy.database import Row, Set, Tx
+from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.schema import Kept
+from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase
@@ -23,28 +25,34 @@ _SIZES: Final = (256, 64, 16, 4, 1)
 _decode: Final = msgspec.json.Decoder().decode
 
 
-class SQLiteTx(Tx):
+class SQLiteTx(StoreTx):
     """A transaction on the writer connection, or statements on a reader's."""
 
     database: SQLiteDatabase
+    begun = True
+    many = staticmethod(json.JSONEncoder(ensure_ascii=False).encode)
+
+    @cached_property
+    def now(self) -> int:
+        """The host's time."""
+        return self.database.clock.now() + self.database.shift
 
     # With each step of a statement, and a row is a step, the driver lets go of the interpreter lock and has to win it
     # back from threads that work meanwhile. So many rows are read as one, and written by few statements.
 
     def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
-        shown = (f"CASE WHEN {name} IS NOT NULL THEN hex({name}) END" if name in _BLOBS else name for name in columns)
-        one = f"SELECT json_group_array(json_array({', '.join(shown)})) FROM (SELECT {', '.join(columns)} {rest})"
         try:
-            [(text,)] = self.all(one, *params)
+            [(text,)] = self.all(_as_json(tuple(columns), rest), *params)
             rows: list[list[Any]] = _decode(text)
         except (sqlite3.OperationalError, msgspec.DecodeError) as error:
             if isinstance(error, sqlite3.OperationalError) and "JSON" not in str(error):
                 raise
             return super().table(columns, rest, *params)  # a value that JSON does not have: one damaged record
-        for place in [place for place, name in enumerate(columns) if name in _BLOBS]:
-            for row in rows:
-                if row[place] is not None:
-                    row[place] = bytes.fromhex(row[place])
+        for place, name in enumerate(columns):
+            if name in _BLOBS:
+                for row in rows:
+                    if row[place] is not None:
+                        row[place] = bytes.fromhex(row[place])
         return rows
 
     def raw(self, statement: str, *params: Any) -> list[Row]:
@@ -64,32 +72,48 @@ class SQLiteTx(Tx):
         rows = self.raw(f"SELECT rowid, {', '.join(names)} FROM {{{table}}}")
         return [row[0] for row in rows if any(type(value) is bytes for value in row[1:])]
 
-    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Row]) -> None:
-        statement = f"INSERT INTO {{{table}}} ({','.join(columns)}) VALUES {{new}}"
-        self._write(statement, len(columns), rows)
+    def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
+        self._write(_insert, table, columns, rows)
 
-    def update(self, table: str, columns: Sequence[Set], rows: Sequence[Row]) -> None:
-        sets = []
-        for number, column in enumerate(columns, 2):
-            name, value = (column, "{new}") if isinstance(column, str) else column
-            sets.append(f"{name} = {value.format(new=f'new.column{number}', old=f'{{{table}}}.{name}')}")
-        statement = f"UPDATE {{{table}}} SET {', '.join(sets)} FROM (VALUES {{new}}) AS new WHERE id = new.column1"
-        self._write(statement, len(columns) + 1, rows)
+    def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
+        self._write(_update, table, columns, rows)
 
-    def _write(self, statement: str, width: int, rows: Sequence[Row]) -> None:
+    def _write(self, statement: Callable[..., str], table: str, columns: tuple[Any, ...], rows: Sequence[Row]) -> None:
         """Execute a statement for all rows, for many of them at once; of each size there is one text to prepare."""
-        row, done = f"({','.join('?' * width)})", 0
-        while done < len(rows):
-            size = next(size for size in _SIZES if size <= len(rows) - done)
-            text = self.database.text(statement.replace("{new}", ",".join([row] * size)))
-            self.cursor.execute(text, list(chain.from_iterable(rows[done : done + size])))
-            done += size
+        done = 0
+        for size in _SIZES:
+            while len(rows) - done >= size:
+                text = self.texts[statement(table, columns, size)]
+                self.cursor.execute(text, list(chain.from_iterable(rows[done : done + size])))
+                done += size
 
     def _read_clock(self) -> int:
         return self.database.clock.now()
 
-    def _params(self, params: tuple[Any, ...]) -> Any:
-        return [json.dumps(param, ensure_ascii=False) if type(param) is list else param for param in params]
+
+@cache
+def _as_json(columns: tuple[str, ...], rest: str) -> str:
+    shown = [f"CASE WHEN {name} IS NOT NULL THEN hex({name}) END" if name in _BLOBS else name for name in columns]
+    return f"SELECT json_group_array(json_array({', '.join(shown)})) FROM (SELECT {', '.join(columns)} {rest})"
+
+
+@cache
+def _insert(table: str, columns: tuple[str, ...], size: int) -> str:
+    return f"INSERT INTO {{{table}}} ({','.join(columns)}) VALUES {_marks(len(columns), size)}"
+
+
+@cache
+def _update(table: str, columns: tuple[Set, ...], size: int) -> str:
+    sets = []
+    for number, column in enumerate(columns, 2):
+        name, value = (column, "{new}") if isinstance(column, str) else column
+        sets.append(f"{name} = {value.format(new=f'new.column{number}', old=f'{{{table}}}.{name}')}")
+    new = f"(VALUES {_marks(len(columns) + 1, size)}) AS new"
+    return f"UPDATE {{{table}}} SET {', '.join(sets)} FROM {new} WHERE id = new.column1"
+
+
+def _marks(width: int, size: int) -> str:
+    return ",".join([f"({','.join('?' * width)})"] * size)
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:
