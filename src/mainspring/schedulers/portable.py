@@ -4,45 +4,27 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
 from contextlib import nullcontext
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from typing import Any, TextIO
-from uuid import UUID
-
-import msgspec
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
 
 from mainspring import __version__
+from mainspring.codec import Codec, EncodeError, FrameError
 from mainspring.core.job import Job
-from mainspring.core.policy import DEFAULT_POLICY, Backoff
-from mainspring.core.references import portable_call
+from mainspring.core.policy import DEFAULT_POLICY, policy_from_data, policy_to_data
+from mainspring.core.references import obj_to_ref, portable_call
 from mainspring.core.run import Call
-from mainspring.core.validation import POLICY_FIELDS, make_policy
+from mainspring.core.validation import make_policy
 from mainspring.errors import CallableReferenceError, ConfigurationError
 from mainspring.triggers import trigger_from_data
 
 __all__ = ["export_jobs", "import_jobs", "print_jobs"]
 
-# A datetime is a date too, so it comes first.
-_AS_TEXT: tuple[tuple[type, Callable[[Any], Any]], ...] = (
-    (datetime, lambda value: value.isoformat()),
-    (date, lambda value: value.isoformat()),
-    (time, lambda value: value.isoformat()),
-    (timedelta, lambda value: value // timedelta(microseconds=1)),
-    (Decimal, str),
-    (UUID, str),
-    (bytes, lambda value: value.hex()),
-)
-_FROM_TEXT: dict[str, Callable[[Any], Any]] = {
-    "datetime": datetime.fromisoformat,
-    "date": date.fromisoformat,
-    "time": time.fromisoformat,
-    "decimal": Decimal,
-    "uuid": UUID,
-    "bytes": bytes.fromhex,
-    "timedelta": lambda seconds: timedelta(microseconds=int(seconds)),
-}
+_FRAME: Final = "$frame"
+"""The key of a value that JSON cannot carry: its frame as base64 text."""
+_CONTEXT: Final = "exported"
 
 
 def print_jobs(sections: Iterable[tuple[str, list[Job]]], out: TextIO) -> None:
@@ -85,92 +67,71 @@ def _opened(file: Any, mode: str) -> Any:
 
 
 def _to_data(job: Job) -> dict[str, Any]:
-    where = f"job {job.id!r}"
     try:
         ref, args = portable_call(job.call.func, job.args)
-    except (CallableReferenceError, LookupError) as error:
-        raise ValueError(f"{where} cannot be exported: {error}") from error
-    moment = job.next_run_time
-    return {
-        "id": job.id,
-        "name": job.name,
-        "func": ref,
-        "args": [_plain(value, f"{where}: args[{n}]") for n, value in enumerate(args)],
-        "kwargs": {key: _plain(value, f"{where}: kwargs.{key}") for key, value in job.kwargs.items()},
-        "trigger": job.trigger.to_data(),
-        "executor": job.executor,
-        "queue": job.queue,
-        "misfire_grace_time": job.misfire_grace_time,
-        "coalesce": job.coalesce,
-        "max_instances": job.max_instances,
-        "policy": _policy_data(job, where),
-        "timed": job.timed,
-        "next_run_time": None if moment is None else moment.astimezone(UTC).isoformat(),
-    }
-
-
-def _policy_data(job: Job, where: str) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for name in sorted(POLICY_FIELDS):
-        value = getattr(job.policy, name)
-        if value == getattr(DEFAULT_POLICY, name):
-            continue
-        if isinstance(value, Backoff):
-            value = msgspec.structs.asdict(value)
-        data[name] = _plain(value, f"{where}: {name}")
-    return data
+        policy = policy_to_data(job.policy, obj_to_ref)
+        policy = {field: list(value) if isinstance(value, tuple) else value for field, value in policy.items()}
+        moment = job.next_run_time
+        return {
+            "id": job.id,
+            "name": job.name,
+            "func": ref,
+            "args": [_to_json(value, f"args[{n}]") for n, value in enumerate(args)],
+            "kwargs": {key: _to_json(value, f"kwargs.{key}") for key, value in job.kwargs.items()},
+            "trigger": job.trigger.to_data(),
+            "executor": job.executor,
+            "queue": job.queue,
+            "misfire_grace_time": job.misfire_grace_time,
+            "coalesce": job.coalesce,
+            "max_instances": job.max_instances,
+            "policy": {field: _to_json(value, field) for field, value in policy.items()},
+            "timed": job.timed,
+            "next_run_time": None if moment is None else moment.astimezone(UTC).isoformat(),
+        }
+    except (CallableReferenceError, LookupError, EncodeError) as error:
+        raise ValueError(f"job {job.id!r} cannot be exported: {error}") from error
 
 
 def _from_data(data: dict[str, Any]) -> Job:
     try:
-        policy = {name: _restored(value) for name, value in data["policy"].items()}
-        if isinstance(policy.get("backoff"), dict):
-            policy["backoff"] = Backoff(**policy["backoff"])
+        policy = policy_from_data({field: _from_json(value) for field, value in data["policy"].items()})
+        args = tuple(map(_from_json, data["args"]))
+        kwargs = {key: _from_json(value) for key, value in data["kwargs"].items()}
         job = Job(
             data["id"],
-            Call(data["func"], tuple(_restored(data["args"])), _restored(data["kwargs"]), data["name"]),
+            Call(data["func"], args, kwargs, data["name"]),
             trigger_from_data(data["trigger"]),
             executor=data["executor"],
             queue=data["queue"],
             misfire_grace_time=data["misfire_grace_time"],
             coalesce=data["coalesce"],
             max_instances=data["max_instances"],
-            policy=make_policy(DEFAULT_POLICY, **policy),
+            policy=make_policy(DEFAULT_POLICY, **{field: getattr(policy, field) for field in data["policy"]}),
         )
         moment = data["next_run_time"]
         if data["timed"]:
             job.next_run_time = None if moment is None else datetime.fromisoformat(moment)
-    except (LookupError, TypeError, ValueError) as error:
+    except (LookupError, TypeError, ValueError, FrameError) as error:
         shown = data.get("id")
         raise ConfigurationError(f"exported job {shown!r} cannot be read: {type(error).__name__}: {error}") from error
     return job
 
 
-def _plain(value: Any, where: str) -> Any:
-    """Turn a value into what JSON has, types kept as `{"$type": ...}`; say where one is that cannot be."""
-    if value is None or isinstance(value, (bool, int, float)) or type(value) is str:
-        return value
-    if isinstance(value, list):
-        return [_plain(item, f"{where}[{n}]") for n, item in enumerate(value)]
-    if isinstance(value, dict) and all(isinstance(key, str) and not key.startswith("$") for key in value):
-        return {key: _plain(item, f"{where}.{key}") for key, item in value.items()}
-    if isinstance(value, (tuple, set, frozenset)):
-        return {f"${type(value).__name__}": [_plain(item, f"{where}[{n}]") for n, item in enumerate(value)]}
-    for kind, as_text in _AS_TEXT:
-        if isinstance(value, kind):
-            return {f"${kind.__name__.lower()}": as_text(value)}
-    raise ValueError(f"{where} is {value!r}, which JSON cannot carry; use text, numbers, lists, dicts, dates")
+def _to_json(value: Any, where: str) -> Any:
+    """Return a value that JSON can carry as it is, and any other as a frame of the codec."""
+    try:
+        if json.loads(json.dumps(value)) == value and not (isinstance(value, dict) and _FRAME in value):
+            return value
+    except (TypeError, ValueError, RecursionError):
+        pass
+    try:
+        return {_FRAME: b64encode(Codec().dumps(value, _CONTEXT)).decode()}
+    except EncodeError as error:
+        dot = "." if error.path[:1].isidentifier() else ""
+        raise EncodeError(f"{where}{dot}{error.path}", error.kind, error.problem) from None
 
 
-def _restored(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_restored(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    if len(value) == 1:
-        (key, inner), *_ = value.items()
-        if key in ("$tuple", "$set", "$frozenset"):
-            return {"$tuple": tuple, "$set": set, "$frozenset": frozenset}[key](_restored(inner))
-        if key.startswith("$") and key[1:] in _FROM_TEXT:
-            return _FROM_TEXT[key[1:]](inner)
-    return {key: _restored(item) for key, item in value.items()}
+def _from_json(value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() == {_FRAME}:
+        return Codec().loads(b64decode(value[_FRAME]), _CONTEXT)
+    return value

@@ -52,6 +52,19 @@ def test_values_keep_their_types(ours: Package) -> None:
     assert [type(value) for value in restored] == [type(value) for value in values]
 
 
+def test_what_json_can_carry_is_readable_in_the_file_and_the_rest_is_named_by_its_place(ours: Package) -> None:
+    scheduler, out = ours.started(), io.StringIO()
+    scheduler.add_job(print, "interval", ["text", {"deep": [1]}, (1,)], id="it", hours=1, retries=2, backoff=[1, 2])
+    scheduler.export_jobs(out)
+    (data,) = json.loads(out.getvalue())["jobs"]
+    assert data["args"][:2] == ["text", {"deep": [1]}]
+    assert list(data["args"][2]) == ["$frame"]
+    assert data["policy"] == {"retries": 2, "backoff": [1, 2]}
+    scheduler.modify_job("it", args=[{"deep": [object()]}])
+    with pytest.raises(ValueError, match=r"job 'it' cannot be exported: args\[0\]\.deep\[0\] is an object"):
+        scheduler.export_jobs(out)
+
+
 def test_a_paused_job_stays_paused(ours: Package) -> None:
     first, second, out = ours.started(), ours.started(), io.StringIO()
     first.add_job(add, "interval", [1], id="sum", hours=1, next_run_time=None)
