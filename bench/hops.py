@@ -1,7 +1,8 @@
 """How far a call travels: our own Python calls, the files they are in, and the jumps from one file to another.
 
 `python3 run.py bench hops` prints them for one enqueue, one run in a worker, one fire and one result, on SQLite. They
-are counts, not times, so they do not depend on how busy the machine is.
+are counts, not times, so they do not depend on how busy the machine is. `--path` prints each call of the enqueue and of
+the result, in order: its depth, its file and its function.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import mainspring
 from mainspring import Mainspring
@@ -23,35 +24,59 @@ OURS = str(Path(mainspring.__file__).parent)
 TRIES = 5
 
 
+class Step(NamedTuple):
+    """One call: where it is, and how many of our calls it is inside."""
+
+    file: str
+    function: str
+    depth: int
+
+
+class Route:
+    """The calls that were made, of each thread in order."""
+
+    def __init__(self, threads: list[list[Step]]) -> None:
+        self.threads = threads
+        calls = [step.file for steps in threads for step in steps]
+        jumps = sum(before.file != after.file for steps in threads for before, after in pairwise(steps))
+        self.counts = len(calls), len(set(calls)), jumps
+
+    def show(self) -> None:
+        for number, step in enumerate((step for steps in self.threads for step in steps), 1):
+            print(f"{number:>4}  {'  ' * step.depth}{Path(step.file).relative_to(OURS)}  {step.function}")
+
+
 class Hops:
-    """Counts calls while `begin` to `end`, in this thread or in all others."""
+    """Records calls while `begin` to `end`, in this thread or in all others."""
 
     def __init__(self) -> None:
         self._main = threading.get_ident()
-        self._files: dict[int, list[str]] | None = None
+        self._calls: dict[int, list[Step]] | None = None
         self._here = True
 
     def begin(self, *, here: bool) -> None:
-        self._here, self._files = here, {}
+        self._here, self._calls = here, {}
 
-    def end(self) -> tuple[int, int, int]:
-        """Return the number of calls, of files, and of jumps between files, thread by thread."""
-        found, self._files = self._files or {}, None
-        paths = list(found.values())
-        jumps = sum(before != after for path in paths for before, after in pairwise(path))
-        return sum(map(len, paths)), len({file for path in paths for file in path}), jumps
+    def end(self) -> Route:
+        """Return the calls, thread by thread."""
+        found, self._calls = self._calls or {}, None
+        return Route(list(found.values()))
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
-        files, thread = self._files, threading.get_ident()
-        if files is None or event != "call" or (thread == self._main) is not self._here:
+        calls, thread = self._calls, threading.get_ident()
+        if calls is None or event != "call" or (thread == self._main) is not self._here:
             return
-        if frame.f_code.co_filename.startswith(OURS):
-            files.setdefault(thread, []).append(frame.f_code.co_filename)
+        code = frame.f_code
+        if code.co_filename.startswith(OURS):
+            depth, outer = 0, frame.f_back
+            while outer is not None:
+                depth, outer = depth + outer.f_code.co_filename.startswith(OURS), outer.f_back
+            calls.setdefault(thread, []).append(Step(code.co_filename, code.co_qualname, depth))
 
 
-def least(count: Callable[[], tuple[int, int, int]]) -> tuple[int, int, int]:
-    """Return the smallest of several counts: the first calls open and cache, and a tick may come in between."""
-    return min(count() for _ in range(TRIES))
+def least(count: Callable[[], Route]) -> Route:
+    """Return the shortest of several: the first calls open and cache, and a tick may come in between."""
+    return min((count() for _ in range(TRIES)), key=lambda route: route.counts)
 
 
 def main() -> None:
@@ -63,7 +88,7 @@ def main() -> None:
         def work(number: int) -> int:
             return number
 
-        def here(act: Callable[[], object]) -> tuple[int, int, int]:
+        def here(act: Callable[[], object]) -> Route:
             hops.begin(here=True)
             sys.setprofile(hops)
             try:
@@ -72,7 +97,7 @@ def main() -> None:
                 sys.setprofile(None)
             return hops.end()
 
-        def elsewhere(act: Callable[[], object]) -> tuple[int, int, int]:
+        def elsewhere(act: Callable[[], object]) -> Route:
             time.sleep(0.3)  # what went before is written by now
             hops.begin(here=False)
             act()
@@ -88,10 +113,19 @@ def main() -> None:
         ended.result(timeout=30)
         result = least(lambda: here(lambda: ended.result(timeout=30)))
         app.stop()
+    routes = {
+        "enqueue": enqueue,
+        "a run, in the worker": run,
+        "a due job and its run": fire,
+        "the result of a run that ended": result,
+    }
     print(f"{'':<34}{'calls':>7}{'files':>7}{'jumps':>7}")
-    for name, counts in (("enqueue", enqueue), ("a run, in the worker", run), ("a due job and its run", fire)):
-        print(f"{name:<34}{counts[0]:>7}{counts[1]:>7}{counts[2]:>7}")
-    print(f"{'the result of a run that ended':<34}{result[0]:>7}{result[1]:>7}{result[2]:>7}")
+    for name, route in routes.items():
+        print(f"{name:<34}" + "".join(f"{count:>7}" for count in route.counts))
+    if "--path" in sys.argv:
+        for name in ("enqueue", "the result of a run that ended"):
+            print(f"\n{name}")
+            routes[name].show()
 
 
 if __name__ == "__main__":
