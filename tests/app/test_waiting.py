@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from mainspring import Mainspring
-from mainspring.app.runs import FIRST_PAGE_RUNS, Waiter
+from mainspring.app.waiting.waiter import FIRST_PAGE_RUNS, Waiter
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import NodeInfo
@@ -140,7 +140,7 @@ def test_more_results_are_gathered_than_finished_runs_are_kept() -> None:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have it said at once what a waiter lacks."""
-    monkeypatch.setattr("mainspring.app.runs.WARN_AFTER_SECONDS", 0)
+    monkeypatch.setattr("mainspring.app.waiting.waiter.WARN_AFTER_SECONDS", 0)
 
 
 @pytest.mark.usefixtures("soon")

@@ -308,6 +308,23 @@ class Mainspring:
         """Enqueue many calls, one round trip per thousand."""
         return self._calls.enqueue(calls)
 
+    def again(
+        self,
+        run: str | RunHandle[Any],
+        /,
+        *,
+        args: Iterable[Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> RunHandle[Any]:
+        """Enqueue the call of a run once more, with other arguments and options where they are given.
+
+        The new run keeps the queue and the policy of the old one, and its id as `copied_from`; it stands alone, without
+        the steps of a chain that followed.
+        """
+        record = self.runs.read(run if isinstance(run, str) else run.id)
+        return self._calls.again(record, args, kwargs, options)
+
     def chain(self, calls: Sequence[TaskCall[Any]], *, group: str | None = None) -> list[RunHandle[Any]]:
         """Enqueue calls to run one after another, each when the one before has succeeded; return their handles."""
         return self._calls.chain(calls, group)
@@ -332,7 +349,13 @@ class Mainspring:
     count = _verb("runs", Runs.count)
     wait = _verb("runs", Runs.wait)
     cancel = _verb("runs", Runs.cancel)
+    search = _verb("runs", Runs.search)
+    count_up_to = _verb("runs", Runs.count_up_to)
+    recent = _verb("runs", Runs.recent)
     retry = _verb("runs", Runs.retry)
+    move = _verb("runs", Runs.move)
+    postpone = _verb("runs", Runs.postpone)
+    prioritize = _verb("runs", Runs.prioritize)
     delete = _verb("runs", Runs.delete)
 
     add_job = _verb("jobs", Jobs.add)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec.structs import replace
 
 from mainspring.app.handle import RunHandle
-from mainspring.app.registry import COLLECT_TASK, TaskCall, reference_of
+from mainspring.app.registry import COLLECT_TASK, Options, TaskCall, make_options, reference_of
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.followups import MOST_STEPS, step_id, step_of
 from mainspring.core.ids import pin
@@ -64,6 +64,21 @@ class Calls:
         """Store the run of a call."""
         run = self._run(call)
         (handle,) = (self._execute if self._is_inline(call) else self.send)([run])
+        return handle
+
+    def again(
+        self, run: Run, args: Iterable[Any] | None, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
+    ) -> RunHandle[Any]:
+        """Store a run with the call of another, on its own: without the steps that follow it and the group's end."""
+        if run.queue.startswith("."):
+            raise ValueError(f"run {run.id!r} belongs to an executor of a scheduler; run its job now instead")
+        task = self._tasks.resolve(run.call.func)
+        call = TaskCall(task, tuple(run.args if args is None else args), dict(run.kwargs if kwargs is None else kwargs))
+        policy = replace(run.policy, then=(), collect=None, priority=run.priority)
+        base = Options(queue=run.queue, policy=policy, name=run.name or None, group=run.group)
+        call.options = make_options(base, options)
+        copy = replace(self._run(call), copied_from=run.id)
+        (handle,) = (self._execute if self._is_inline(call) else self.send)([copy])
         return handle
 
     def enqueue(self, calls: Iterable[TaskCall[Any]]) -> list[RunHandle[Any]]:

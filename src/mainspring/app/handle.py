@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any, Generic, TypeVar
 
-from mainspring.app.runs import Runs, result_of
+from mainspring.app.runs import Runs
+from mainspring.app.waiting.waiter import result_of
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView

@@ -1,9 +1,8 @@
-"""The verbs about runs, over any store: look, count, wait, cancel, retry, delete."""
+"""The verbs about runs, over any store: look, search, count, wait, cancel, retry, change, delete."""
 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
@@ -11,29 +10,25 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mainspring.app.coming import ExpectedRuns
 from mainspring.app.registry import Task, job_id_of, reference_of
+from mainspring.app.waiting.waiter import Waiter, result_of
 from mainspring.codec import EncodeError
 from mainspring.core import transitions
 from mainspring.core.followups import told_less
 from mainspring.core.insight.explanation import Explanation
+from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
-from mainspring.core.quantities import check_timeout
+from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import FINAL, Outcome, Run, Status
 from mainspring.core.run_view import RunPage, RunView
-from mainspring.errors import (
-    JobLookupError,
-    RunCancelled,
-    RunFailed,
-    RunNotFound,
-    StoreUnavailable,
-    UnverifiedOutcome,
-    near,
-)
+from mainspring.core.searching import MOST_RUNS_SEARCHED, RunCount, SearchPage, count_up_to, filter_for, search
+from mainspring.core.validation import check_queue, make_policy
+from mainspring.errors import JobLookupError, RunNotFound, near
 from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
-from mainspring.jobstores.finding import PAGE, find_job, instant_of, make_query, newest, pages
+from mainspring.jobstores.finding import find_job, instant_of, make_query, newest, pages
 from mainspring.node.run_events import RunEvents
+from mainspring.util import localize
 
 if TYPE_CHECKING:
     from mainspring.app.handle import RunHandle
@@ -42,30 +37,8 @@ __all__ = ["Runs", "result_of"]
 
 ALIAS: Final = "default"
 """The alias of an app's store."""
-FIRST_LOOK_SECONDS: Final = 0.001
-LONGEST_LOOK_PAUSE_SECONDS: Final = 0.1
-FIRST_PAGE_RUNS: Final = 50
-"""Runs that are looked at again and again while others wait behind them."""
-WARN_AFTER_SECONDS: Final = 5.0
-"""Say what is missing when nobody could have executed a run that was waited for as long as this."""
-FULL_LOOK_FACTOR: Final = 20
-"""All are looked at again after this many times as long as the last time took."""
 
 log = logging.getLogger("mainspring.app")
-
-
-def result_of(run: Run) -> Any:
-    """Return what a finished run gave; raise RunFailed, RunCancelled or UnverifiedOutcome."""
-    if run.unverified is not None:
-        raise UnverifiedOutcome(run.id, run.status.value, run.unverified)
-    if run.status is Status.SUCCEEDED:
-        return run.result
-    if run.status is Status.CANCELLED:
-        raise RunCancelled(run.id, run.reason or "")
-    last = run.errors[-1] if run.errors else None
-    if last is None:
-        raise RunFailed(run.id, run.status.value, run.reason or "", "")
-    raise RunFailed(run.id, last.type, last.message, last.traceback)
 
 
 class Runs:
@@ -87,6 +60,20 @@ class Runs:
         self._events, self._tasks = events or RunEvents(), tasks
         self._stop, self._sent_back = stop, sent_back
         self._explain = explain
+
+    @property
+    def timezone(self) -> tzinfo:
+        """The zone in which times are read and shown."""
+        return self._zone()
+
+    @property
+    def tasks(self) -> Any:
+        """The tasks by name."""
+        return self._tasks
+
+    def now(self) -> int:
+        """Return the store's time."""
+        return self._now()
 
     def read(self, run_id: str) -> Run:
         """Return a run's record; raise RunNotFound."""
@@ -155,6 +142,25 @@ class Runs:
             self._check_names(job_id, name)
         return number
 
+    def search(
+        self, text: str, *, limit: int = 100, after: RunView | None = None, most: int | None = MOST_RUNS_SEARCHED
+    ) -> SearchPage:
+        """Return up to `limit` of the newest runs that match a filter such as `status:failed task:send* since:1h`.
+
+        At most `most` runs are looked through; the page's `next` is the run to go on after. Raise FilterError.
+        """
+        return search(self, filter_for(self, text), limit=limit, most=most, after=after)
+
+    def count_up_to(self, text: str, cap: int = MOST_RUNS_SEARCHED) -> RunCount:
+        """Return how many runs match a filter, and whether that is exact: counting ends at `cap`, also of a search."""
+        return count_up_to(self, filter_for(self, text), cap)
+
+    def recent(self, job_ids: Iterable[str], n: int = 20) -> dict[str, list[RunView]]:
+        """Return the newest `n` runs of each of some jobs, the missed ones included."""
+        wanted = list(dict.fromkeys(job_ids))
+        found = self._store().recent_runs(wanted, n)
+        return {job_id: list(map(self.view, runs)) for job_id, runs in zip(wanted, found, strict=True)}
+
     def _check_names(self, job_id: str | None, task: str | None) -> None:
         """Say so if no run was found because there is no such job or task."""
         store = self._store()
@@ -204,11 +210,12 @@ class Runs:
                 self._events.settled(outcome, ALIAS)
         return answers
 
-    def retry(self, run: str | RunHandle[Any]) -> None:
-        """Send a failed, cancelled or broken run back to pending."""
+    def retry(self, run: str | RunHandle[Any], *, at: datetime | timedelta | None = None) -> None:
+        """Send a failed, cancelled or broken run back to pending, to start at once or at a time."""
         store, run_id = self._store(), _id(run)
+        moment = None if at is None else self._instant(at)
         while True:
-            again = transitions.retry(self.read(run_id), self._now())
+            again = transitions.retry(self.read(run_id), self._now(), moment)
             # It may be changed meanwhile, or another run may have its unique key: then it goes without.
             if store.settle([again])[0] or (
                 again.run.unique is not None and store.settle([transitions.unkeyed(again)])[0]
@@ -222,6 +229,34 @@ class Runs:
         if self._explain is None:
             raise RuntimeError("only an app can explain its runs")
         return self._explain(f"run:{_id(run)}")
+
+    def move(self, run: str | RunHandle[Any], queue: str) -> None:
+        """Have a run that waits wait in another queue; raise ValueError if it does not wait any more."""
+        name = check_queue(queue)
+        if self.read(_id(run)).queue.startswith("."):
+            raise ValueError(f"run {_id(run)!r} waits for an executor of a scheduler, not in a queue")
+        self._change(run, queue=name)
+
+    def postpone(self, run: str | RunHandle[Any], at: datetime | timedelta) -> None:
+        """Let a run that waits start at another time, later or earlier, however late that is for its job."""
+        self._change(run, run_at=max(self._now(), self._instant(at)))
+
+    def prioritize(self, run: str | RunHandle[Any], priority: int) -> None:
+        """Give a run that waits another priority, from -100 to 100."""
+        self._change(run, priority=make_policy(DEFAULT_POLICY, priority=priority).priority)
+
+    def _change(self, run: str | RunHandle[Any], **changes: Any) -> None:
+        """Change a run that waits, again if it was changed meanwhile."""
+        while not self._store().settle([transitions.change(self.read(_id(run)), **changes)])[0]:
+            continue
+        self._sent_back()
+
+    def _instant(self, at: datetime | timedelta) -> int:
+        if isinstance(at, timedelta):
+            return self._now() + int(at.total_seconds() * SECOND)
+        if not isinstance(at, datetime):
+            raise TypeError(f"at is a datetime or how long from now, as in timedelta(hours=1), not {at!r}")
+        return to_us(at if at.tzinfo else localize(at, self._zone()))
 
     def delete(self, run: str | RunHandle[Any]) -> bool:
         """Delete a finished run."""
@@ -256,108 +291,6 @@ class Runs:
         return RunView(run, self._zone())
 
 
-class Waiter:
-    """Looks at runs until they have ended, ever less often."""
-
-    def __init__(self, run_ids: Sequence[str], timeout: float | None = None) -> None:
-        self._wanted = list(run_ids)
-        self._timeout = check_timeout(timeout)
-        self._deadline = time.monotonic() + self._timeout
-        self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
-        self._left = list(dict.fromkeys(run_ids))
-        self._done: dict[str, Run] = {}
-        self._first: Run | None = None
-        """The first of those that are left, unless it is a step that a chain has not come to."""
-        self._coming = ExpectedRuns()
-        self._pause = FIRST_LOOK_SECONDS
-        self._all_at = 0.0
-        """When to look at all that are left, though the first ones have not ended."""
-        self._answered = False
-        self._away = False
-        """Whether the store did not answer the last time."""
-
-    def look(self, store: JobStore) -> bool:
-        """Tell whether all have ended; raise TimeoutError when it has taken too long.
-
-        An outage of the store counts as a look that has found nothing. A store that has never answered is the reason
-        for which the wait fails: at the time-out, or at once if there is none.
-        """
-        try:
-            ended = self._look(store)
-        except StoreUnavailable as error:
-            over = time.monotonic() >= self._deadline
-            if not self._answered and (over or self._timeout == math.inf):
-                raise
-            if over:
-                raise TimeoutError(
-                    f"{len(self._left)} of {len(self._wanted)} runs have not ended in {self._timeout:g} s, as far as "
-                    f"known: the store does not answer ({error})"
-                ) from error
-            if not self._away:
-                log.warning("the store does not answer; the wait goes on: %s", error)
-            self._away = True
-            return False
-        self._answered, self._away = True, False
-        return ended
-
-    def _look(self, store: JobStore) -> bool:
-        left: list[str] = []
-        self._first = None
-        began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
-        while start < len(self._left):
-            if left and began < min(self._all_at, self._deadline):
-                left += self._left[start:]  # not all have ended, whatever is said of these
-                break
-            part = self._left[start : start + size]
-            start, size = start + size, PAGE
-            seen = dict(zip(part, store.get_runs(part), strict=True))
-            broken = self._coming.expect([run_id for run_id in part if seen[run_id] is None], seen, store)
-            if broken is not None:
-                result_of(broken)
-            for run_id in part:
-                run = seen[run_id]
-                if run is not None and run.status in FINAL:
-                    self._done[run_id] = run
-                    continue
-                if not left:
-                    self._first = run
-                left.append(run_id)
-        else:
-            now = time.monotonic()
-            self._all_at = now + FULL_LOOK_FACTOR * (now - began)
-        self._left = left
-        if left and began >= self._deadline:
-            raise TimeoutError(self._describe(store))
-        if left and began >= self._warn_at:
-            self._warn_at = math.inf
-            self._warn(store)
-        return not left
-
-    def _warn(self, store: JobStore) -> None:
-        """Say that nobody executes what is waited for, if that is so: the caller may wait for ever."""
-        missing = "" if self._first is None else _unserved(self._first, store)
-        if missing:
-            log.warning("run %s is waited for and has not started%s", self._left[0], missing)
-
-    def pause(self) -> float:
-        """Return the seconds to wait before the next look."""
-        pause, self._pause = self._pause, min(LONGEST_LOOK_PAUSE_SECONDS, self._pause * 1.5)
-        return max(0.0, min(pause, self._deadline - time.monotonic()))
-
-    def _describe(self, store: JobStore) -> str:
-        """Say which runs have not ended, where the first is in its life, and whether anybody could execute it."""
-        first, *others = self._left
-        run = self._first
-        shown = [f"{first} ({'a step that its chain has not come to' if run is None else run.status})", *others[:2]]
-        text = f"{len(self._left)} of {len(self._wanted)} runs have not ended in {self._timeout:g} s: "
-        text += ", ".join(shown) + (", ..." if len(self._left) > 3 else "")
-        return text if run is None else text + _unserved(run, store)
-
-    def ended(self) -> list[Run]:
-        """Return the runs, in the order they were asked for."""
-        return [self._done[run_id] for run_id in self._wanted]
-
-
 def _id(run: str | RunHandle[Any]) -> str:
     return run if isinstance(run, str) else run.id
 
@@ -370,18 +303,3 @@ def _job_and_task(job: str | Job | None, task: Any) -> tuple[str | None, str | N
 
 def _brief(end: Outcome) -> Outcome:
     return msgspec.structs.replace(end, then=tuple(map(told_less, end.then)))
-
-
-def _unserved(run: Run, store: JobStore) -> str:
-    """Say that nobody executes the runs of a queue, or that it is paused, and what to do, if that is so."""
-    if run.status is not Status.PENDING or run.queue.startswith("."):  # a scheduler's own lane, which no worker serves
-        return ""
-    try:
-        served = any(run.queue in node.lanes for node in store.nodes())
-        paused = any(info.name == run.queue and info.paused for info in store.queues())
-    except Exception:  # that the time is over has to be said in any case
-        return ""
-    if paused:
-        return f"; the queue {run.queue!r} is paused: app.resume_queue({run.queue!r}) lets its runs start"
-    how = "app.start(work=True)" if store.volatile else f"mainspring worker MODULE:APP -Q {run.queue}"
-    return "" if served else f"; no living worker serves the queue {run.queue!r}: start one with {how}"

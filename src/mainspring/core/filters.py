@@ -103,6 +103,16 @@ class Filter:
                 left = stored if left is None else left & stored
         return None if left is None else tuple(sorted(left))
 
+    def is_indexed(self) -> bool:
+        """Tell whether a store can count what matches: by one status or several, one queue, group or job each."""
+        counted = [term for term in self.terms if not term.negated and (term.exact or term.key == "status")]
+        keys = [term.key for term in counted]
+        known = all(
+            term.key in ("queue", "group", "job") or (term.key == "status" and not _PENDING.keys() & set(term.values))
+            for term in counted
+        )
+        return known and len(counted) == len(self.terms) and len(set(keys)) == len(keys)
+
     def only(self, key: str) -> str | None:
         """Return the one value that a key must have, if the filter says so."""
         found = (term.values[0] for term in self.terms if term.key == key and term.exact and not term.negated)

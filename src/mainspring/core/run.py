@@ -88,6 +88,7 @@ TRANSITIONS: Final = (
         "miss", None, _S.MISSED, None, "too late, above max_instances, beyond the catch-up, or its job was changed"
     ),
     Transition("claim", _S.PENDING, _S.RUNNING, None, "a node leased it"),
+    Transition("change", _S.PENDING, _S.PENDING, _C.WAITING, "somebody moved, postponed or prioritized it"),
     Transition("cancel", _S.PENDING, _S.CANCELLED, _C.WAITING, "somebody cancelled it before it started"),
     Transition("succeed", _S.RUNNING, _S.SUCCEEDED, _C.HELD, "the callable returned"),
     Transition("fail", _S.RUNNING, _S.FAILED, _C.HELD, "the callable raised and no retry is left"),
@@ -210,6 +211,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None  # the unique key that it had when it ended
     retried: int = 0  # how often a person has sent it back
     earlier_starts: tuple[Start, ...] = ()  # those after which it waited again: the first two, the last eighteen
+    copied_from: str | None = None  # the run that somebody has run again as this one
+    moved: bool = False  # whether somebody moved it to its queue, for which its call is signed anew
     unverified: str | None = None  # why its outcome cannot be believed; never stored
 
     def __repr__(self) -> str:

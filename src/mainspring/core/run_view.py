@@ -95,6 +95,7 @@ class RunView:
     log: tuple[str, ...]
     count: int
     retried: int
+    copied_from: str | None
 
     def __init__(self, run: Run, zone: tzinfo | None) -> None:
         self._run, self._zone = run, zone

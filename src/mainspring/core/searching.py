@@ -10,7 +10,17 @@ from mainspring.core.filters import Filter, parse_filter
 from mainspring.core.instants import from_us
 from mainspring.core.run_view import RunPage, RunView
 
-__all__ = ["MOST_RUNS_SEARCHED", "RunSource", "SearchPage", "filter_for", "function_of", "matching", "search"]
+__all__ = [
+    "MOST_RUNS_SEARCHED",
+    "RunCount",
+    "RunSource",
+    "SearchPage",
+    "count_up_to",
+    "filter_for",
+    "function_of",
+    "matching",
+    "search",
+]
 
 MOST_RUNS_SEARCHED: Final = 10_000
 """Look through this many of the newest runs, unless told to go on."""
@@ -44,14 +54,35 @@ class RunSource(Protocol):
     ) -> RunPage:
         """Return the newest runs that match what a store can look for."""
 
+    def count(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        group: str | None = None,
+        job: str | None = None,
+    ) -> int:
+        """Return how many runs match what a store can look for."""
+
 
 class SearchPage(NamedTuple):
-    """Runs that match, newest first; `more` says that others do, `complete` that none was left unseen."""
+    """Runs that match, newest first; `more` says that others do, `complete` that none was left unseen.
+
+    `next` is the run after which the search goes on, None at its end.
+    """
 
     runs: list[RunView]
     looked_through: int
     more: bool
     complete: bool
+    next: RunView | None = None
+
+
+class RunCount(NamedTuple):
+    """How many runs match, and whether that is all of them."""
+
+    number: int
+    exact: bool
 
 
 def filter_for(app: RunSource, text: str | Iterable[str]) -> Filter:
@@ -59,18 +90,39 @@ def filter_for(app: RunSource, text: str | Iterable[str]) -> Filter:
     return parse_filter(text, from_us(app.now()).astimezone(app.timezone))
 
 
-def search(app: RunSource, wanted: Filter, *, limit: int, most: int | None = MOST_RUNS_SEARCHED) -> SearchPage:
-    """Return up to `limit` of the newest runs that match, out of at most `most`."""
+def search(
+    app: RunSource,
+    wanted: Filter,
+    *,
+    limit: int,
+    most: int | None = MOST_RUNS_SEARCHED,
+    after: RunView | None = None,
+) -> SearchPage:
+    """Return up to `limit` of the newest runs that match, out of at most `most`; `after` is where a page ended."""
     found: list[RunView] = []
-    number = 0
-    for number, run in enumerate(_candidates(app, wanted, limit + 1), 1):
+    number, last = 0, after
+    for number, run in enumerate(_candidates(app, wanted, limit + 1, after), 1):
         if wanted.matches(run, function_of(app, run)):
             if len(found) == limit:
-                return SearchPage(found, number, more=True, complete=True)
+                return SearchPage(found, number, more=True, complete=True, next=last)
             found.append(run)
+        last = run
         if most is not None and number >= most:
-            return SearchPage(found, number, more=False, complete=False)
+            return SearchPage(found, number, more=False, complete=False, next=last)
     return SearchPage(found, number, more=False, complete=True)
+
+
+def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
+    """Return how many runs match; a store counts what it has an index for, the rest is looked through up to a cap."""
+    if wanted.is_indexed():
+        statuses = wanted.statuses()
+        if statuses == ():
+            return RunCount(0, True)
+        names = {key: wanted.only(key) for key in ("queue", "group", "job")}
+        number = app.count(status=statuses, **names)
+        return RunCount(min(number, cap), number <= cap)
+    page = search(app, wanted, limit=cap, most=cap)
+    return RunCount(len(page.runs), page.complete and not page.more)
 
 
 def matching(app: RunSource, wanted: Filter) -> Iterator[RunView]:
@@ -87,12 +139,11 @@ def function_of(app: RunSource, run: RunView) -> Callable[..., Any] | None:
     return None if task is None else task.func
 
 
-def _candidates(app: RunSource, wanted: Filter, size: int) -> Iterator[RunView]:
+def _candidates(app: RunSource, wanted: Filter, size: int, after: RunView | None = None) -> Iterator[RunView]:
     """Yield the runs that a store finds for a filter, page by page."""
     statuses = wanted.statuses()
     if statuses == ():  # two terms exclude each other
         return
-    after: RunView | None = None
     size = min(size, SEARCH_PAGE_RUNS)
     while True:
         page = app.find(

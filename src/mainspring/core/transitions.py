@@ -27,7 +27,7 @@ from mainspring.core.run import (
 )
 from mainspring.errors import Cancel, Retry, WorkerDied
 
-__all__ = ["cancel", "conclude", "recover", "retry", "stop", "unkeyed"]
+__all__ = ["cancel", "change", "conclude", "recover", "retry", "stop", "unkeyed"]
 
 
 def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
@@ -139,15 +139,29 @@ def _cancelled(run: Run, now: int, condition: Condition) -> Outcome:
     return Outcome(ended, condition, follow_ups(ended, now))
 
 
-def retry(run: Run, now: int) -> Outcome:
-    """Return the outcome that sends a failed, cancelled or broken run back to pending, with its unique key."""
+def change(run: Run, **changes: Any) -> Outcome:
+    """Return the outcome that changes the `queue`, the `run_at` or the `priority` of a run that waits."""
+    if run.status is not Status.PENDING:
+        raise ValueError(f"run {run.id!r} is {run.status}; only a run that waits can be changed")
+    if changes.get("queue", run.queue) != run.queue:
+        changes |= {"moved": True, "call": msgspec.structs.replace(run.call, frame=None)}
+    if "run_at" in changes:
+        changes["start_by"] = None  # whoever postpones a run wants it to run
+    return Outcome(msgspec.structs.replace(run, **changes), Condition.WAITING)
+
+
+def retry(run: Run, now: int, at: int | None = None) -> Outcome:
+    """Return the outcome that sends a failed, cancelled or broken run back to pending, with its unique key.
+
+    It may start at `at`, or at once.
+    """
     allowed = [step.before for step in TRANSITIONS if step.verb == "retry"]
     if run.status not in allowed:
         words = ", ".join(str(status) for status in allowed)
         raise ValueError(f"run {run.id!r} is {run.status}; only a run that is {words} can be sent back to pending")
     again = _waiting(
         run,
-        run_at=now,
+        run_at=now if at is None else max(now, at),
         failures=0,
         crashes=0,
         finished_at=None,

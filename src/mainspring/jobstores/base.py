@@ -413,6 +413,10 @@ class JobStore(BaseJobStore):
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         """Return matching runs, newest first; `after` is the last run of the page before."""
 
+    def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
+        """Return up to `limit` of the newest runs of each job; a back end may do it in one round trip."""
+        return [self.find_runs(RunQuery(job_id=job_id), limit=limit) for job_id in job_ids]
+
     @abstractmethod
     def count_runs(self, query: RunQuery) -> int:
         """Return how many runs match."""

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.runs import FIRST_LOOK_SECONDS, LONGEST_LOOK_PAUSE_SECONDS
+from mainspring.app.waiting.waiter import FIRST_LOOK_SECONDS, LONGEST_LOOK_PAUSE_SECONDS
 from mainspring.core.run import FINAL, Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound, StoreUnavailable

@@ -40,7 +40,7 @@ class _State(msgspec.Struct, array_like=True, gc=False):
 
     `frame` holds result and errors where they need the codec: signed, compressed, of any type. Of a run that has ended
     it is the seal: signed for its id, status and attempt, it holds the result, the errors and the reason. `was` is the
-    state of a run that is broken, as it was found.
+    state of a run that is broken, as it was found. `call` is that of a run that was moved, signed anew.
     """
 
     executor: str | None = None
@@ -60,6 +60,8 @@ class _State(msgspec.Struct, array_like=True, gc=False):
     key: str | None = None
     retried: int = 0
     earlier_starts: tuple[Start, ...] = ()
+    copied_from: str | None = None
+    call: bytes | None = None
 
 
 class _Outcome(NamedTuple):
@@ -166,7 +168,7 @@ class RecordPacker:
         return RunRow(
             id=run.id,
             call=frame,
-            state=self._state(run),
+            state=self._state(run, frame if run.moved else None),
             live=self._live(run.id, run.progress, run.data, run.log),
             owner=None if run.job_id is None else run.id.rpartition("@")[0],
             job_id=run.job_id,
@@ -186,7 +188,7 @@ class RecordPacker:
             group=run.group,
         )
 
-    def _state(self, run: Run) -> bytes:
+    def _state(self, run: Run, call: bytes | None) -> bytes:
         """Pack what only the core looks at; nothing at all if there is nothing to say."""
         result, errors, reason, frame = run.result, run.errors, run.reason, None
         if reason is not None and not reason.isascii():  # half a character of the user's must not stop the settle
@@ -201,7 +203,7 @@ class RecordPacker:
             _State(
                 run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
                 run.interruptions, reason, run.count, run.last, run.later, result, frame, None, run.key, run.retried,
-                run.earlier_starts,
+                run.earlier_starts, run.copied_from, call,
             )
         )  # fmt: skip
         return b"" if packed == _NO_STATE_BYTES else packed
@@ -219,7 +221,8 @@ class RecordPacker:
         """Restore a run; raise FrameError if its bytes are not what they should be."""
         try:
             state = _decode(row.state) if row.state else _NO_STATE
-            call, policy, lane = self._restored_call(row.call, _origin(row.id, row.job_id, row.queue))
+            frame = row.call if state.call is None else state.call
+            call, policy, lane = self._restored_call(frame, _origin(row.id, row.job_id, row.queue))
             if self.codec.signed and lane != row.queue and row.job_id is not None:
                 raise FrameError(Reason.BAD_SIGNATURE, f"signed for the queue {lane!r}, but found in {row.queue!r}")
             outcome = self._outcome(row, state)
@@ -236,7 +239,8 @@ class RecordPacker:
                 fire_time=state.fire_time, start_by=state.start_by, started_at=started_at,
                 failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
                 reason=outcome.reason, count=state.count, last=state.last, later=state.later, key=state.key,
-                retried=state.retried, earlier_starts=state.earlier_starts, unverified=outcome.unverified,
+                retried=state.retried, earlier_starts=state.earlier_starts, copied_from=state.copied_from,
+                moved=state.call is not None, unverified=outcome.unverified,
             )  # fmt: skip
         except Exception as error:
             raise _as_frame_error(error) from error
@@ -274,7 +278,7 @@ class RecordPacker:
         """Mark a row as broken, its bytes kept with the reason."""
         before = _readable_state(row)
         key = row.unique or before.key
-        state = _encode(_State(reason=reason, was=row.state, key=key, retried=before.retried))
+        state = _encode(_State(reason=reason, was=row.state, key=key, retried=before.retried, call=before.call))
         return msgspec.structs.replace(
             row, status=Status.BROKEN.value, state=state, finished_at=now, lease_until=None, unique=None
         )

@@ -12,9 +12,22 @@ from __future__ import annotations
 
 import pytest
 
-_PARTS = ("helpers", "jobs", "firing", "counting", "instants", "claims", "leases", "settling", "service", "concurrency")
+_PARTS = (
+    "helpers",
+    "jobs",
+    "firing",
+    "counting",
+    "instants",
+    "claims",
+    "leases",
+    "settling",
+    "changes",
+    "service",
+    "concurrency",
+)
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
+from mainspring.testing.conformance.changes import ChangeConformance  # noqa: E402
 from mainspring.testing.conformance.claims import ClaimConformance  # noqa: E402
 from mainspring.testing.conformance.concurrency import ConcurrencyConformance  # noqa: E402
 from mainspring.testing.conformance.counting import CountConformance  # noqa: E402
@@ -26,6 +39,7 @@ from mainspring.testing.conformance.service import ServiceConformance  # noqa: E
 from mainspring.testing.conformance.settling import SettleConformance  # noqa: E402
 
 __all__ = [
+    "ChangeConformance",
     "ClaimConformance",
     "ConcurrencyConformance",
     "CountConformance",
@@ -47,6 +61,7 @@ class StoreConformance(
     ClaimConformance,
     LeaseConformance,
     SettleConformance,
+    ChangeConformance,
     ServiceConformance,
     ConcurrencyConformance,
 ):

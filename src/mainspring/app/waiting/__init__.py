@@ -1,0 +1,1 @@
+"""Wait for runs until they have ended."""

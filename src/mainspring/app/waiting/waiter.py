@@ -1,0 +1,160 @@
+"""Wait for runs: look at them until they have ended, ever less often, and say what they gave."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mainspring.app.waiting.coming import ExpectedRuns
+from mainspring.core.quantities import check_timeout
+from mainspring.core.run import FINAL, Run, Status
+from mainspring.errors import RunCancelled, RunFailed, StoreUnavailable, UnverifiedOutcome
+from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.finding import PAGE
+
+__all__ = ["FIRST_LOOK_SECONDS", "LONGEST_LOOK_PAUSE_SECONDS", "Waiter", "result_of"]
+
+FIRST_LOOK_SECONDS: Final = 0.001
+LONGEST_LOOK_PAUSE_SECONDS: Final = 0.1
+FIRST_PAGE_RUNS: Final = 50
+"""Runs that are looked at again and again while others wait behind them."""
+WARN_AFTER_SECONDS: Final = 5.0
+"""Say what is missing when nobody could have executed a run that was waited for as long as this."""
+FULL_LOOK_FACTOR: Final = 20
+"""All are looked at again after this many times as long as the last time took."""
+
+log = logging.getLogger("mainspring.app")
+
+
+def result_of(run: Run) -> Any:
+    """Return what a finished run gave; raise RunFailed, RunCancelled or UnverifiedOutcome."""
+    if run.unverified is not None:
+        raise UnverifiedOutcome(run.id, run.status.value, run.unverified)
+    if run.status is Status.SUCCEEDED:
+        return run.result
+    if run.status is Status.CANCELLED:
+        raise RunCancelled(run.id, run.reason or "")
+    last = run.errors[-1] if run.errors else None
+    if last is None:
+        raise RunFailed(run.id, run.status.value, run.reason or "", "")
+    raise RunFailed(run.id, last.type, last.message, last.traceback)
+
+
+class Waiter:
+    """Looks at runs until they have ended, ever less often."""
+
+    def __init__(self, run_ids: Sequence[str], timeout: float | None = None) -> None:
+        self._wanted = list(run_ids)
+        self._timeout = check_timeout(timeout)
+        self._deadline = time.monotonic() + self._timeout
+        self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
+        self._left = list(dict.fromkeys(run_ids))
+        self._done: dict[str, Run] = {}
+        self._first: Run | None = None
+        """The first of those that are left, unless it is a step that a chain has not come to."""
+        self._coming = ExpectedRuns()
+        self._pause = FIRST_LOOK_SECONDS
+        self._all_at = 0.0
+        """When to look at all that are left, though the first ones have not ended."""
+        self._answered = False
+        self._away = False
+        """Whether the store did not answer the last time."""
+
+    def look(self, store: JobStore) -> bool:
+        """Tell whether all have ended; raise TimeoutError when it has taken too long.
+
+        An outage of the store counts as a look that has found nothing. A store that has never answered is the reason
+        for which the wait fails: at the time-out, or at once if there is none.
+        """
+        try:
+            ended = self._look(store)
+        except StoreUnavailable as error:
+            over = time.monotonic() >= self._deadline
+            if not self._answered and (over or self._timeout == math.inf):
+                raise
+            if over:
+                raise TimeoutError(
+                    f"{len(self._left)} of {len(self._wanted)} runs have not ended in {self._timeout:g} s, as far as "
+                    f"known: the store does not answer ({error})"
+                ) from error
+            if not self._away:
+                log.warning("the store does not answer; the wait goes on: %s", error)
+            self._away = True
+            return False
+        self._answered, self._away = True, False
+        return ended
+
+    def _look(self, store: JobStore) -> bool:
+        left: list[str] = []
+        self._first = None
+        began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
+        while start < len(self._left):
+            if left and began < min(self._all_at, self._deadline):
+                left += self._left[start:]  # not all have ended, whatever is said of these
+                break
+            part = self._left[start : start + size]
+            start, size = start + size, PAGE
+            seen = dict(zip(part, store.get_runs(part), strict=True))
+            broken = self._coming.expect([run_id for run_id in part if seen[run_id] is None], seen, store)
+            if broken is not None:
+                result_of(broken)
+            for run_id in part:
+                run = seen[run_id]
+                if run is not None and run.status in FINAL:
+                    self._done[run_id] = run
+                    continue
+                if not left:
+                    self._first = run
+                left.append(run_id)
+        else:
+            now = time.monotonic()
+            self._all_at = now + FULL_LOOK_FACTOR * (now - began)
+        self._left = left
+        if left and began >= self._deadline:
+            raise TimeoutError(self._describe(store))
+        if left and began >= self._warn_at:
+            self._warn_at = math.inf
+            self._warn(store)
+        return not left
+
+    def _warn(self, store: JobStore) -> None:
+        """Say that nobody executes what is waited for, if that is so: the caller may wait for ever."""
+        missing = "" if self._first is None else _unserved(self._first, store)
+        if missing:
+            log.warning("run %s is waited for and has not started%s", self._left[0], missing)
+
+    def pause(self) -> float:
+        """Return the seconds to wait before the next look."""
+        pause, self._pause = self._pause, min(LONGEST_LOOK_PAUSE_SECONDS, self._pause * 1.5)
+        return max(0.0, min(pause, self._deadline - time.monotonic()))
+
+    def _describe(self, store: JobStore) -> str:
+        """Say which runs have not ended, where the first is in its life, and whether anybody could execute it."""
+        first, *others = self._left
+        run = self._first
+        shown = [f"{first} ({'a step that its chain has not come to' if run is None else run.status})", *others[:2]]
+        text = f"{len(self._left)} of {len(self._wanted)} runs have not ended in {self._timeout:g} s: "
+        text += ", ".join(shown) + (", ..." if len(self._left) > 3 else "")
+        return text if run is None else text + _unserved(run, store)
+
+    def ended(self) -> list[Run]:
+        """Return the runs, in the order they were asked for."""
+        return [self._done[run_id] for run_id in self._wanted]
+
+
+def _unserved(run: Run, store: JobStore) -> str:
+    """Say that nobody executes the runs of a queue, or that it is paused, and what to do, if that is so."""
+    if run.status is not Status.PENDING or run.queue.startswith("."):  # a scheduler's own lane, which no worker serves
+        return ""
+    try:
+        served = any(run.queue in node.lanes for node in store.nodes())
+        paused = any(info.name == run.queue and info.paused for info in store.queues())
+    except Exception:  # that the time is over has to be said in any case
+        return ""
+    if paused:
+        return f"; the queue {run.queue!r} is paused: app.resume_queue({run.queue!r}) lets its runs start"
+    how = "app.start(work=True)" if store.volatile else f"mainspring worker MODULE:APP -Q {run.queue}"
+    return "" if served else f"; no living worker serves the queue {run.queue!r}: start one with {how}"
