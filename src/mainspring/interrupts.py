@@ -1,10 +1,11 @@
-"""Shelter: while a thread is inside a store, nobody raises an exception in it.
+"""Shelter: while a thread is inside a store, no other thread raises an exception in it.
 
-A time-out or a cancellation is raised in the thread of a run at any step of its code. Inside a store it would strike
-others: callers who share a commit, a table that is half written, a reply that the next command would read. So whoever
-interrupts first announces itself, then looks whether the thread is inside, and leaves it to the thread if it is. The
-thread says that it is inside, then looks who has announced itself; outside again it looks once more, and raises what
-was left to it. One of the two always sees the other, and a call that nobody interrupts pays for two attribute writes.
+A time-out or a cancellation is raised in the thread of a run at any step of its code. Inside a store it would harm
+others: callers that share a commit, a half-written table, a reply that the next command would read. So the interrupting
+thread first announces its request, then checks whether the run's thread is inside a store, and if so leaves the raising
+to it. The run's thread first notes that it is inside, then looks for requests; when it leaves, it looks once more and
+raises what was left to it. One of the two always sees the other, and a call that nobody interrupts pays for two
+attribute writes.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ C = TypeVar("C", bound=type)
 
 
 class InterruptRequest:
-    """Somebody's wish to raise an exception in a thread."""
+    """A request to raise an exception in a thread."""
 
     __slots__ = ("left", "settled")
 
     def __init__(self) -> None:
         self.settled = False
-        """Whether whoever interrupts has done all it will do."""
+        """Whether the interrupting thread is done with this request."""
         self.left: type[BaseException] | None = None
-        """What the thread raises itself when it leaves the store."""
+        """The exception that the thread raises itself when it leaves the store."""
 
 
 class Shelter:
-    """Whether a thread is inside a store, and who wants to interrupt it."""
+    """Whether a thread is inside a store, and the requests to interrupt it."""
 
     __slots__ = ("_knocks", "inside")
 
@@ -45,16 +46,16 @@ class Shelter:
         self._knocks: list[InterruptRequest] = []
 
     def announce(self, knock: InterruptRequest) -> None:
-        """Have the thread look out; only then look whether it is inside."""
+        """Add a request; only after that may the caller check whether the thread is inside."""
         self._knocks.append(knock)
 
     def withdraw(self, knock: InterruptRequest) -> None:
-        """Take back what was announced, if the thread has not done so."""
+        """Remove a request, unless the thread has removed it."""
         with suppress(ValueError):
             self._knocks.remove(knock)
 
     def enter(self) -> None:
-        """Say that this thread is inside from now on; what was on its way strikes here."""
+        """Enter the store; an exception on its way to this thread is raised here."""
         try:
             self.inside = True
             while self._knocks:
@@ -66,17 +67,17 @@ class Shelter:
             raise
 
     def leave(self) -> None:
-        """Say that this thread is outside again, and raise what has waited for that."""
+        """Leave the store, and raise the exception that has waited for that."""
         self.inside = False
         if self._knocks:
             self._open()
 
     def _open(self) -> None:
-        """Wait until one who interrupts has done so, and raise what was left to this thread."""
+        """Wait until a request is settled, and raise what it left to this thread."""
         knock = self._knocks[0]
         while not knock.settled:
             time.sleep(0)
-        time.sleep(0)  # what was raised in this thread arrives with the next call, here
+        time.sleep(0)  # an exception raised in this thread arrives with the next call, which is this one
         self.withdraw(knock)
         left, knock.left = knock.left, None
         if left is not None:
@@ -91,7 +92,7 @@ _here = _ThisThread()
 
 
 def shelter_of_this_thread() -> Shelter:
-    """Return the shelter of this thread; runs that can be interrupted are executed in it."""
+    """Return the shelter of this thread; a run that can be interrupted needs one."""
     shelter = _here.shelter
     if shelter is None:
         shelter = _here.shelter = Shelter()
@@ -99,7 +100,7 @@ def shelter_of_this_thread() -> Shelter:
 
 
 def sheltered(method: Callable[P, R]) -> Callable[P, R]:
-    """Have nobody interrupt the thread while it is in this method of a store."""
+    """Shelter the calling thread from interrupts while it is in this method of a store."""
 
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -116,7 +117,7 @@ def sheltered(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def sheltering(*but: str) -> Callable[[C], C]:
-    """Have nobody interrupt the thread while it is in any public method of a store's class, but for a few."""
+    """Shelter the calling thread while it is in any public method of a store's class, except those named."""
 
     def decorate(cls: C) -> C:
         for name, method in list(vars(cls).items()):

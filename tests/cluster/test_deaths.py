@@ -238,7 +238,7 @@ def test_a_worker_that_cannot_start_is_tried_again_ever_more_slowly(yard: Yard) 
     whole = path.read_text()
     path.write_text(whole + "\nimport sys\nif 'spawn_main' in ' '.join(sys.orig_argv): os._exit(3)\n")
     cluster = yard.start("-p", "1")
-    yard.await_log("dies at once; the next try is in 2 s")
+    yard.await_log("died right after its start; the next try is in 2 s")
     assert yard.log().count("started as process") == 3
     assert cluster.poll() is None
     run = yard.jobs.ok.enqueue(1)

@@ -27,7 +27,7 @@ def test_whoever_started_it_is_told_of_states_and_of_what_it_asks_for_but_not_of
         sentinel._bell.close()
         sentinel._ringer.close()
         worker: Any = SimpleNamespace(pid=1, killed=False, draining=None, ready=True, since=0.0, claims={}, runs=0)
-        sentinel._slots[0].left = worker
+        sentinel._slots[0].worker = worker
         for _ in range(1000):
             worker.runs += 1
             sentinel._show()

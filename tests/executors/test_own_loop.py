@@ -194,7 +194,7 @@ def test_a_loop_that_is_closed_all_the_same_is_replaced_and_what_it_executed_is_
     assert results[first.id] == (Result.INTERRUPTED, None)
     assert results[again.id][0] is Result.RAISED
     assert "the event loop ended before the run did" in str(results[again.id][1])
-    assert closer.said == ["the event loop was closed by somebody else; it is replaced"]
+    assert closer.said == ["a run closed the event loop; a new one takes its place"]
     executor.submit([make_run(asyncio.sleep, 0, "later")], reports)
     assert reports.wait(4)[3].value == "later"
 

@@ -1,4 +1,4 @@
-"""A cluster in code: a sentinel in a process of its own, started and stopped from here."""
+"""A cluster started from code: a sentinel process that this process starts and stops."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Cluster"]
 
 STAT_ANSWER_SECONDS: Final = 1.0
-"""Seconds in which the sentinel describes the cluster, unless it is busy with what a worker has left."""
+"""The sentinel answers within this time, unless it is settling the runs of a dead worker."""
 
 
 class Cluster:
@@ -40,7 +40,7 @@ class Cluster:
         self._process: Any = None
         self._pipe: Connection | None = None
         self._stat: ClusterStat | None = None
-        self._asking = threading.RLock()  # a signal handler may ask, or stop, while we hear
+        self._asking = threading.RLock()  # a signal handler may ask or stop while we read an answer
         self._asked = False
         """Whether the sentinel owes an answer."""
         self._told_to_stop = False
@@ -53,23 +53,23 @@ class Cluster:
         context: Any = multiprocessing.get_context("spawn")
         self._stat, self._asked, self._told_to_stop = None, False, False
         self._pipe, theirs = context.Pipe()
-        # No daemon: a daemonic process may not have children. The workers end with it, and it with stop().
+        # Not a daemon: a daemonic process may not have children. The workers end with it, and it ends with stop().
         self._process = context.Process(target=_serve, args=(self._settings, theirs), name="mainspring-sentinel")
         self._process.start()
         theirs.close()
-        atexit.register(self.stop)  # before multiprocessing's own, which would wait for it for ever
+        atexit.register(self.stop)  # runs before multiprocessing's own handler, which would wait for ever
         deadline = time.monotonic() + patience
         while not (self.is_running or self.has_stopped):
             if time.monotonic() > deadline:
                 self.stop()
-                raise TimeoutError(f"the cluster has not started within {patience:g} s; its log says why")
+                raise TimeoutError(f"the cluster did not start within {patience:g} s; see its log")
             self._hear(0.05)
         if self.has_stopped and not self._settings.burst:
             raise MainspringError(f"the cluster could not start: its sentinel ended with {self._process.exitcode}")
         return int(self._process.pid)
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Stop: finish what runs, give back the rest; True if it has ended within `timeout` seconds.
+        """Finish the started runs, give back the rest; return True if all has ended within `timeout` seconds.
 
         Calling it again waits again.
         """
@@ -85,7 +85,7 @@ class Cluster:
 
     @property
     def stat(self) -> ClusterStat | None:
-        """The cluster as its sentinel describes it, or, if it does not answer, last did; None before it started."""
+        """The latest state from the sentinel, asked for now if it answers; None before the start."""
         self._ask()
         if self._stat is not None and self._process is not None and not self._process.is_alive():
             return msgspec.structs.replace(self._stat, state="stopped", workers=())
@@ -98,7 +98,7 @@ class Cluster:
 
     @property
     def is_starting(self) -> bool:
-        """Whether it has been started and its workers have not all."""
+        """Whether the cluster has been started but not all its workers."""
         return self._process is not None and self._state() in ("", "starting")
 
     @property
@@ -108,7 +108,7 @@ class Cluster:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether it finishes what runs, and then ends."""
+        """Whether the cluster finishes its started runs and then ends."""
         return self._state() == "stopping"
 
     @property
@@ -125,7 +125,7 @@ class Cluster:
         return "" if self._stat is None else self._stat.state
 
     def _ask(self) -> None:
-        """Have the sentinel describe the cluster; it is asked no more while it owes an answer."""
+        """Ask the sentinel for the state of the cluster, unless an answer is due already."""
         self._hear(0)
         pipe, deadline = self._pipe, time.monotonic() + STAT_ANSWER_SECONDS
         with self._asking:
@@ -157,7 +157,7 @@ class Cluster:
 
 
 def _serve(settings: Settings, pipe: Connection) -> None:
-    """Be the sentinel."""
+    """Run the sentinel in this process."""
     from mainspring.cluster.sentinel import Sentinel
     from mainspring.cluster.worker import set_up_logging
 

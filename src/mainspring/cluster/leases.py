@@ -1,4 +1,4 @@
-"""What the sentinel does with the store: renew the claims of living workers, settle those of dead ones."""
+"""The sentinel's work in the store: renew the claims of living workers, settle those of dead ones."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ __all__ = ["LeaseKeeper"]
 SETTLE_TRIES: Final = 3
 SETTLE_BATCH_RUNS: Final = 1000
 CROWD_RUNS: Final = 20
-"""When more runs than these die together, most of them are innocent, and to have each run alone would take long."""
+"""If more runs than this die together, do not charge them: most are innocent, and running each alone takes long."""
 
 log = logging.getLogger("mainspring.cluster")
 reported_log = logging.getLogger("mainspring.cluster.reported")
 
 
 class LeaseKeeper:
-    """Renews, on a thread of its own, what living workers have claimed; settles what dead ones left."""
+    """Renews the claims of living workers on a thread of its own, and settles the runs of dead ones."""
 
     def __init__(self, app: Mainspring, workers: Callable[[], list[WorkerHandle]]) -> None:
         self._app, self._workers = app, workers
         self._lease = app.lease
         self._place = Workplace(app)
         self.busy = threading.Lock()
-        """Held while the store is used on the thread: a fork must not copy the store's locks while they are held."""
+        """Held while the thread uses the store: a fork must not copy locks of the store that are held."""
         self.locked_out = False
-        """Whether somebody, perhaps a worker, keeps the store's lock."""
+        """Whether another process, perhaps a worker, holds the store's lock."""
         self.steady_since: float | None = None
-        """Since when the store has answered, by the monotonic clock, which new workers need not find out anew."""
+        """Since when the store has answered, by the monotonic clock; new workers start from it."""
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mainspring-renew", daemon=True)
 
@@ -68,7 +68,7 @@ class LeaseKeeper:
         while not self._done.wait(pause):
             try:
                 with self.busy:
-                    self._app.store.ping()  # opens it at first: while somebody keeps its lock, that would take long
+                    self._app.store.ping()  # opens the store at first, which takes long while its lock is held
                     self.renew()
                 down = self.locked_out = False
                 if self.steady_since is None:
@@ -79,7 +79,7 @@ class LeaseKeeper:
                 if not down:
                     known = isinstance(error, StoreUnavailable)
                     log.error(
-                        "the leases of the workers cannot be renewed; it is tried again: %s",
+                        "cannot renew the leases of the workers, will try again: %s",
                         error,
                         exc_info=None if known else error,
                     )
@@ -87,83 +87,83 @@ class LeaseKeeper:
             pause = self._lease / 3
 
     def renew(self) -> None:
-        """Renew the claims of the workers that live; pass on which are lost or to be cancelled.
+        """Renew the claims of living workers, and tell them which runs are lost or cancelled.
 
-        What a worker that stands still has not started is given back: others have time for it.
+        If a worker stands still, give back the runs that it has not started: others have time for them.
         """
-        living = [left for left in self._workers() if not left.killed]
-        for left in living:
-            self._extend(left)
-        # Its first lease is over for the worker, too: its idea of the store's time is a store's answer behind at most.
+        living = [worker for worker in self._workers() if not worker.killed]
+        for worker in living:
+            self._extend(worker)
+        # By then the first lease is over for the worker, too: its view of the store's time lags one answer at most.
         since = time.monotonic() - self._lease * 4 / 3
-        for left in living:
-            overslept = left.overslept(since)
+        for worker in living:
+            overslept = worker.overslept(since)
             if overslept:
-                self._give_back(left, overslept)
+                self._give_back(worker, overslept)
 
-    def _extend(self, left: WorkerHandle) -> None:
-        claims = list(left.held().items())
+    def _extend(self, worker: WorkerHandle) -> None:
+        claims = list(worker.held().items())
         stop: list[tuple[str, str]] = []
         for start in range(0, len(claims), SETTLE_BATCH_RUNS):
             page = claims[start : start + SETTLE_BATCH_RUNS]
             answers = self._app.store.extend([Beat(run_id, claim.token) for run_id, claim in page], self._lease)
             for (run_id, claim), hold in zip(page, answers, strict=True):
-                if hold is not Hold.HELD and left.claims.get(run_id) is claim:
+                if hold is not Hold.HELD and worker.claims.get(run_id) is claim:
                     stop.append((run_id, claim.token))
-        left.stop_runs(stop)
+        worker.stop_runs(stop)
 
-    def _give_back(self, left: WorkerHandle, claims: dict[str, Claim]) -> None:
+    def _give_back(self, worker: WorkerHandle, claims: dict[str, Claim]) -> None:
         """Give back runs that a worker has not started, if it still has them."""
         store, ids = self._app.store, list(claims)
         given: list[str] = []
         for start in range(0, len(ids), SETTLE_BATCH_RUNS):
             page = ids[start : start + SETTLE_BATCH_RUNS]
             runs = [run for run in store.get_runs(page) if run is not None and _is_held(run, claims)]
-            # A thread may have been stopped between its look at the lease and its note on the board. It will start its
-            # run in the end, which others may have executed by then: so not one that may start only once.
+            # A thread may have been stopped between its check of the lease and its note on the board. It will start its
+            # run in the end, and others may have executed it by then. So keep runs that may start only once.
             unstarted = [run for run in runs if run.policy.delivery != "at_most_once"]
-            self._write([_report(run, left, None, 0, self._app.now()) for run in unstarted])
+            self._write([_report(run, worker, None, 0, self._app.now()) for run in unstarted])
             given += [run.id for run in unstarted]
         if given:
-            left.give_up({run_id: claims[run_id] for run_id in given})
-            log.warning("process %s stands still: %s runs that it has not started are given back", left.pid, len(given))
+            worker.give_up({run_id: claims[run_id] for run_id in given})
+            log.warning("process %s stands still; giving back %s runs that it has not started", worker.pid, len(given))
 
-    def settle(self, left: WorkerHandle, code: int) -> None:
-        """Settle what a worker left: what it executed is charged with its death, the rest is given back."""
-        if left.claims or left.claiming:
-            self._settle_patiently(left, code)
-        try:  # it cannot sign off itself, and would be listed as running until its last beat is old
+    def settle(self, worker: WorkerHandle, code: int) -> None:
+        """Settle the runs of a dead worker: charge those it executed with its death, give back the rest."""
+        if worker.claims or worker.claiming:
+            self._settle_patiently(worker, code)
+        try:  # the dead process cannot sign off, and would stay listed until its last heartbeat is old
             for node in self._app.store.nodes():
-                if (node.host, node.pid) == (platform.node(), left.pid):
+                if (node.host, node.pid) == (platform.node(), worker.pid):
                     self._app.store.leave(node.id)
         except Exception as error:
-            log.info("process %s stays listed until its last beat is old: %s", left.pid, error)
+            log.info("process %s stays listed until its last heartbeat is old: %s", worker.pid, error)
 
-    def _settle_patiently(self, left: WorkerHandle, code: int) -> None:
-        board = {posted.run_id: posted for posted in left.board.read(left.claims)}
+    def _settle_patiently(self, worker: WorkerHandle, code: int) -> None:
+        board = {posted.run_id: posted for posted in worker.board.read(worker.claims)}
         for attempt in range(SETTLE_TRIES):
             try:
-                self._settle(left, board, code)
+                self._settle(worker, board, code)
                 return
             except Exception as error:
-                log.warning("what process %s left cannot be settled: %s", left.pid, error)
+                log.warning("cannot settle the runs of process %s: %s", worker.pid, error)
                 if attempt + 1 < SETTLE_TRIES and not self._done.wait(0.5):
                     continue
-        log.error("%s runs of process %s are left to their leases", len(left.claims), left.pid)
+        log.error("%s runs of process %s will be recovered when their leases end", len(worker.claims), worker.pid)
 
-    def _settle(self, left: WorkerHandle, board: dict[str, StartedRun], code: int) -> None:
+    def _settle(self, worker: WorkerHandle, board: dict[str, StartedRun], code: int) -> None:
         store, now = self._app.store, self._app.now()
-        if left.claiming is not None:
-            node, token, lanes = left.claiming
-            brought = store.claim(lanes, node=node, token=token, limit=1, lease=self._lease)
-            left.claims.update((run.id, Claim(token, time.monotonic())) for run in brought.runs)
-            left.claiming = None
-        ids = list(left.claims)
+        if worker.claiming is not None:
+            node, token, queues = worker.claiming
+            brought = store.claim(queues, node=node, token=token, limit=1, lease=self._lease)
+            worker.claims.update((run.id, Claim(token, time.monotonic())) for run in brought.runs)
+            worker.claiming = None
+        ids = list(worker.claims)
         crowd = sum(not (posted.ended or posted.apart) for posted in board.values()) > CROWD_RUNS
         for start in range(0, len(ids), SETTLE_BATCH_RUNS):
             page = ids[start : start + SETTLE_BATCH_RUNS]
-            found = [run for run in store.get_runs(page) if run is not None and _is_held(run, left.claims)]
-            self._write([_report(run, left, board.get(run.id), code, now, crowd) for run in found])
+            found = [run for run in store.get_runs(page) if run is not None and _is_held(run, worker.claims)]
+            self._write([_report(run, worker, board.get(run.id), code, now, crowd) for run in found])
 
     def _write(self, reports: list[Report]) -> None:
         store, now = self._app.store, self._app.now()
@@ -185,7 +185,7 @@ class LeaseKeeper:
     def _conclude(self, report: Report, now: int) -> Outcome:
         policy = report.run.policy
         try:
-            # Only if it is needed: what crashes a process when it is imported must not crash this one.
+            # Only if needed: a module that crashes a process when imported must not crash this one.
             if isinstance(policy.backoff, str) and isinstance(report.exception, RunTimeout):
                 policy = replace(policy, backoff=self._place.backoff(policy.backoff))
                 report.run = replace(report.run, policy=policy)
@@ -196,14 +196,14 @@ class LeaseKeeper:
 
 
 class _NoNotesSink:
-    """Takes the words of a run that says nothing any more."""
+    """Takes the notes of a run that reports nothing any more."""
 
     def live(self, run: Run) -> RunNotes:
-        """Return nothing said so far."""
+        """Return empty notes."""
         return RunNotes(run)
 
     def said(self, live: RunNotes) -> None:
-        """Take no notice."""
+        """Do nothing."""
 
 
 def _is_held(run: Run, claims: dict[str, Claim]) -> bool:
@@ -212,20 +212,20 @@ def _is_held(run: Run, claims: dict[str, Claim]) -> bool:
 
 
 def _report(
-    run: Run, left: WorkerHandle, posted: StartedRun | None, code: int, now: int, crowd: bool = False
+    run: Run, worker: WorkerHandle, posted: StartedRun | None, code: int, now: int, crowd: bool = False
 ) -> Report:
-    """Say how it went with a run that a process left behind; in a crowd, nobody is charged the first time."""
+    """Make the report of a run that a dead process left behind; if many died together, charge none the first time."""
     if run.cancelling:
         began = 0 if posted is None else run.started_at or now
         return Report(run, Result.CANCELLED, started_at=began, finished_at=now)
-    if run.id in left.stuck and run.policy.timeout is not None:
+    if run.id in worker.stuck and run.policy.timeout is not None:
         return _failed(run, RunTimeout(run.policy.timeout), now)
     if posted is None:
         return Report(run, Result.UNSTARTED)
-    if left.killed or posted.ended or posted.apart or (crowd and not run.interruptions):
-        # We killed the process, or it died of something else, at least most probably: not the fault of this run.
+    if worker.killed or posted.ended or posted.apart or (crowd and not run.interruptions):
+        # We killed the process, or something else did, at least most probably: it is not the fault of this run.
         return Report(run, Result.INTERRUPTED)
-    return _failed(run, WorkerDied(left.pid, code), now)
+    return _failed(run, WorkerDied(worker.pid, code), now)
 
 
 def _failed(run: Run, error: BaseException, now: int) -> Report:

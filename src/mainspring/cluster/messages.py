@@ -1,4 +1,4 @@
-"""What a worker process and its sentinel say to each other, over a pipe of their own."""
+"""The messages between a worker process and its sentinel, over a pipe of their own."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ __all__ = [
 ]
 
 READY: Final = "ready"  # the worker has started
-AWAY: Final = "away"  # what is wrong: the worker ends, because the store does not answer
-CLAIMING: Final = "claiming"  # [node, token, lanes]: before the store is asked
-CLAIMED: Final = "claimed"  # [token, ids]: before anything of them is executed
-ENDED: Final = "ended"  # ids, and how many of them were executed: settled, or given back
-STUCK: Final = "stuck"  # id: it did not end when it was stopped
-DRAINING: Final = "draining"  # why: the worker will end by itself
+AWAY: Final = "away"  # the error: the worker ends because the store does not answer
+CLAIMING: Final = "claiming"  # [node, token, queues]: sent before the store is asked
+CLAIMED: Final = "claimed"  # [token, ids]: sent before any of them is executed
+ENDED: Final = "ended"  # ids of runs that were settled or given back, and how many of them were executed
+STUCK: Final = "stuck"  # id of a run that did not end when it was stopped
+DRAINING: Final = "draining"  # the reason: the worker finishes its runs and ends
 PONG: Final = "pong"  # the worker's interpreter is free enough to answer
 PING: Final = "ping"  # to the worker: answer
-STOP: Final = "stop"  # to the worker, why: finish what runs, give back the rest, end
-STOP_RUNS: Final = "stop runs"  # to the worker, [id, token] of each: they are lost or to be cancelled
+STOP: Final = "stop"  # to the worker, with a reason: finish the started runs, give back the rest, end
+STOP_RUNS: Final = "stop runs"  # to the worker, [id, token] of each: these runs are lost or cancelled
 
 NOTHING_LEFT: Final = "nothing is left to do"
 
@@ -53,7 +53,7 @@ _decode = msgspec.msgpack.Decoder().decode
 
 
 def read(pipe: Connection) -> tuple[str, Any]:
-    """Return the next message and what it carries."""
+    """Return the next message: its kind and its content."""
     word, what = _decode(pipe.recv_bytes())
     return word, what
 
@@ -66,16 +66,16 @@ class Channel:
         self._lock = threading.Lock()
 
     def send(self, word: str, what: Any = None) -> None:
-        """Say something; whoever is gone does not hear it."""
+        """Send a message; drop it if the other side is gone."""
         try:
             with self._lock:
                 self.pipe.send_bytes(_encode([word, what]))
         except OSError:
-            pass  # the end of the pipe is noticed where it is read
+            pass  # the reading thread notices that the pipe is closed
 
 
 class SentinelChannel(Channel):
-    """The sentinel's end: it never waits for a worker that does not read. What cannot be said now is kept for later."""
+    """The sentinel's end. It never waits for a worker that does not read, but keeps the message for later."""
 
     def __init__(self, pipe: Connection) -> None:
         super().__init__(pipe)
@@ -83,35 +83,35 @@ class SentinelChannel(Channel):
 
     @property
     def all_said(self) -> bool:
-        """Whether the worker has read enough to be told more."""
+        """Whether the pipe has taken all messages so far."""
         return not self._unsaid
 
     def send(self, word: str, what: Any = None) -> None:
-        """Say something short, now or later."""
+        """Send a short message, now or later."""
         self._unsaid.append(_encode([word, what]))
         self.say_again()
 
     def say_again(self) -> None:
-        """Say what could not be said before, as far as the worker has made room for it."""
+        """Send the messages kept for later, as far as the pipe has room."""
         try:
             with self._lock:
                 while self._unsaid and _has_room(self.pipe):
                     self.pipe.send_bytes(self._unsaid.popleft())
         except OSError:
-            self._unsaid.clear()  # the end of the pipe is noticed where it is read
+            self._unsaid.clear()  # the reading thread notices that the pipe is closed
 
 
 def _has_room(pipe: Connection) -> bool:
-    """Tell whether something short can be sent at once."""
+    """Return True if the pipe takes a short message at once."""
     if sys.platform == "win32":
         return True
     poll = select.poll()
     poll.register(pipe.fileno(), select.POLLOUT)
-    return bool(poll.poll(0))  # also when the other end is gone: sending tells
+    return bool(poll.poll(0))  # also True when the other end is gone: sending then fails
 
 
 class WorkerChannel(Channel):
-    """The worker's end: the watcher of its node, which tells the sentinel of every claim and of its end."""
+    """The worker's end. It watches the worker's node and reports to the sentinel when each claim begins and ends."""
 
     def __init__(
         self,
@@ -131,15 +131,15 @@ class WorkerChannel(Channel):
 
     @property
     def runs_left(self) -> int | None:
-        """How many more runs this process may execute; None: any number."""
+        """How many more runs this process may execute; None for any number."""
         return None if self._max_runs is None else self._max_runs - self._executed
 
-    def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
-        """Tell of a claim before it is tried: should we die before we can tell what it brought, it is repeated."""
-        self.send(CLAIMING, [node, token, lanes])
+    def claiming(self, node: str, token: str, queues: Sequence[str]) -> None:
+        """Report a claim before trying it: if we die before reporting its result, the sentinel repeats the claim."""
+        self.send(CLAIMING, [node, token, queues])
 
     def claimed(self, runs: Sequence[Run]) -> None:
-        """Tell of claims, before anything of them is executed."""
+        """Report claimed runs before any of them is executed."""
         by_token: dict[str, list[str]] = {}
         for run in runs:
             by_token.setdefault(str(run.token), []).append(run.id)
@@ -147,7 +147,7 @@ class WorkerChannel(Channel):
             self.send(CLAIMED, [token, ids])
 
     def ended(self, run_ids: Sequence[str]) -> None:
-        """Tell of claims that are over; the store knows their outcome."""
+        """Report runs whose claims are over, because the store has their outcome."""
         executed = sum(map(self._board.forget, run_ids))
         self._executed += executed
         self.send(ENDED, [run_ids, executed])

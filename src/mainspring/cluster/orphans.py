@@ -1,4 +1,4 @@
-"""What a worker's tasks have started and its death has left behind: adopted by the sentinel, and ended."""
+"""Programs that the tasks of a dead worker left running: the sentinel adopts and kills them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _KILL_ROUNDS: Final = 100
 
 
 class Orphans:
-    """The children of this process that it did not start; nothing where the system cannot have them adopted."""
+    """The children of this process that it did not start; none where the system does not let a process adopt them."""
 
     def __init__(self) -> None:
         self._before: set[int] = set()
-        """What was here already: a script may have started it before it became us."""
+        """Children from before: a script may have started them before it became this process."""
         self._adopts = sys.platform == "linux"
         if self._adopts:
             import ctypes
@@ -30,12 +30,12 @@ class Orphans:
             ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def end(self, workers: set[int]) -> int:
-        """Kill all children but the workers and Python's own helpers; return how many there were."""
+        """Kill all children except the workers and Python's own helpers; return how many there were."""
         if not self._adopts:
             return 0
         ours = workers | self._before | _helpers()
         killed: set[int] = set()
-        for _ in range(_KILL_ROUNDS):  # the children of an orphan become ours when it is gone
+        for _ in range(_KILL_ROUNDS):  # when an orphan dies, its children become ours
             orphans = _children() - ours
             if not orphans:
                 break

@@ -1,4 +1,4 @@
-"""The sentinel: starts worker processes, renews what they have claimed, replaces the dead, settles what they left."""
+"""The sentinel: starts worker processes, renews their claims, replaces dead ones and settles the runs they left."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = ["Sentinel"]
 
 TICK_SECONDS: Final = 1.0
 LISTEN_PAUSE_SECONDS: Final = 0.02
-"""Seconds between two looks at what workers say."""
+"""Read the messages of the workers in batches, this many seconds apart."""
 QUICK_DEATH_SECONDS: Final = 10.0
-"""A worker that died within so many seconds, before it had executed anything, is replaced ever more slowly."""
+"""Wait longer and longer to replace a worker that dies this soon without having executed a run."""
 LONGEST_RESTART_PAUSE_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 10.0
-"""Seconds that the neighbours of a stuck run are given to end, and a worker with nothing left to do to leave."""
+"""Give the neighbours of a stuck run this long to end, and a worker with nothing left to do this long to leave."""
 DRAIN_ANSWER_SECONDS: Final = 1.0
-"""Seconds in which a worker says that it drains, unless a task holds its interpreter."""
+"""A worker confirms within this time that it drains, unless a task holds its interpreter."""
 SILENT_SECONDS: Final = 5.0
-"""Seconds in which a worker answers, if it does not keep the store's lock and its interpreter at the same time."""
+"""A worker answers within this time, unless it holds the store's lock and its interpreter at the same time."""
 END_POLL_SECONDS: Final = 0.2
-"""Seconds between two looks at what does not end."""
+"""Check this often for runs and workers that do not end."""
 
 log = logging.getLogger("mainspring.cluster")
 
@@ -56,15 +56,15 @@ class Sentinel:
     ) -> None:
         if settings.start_method not in multiprocessing.get_all_start_methods():
             methods = ", ".join(multiprocessing.get_all_start_methods())
-            raise ConfigurationError(f"start_method is {settings.start_method!r}; here there are {methods}")
+            raise ConfigurationError(f"start_method is {settings.start_method!r}, but this system knows {methods}")
         self.settings = settings
         self.app = find_app(settings.app, settings.include)
         warn_of_forgotten(self.app)
-        # A wrong URL, a missing driver, too little durability: said here, once, and not by every worker.
+        # Report a wrong URL, a missing driver or too little durability here, once, instead of in every worker.
         if self.app.store.volatile:
             raise ConfigurationError(
-                f"{self.app!r} is kept in the memory of each process: a worker would never see what others enqueue; "
-                "give the app a URL such as sqlite:///jobs.db, or work in the same process: app.run()"
+                f"{self.app!r} lives in the memory of each process, so a worker would never see what others enqueue; "
+                "give the app a URL such as sqlite:///jobs.db, or work in the same process with app.run()"
             )
         with suppress(StoreUnavailable):  # the workers wait for it
             enforce(self.app.store, self.app.require)
@@ -79,7 +79,7 @@ class Sentinel:
         self._looked_at = 0.0
         self._started_at = time.time()
         self._asked = False
-        """Whether the parent wants to know what there is to see."""
+        """Whether the parent has asked for the state of the cluster."""
         self._told: str | None = None
         self._bell, self._ringer = socket.socketpair()
         self._ringer.setblocking(False)
@@ -91,16 +91,16 @@ class Sentinel:
         """Supervise until stopped; return the exit code."""
         handlers = {number: signal.signal(number, self._signalled) for number in (signal.SIGTERM, signal.SIGINT)}
         wakeup = signal.set_wakeup_fd(self._ringer.fileno(), warn_on_full_buffer=False)
-        self._keeper = LeaseKeeper(self.app, lambda: [slot.left for slot in self._slots if slot.left is not None])
+        self._keeper = LeaseKeeper(self.app, lambda: [slot.worker for slot in self._slots if slot.worker is not None])
         self._orphans = Orphans()
         try:
             return self._supervise()
         finally:
             self._kill_all()
             for slot in self._slots:
-                if slot.left is not None:
-                    slot.left.reap()
-                    slot.left.close()
+                if slot.worker is not None:
+                    slot.worker.reap()
+                    slot.worker.close()
             self._orphans.end(set())
             self._keeper.close()
             signal.set_wakeup_fd(wakeup)
@@ -111,7 +111,7 @@ class Sentinel:
             self.app.close()
 
     def stop(self) -> None:
-        """Have the workers end, as after a first SIGTERM; safe from any thread."""
+        """Stop the workers, as after a first SIGTERM; any thread may call this."""
         self._signals += 1
         self._ring()
 
@@ -129,7 +129,7 @@ class Sentinel:
             self._start_missing()
             self._look_at_deadlines()
             self._show()
-            if self.state == "stopping" and not any(slot.left for slot in self._slots):
+            if self.state == "stopping" and not any(slot.worker for slot in self._slots):
                 self.state = "stopped"
                 self._show()
                 return 1 if stopping_now else 0
@@ -140,21 +140,21 @@ class Sentinel:
             if self._signals and self.state != "stopping":
                 self._begin_to_stop()
             elif self._signals > 1 and not stopping_now:
-                log.warning("a second signal: the workers are killed, what they executed is recovered by others")
+                log.warning("second signal: killing the workers; other nodes recover their runs")
                 stopping_now = True
                 self._kill_all()
             if time.monotonic() > self._deadline:
-                log.warning("what still ran after %g s is given back", self.settings.grace)
+                log.warning("giving back the runs that did not end within %g s", self.settings.grace)
                 self._deadline = float("inf")
                 self._kill_all()
 
     def _begin_to_stop(self) -> None:
         self.state = "stopping"
         self._deadline = time.monotonic() + self.settings.grace
-        log.info("stopping: what runs may end, what has not started is given back")
+        log.info("stopping: started runs may end, the others are given back")
         for slot in self._slots:
-            if slot.left is not None:
-                slot.left.ask_to_stop("the cluster stops")
+            if slot.worker is not None:
+                slot.worker.ask_to_stop("the cluster is stopping")
 
     # -- workers -----------------------------------------------------------------------------------------------
 
@@ -162,10 +162,10 @@ class Sentinel:
         if self.state == "stopping":
             return
         for slot in self._slots:
-            if slot.left is None and not slot.finished and time.monotonic() >= slot.start_at:
+            if slot.worker is None and not slot.finished and time.monotonic() >= slot.start_at:
                 try:
                     self._start(slot)
-                except OSError as error:  # no memory, no process, no room for a file: it may pass
+                except OSError as error:  # no memory, no process or no file to be had: this may pass
                     log.error("worker %s cannot be started: %s", slot.number, error)
                     slot.wait_longer()
         if self.state == "starting" and all(slot.ready for slot in self._slots):
@@ -177,7 +177,7 @@ class Sentinel:
             undo.callback(board.close)
             ours, theirs = self._context.Pipe()
             undo.callback(ours.close)
-            strangers = [each.left.pipe for each in self._slots if each.left is not None] + [ours]
+            strangers = [each.worker.pipe for each in self._slots if each.worker is not None] + [ours]
             forks = self.settings.start_method == "fork"
             process = self._context.Process(
                 target=work,
@@ -191,22 +191,22 @@ class Sentinel:
                 theirs.close()
             undo.pop_all()
         slot.starts += 1
-        slot.left = WorkerHandle(process, ours, board)
+        slot.worker = WorkerHandle(process, ours, board)
         if not slot.away:
             log.info("worker %s started as process %s", slot.number, process.pid)
 
     def _listen(self) -> None:
-        """Wait for words, deaths, signals."""
+        """Wait for messages, deaths and signals, and handle them."""
         ends: dict[Any, WorkerSlot] = {}
         for slot in self._slots:
-            if slot.left is not None:
-                ends[slot.left.end] = slot
-                if not slot.left.deaf:
-                    ends[slot.left.pipe] = slot
+            if slot.worker is not None:
+                ends[slot.worker.end] = slot
+                if not slot.worker.deaf:
+                    ends[slot.worker.pipe] = slot
         urgent: list[Any] = [self._bell] if self._parent is None else [self._bell, self._parent]
-        urgent += [slot.left.end for slot in self._slots if slot.left is not None]
+        urgent += [slot.worker.end for slot in self._slots if slot.worker is not None]
         if self._heard:
-            # Workers speak at every batch; being woken by each word would cost as much as the work.
+            # Workers send a message with every batch; waking up for each would cost as much as the work.
             wait(urgent, LISTEN_PAUSE_SECONDS)
         ready = wait({*ends, *urgent}, self._patience())
         self._heard = any(end in ends and end not in urgent for end in ready)
@@ -217,19 +217,19 @@ class Sentinel:
         if self._parent is not None and (
             (self._parent in ready and not self._hear_parent()) or os.getppid() != self._parent_pid
         ):
-            log.warning("the process that started the cluster is gone")
+            log.warning("stopping, because the process that started the cluster is gone")
             self._parent = None
             self._signals += 1
         for slot in dict.fromkeys(ends[end] for end in ready if end in ends):
-            left = slot.left
-            if left is None:
+            worker = slot.worker
+            if worker is None:
                 continue
-            left.hear()
-            if left.has_ended():
-                self._bury(slot, left)
+            worker.hear()
+            if worker.has_ended():
+                self._bury(slot, worker)
 
     def _hear_parent(self) -> bool:
-        """Take in that the parent asks for what there is to see; tell whether it is there at all."""
+        """Note that the parent asks for the state of the cluster; return False if the parent is gone."""
         assert self._parent is not None
         try:
             self._parent.recv_bytes()
@@ -240,140 +240,142 @@ class Sentinel:
 
     def _patience(self) -> float:
         now = time.monotonic()
-        waits = [slot.start_at - now for slot in self._slots if slot.left is None and not slot.finished]
+        waits = [slot.start_at - now for slot in self._slots if slot.worker is None and not slot.finished]
         return max(0.0, min([TICK_SECONDS, self._deadline - now, *waits]))
 
-    def _bury(self, slot: WorkerSlot, left: WorkerHandle) -> None:
-        """Replace a worker that has ended, and see to what it left."""
-        code = left.reap()
-        slot.left = None
-        slot.away = left.away is not None
-        lived = time.monotonic() - left.started_at
-        in_order = left.draining is not None and code == 0
+    def _bury(self, slot: WorkerSlot, worker: WorkerHandle) -> None:
+        """Settle what a worker that has ended left behind, and decide when to replace it."""
+        code = worker.reap()
+        slot.worker = None
+        slot.away = worker.away is not None
+        lived = time.monotonic() - worker.started_at
+        in_order = worker.draining is not None and code == 0
         if in_order:
-            log.info("worker %s (process %s) has ended: %s", slot.number, left.pid, left.draining)
-        elif left.killed:  # on purpose: whoever asked for it has said why
-            log.info("worker %s (process %s) was killed after %.1f s", slot.number, left.pid, lived)
+            log.info("worker %s (process %s) has ended: %s", slot.number, worker.pid, worker.draining)
+        elif worker.killed:  # on purpose: the reason is in the log already
+            log.info("worker %s (process %s) was killed after %.1f s", slot.number, worker.pid, lived)
         elif not slot.away:
             how = f"by signal {-code}" if code < 0 else f"with code {code}"
-            log.error("worker %s (process %s) ended %s after %.1f s", slot.number, left.pid, how, lived)
-        orphans = self._orphans.end({each.left.pid for each in self._slots if each.left is not None})
+            log.error("worker %s (process %s) ended %s after %.1f s", slot.number, worker.pid, how, lived)
+        orphans = self._orphans.end({each.worker.pid for each in self._slots if each.worker is not None})
         if orphans:
-            log.warning("%s processes that worker %s left behind were killed", orphans, slot.number)
-        self._keeper.settle(left, code)
-        left.close()
-        slot.finished = self.settings.burst and in_order and left.draining == NOTHING_LEFT
-        if in_order or left.killed:
+            log.warning("killed %s processes that worker %s left behind", orphans, slot.number)
+        self._keeper.settle(worker, code)
+        worker.close()
+        slot.finished = self.settings.burst and in_order and worker.draining == NOTHING_LEFT
+        if in_order or worker.killed:
             slot.quick_deaths = 0
             return
         if slot.away:
             log.error(
-                "the store does not answer; worker %s is tried again in %g s: %s",
+                "the store does not answer; worker %s tries again in %g s: %s",
                 slot.number,
                 slot.wait_longer(),
-                left.away,
+                worker.away,
             )
-        elif lived >= QUICK_DEATH_SECONDS or left.runs:
+        elif lived >= QUICK_DEATH_SECONDS or worker.runs:
             slot.quick_deaths = 0
         elif (pause := slot.wait_longer()) >= 1:
-            log.error("worker %s dies at once; the next try is in %.0f s", slot.number, pause)
+            log.error("worker %s died right after its start; the next try is in %.0f s", slot.number, pause)
 
     def _look_at_deadlines(self) -> None:
-        """Kill workers with a run that does not end at its time-out or when it is cancelled, or that do not leave."""
+        """Kill workers that do not leave, or whose runs do not end at a time-out or a cancellation."""
         now = time.monotonic()
         if now < self._looked_at + END_POLL_SECONDS:
             return
         self._looked_at = now
         for slot in self._slots:
-            left = slot.left
-            if left is not None and not left.killed:
-                self._look_at(left, now)
+            worker = slot.worker
+            if worker is not None and not worker.killed:
+                self._look_at(worker, now)
 
-    def _look_at(self, left: WorkerHandle, now: float) -> None:
-        left.say_again()
-        left.note_stuck(now, self.settings.timeout_grace)
-        if left.draining is None or left.claims:
-            left.empty_since = None
-        elif left.empty_since is None:
-            left.empty_since = now
-        elif now - left.empty_since > DRAIN_SECONDS:
-            log.error("process %s is killed: it has nothing left to do and does not end", left.pid)
-            left.kill()
-        if self._keeper.locked_out and left.ready:
-            left.ping()
-            if left.asked_at is not None and now - left.asked_at > SILENT_SECONDS:
+    def _look_at(self, worker: WorkerHandle, now: float) -> None:
+        worker.say_again()
+        worker.note_stuck(now, self.settings.timeout_grace)
+        if worker.draining is None or worker.claims:
+            worker.empty_since = None
+        elif worker.empty_since is None:
+            worker.empty_since = now
+        elif now - worker.empty_since > DRAIN_SECONDS:
+            log.error("killing process %s: it has nothing left to do and does not end", worker.pid)
+            worker.kill()
+        if self._keeper.locked_out and worker.ready:
+            worker.ping()
+            if worker.asked_at is not None and now - worker.asked_at > SILENT_SECONDS:
                 # Code that holds the interpreter lock may have stopped another thread inside a transaction.
-                log.error("process %s is killed: it does not answer, and the store is locked", left.pid)
-                left.kill()
-        if not left.stuck:
+                log.error("killing process %s: it does not answer, and the store is locked", worker.pid)
+                worker.kill()
+        if not worker.stuck:
             return
-        if left.stuck_since is None:
-            left.stuck_since = now
-            left.ask_to_stop("a run did not end when it was stopped")
-        waited = now - left.stuck_since
-        only_stuck = left.claims.keys() <= left.stuck
-        # A process that holds the interpreter lock cannot even say that it drains.
-        if waited > DRAIN_SECONDS or (waited > DRAIN_ANSWER_SECONDS and (only_stuck or left.draining is None)):
-            log.error("process %s is killed: run %s does not end", left.pid, ", ".join(sorted(left.stuck)))
-            left.kill()
+        if worker.stuck_since is None:
+            worker.stuck_since = now
+            worker.ask_to_stop("a run did not end when it was stopped")
+        waited = now - worker.stuck_since
+        only_stuck = worker.claims.keys() <= worker.stuck
+        # A process whose task holds the interpreter lock cannot even confirm that it drains.
+        if waited > DRAIN_SECONDS or (waited > DRAIN_ANSWER_SECONDS and (only_stuck or worker.draining is None)):
+            log.error("killing process %s: run %s does not end", worker.pid, ", ".join(sorted(worker.stuck)))
+            worker.kill()
 
     def _kill_all(self) -> None:
         for slot in self._slots:
-            if slot.left is not None:
-                slot.left.kill()
+            if slot.worker is not None:
+                slot.worker.kill()
 
     # -- showing -----------------------------------------------------------------------------------------------
 
     @property
     def stat(self) -> ClusterStat:
-        """What there is to see."""
+        """The state of the cluster and its workers."""
         workers = [slot.stat() for slot in self._slots]
         found = tuple(stat for stat in workers if stat is not None)
         return ClusterStat(pid=os.getpid(), state=self.state, started_at=self._started_at, workers=found)
 
     def _show(self) -> None:
-        """Tell of a new state, and what is asked for: never so much that the parent would have to read it."""
+        """Send the parent a new state, or the answer to its question, but no more: it may not be reading."""
         if self._asked or self.state != self._told:
             self._asked, self._told = False, self.state
             self._tell(self.stat)
 
 
 class WorkerSlot:
-    """The place of one worker: who is in it, and when the next may start."""
+    """The place of one worker: the process in it, and when the next one may start."""
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.left: WorkerHandle | None = None
+        self.worker: WorkerHandle | None = None
         self.starts = 0
         self.start_at = 0.0
         self.quick_deaths = 0
         self.away = False
-        """Whether the last one in it could not reach the store."""
+        """Whether the last worker here could not reach the store."""
         self.finished = False
 
     @property
     def ready(self) -> bool:
-        """Whether its worker has started."""
-        return self.left is not None and self.left.ready
+        """Whether the worker here has started."""
+        return self.worker is not None and self.worker.ready
 
     def wait_longer(self) -> float:
-        """Put off the next start, for longer each time; return the seconds."""
+        """Put off the next start, longer each time; return the seconds."""
         pause = min(LONGEST_RESTART_PAUSE_SECONDS, 0.5 * 2.0 ** min(self.quick_deaths, 16))
         self.quick_deaths += 1
         self.start_at = time.monotonic() + pause
         return pause
 
     def stat(self) -> WorkerStat | None:
-        """What there is to see of the worker."""
-        left = self.left
-        if left is None:
+        """Return the state of the worker, None if there is none now."""
+        worker = self.worker
+        if worker is None:
             return None
-        state = "killed" if left.killed else "draining" if left.draining else "running" if left.ready else "starting"
+        state = (
+            "killed" if worker.killed else "draining" if worker.draining else "running" if worker.ready else "starting"
+        )
         return WorkerStat(
-            pid=left.pid,
+            pid=worker.pid,
             state=state,
-            started_at=left.since,
-            claims=len(left.claims),
-            runs=left.runs,
+            started_at=worker.since,
+            claims=len(worker.claims),
+            runs=worker.runs,
             restarts=self.starts - 1,
         )

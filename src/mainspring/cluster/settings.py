@@ -1,4 +1,4 @@
-"""What a cluster is told, and what it tells of itself."""
+"""The settings of a cluster, and its state as others see it."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ __all__ = ["ClusterStat", "Settings", "WorkerStat"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cluster works; `app` is where its processes import the app from: `module:attribute`."""
+    """The settings of a cluster; its processes import the app from `app`, which is `module:attribute`."""
 
     app: str
     include: tuple[str, ...] = ()
-    """Modules with tasks and schedules to import besides those that the app includes, also by pattern."""
+    """Modules with tasks and schedules to import, by name or pattern, in addition to those that the app includes."""
     queues: dict[str, int | None] | None = None
     processes: int = 0
-    """0: as many as there are cores."""
+    """The number of worker processes; 0 for one per core."""
     threads: int = 8
     coroutines: int = 1000
     schedule: bool = True
     burst: bool = False
-    """End when nothing is left to do."""
+    """End when no run waits any more."""
     max_runs: int | None = None
     max_rss: int | None = None
-    """Bytes of memory above which a worker process is replaced."""
+    """Replace a worker process that uses more memory than this, in bytes."""
     grace: float = 25.0
-    """Seconds that what runs is given to end when the cluster stops."""
+    """When the cluster stops, give started runs this many seconds to end."""
     timeout_grace: float = 5.0
-    """Seconds past a run's time-out after which its process is replaced."""
+    """Replace a process this many seconds after a run in it has passed its time-out."""
     start_method: str = "spawn"
     log_level: str | None = None
 
@@ -51,17 +51,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many worker processes there are."""
+        """The number of worker processes."""
         return self.processes or os.cpu_count() or 1
 
     @property
     def entries(self) -> int:
-        """More runs than a worker process ever has that it has started and the store does not know to have ended."""
+        """The size of a worker's scoreboard: more runs than it ever has started and not settled."""
         return self.threads + self.coroutines + 6 * MOST_CLAIMED_RUNS
 
 
 class WorkerStat(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker process as its sentinel sees it."""
+    """The state of a worker process."""
 
     pid: int
     state: str
@@ -72,7 +72,7 @@ class WorkerStat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterStat(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster as its sentinel sees it: starting, running, stopping or stopped."""
+    """The state of a cluster: starting, running, stopping or stopped."""
 
     pid: int
     state: str

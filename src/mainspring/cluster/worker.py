@@ -42,13 +42,13 @@ from mainspring.node.forking import handle_here
 __all__ = ["main", "set_up_logging"]
 
 MEMORY_LOOK_SECONDS: Final = 1.0
-"""Seconds between two looks at memory."""
+"""Check the memory of the process this often."""
 BURST_LOOK_SECONDS: Final = 0.05
 SWITCH_INTERVAL_SECONDS: Final = 0.001
 GC_THRESHOLD_OBJECTS: Final = 10_000
-"""New objects after which Python looks for cycles."""
+"""Let Python look for garbage cycles after this many new objects."""
 BURST_IDLE_SECONDS: Final = 0.2
-"""Seconds without work after which a burst is over."""
+"""End a burst after this long without work."""
 
 log = logging.getLogger("mainspring.cluster")
 
@@ -61,31 +61,31 @@ def main(
     strangers: Iterable[Connection],
     steady_since: float | None,
 ) -> None:
-    """Work until told to stop; `strangers` are pipe ends that a fork copied and that are not ours.
+    """Work until the sentinel says stop; close the `strangers`, pipe ends of others that a fork copied.
 
-    The sentinel has found the store answering since `steady_since`.
+    The sentinel has reached the store since `steady_since`.
     """
     for end in strangers:
         end.close()
     _let_fork_server_end()
     die_with_parent()
     signal.set_wakeup_fd(-1)  # a fork copied the sentinel's
-    # Ctrl-C goes to the whole group; the sentinel says what it means. Not ignored: programs that a task starts would
-    # inherit that.
+    # Ctrl-C goes to the whole group, but the sentinel decides what it means. The signal is not ignored, because
+    # programs that a task starts would inherit that.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     set_up_logging(settings.log_level)
     Worker(settings, pipe, board, number, steady_since).run()
 
 
 def set_up_logging(level: str | None) -> None:
-    """Log to stderr, if asked to."""
+    """Log to stderr if the settings name a level."""
     if level is not None:
         form = "%(asctime)s [%(process)d] %(levelname)s %(name)s: %(message)s"
         logging.basicConfig(level=level.upper(), format=form, force=True)
 
 
 def _let_fork_server_end() -> None:
-    """Close our copy of what keeps a fork server alive: it is our parent, and has to end with the sentinel."""
+    """Close our copy of the file that keeps a fork server alive: it is our parent and must end with the sentinel."""
     server: Any = forkserver._forkserver
     fd = getattr(server, "_forkserver_alive_fd", None)
     if fd is not None and getattr(server, "_forkserver_pid", None) is None:
@@ -95,14 +95,14 @@ def _let_fork_server_end() -> None:
 
 
 class Worker:
-    """What happens in a worker process."""
+    """A worker process: it starts the app's node, and stops when the sentinel or a limit says so."""
 
     def __init__(
         self, settings: Settings, pipe: Connection, board: Scoreboard, number: int, steady_since: float | None
     ) -> None:
         self._settings = settings
-        # Why to stop. A signal handler may put into this queue; almost anything else could deadlock with what it
-        # interrupts.
+        # The reasons to stop. A signal handler may put into this queue; almost anything else could deadlock with the
+        # code that the signal interrupts.
         self._reasons: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._wire = WorkerChannel(pipe, board, steady_since, max_runs=settings.max_runs, stop=self._reasons.put)
         self._board = board
@@ -110,7 +110,7 @@ class Worker:
         self._app: Mainspring | None = None
 
     def run(self) -> None:
-        """Take part until told to stop, or until it is time to be replaced."""
+        """Work until the sentinel says stop, or until it is time to be replaced."""
         handle_here(signal.SIGTERM, lambda *_: self._reasons.put("SIGTERM"))
         threading.Thread(target=self._read, name="mainspring-sentinel", daemon=True).start()
         settings = self._settings
@@ -122,7 +122,7 @@ class Worker:
         try:
             app.start(work=True, schedule=settings.schedule, queues=settings.queues, place=place, watcher=self._wire)
         except StoreUnavailable as error:
-            self._wire.send(AWAY, str(error))  # which the sentinel logs, with the time of the next try
+            self._wire.send(AWAY, str(error))  # the sentinel logs it with the time of the next try
             return
         _tune_interpreter()
         self._wire.send(READY)
@@ -165,7 +165,7 @@ class Worker:
     # -- the sentinel ------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Hear what the sentinel says; without one there is nobody to work for."""
+        """Read the sentinel's messages; kill this process when the sentinel is gone."""
         try:
             while True:
                 word, what = read(self._wire.pipe)
@@ -193,10 +193,10 @@ class Worker:
 
 
 def _tune_interpreter() -> None:
-    """Set Python up for threads that often wait for a store and handle batches of runs, unless the app has set it up.
+    """Tune Python for threads that often wait for a store and handle batches of runs, unless the app has tuned it.
 
-    Who has waited gets the interpreter back within a millisecond, not five. The garbage collector passes by what has
-    been imported, and does not come in the middle of each batch: runs do not form cycles.
+    A thread that has waited gets the interpreter back within one millisecond instead of five. The garbage collector
+    skips what has been imported and does not run in the middle of each batch: runs do not form cycles.
     """
     if sys.getswitchinterval() == 0.005:
         sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
@@ -208,7 +208,7 @@ def _tune_interpreter() -> None:
 
 
 def _resident() -> int:
-    """Return the bytes of memory this process uses, 0 where that cannot be told."""
+    """Return the bytes of memory this process uses, 0 where the system does not say."""
     try:
         with open("/proc/self/statm") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")

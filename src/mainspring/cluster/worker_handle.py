@@ -1,4 +1,4 @@
-"""A worker process as its sentinel sees it: what it has said, and what it would leave behind if it died now."""
+"""A worker process seen from its sentinel: what it has reported, and what it would leave behind if it died now."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from mainspring.executors.scoreboard import Scoreboard
 __all__ = ["Claim", "WorkerHandle"]
 
 STOPS_PER_MESSAGE: Final = 50
-"""Runs that a worker is told to stop at a time: few enough to be said without waiting."""
+"""Name at most this many runs in one stop message: the pipe always has room for it."""
 
 
 class Claim(NamedTuple):
@@ -41,7 +41,7 @@ class Claim(NamedTuple):
 
 
 class WorkerHandle:
-    """A worker process: what it has claimed and said, and the pipe to it."""
+    """A worker process: its claims, its state, and the pipe to it."""
 
     def __init__(self, process: Any, pipe: Connection, board: Scoreboard) -> None:
         self.process, self.pipe, self.board = process, pipe, board
@@ -50,22 +50,22 @@ class WorkerHandle:
         self.claims: dict[str, Claim] = {}
         """Its claims, by run id."""
         self.claiming: tuple[str, str, list[str]] | None = None
-        """A claim that it has tried, and not told what it brought: node, token, lanes."""
+        """A claim whose result it has not reported yet: node, token, queues."""
         self.stuck: set[str] = set()
-        """Runs that did not end at their time-out, or when they were to be stopped."""
+        """Runs that did not end at their time-out, or when they were stopped."""
         self.stuck_since: float | None = None
         self.draining: str | None = None
         self.empty_since: float | None = None
-        """While draining: since when it has had nothing left to end."""
+        """While draining: since when it has had no runs left."""
         self.asked_at: float | None = None
-        """Since when it owes an answer to `ping`."""
+        """When the unanswered `ping` was sent."""
         self.ready = False
         self.away: str | None = None
-        """The error of the store that it could not reach."""
+        """The error with which it could not reach the store."""
         self.killed = False
         self.runs = 0
         self._told_to_stop: dict[tuple[str, str], float] = {}
-        """When it was told to stop each claim, by the monotonic clock."""
+        """When the stop message for each claim was sent, by the monotonic clock."""
         self._wire = SentinelChannel(pipe)
         self._books = threading.Lock()
         self._deaf = False
@@ -73,12 +73,12 @@ class WorkerHandle:
 
     @property
     def end(self) -> int:
-        """What becomes readable when the process ends. Its children may keep the sentinel open, but not a pidfd."""
+        """A file that becomes readable when the process ends; its children may hold the sentinel open, no pidfd."""
         sentinel: int = self.process.sentinel
         return sentinel if self._pidfd is None else self._pidfd
 
     def hear(self) -> None:
-        """Take in all that the worker has said."""
+        """Read and apply all messages of the worker."""
         try:
             while not self._deaf and self.pipe.poll(0):
                 self._take(*read(self.pipe))
@@ -87,7 +87,7 @@ class WorkerHandle:
 
     @property
     def deaf(self) -> bool:
-        """Whether nothing more will be heard from it."""
+        """Whether its end of the pipe is closed."""
         return self._deaf
 
     def _take(self, word: str, what: Any) -> None:
@@ -117,17 +117,17 @@ class WorkerHandle:
             self.asked_at = None
 
     def ask_to_stop(self, why: str) -> None:
-        """Tell it to finish what runs, and end."""
+        """Ask the worker to finish its started runs and end."""
         self._wire.send(STOP, why)
 
     def ping(self) -> None:
-        """Ask whether it can answer, unless it has been asked."""
+        """Ask for a sign of life, unless one is due already."""
         if self.asked_at is None:
             self.asked_at = time.monotonic()
             self._wire.send(PING)
 
     def stop_runs(self, claims: list[tuple[str, str]]) -> None:
-        """Tell it, once, to stop runs that it lost, or that are to be cancelled; if it does not read, next time."""
+        """Tell the worker, once, to stop runs that it lost or that are cancelled; later, if its pipe is full."""
         fresh = [claim for claim in claims if claim not in self._told_to_stop]
         for start in range(0, len(fresh), STOPS_PER_MESSAGE):
             if not self._wire.all_said:
@@ -137,9 +137,9 @@ class WorkerHandle:
             self._wire.send(STOP_RUNS, page)
 
     def note_stuck(self, now: float, grace: float) -> None:
-        """Note what goes on although for longer than the grace it should have ended, by its time-out or by our word.
+        """Note the runs that go on for longer than the grace after their time-out or our stop message.
 
-        A thread that cannot be interrupted the worker reports itself, unless a task holds its interpreter.
+        The worker itself reports a thread that it cannot interrupt, unless a task holds its interpreter.
         """
         claims = self.held()
         stopped = {
@@ -152,7 +152,7 @@ class WorkerHandle:
                 self.stuck.add(posted.run_id)
 
     def say_again(self) -> None:
-        """Tell it what it could not be told before, because it did not read."""
+        """Send the messages for which the pipe had no room before."""
         self._wire.say_again()
 
     def held(self) -> dict[str, Claim]:
@@ -161,27 +161,27 @@ class WorkerHandle:
             return self.claims.copy()
 
     def give_up(self, claims: dict[str, Claim]) -> None:
-        """Forget claims, unless it has made them anew."""
+        """Forget these claims, unless the worker has made new ones for the same runs."""
         with self._books:
             for run_id, claim in claims.items():
                 if self.claims.get(run_id) is claim:
                     del self.claims[run_id]
 
     def overslept(self, since: float) -> dict[str, Claim]:
-        """Return what it has claimed before `since` and not started: what it cannot start it gives back in a second.
+        """Return the runs it claimed before `since` and neither started nor gave back, as it would within a second.
 
-        So it has stood still; and when it goes on, it starts nothing whose first lease is over.
+        So the process has stood still. When it goes on, it will not start a run whose first lease is over.
         """
         old = {run_id: claim for run_id, claim in self.held().items() if claim.heard_at < since}
         try:
             for posted in self.board.read(old) if old else ():
                 old.pop(posted.run_id, None)
-        except ValueError:  # closed: it has ended, and what it left is being settled
+        except ValueError:  # closed: the process has ended and its runs are being settled
             return {}
         return old
 
     def has_ended(self) -> bool:
-        """Tell whether the process is over; for the main thread only, since who asks first reaps it."""
+        """Return True if the process has ended; only the main thread may ask, since the first to ask reaps it."""
         return not self.process.is_alive()
 
     def kill(self) -> None:
@@ -191,13 +191,13 @@ class WorkerHandle:
             self.process.kill()
 
     def reap(self) -> int:
-        """Wait for the process's end, hear its last words, and return its exit code."""
+        """Wait for the process to end, read its last messages, and return its exit code."""
         self.process.join()
         self.hear()
         return int(self.process.exitcode)
 
     def close(self) -> None:
-        """Let go of the pipe and the board."""
+        """Close the pipe and the board."""
         self.pipe.close()
         self.board.close()
         if self._pidfd is not None:

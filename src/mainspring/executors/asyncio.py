@@ -47,7 +47,7 @@ class AsyncIOExecutor(PartsExecutor):
         self._parts = (self._runs, self._threads)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; without `wait` coroutines are cancelled."""
+        """Stop; without `wait` cancel the coroutines."""
         runs = self._runs
         if runs is None:
             return
@@ -79,7 +79,7 @@ class AsyncIOExecutor(PartsExecutor):
 
     @property
     def accepting(self) -> bool:
-        """Whether to hand over more runs: not once all threads are lost."""
+        """Whether the executor takes more runs: it does not once all its threads are lost."""
         return self._threads.accepting and super().accepting
 
     def _loop_of(self, scheduler: Any) -> asyncio.AbstractEventLoop | None:

@@ -1,4 +1,4 @@
-"""What an executor is: it takes claimed runs, executes them, and reports each exactly once."""
+"""The base of all executors: an executor takes claimed runs, executes them and reports each exactly once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mainspring.executors.scoreboard import Scoreboard
 __all__ = ["BaseExecutor", "MaxInstancesReachedError", "MayStart", "Reporter", "run_coroutine_job", "run_job"]
 
 STUCK_RUNS_SHOWN: Final = 10
-"""Runs that are named in the log."""
+"""Name at most this many stuck runs in the log."""
 
 
 class BaseExecutor(LegacyVerbs):
     """Executes runs inside this process, at most `slots` at once.
 
-    A subclass defines `submit` (and `withdraw`, `cancel`, `shutdown` where it can), or, as one written for
-    APScheduler, only `_do_submit_job`. Every run given to `submit` is either reported once or returned by `withdraw`.
+    A subclass defines `submit`, and `withdraw`, `cancel` and `shutdown` where it can; one written for APScheduler
+    defines only `_do_submit_job`. Each run given to `submit` is either reported once or returned by `withdraw`.
     """
 
     slots: int = 10
@@ -32,23 +32,23 @@ class BaseExecutor(LegacyVerbs):
 
     # On the class, since an executor written for APScheduler may not call our __init__.
     board: Scoreboard | None = None
-    """Where to note what is being executed, for a parent process."""
+    """The scoreboard on which a parent process reads what this one executes."""
     now: Callable[[], int] = staticmethod(lambda: time.monotonic_ns() // 1000)
-    """Microseconds by the node's monotonic clock, for all instants in reports: each store turns them into its time."""
+    """Return microseconds by the node's monotonic clock. Reports carry them; each store turns them into its time."""
     notify: Callable[[int, Run, str], None] = staticmethod(lambda code, run, reason: None)
 
     def start(self, scheduler: Any, alias: str) -> None:
-        """Get ready; the node sets `now` and `notify` (events) before. May follow a shutdown."""
+        """Get ready, for the first time or after a shutdown. The node has set `now` and `notify` (events) before."""
         self._scheduler = scheduler
         self._lock = threading.RLock()
         self._logger = logging.getLogger(f"mainspring.executors.{alias}")
         self._alias = alias
         self.losses: dict[str, Run] = {}
-        """The runs that keep slots although they were cancelled or their time-outs have passed."""
+        """Runs that still hold slots although they were cancelled or are past their time-outs."""
         self._was_accepting = True
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; with `wait` after what has started has ended and been reported. What waits is reported unstarted."""
+        """Stop. Report waiting runs as unstarted; with `wait`, return once the started ones have been reported."""
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
         """Execute runs; `report` is called once for each, from any thread.
@@ -66,7 +66,7 @@ class BaseExecutor(LegacyVerbs):
         return False
 
     def executes_here(self) -> bool:
-        """Tell whether the caller is part of a run of this executor, and so must not wait for its runs to end."""
+        """Return True if the caller is part of a run of this executor, and so must not wait for its runs to end."""
         return False
 
     @property
@@ -76,11 +76,11 @@ class BaseExecutor(LegacyVerbs):
 
     @property
     def accepting(self) -> bool:
-        """Whether to hand over more runs: not once all slots are lost."""
+        """Whether the executor takes more runs: it does not once all its slots are lost."""
         return self.stuck < self.slots
 
     def tell_accepting(self) -> None:
-        """Say in the log if the executor has stopped to take runs, and what keeps it from that, or takes them again."""
+        """Log when the executor stops taking runs, and which runs block it, and when it takes runs again."""
         with self._lock:
             accepting, runs = self.accepting, list(self.losses.values())
             if accepting is self._was_accepting:
@@ -93,9 +93,8 @@ class BaseExecutor(LegacyVerbs):
             f" and {len(runs) - STUCK_RUNS_SHOWN} more" if len(runs) > STUCK_RUNS_SHOWN else ""
         )
         self._logger.error(
-            "executor %r takes no more runs until one of these has ended, all past their time-outs or cancelled: %s; "
-            'execute such functions in processes (ProcessPoolExecutor; in an app isolation="process"), or in a larger '
-            "pool",
+            "executor %r takes no more runs until one of these ends; all of them were cancelled or timed out: %s; "
+            'run such functions in processes (ProcessPoolExecutor; isolation="process" in an app) or in a larger pool',
             self._alias,
             named,
         )

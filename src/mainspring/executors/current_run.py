@@ -1,4 +1,4 @@
-"""What a task can know and say about the run it is in: `current_run()`, and the log lines it writes."""
+"""`current_run()`: a task reads about its own run, reports progress and data, and keeps its log lines with the run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
 
 class NotInRun(MainspringError, RuntimeError):
-    """There is no run here: the code was called directly, not by an executor."""
+    """The code was called directly, not by an executor, so there is no current run."""
 
     def __str__(self) -> str:
         return (
@@ -50,7 +50,7 @@ class NotInRun(MainspringError, RuntimeError):
 
 
 class RunNotes:
-    """What a run has said of itself while it is executed: progress, data, log lines."""
+    """The progress, data and log lines that a run has reported so far."""
 
     __slots__ = ("_size", "changed", "data", "lines", "progress", "run", "unsent")
 
@@ -64,7 +64,7 @@ class RunNotes:
         self._size = 0
 
     def write(self, line: str) -> None:
-        """Keep a log line; past the limits the oldest go."""
+        """Keep a log line; drop the oldest ones beyond the limits."""
         line = line[:TEXT_CHARS]
         self.lines.append(line)
         self._size += len(line)
@@ -75,13 +75,13 @@ class RunNotes:
         self.changed = True
 
     def beat(self) -> Beat:
-        """Return a sign of life that carries what is new."""
+        """Return a heartbeat that carries the news since the last one."""
         self.changed = False
         lines, self.unsent = self.unsent, []
         return Beat(self.run.id, str(self.run.token), self.progress, self.data, tuple(lines))
 
     def final(self, run: Run) -> Run:
-        """Return the run with all that it has said."""
+        """Return the run with everything that it has reported."""
         return replace(
             run,
             progress=run.progress if self.progress is None else self.progress,
@@ -91,20 +91,20 @@ class RunNotes:
 
 
 class NotesSink(Protocol):
-    """Where a run's words go: its node, or the pipe to it."""
+    """Where a run's progress, data and log lines go: to its node, or into the pipe to it."""
 
     def live(self, run: Run) -> RunNotes:
-        """Return what the run has said so far."""
+        """Return the notes of a run."""
 
     def said(self, live: RunNotes) -> None:
-        """Take notice that the run has said something."""
+        """Pass on that the notes of a run have changed."""
 
 
 CURRENT: ContextVar[tuple[Run, Any] | None] = ContextVar("mainspring_current", default=None)
 
 
 class CurrentRun:
-    """The run that this code is part of."""
+    """The run that executes the calling code."""
 
     __slots__ = ("_run", "_teller")
 
@@ -113,12 +113,12 @@ class CurrentRun:
 
     @property
     def id(self) -> str:
-        """The run's id: stable over retries, so it can serve other systems as an idempotency key."""
+        """The run's id. It stays the same over retries, so other systems can use it as an idempotency key."""
         return self._run.id
 
     @property
     def attempt(self) -> int:
-        """Which start this is, from 1."""
+        """The number of this attempt, from 1."""
         return self._run.attempt
 
     @property
@@ -132,7 +132,7 @@ class CurrentRun:
         return self._run
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
-        """Say how far the run has got; it is stored within a second or with the outcome."""
+        """Report how far the run has got; this is stored within a second, or with the outcome."""
         told = {
             "done": _number(done),
             "total": None if total is None else _number(total),
@@ -145,12 +145,12 @@ class CurrentRun:
 
     @property
     def data(self) -> dict[str, Any]:
-        """The run's document, as it was last set (also by an earlier attempt)."""
+        """The run's document as it was last set, by this attempt or an earlier one."""
         live = self._teller.live(self._run)
         return dict(live.data if live.data is not None else self._run.data or {})
 
     def update(self, **changes: Any) -> None:
-        """Change fields of the run's document: plain data such as JSON can hold, up to 64 KiB, kept with the run."""
+        """Change fields of the run's document, which is kept with the run: JSON-like data of up to 64 KiB."""
         data = {**self.data, **changes}
         _check_document(data, changes)
         live = self._teller.live(self._run)
@@ -159,28 +159,28 @@ class CurrentRun:
         self._teller.said(live)
 
     def log(self, line: str) -> None:
-        """Add a line to the run's log; what the task writes with `logging` is added by itself."""
+        """Add a line to the run's log; lines that the task writes with `logging` are added automatically."""
         live = self._teller.live(self._run)
         live.write(str(line))
         self._teller.said(live)
 
 
 def _number(value: Any) -> int | float:
-    """Return a plain number of any kind of it: numpy's float, too, is one, but not to whoever stores it."""
+    """Return a plain int or float: a numpy number is a number too, but stores cannot pack it."""
     if not isinstance(value, int | float):
-        raise TypeError(f"progress is told in numbers, not {value!r}")
+        raise TypeError(f"progress takes numbers, not {value!r}")
     return int(value) if isinstance(value, int) else float(value)
 
 
 def _check_document(data: dict[str, Any], changes: dict[str, Any]) -> None:
-    """Raise where the mistake is made; later there is nobody to tell."""
+    """Raise here, where the mistake is made: later no caller would see the error."""
     for name, value in changes.items():
         problem = _not_plain(value, 0)
         if problem:
-            raise TypeError(f"{name} must be plain data such as JSON can hold, but has {problem}")
+            raise TypeError(f"{name} must be JSON-like data, but contains {problem}")
     size = len(msgspec.msgpack.encode(data))
     if size > DATA_BYTES:
-        raise ValueError(f"the run's data would have {size:,} bytes; at most {DATA_BYTES:,} are kept")
+        raise ValueError(f"the run's data would take {size:,} bytes; the limit is {DATA_BYTES:,}")
 
 
 def _not_plain(value: Any, depth: int) -> str:
@@ -211,7 +211,7 @@ def current_run(default: T, /) -> CurrentRun | T: ...
 
 
 def current_run(*default: Any) -> Any:
-    """Return the run that the calling code is part of; if there is none, the default, or raise NotInRun."""
+    """Return the run that executes the calling code. Outside a run, return the default, or else raise NotInRun."""
     found = CURRENT.get()
     if found is not None:
         return CurrentRun(*found)
@@ -221,10 +221,10 @@ def current_run(*default: Any) -> Any:
 
 
 class RunLogHandler(logging.Handler):
-    """Keeps the log lines that a task writes with its run.
+    """Adds the log lines of a task to its run.
 
-    It is no handler of any logger: a handler on the root logger would switch off Python's last-resort output and turn
-    a later `basicConfig()` into a no-op. `keep_logs` has every logger pass its records by instead.
+    It is not attached to any logger: a handler on the root logger would switch off Python's last-resort output and turn
+    a later `basicConfig()` into a no-op. Instead, `keep_logs` makes every logger show it its records.
     """
 
     def __init__(self) -> None:
@@ -232,7 +232,7 @@ class RunLogHandler(logging.Handler):
         self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep a record if it comes from inside a run."""
+        """Keep a record that was logged inside a run."""
         found = CURRENT.get()
         if found is None or record.name.startswith("mainspring."):
             return
@@ -241,21 +241,21 @@ class RunLogHandler(logging.Handler):
             live = teller.live(run)
             traceback = record.exc_text
             live.write(self.format(record))
-            record.exc_text = traceback  # a formatter of the user's would take ours for its own
+            record.exc_text = traceback  # else the user's formatter would reuse our text
             teller.said(live)
         except Exception:
             self.handleError(record)
 
 
 RUN_LOG_HANDLER: Final = RunLogHandler()
-"""The one keeper, so that several workers in one process keep each line once."""
+"""The only one, so that several workers in one process keep each line once."""
 _keeping = 0
 _is_watching = False
 _lock = threading.Lock()
 
 
 def keep_logs() -> None:
-    """Keep what tasks write with `logging` from now on, until `release_logs` was called as often."""
+    """Keep what tasks log from now on, until `release_logs` has been called as often as this."""
     global _keeping
     with _lock:
         _keeping += 1
@@ -263,21 +263,21 @@ def keep_logs() -> None:
 
 
 def release_logs() -> None:
-    """End what one `keep_logs` began."""
+    """Undo one call of `keep_logs`."""
     global _keeping
     with _lock:
         _keeping -= 1
 
 
 def keeps_logs() -> bool:
-    """Tell whether the log lines of runs are kept in this process."""
+    """Return True if this process keeps the log lines of its runs."""
     return _keeping > 0
 
 
 def _watch_loggers() -> None:
-    """Show the keeper every record that a logger passes on to its handlers, after the logger's own filters.
+    """Show our handler every record that a logger passes to its handlers, after the logger's own filters.
 
-    This stays for the life of the process: other packages wrap the same method, and to restore it could undo theirs.
+    This stays for the life of the process: other packages wrap the same method, and restoring it could undo theirs.
     """
     global _is_watching
     if _is_watching:

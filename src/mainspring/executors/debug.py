@@ -1,4 +1,4 @@
-"""The debug executor: each run is executed inline, by whoever submits it."""
+"""The debug executor: it executes each run inline, in the thread that submits it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class DebugExecutor(BaseExecutor):
         self._closed = False
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop; with `wait` after what other threads execute here has ended."""
+        """Stop; with `wait`, return once the runs in other threads have ended."""
         self._closed = True
         if self._slots is not None:
             self._slots.close()
@@ -41,7 +41,7 @@ class DebugExecutor(BaseExecutor):
                 self._slots.join()
 
     def submit(self, runs: Sequence[Run], report: Reporter, may_start: MayStart = may_always_start) -> None:
-        """Execute runs now; they are reported before this returns."""
+        """Execute runs now, and report them before returning."""
         if self._slots is None:
             raise RuntimeError(f"{type(self).__name__} has not been started; call start(scheduler, alias) first")
         slot = self._slots.open()
@@ -54,11 +54,11 @@ class DebugExecutor(BaseExecutor):
                 else:
                     self._slots.execute(slot, item)
         finally:
-            CURRENT.set(before)  # the thread is the caller's, who may be part of a run itself
+            CURRENT.set(before)  # the thread belongs to the caller, which may itself be part of a run
             self._slots.drop(slot)
 
     def executes_here(self) -> bool:
-        """Tell whether the caller is executed inline."""
+        """Return True if the caller is part of a run that is executed inline."""
         return self._slots is not None and self._slots.executes_here()
 
     def cancel(self, run_id: str) -> bool:
@@ -67,5 +67,5 @@ class DebugExecutor(BaseExecutor):
 
     @property
     def stuck(self) -> int:
-        """Submitting threads that did not come back at a time-out."""
+        """Submitting threads whose runs did not end at a time-out."""
         return 0 if self._slots is None else self._slots.stuck

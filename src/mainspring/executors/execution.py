@@ -1,4 +1,4 @@
-"""What all executors share: how the end of an execution becomes a report."""
+"""How the end of an execution becomes a report, the same way in every executor."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ __all__ = [
 Reporter = Callable[[Report], None]
 Notify = Callable[[int, Run, str], None]
 MayStart = Callable[[Run], Result | None]
-"""Return why a run must not start any more, judged by the clock of its own store; None if it may start."""
+"""A function that returns why a run must not start any more, by the clock of its store, or None if it may start."""
 Item = tuple[Run, Reporter, int, MayStart]
-"""A run in an executor's hands: the run, its reporter, when it was submitted, and whether it may still start."""
+"""A run that an executor holds: the run, its reporter, when it was submitted, and the check before its start."""
 
 _SUSPENDABLE: Final = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _MOST_EXCEPTIONS: Final = 100
@@ -49,14 +49,14 @@ _REPORTED: Final = "__mainspring_reported__"
 
 
 class StopReason(Enum):
-    """Why a run that had started was stopped."""
+    """Why an executor stopped a run."""
 
     TIMEOUT = "timeout"
     CANCEL = "cancel"
 
 
 class OneTimeRight:
-    """A right that only the first to ask gets, whatever the thread."""
+    """A right that only the first caller gets, from any thread."""
 
     __slots__ = ("_left",)
 
@@ -64,7 +64,7 @@ class OneTimeRight:
         self._left = [True]
 
     def claim(self) -> bool:
-        """Take the right, if it is still there."""
+        """Return True for the first caller, False for all others."""
         try:
             return self._left.pop()
         except IndexError:
@@ -80,7 +80,7 @@ def failed(run: Run, error: BaseException, started: int, finished: int) -> Repor
 
 
 def stopped(run: Run, stop: StopReason, error: BaseException | None, started: int, finished: int) -> Report:
-    """Make the report of a run that was stopped; `error` is what the stop looked like from inside."""
+    """Make the report of a run that was stopped; `error` is the exception that the stop raised in it."""
     if stop is StopReason.CANCEL:
         if error is not None:
             _release(error)
@@ -108,13 +108,13 @@ def starts(item: Item, logger: logging.Logger) -> bool:
 
 
 def give_back(items: Iterable[Item], logger: logging.Logger) -> None:
-    """Report runs that will not be started."""
+    """Report these runs as unstarted."""
     for item in items:
         tell(item[1], Report(item[0], Result.UNSTARTED), logger)
 
 
 def tell(report: Reporter, message: Report, logger: logging.Logger) -> None:
-    """Report; whatever the receiver does must not harm the one who reports."""
+    """Send a report; an exception of the receiver must not harm the sender."""
     try:
         report(message)
     except BaseException:
@@ -122,7 +122,7 @@ def tell(report: Reporter, message: Report, logger: logging.Logger) -> None:
 
 
 def announce_stuck(run: Run, stop: StopReason, where: str, stack: str, notify: Notify, logger: logging.Logger) -> None:
-    """Say that a run did not end when it was stopped and that a slot is lost."""
+    """Log, and publish as an event, that a run did not end when it was stopped and that its slot is lost."""
     when = "when it was cancelled" if stop is StopReason.CANCEL else f"at its time-out of {run.policy.timeout:g} s"
     text = f"{shown(run)} did not end {when}; {where} is stuck"
     logger.error("%s%s", text, f":\n{stack}" if stack else "")
@@ -139,12 +139,12 @@ def shown(run: Run) -> str:
 
 
 def may_end_now(run: Run, stop: StopReason) -> bool:
-    """Tell whether a run that cannot be stopped may be reported although it goes on: nothing will start it again."""
+    """Return True if a run that goes on after its stop may be reported now, because nothing will start it again."""
     return stop is StopReason.CANCEL or not run.policy.wants_retry(run.failures + 1, RunTimeout(run.policy.timeout))
 
 
-# A task's author may forbid to set attributes of an exception (a frozen dataclass does) or raise when they are read. So
-# the attributes are used as BaseException defines them, past the hooks of the exception's own class.
+# An exception class may refuse to set attributes (a frozen dataclass does) or raise when they are read. So we use the
+# attributes as BaseException defines them, past the hooks of the exception's own class.
 _TRACEBACK: Final[Any] = BaseException.__dict__["__traceback__"]
 _CAUSE: Final[Any] = BaseException.__dict__["__cause__"]
 _CONTEXT: Final[Any] = BaseException.__dict__["__context__"]
@@ -161,18 +161,18 @@ def record(error: BaseException, at: int, attempt: int) -> Error:
 
 
 def mark_reported(error: BaseException) -> None:
-    """Note on an exception that the error reporters have it; it may pass through a pickle."""
+    """Mark an exception as known to the error reporters; the mark survives pickling."""
     vars_of: dict[str, Any] = object.__getattribute__(error, "__dict__")  # whatever its class does to attributes
     vars_of[_REPORTED] = True
 
 
 def is_reported(error: BaseException | None) -> bool:
-    """Return True if the error reporters have this exception, so that its log line is no news to them."""
+    """Return True if the error reporters have this exception already, so its log line is no news to them."""
     return error is not None and _REPORTED in object.__getattribute__(error, "__dict__")
 
 
 def trim(error: BaseException) -> TracebackType | None:
-    """Take this package's own frames, which say nothing to the task's author, off a traceback; return the rest."""
+    """Drop our own frames, which tell the task's author nothing, from a traceback; return the rest."""
     traceback: TracebackType | None = _TRACEBACK.__get__(error)
     while traceback is not None and _is_ours(traceback):
         traceback = traceback.tb_next
@@ -185,7 +185,7 @@ def _is_ours(traceback: TracebackType) -> bool:
 
 
 def _release(error: BaseException) -> None:
-    """Empty the frames an exception holds, so that what the task had in its hands is freed with the report."""
+    """Clear the frames that an exception holds, so that the task's local objects are freed with the report."""
     todo: list[BaseException | None] = [error]
     seen: set[int] = set()
     while todo and len(seen) < _MOST_EXCEPTIONS:
@@ -199,7 +199,7 @@ def _release(error: BaseException) -> None:
         traceback: TracebackType | None = _TRACEBACK.__get__(one)
         while traceback is not None:
             frame = traceback.tb_frame
-            # Clearing the frame of a suspended coroutine would close it, and it may be somebody's living pool worker.
+            # Clearing the frame of a suspended coroutine would close it, and it may be a live worker of some pool.
             if not frame.f_code.co_flags & _SUSPENDABLE:
                 with suppress(RuntimeError):  # it is still executing
                     frame.clear()

@@ -1,7 +1,7 @@
-"""A process that a task forks has to end when it comes back from the task's code.
+"""A process that a task forks must end when it returns from the task's code.
 
-Only the thread that forked is left in such a process. If it went on in our loops it would execute claimed runs a second
-time, answer for runs that are not its own, and write to connections that belong to its parent.
+Only the forking thread exists in such a process. In our loops it would execute claimed runs a second time, answer for
+runs that are not its own, and write to connections that belong to its parent.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["leave_if_forked"]
 
 
 def leave_if_forked(home: int, error: BaseException | None = None) -> None:
-    """Return in the process `home`; end any other one the way Python ends a program that has returned or raised."""
+    """Return in the process `home`. End any other process the way Python ends a program that returns or raises."""
     if os.getpid() == home:
         return
     code = 1
@@ -23,7 +23,7 @@ def leave_if_forked(home: int, error: BaseException | None = None) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        # Not sys.exit: neither our threads' frames nor the parent's exit handlers are this process's to unwind.
+        # Not sys.exit: this process must unwind neither our frames nor the parent's exit handlers.
         os._exit(code)
 
 

@@ -33,7 +33,7 @@ _real_thread = get_original("_thread", "get_ident")
 class GeventExecutor(PartsExecutor):
     """Executes runs in greenlets of the hub that starts it, coroutine functions in the hub's pool of real threads.
 
-    A time-out or a cancellation raises an exception in the greenlet, which it sees when it next waits for something.
+    A time-out or a cancellation raises an exception in the greenlet the next time it waits for something.
     """
 
     def __init__(self, *, max_running: int = 1000, timeout_grace: float = 2.0) -> None:
@@ -45,7 +45,7 @@ class GeventExecutor(PartsExecutor):
         self._kinds: tuple[_GreenletRuns, ...] = ()
 
     def start(self, scheduler: Any, alias: str) -> None:
-        """Make the current thread's hub the one that executes runs."""
+        """Use the hub of the current thread to execute runs."""
         super().start(scheduler, alias)
         self._greenlets = _GreenletRuns(self, self.slots, self.timeout_grace)
         self._coroutines = _CoroutineRuns(self, gevent.get_hub().threadpool.maxsize, self.timeout_grace)
@@ -114,7 +114,7 @@ class _GreenletRuns(Cooperative):
     def _turns(self) -> bool:
         if self._hub.dead or self._hub.thread_ident not in sys._current_frames():
             return False
-        # When the program has come to its end, the hub of the main thread turns no more, although it is still there.
+        # At the end of the program the hub of the main thread still exists but turns no more.
         main = threading.main_thread()
         return main.is_alive() or main.ident != self._hub.thread_ident
 
@@ -153,7 +153,7 @@ class _CoroutineRuns(_GreenletRuns):
     what = "its coroutine, which swallows cancellation,"
 
     def _halt(self, entry: StartedEntry) -> None:
-        # First say so, then look: the thread first says that it is there, then looks.
+        # Set the flag first, then look for the task: the thread sets its task first, then looks at the flag.
         entry.task.halted = True
         inner: asyncio.Task[Any] | None = entry.task.inner
         if inner is not None:
@@ -175,7 +175,7 @@ class _CoroutineRuns(_GreenletRuns):
             value = await maybe_ref(call.func)(*call.args, **call.kwargs)
             leave_if_forked(self._home)
             return value, None
-        except BaseException as error:  # the pool would print it, and SystemExit would stop the loop
+        except BaseException as error:  # else the pool would print it, and SystemExit would stop the loop
             leave_if_forked(self._home, error)
             return None, error
 

@@ -1,9 +1,9 @@
-"""A board in shared memory on which a worker process notes what it executes, so that its parent knows after any death.
+"""A scoreboard in shared memory: a worker process notes the runs it executes, so its parent knows them after any death.
 
-Each entry holds a run's id, the moment by which it should have ended, and whether it has. It stays until the store
-knows the outcome: a run that has ended, but not for the store, was executed all the same. The mark of an entry is
-written last and cleared first, so an entry is whole or empty whenever the process dies. An id that is too long for its
-entry is noted as a digest; whoever reads the board knows the ids that there may be.
+An entry holds the id of a run, its deadline, and whether it has ended. It stays until the store has the outcome: a run
+that ended before the store knew was executed all the same. The mark of an entry is written last and cleared first, so
+an entry is whole or empty whenever the process dies. An id too long for its entry is noted as a digest; the reader
+knows which ids are possible.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _ENTRY_BYTES: Final = _MARK.size + _DEADLINE.size + _ID_BYTES
 
 
 class StartedRun(NamedTuple):
-    """A run that was started; `deadline` is by the monotonic clock, infinite if there is none or it has ended."""
+    """A run on the board. `deadline` is by the monotonic clock, infinite if the run has no time-out or has ended."""
 
     run_id: str
     deadline: float
@@ -44,9 +44,9 @@ class StartedRun(NamedTuple):
 
 
 class Scoreboard:
-    """A board in the open file `fd`, which is the board's own from here on; `make_board` makes one.
+    """A board in the open file `fd`, which it owns; `make_board` makes one.
 
-    It may be an argument of a process that is started: the process gets a board in the same memory.
+    Pass it as an argument to a new process, and that process gets a board in the same memory.
     """
 
     def __init__(self, fd: int) -> None:
@@ -80,14 +80,14 @@ class Scoreboard:
         self._numbers[run_id] = number
 
     def end(self, run_id: str) -> None:
-        """Note that a run is not executed any more."""
+        """Mark a run as ended."""
         number = self._numbers.get(run_id)
         if number is not None:  # None: it was given up, and is settled
             (mark,) = _MARK.unpack_from(self._map, number * _MARK.size)
             _MARK.pack_into(self._map, number * _MARK.size, mark | _ENDED)
 
     def forget(self, run_id: str) -> bool:
-        """Take a run off the board, now that the store knows its outcome; tell whether it was there."""
+        """Take a run off the board, now that the store has its outcome; return True if it was there."""
         number = self._numbers.pop(run_id, None)
         if number is None:
             return False
@@ -96,7 +96,7 @@ class Scoreboard:
         return True
 
     def read(self, known: Iterable[str]) -> list[StartedRun]:
-        """Return what is being executed, or was when the process died; `known` are the ids that the worker may use."""
+        """Return the runs on the board, also after the process died; `known` are the ids it may have noted."""
         found = []
         long: dict[bytes, str] | None = None
         end, step = self._deadlines, len(_UNUSED)  # the low numbers are used first
@@ -130,9 +130,9 @@ class Scoreboard:
 
 
 def make_board(entries: int) -> Scoreboard:
-    """Make a board for so many entries, in a file without a name: whoever is killed leaves nothing behind.
+    """Make a board with room for `entries` runs, in a file without a name: a killed process leaves nothing behind.
 
-    The file has holes: memory is used only for entries that are in use.
+    The file is sparse: only entries in use take memory.
     """
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("mainspring-board")

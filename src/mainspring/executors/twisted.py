@@ -86,7 +86,7 @@ class TwistedExecutor(PartsExecutor):
 
 
 class _ReactorThreads:
-    """Runs wait here until a thread of the reactor's pool comes to take one."""
+    """Runs that wait for a thread of the reactor's pool."""
 
     def __init__(self, executor: BaseExecutor, grace: float, reactor: Any) -> None:
         self._waiting: deque[Item] = deque()
@@ -112,13 +112,13 @@ class _ReactorThreads:
             return give_back(items, self._logger)
         self._waiting.extend(items)
         for _ in items:
-            # The pool is to be called in the reactor's thread only.
+            # Only the reactor's thread may call the pool.
             self._reactor.callFromThread(self._pool.callInThread, self._take)
-        if self._closed:  # meanwhile
+        if self._closed:  # by another thread
             self._give_back()
 
     def withdraw(self, older_than: int | None) -> list[Run]:
-        """Take back runs that no thread has come for."""
+        """Take back runs that no thread has taken."""
         return take_back(self._waiting, older_than)
 
     def cancel(self, run_id: str) -> bool:
@@ -132,7 +132,7 @@ class _ReactorThreads:
         self._slots.close()
 
     def join(self) -> None:
-        """Wait until what has started has ended."""
+        """Wait until all started runs have ended."""
         self._slots.join()
 
     def _give_back(self) -> None:

@@ -1,4 +1,4 @@
-"""Runs that take turns on one loop: what event loops and greenlets have in common."""
+"""Runs that take turns on one loop: the common part of event loops and greenlets."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _JOIN_STEP_SECONDS: Final = 0.1
 
 
 class Timer(Protocol):
-    """Something that will happen later."""
+    """A call that the loop will make later."""
 
     def cancel(self) -> None:
-        """Keep it from happening."""
+        """Do not make the call."""
 
 
 class StartedEntry:
@@ -60,9 +60,9 @@ class StartedEntry:
 
 
 class Cooperative(ABC):
-    """The runs that an executor has on a loop, its own or somebody else's, at most `limit` at once.
+    """The runs of an executor on a loop, its own or another's, at most `limit` at once.
 
-    Any thread may call the public methods and `_wait`, `_give_back`, `_abandon`, `_call`; the others are for the loop.
+    Any thread may call the public methods and `_wait`, `_give_back`, `_abandon`, `_call`; the loop calls the others.
     """
 
     what = "its task"
@@ -71,7 +71,7 @@ class Cooperative(ABC):
         self.waiting: deque[Item] = deque()
         self.stuck = 0
         self.on_empty: Callable[[], None] = lambda: None
-        """Called on the loop when it is closed and nothing is left, but for what is stuck."""
+        """Called on the loop once this is closed and only stuck runs are left."""
         self._started: set[StartedEntry] = set()
         self._board = executor.board
         self._now: Callable[[], int] = executor.now
@@ -85,26 +85,26 @@ class Cooperative(ABC):
 
     @abstractmethod
     def _call(self, func: Callable[..., Any], *args: Any) -> bool:
-        """Have a function called on the loop; return False if there is no loop any more."""
+        """Make the loop call a function; return False if there is no loop any more."""
 
     @abstractmethod
     def _later(self, seconds: float, func: Callable[..., Any], *args: Any) -> Timer:
-        """Have a function called on the loop after a while."""
+        """Make the loop call a function after some seconds."""
 
     @abstractmethod
     def _start(self, entry: StartedEntry) -> Any:
-        """Start to execute a run and return its task; `_end` must be called when it ends."""
+        """Start a run and return its task, which must call `_end` when it ends."""
 
     @abstractmethod
     def _halt(self, entry: StartedEntry) -> None:
-        """Raise in a run's task what `entry.stop` asks for; without one, what shutting down means to it."""
+        """Raise in a run's task the exception for `entry.stop`; without a reason, the one for a shutdown."""
 
     @abstractmethod
     def _turns(self) -> bool:
-        """Tell whether the loop turns, so that what has started can come to an end."""
+        """Return True if the loop turns, so that started runs can end."""
 
     def put(self, items: Iterable[Item]) -> None:
-        """Start runs as soon as the loop gets to it."""
+        """Let the loop start these runs as soon as it can."""
         self.waiting.extend(items)
         if self._closed:
             self._give_back()
@@ -112,7 +112,7 @@ class Cooperative(ABC):
             self._abandon()
 
     def withdraw(self, older_than: int | None) -> list[Run]:
-        """Take back runs that the loop has not got to."""
+        """Take back runs that the loop has not started."""
         if not self._call(self._check_left):
             self._abandon()
         return take_back(self.waiting, older_than)
@@ -127,19 +127,19 @@ class Cooperative(ABC):
         return False
 
     def close(self) -> None:
-        """Start nothing more."""
+        """Start no more runs."""
         self._closed = True
         self._give_back()
         if not self._call(self._check_left):
             self._abandon()
 
     def halt_all(self) -> None:
-        """Stop all tasks; their runs fail with what that raises in them."""
+        """Stop all tasks; their runs fail with the exception that this raises in them."""
         for entry in list(self._started):
             self._call(self._halt, entry)
 
     def join(self) -> None:
-        """Wait until all runs have ended; one whose loop no longer turns never will, and fails."""
+        """Wait until all runs have ended; fail those whose loop no longer turns, since they never will."""
         while not self._wait(_JOIN_STEP_SECONDS):
             if not self._turns():
                 self._abandon()
@@ -154,7 +154,7 @@ class Cooperative(ABC):
         give_back(iter(lambda: take_one(self.waiting), None), self._logger)
 
     def _abandon(self) -> None:
-        """Report everything that a loop which has ended leaves behind."""
+        """Report every run that a dead loop leaves behind."""
         self._give_back()
         for entry in list(self._started):
             self._started.discard(entry)
@@ -172,11 +172,11 @@ class Cooperative(ABC):
                 entry.timer = self._later(run.policy.timeout, self._stop, entry, StopReason.TIMEOUT)
             if self._board is not None:
                 self._board.enter(run.id, run.policy.timeout)
-            CURRENT.set((run, item[1]))  # what is started takes a copy of this context
+            CURRENT.set((run, item[1]))  # the task that is started copies this context
             entry.task = self._start(entry)
 
     def _end(self, entry: StartedEntry, value: Any, error: BaseException | None) -> None:
-        """Report a run that has ended, and make room for the next."""
+        """Report a run that has ended, and start the next."""
         leave_if_forked(self._home, error)
         if entry.timer is not None:
             entry.timer.cancel()
@@ -210,7 +210,7 @@ class Cooperative(ABC):
             self.on_empty()
 
     def _stop(self, entry: StartedEntry, stop: StopReason) -> None:
-        """Stop a run; one that is still there after the grace is counted and given up."""
+        """Stop a run; if it goes on after the grace, count its slot as lost and give it up."""
         if entry in self._started and entry.stop is None:
             entry.stop = stop
             if entry.timer is not None:

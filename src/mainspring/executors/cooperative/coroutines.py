@@ -1,4 +1,4 @@
-"""Coroutine functions: to their end in a thread, or many at once on an event loop."""
+"""Run one coroutine to its end in a thread."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 __all__ = ["finish", "run_alone"]
 
 Outcome = list[tuple[Any, BaseException | None]]
-"""Receives what a coroutine returned or raised."""
+"""Receives the value or the exception of a coroutine."""
 
 
 def finish(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
-    """Run a coroutine to its end in the slot's thread, on a loop that the slot keeps for the next one."""
+    """Run a coroutine to its end in the slot's thread, on a loop that the slot keeps for its next coroutine."""
     if asyncio._get_running_loop() is not None:
         return _finish_elsewhere(slot, coroutine, context)
     runner = slot.runner
@@ -31,7 +31,7 @@ def finish(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: Context) ->
         outcome: Outcome = []
         runner.run(_alone(slot, coroutine, outcome), context=context)
     except BaseException:
-        # The loop itself was hit, by an interrupt or by a child task's SystemExit: it may be in any state.
+        # An interrupt or a child task's SystemExit hit the loop itself, so it may be in any state.
         coroutine.close()
         slot.close()
         raise
@@ -41,7 +41,7 @@ def finish(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: Context) ->
 def run_alone(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """Run a coroutine to its end in this thread, on a loop of its own.
 
-    What it raises is carried past asyncio, whose loop would never stop if `isinstance` fails on the exception.
+    Its exception is carried past asyncio, whose loop would never stop if `isinstance` fails on it.
     """
     outcome: Outcome = []
     home = os.getpid()
@@ -69,9 +69,9 @@ def _result(outcome: Outcome) -> Any:
 
 
 async def _alone(slot: Slot, coroutine: Coroutine[Any, Any, Any], outcome: Outcome) -> None:
-    """Await the coroutine, then cancel what it left behind: nothing of a run goes on in the next one.
+    """Await the coroutine, then cancel the tasks it left behind, so that no part of a run goes on in the next one.
 
-    The outcome is not returned: asyncio shows the result of a task, for which neither value nor error need be fit.
+    The outcome is not returned: asyncio makes the repr of a task's result, which a value or an error may not survive.
     """
     slot.task = me = asyncio.current_task()
     value = error = None
@@ -95,7 +95,7 @@ async def _alone(slot: Slot, coroutine: Coroutine[Any, Any, Any], outcome: Outco
 
 
 def _finish_elsewhere(slot: Slot, coroutine: Coroutine[Any, Any, Any], context: Context) -> Any:
-    """Run a coroutine in a thread of its own while this one, which has a running loop, waits."""
+    """Run a coroutine in another thread while this one waits, because this one has a running loop."""
     outcome: Outcome = []
 
     def run() -> None:

@@ -1,7 +1,7 @@
-"""An event loop of our own: it goes on, or is replaced, whatever a run does to it.
+"""An event loop of our own, which goes on or is replaced whatever a run does to it.
 
-Many runs share the loop, and any of them may call `loop.stop()`, cancel all tasks or let a child task exit. None of
-that may end the loop, nor disturb the neighbours.
+Many runs share the loop, and any of them may call `loop.stop()`, cancel all tasks or let a child task exit. That must
+neither end the loop nor disturb the other runs.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class OwnLoopRuns(LoopRuns):
 
     @property
     def thread(self) -> threading.Thread:
-        """The thread that ends once the executor is closed and nothing is left."""
+        """The thread of the loop; it ends once the executor is closed and no run is left."""
         return self._keeper.thread
 
     def is_executed(self, run: Run) -> bool:
-        """Tell whether a run has started and not ended."""
+        """Return True if a run has started and not ended."""
         return any(entry.item[0] is run for entry in list(self._started))
 
     def accuse(self, run: Run) -> None:
-        """Say in the log, once, that a run has tried to cancel what is not its own."""
+        """Log once that a run has tried to cancel tasks of other runs."""
         if self._accused is not run:
             self._accused = run
             self._logger.warning(
-                "%s tried to cancel tasks of other runs, which go on: all runs of a process share its event loop, so "
-                "cancel only the tasks that this run has made, not asyncio.all_tasks()",
+                "%s tried to cancel tasks of other runs, which go on. All runs of a process share its event loop, so "
+                "cancel only tasks that this run has made, not asyncio.all_tasks()",
                 shown(run),
             )
 
@@ -57,14 +57,14 @@ class OwnLoopRuns(LoopRuns):
         return RunTask(self, coro, loop=loop, **options)
 
     def _turns(self) -> bool:
-        return self.thread.is_alive()  # a run may have stopped the loop just now, and it turns again in a moment
+        return self.thread.is_alive()  # a run may just have stopped the loop, which turns again in a moment
 
     def _abandon(self) -> None:
-        if not self.thread.is_alive():  # else a new loop is on its way, which takes up what waits
+        if not self.thread.is_alive():  # else a new loop is about to start and takes the waiting runs
             super()._abandon()
 
     def _replaced(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Go on with a new loop; what the old one executed has come to an end."""
+        """Go on with a new loop, and end the runs of the old one."""
         self.loop = loop
         for entry in list(self._started):
             self._end(entry, None, _LoopGone("the event loop ended before the run did: somebody has closed it"))
@@ -73,15 +73,15 @@ class OwnLoopRuns(LoopRuns):
 
     def _message(self, entry: StartedEntry, value: Any, error: BaseException | None) -> Report:
         run = entry.item[0]
-        # Not isinstance: a run may have raised something whose class cannot be asked.
+        # Not isinstance, which may fail on the exception of a run.
         if type(error) is _LoopGone and entry.stop is None and not run.interruptions:
-            # Most of them are innocent. Whoever has closed the loop would do so every time, so only once.
+            # Most of these runs are innocent, but the one that closed the loop may do so again: repeat them only once.
             return Report(run, Result.INTERRUPTED, started_at=entry.at, finished_at=self._now())
         return super()._message(entry, value, error)
 
 
 class RunTask(asyncio.Task[Any]):
-    """A task on the loop. As long as the run that has made it is executed, no other run can cancel it."""
+    """A task on the loop. While the run that made it goes on, no other run can cancel it."""
 
     def __init__(self, runs: OwnLoopRuns, coro: Coroutine[Any, Any, Any], **options: Any) -> None:
         super().__init__(coro, **options)
@@ -90,7 +90,7 @@ class RunTask(asyncio.Task[Any]):
         self._runs, self._run = runs, None if made_by is None else made_by[0]
 
     def cancel(self, msg: Any = None) -> bool:
-        """Cancel the task, unless it is part of another run than the caller."""
+        """Cancel the task, unless it belongs to another run than the caller."""
         caller, run = CURRENT.get(), self._run
         if caller is None or run is None or caller[0] is run or not self._runs.is_executed(run):
             return super().cancel(msg)
@@ -99,12 +99,12 @@ class RunTask(asyncio.Task[Any]):
 
 
 class _LoopGone(RuntimeError):
-    """The loop was closed by somebody else."""
+    """A run closed the loop."""
 
 
 def _refuse_to_close() -> None:
-    """Stand in for `loop.close()`: closed by another thread while it turns, a loop would wait for ever."""
-    raise RuntimeError("this event loop belongs to mainspring, and other runs are on it; it cannot be closed")
+    """Replace `loop.close()`: a loop that another thread closes while it turns would wait for ever."""
+    raise RuntimeError("this event loop belongs to mainspring and other runs use it; it cannot be closed")
 
 
 class _LoopThread:
@@ -125,7 +125,7 @@ class _LoopThread:
         started.wait()
 
     def end(self) -> None:
-        """Have the loop and the thread end; for the loop only."""
+        """End the loop and the thread; only the loop calls this."""
         self._ending = True
         self.loop.stop()
 
@@ -137,7 +137,7 @@ class _LoopThread:
             with suppress(AttributeError):  # loops that are not asyncio's own may take no attributes
                 self.loop.close = _refuse_to_close  # type: ignore[method-assign]
             if started.is_set():
-                self._logger.error("the event loop was closed by somebody else; it is replaced")
+                self._logger.error("a run closed the event loop; a new one takes its place")
                 self._replaced(self.loop)
             started.set()
             self._turn()
@@ -146,14 +146,14 @@ class _LoopThread:
         runner.close()
 
     def _turn(self) -> None:
-        """Keep the loop turning until it is to end, or can turn no more."""
+        """Keep the loop turning until it should end, or can turn no more."""
         while not self._ending:
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt) as error:  # of a child task or a callback
-                self._logger.error("a run let %r escape on the event loop, which goes on", error)
-            except BaseException:  # whatever a run raises stays inside, so the loop itself is broken
+                self._logger.error("a run let %r escape into the event loop, which goes on", error)
+            except BaseException:  # exceptions of runs stay inside their tasks, so the loop itself is broken
                 return
             else:
                 if not self._ending:
-                    self._logger.warning("a run has stopped the event loop, which goes on")
+                    self._logger.warning("a run stopped the event loop, which goes on")

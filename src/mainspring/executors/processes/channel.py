@@ -1,4 +1,4 @@
-"""Messages between a process pool and a child: each names the run that it is about."""
+"""Messages between a process pool and its children. Each names the run that it is about."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = [
 ]
 
 READY: Final = "ready"  # the child takes calls
-UNREADY: Final = "unready"  # the child ends, because its initializer raised this
+UNREADY: Final = "unready"  # the child ends because its initializer raised this error
 CALL: Final = "call"  # to the child: execute this
-WORDS: Final = "words"  # what the run says of itself while it is executed
+WORDS: Final = "words"  # progress, data and log lines of the run
 ANSWER: Final = "answer"  # what the run returned or raised
 
 
@@ -43,7 +43,7 @@ class Message(msgspec.Struct, array_like=True, frozen=True, gc=False):
     body: bytes = b""
 
     def is_about(self, run: Run) -> bool:
-        """Tell whether it is about this attempt of a run."""
+        """Return True if it is about this attempt of a run."""
         return (self.run_id, self.attempt) == (run.id, run.attempt)
 
 
@@ -52,7 +52,7 @@ decode = msgspec.msgpack.Decoder(Message).decode
 
 
 class ChildChannel:
-    """The child's end of the pipe. Any thread may send; a process that was forked from the child sends nothing."""
+    """The child's end of the pipe. Any thread may send; a process forked from the child sends nothing."""
 
     def __init__(self, pipe: Connection) -> None:
         self.home = os.getpid()
@@ -61,7 +61,7 @@ class ChildChannel:
         self._call: Message | None = None
 
     def receive(self) -> Message | None:
-        """Wait for the next call; return None if there will be none."""
+        """Wait for the next call; return None once the pipe is closed."""
         try:
             call = decode(self._pipe.recv_bytes())
         except (EOFError, OSError):
@@ -71,8 +71,8 @@ class ChildChannel:
         return call
 
     def send(self, kind: str, body: bytes = b"", about: Message | None = None) -> None:
-        """Send a message about a call; drop it if that call has been answered. A parent that is gone needs none."""
-        # Before the lock, which a thread that is not in a forked process may hold there for ever.
+        """Send a message about a call; drop it if that call has been answered or the parent is gone."""
+        # Check before the lock: in a forked process a thread that is not there may hold it for ever.
         if os.getpid() != self.home:
             return
         with self._lock, suppress(OSError):
@@ -81,23 +81,23 @@ class ChildChannel:
             if kind == ANSWER:
                 self._call = None
             run_id, attempt = ("", 0) if about is None else (about.run_id, about.attempt)
-            # A large message is written in several steps, so nobody else may write before its end.
+            # A large message is written in several steps, so no other thread may write in between.
             self._pipe.send_bytes(encode(Message(kind, run_id, attempt, body)))
 
 
 class ChildNotesSink:
-    """Passes on what a run in a child process says of itself."""
+    """Sends the progress, data and log lines of a run in a child process to the parent."""
 
     def __init__(self, channel: ChildChannel, call: Message, run: Run) -> None:
         self._channel, self._call, self._live = channel, call, RunNotes(run)
         self._lock = threading.Lock()
 
     def live(self, run: Run) -> RunNotes:
-        """Return what the run has said so far."""
+        """Return the notes of the run."""
         return self._live
 
     def said(self, live: RunNotes) -> None:
-        """Send what is new."""
+        """Send the changes."""
         if os.getpid() != self._channel.home:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""The life of a child process of the pool: read a call, execute it, answer; until the pipe is closed."""
+"""What a child process of the pool does: read a call, execute it, answer, until the pipe is closed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1
 def serve(
     pipe: Connection, initializer: Callable[..., Any] | None, initargs: tuple[Any, ...], strangers: Iterable[Connection]
 ) -> None:
-    """Answer calls until the pipe is closed; `strangers` are pipe ends that a fork copied and that are not ours."""
+    """Answer calls until the pipe is closed; close the `strangers`, pipe ends of others that a fork copied."""
     for end in strangers:
         end.close()
     _live_apart()
@@ -50,7 +50,7 @@ def serve(
 
 
 def _answer(call: Message, channel: ChildChannel) -> bytes:
-    """Execute a call and return what it returned or raised; in a process that it has forked, never return."""
+    """Execute a call and return its value or exception as bytes; never return in a process that the call forked."""
     try:
         func, args, kwargs, run = load_call(call.body)
         CURRENT.set((run, ChildNotesSink(channel, call, run)))
@@ -72,27 +72,27 @@ def _answer(call: Message, channel: ChildChannel) -> bytes:
 
 
 def preload(modules: Iterable[str]) -> None:
-    """Import what calls will need; what cannot be imported is the error of the run that needs it."""
+    """Import the modules that calls will need; leave import errors to the runs that need them."""
     for name in modules:
         with suppress(Exception):
             import_module(name)
 
 
 def _live_apart() -> None:
-    """Leave the parent's signals to the parent, and become a group that can be killed with all its own children."""
+    """Leave the parent's signals to the parent, and lead a process group that can be killed as a whole."""
     if hasattr(os, "setsid") and os.getpgrp() != os.getpid():
         os.setsid()
-    # A handler that does nothing, since an ignored signal would stay ignored in programs that a task starts.
+    # A handler that does nothing: programs that a task starts would inherit an ignored signal.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def die_with_parent() -> None:
-    """See to it that this process does not outlive the one that started it."""
+    """Make this process end with the one that started it."""
     if sys.platform == "linux":
         import ctypes
 
-        # Sent when the *thread* that started us ends; that thread keeps us and does not end before we do.
+        # Sent when the *thread* that started us ends; that thread manages us and does not end before we do.
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         return
     parent = parent_process()

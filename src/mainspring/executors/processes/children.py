@@ -1,4 +1,4 @@
-"""A child process as its parent sees it: started, waited for, killed with all that it started, reaped."""
+"""A child process seen from its parent: start it, wait for it, kill it with all it started, reap it."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from mainspring.executors.processes.channel import Message, decode, encode
 __all__ = ["STARTING", "Child", "ChildGone"]
 
 STARTING: Final = threading.Lock()
-"""Held while a child is started or reaped: a fork must not copy another child's end of a pipe, nor two threads wait
-for the same process."""
+"""Hold this while starting or reaping a child: a fork must not copy another child's end of a pipe, and two threads
+must not wait for the same process."""
 
 _LEAVE_SECONDS: Final = 5.0
 _LONGEST_POLL_SECONDS: Final = 1_000_000.0
@@ -35,7 +35,7 @@ class ChildGone(Exception):
 
 
 class Child:
-    """One child process and the pipe to it; only the thread that started it talks to it, any may kill it."""
+    """One child process and the pipe to it. Only the thread that started it talks to it; any thread may kill it."""
 
     def __init__(self, context: BaseContext, name: str, options: Mapping[str, Any]) -> None:
         initializer, initargs = options.get("initializer"), tuple(options.get("initargs", ()))
@@ -63,12 +63,12 @@ class Child:
 
     @property
     def _end(self) -> int:
-        """What becomes readable when the process ends. A grandchild may keep the sentinel open, but not a pidfd."""
+        """A file that becomes readable when the process ends; a grandchild may hold the sentinel open, no pidfd."""
         sentinel: int = self._process.sentinel
         return sentinel if self._pidfd is None else self._pidfd
 
     def receive(self, timeout: float | None) -> Message | None:
-        """Return the next message, None after `timeout` seconds; raise ChildGone if none will come."""
+        """Return the next message, None after `timeout` seconds; raise ChildGone if the child has ended."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             left = (
@@ -80,7 +80,7 @@ class Child:
                     return decode(self.pipe.recv_bytes())
                 except (EOFError, OSError) as error:
                     raise ChildGone from error
-                except msgspec.DecodeError as error:  # the task has written into our pipe
+                except msgspec.DecodeError as error:  # the task wrote into our pipe
                     self.kill()
                     raise ChildGone from error
             if ended:
@@ -89,25 +89,25 @@ class Child:
                 return None
 
     def send(self, message: Message) -> None:
-        """Send a message; raise ChildGone if nobody is there to read it."""
+        """Send a message; raise ChildGone if the child has ended."""
         try:
             self.pipe.send_bytes(encode(message))
         except OSError as error:
             raise ChildGone from error
 
     def is_gone(self) -> bool:
-        """Tell whether a child that has nothing to say has ended."""
+        """Return True if an idle child has ended."""
         return any(self._wait(0.0))
 
     def kill(self) -> None:
-        """Kill the process and its group, unless it is known to be over."""
+        """Kill the process and its group, unless it was reaped."""
         with self._lock:
             if not self._reaped:
                 _kill(self.pid, self._process)
 
     def dismiss(self) -> int | None:
-        """Wait for the end of the child, kill it if it stays too long, and return its exit code."""
-        self.pipe.close()  # which tells a living one to leave
+        """Wait for the child to end, kill it if that takes too long, and return its exit code."""
+        self.pipe.close()  # a living child ends when it sees this
         if self._reaped:
             return self._code
         wait([self._end], _LEAVE_SECONDS)
@@ -122,7 +122,7 @@ class Child:
         return self._code
 
     def _exitcode(self) -> int | None:
-        # Whoever starts a process reaps all that have ended, and may be between having the code and keeping it.
+        # A thread that starts a process reaps all ended ones, and may have the code but not have stored it yet.
         for _ in range(100):
             code: int | None = self._process.exitcode
             if code is not None:
@@ -131,7 +131,7 @@ class Child:
         return None
 
     def _wait(self, timeout: float) -> tuple[bool, bool]:
-        """Wait until the child speaks or ends."""
+        """Wait until the child sends or ends; return both as flags."""
         if self._poller is None:
             ready = wait([self.pipe, self._end], timeout)
             return self.pipe in ready, self._end in ready
@@ -141,7 +141,7 @@ class Child:
 
 
 def _poller(*fds: int) -> Any:
-    """Return something kept to poll with, where there is such a thing: half as dear as `wait`."""
+    """Return a poll object, which costs half as much as `wait`; None where the system has none."""
     if not hasattr(select, "poll"):
         return None
     poller = select.poll()
@@ -162,10 +162,10 @@ def _kill(pid: int, process: Any) -> None:
         process.kill()
         return
     try:
-        # It leads a group from its first moments on; before that a kill of the group would be ours.
+        # It soon leads a group of its own; until then, killing its group would kill ours.
         if os.getpgid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)
         else:
             os.kill(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
-        pass  # over already
+        pass  # it has ended

@@ -1,4 +1,4 @@
-"""What crosses between a process pool and its children: calls, values, exceptions, and errors that name what cannot."""
+"""Calls, values and exceptions between a process pool and its children, and errors that name what cannot be sent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Reply = tuple[Any, BaseException | None, Error | None]
-"""What a child answers: a value, or an exception and its record."""
+"""The answer of a child: a value, or an exception and its record."""
 
 
 def dump_call(run: Run) -> bytes:
@@ -54,12 +54,12 @@ def load_call(data: bytes) -> tuple[Any, tuple[Any, ...], dict[str, Any], Run]:
 
 
 def dump_words(live: RunNotes, lines: list[str]) -> bytes:
-    """Turn what a run says of itself into bytes, with the log lines that are new."""
+    """Turn the progress and data of a run and its new log lines into bytes."""
     return _dump((live.progress, live.data, lines))
 
 
 def take_words(data: bytes, live: RunNotes) -> None:
-    """Note what a child has passed on."""
+    """Add what a child has sent to the notes of its run."""
     progress, document, lines = pickle.loads(data)
     live.progress = live.progress if progress is None else progress
     live.data = live.data if document is None else document
@@ -69,7 +69,7 @@ def take_words(data: bytes, live: RunNotes) -> None:
 
 
 def dump_value(value: Any) -> bytes:
-    """Turn what a call returned into bytes, or raise PicklingError."""
+    """Turn the value of a call into bytes, or raise PicklingError."""
     try:
         return _dump((True, value))
     except Exception as error:
@@ -77,12 +77,12 @@ def dump_value(value: Any) -> bytes:
 
 
 def dump_failure(error: BaseException, attempt: int) -> bytes:
-    """Turn what a call raised into bytes: its record in any case, the exception as far as it can be."""
+    """Turn the exception of a call into bytes: always its record, and the exception itself if it can be pickled."""
     return _dump((False, _dump_exception(error), record(error, 0, attempt)))
 
 
 def load_reply(data: bytes, pid: int) -> Reply:
-    """Turn a child's bytes back; what cannot be restored here is a failure of that run."""
+    """Turn the bytes of a child back; if they cannot be restored here, the run fails."""
     try:
         returned, first, *rest = pickle.loads(data)
     except BaseException as error:
@@ -115,9 +115,8 @@ def _cannot_cross(name: str, part: Any, where: str, reason: BaseException) -> pi
     return pickle.PicklingError(f"{name}{kind} cannot be sent {where}: {reason}")
 
 
-# Python pickles an exception as a call of its class with `args`, which fails or doubles the text whenever `__init__`
-# formats a message or takes something else. So the copy is compared, and if it is not like the original it is
-# made again without the class's own `__init__`.
+# Python pickles an exception as a call of its class with `args`. That fails or doubles the text if `__init__` formats
+# a message or takes other arguments. So we compare the copy, and if it differs we make it again without `__init__`.
 
 
 def _dump_exception(error: BaseException) -> bytes | None:

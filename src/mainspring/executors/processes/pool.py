@@ -74,7 +74,7 @@ class ProcessPoolExecutor(PartsExecutor):
 
 
 class _ChildKeeper(WorkerThread):
-    """A thread that keeps one child."""
+    """A thread that manages one child."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
             self.kill(executing=True)
 
     def _has_child(self, keeper: _ChildKeeper) -> bool:
-        """Make sure that the keeper has a living child; if it cannot be had, a run that waits fails with the reason."""
+        """Return True if the keeper has a living child. If none can be started, fail one waiting run with the error."""
         if keeper.child is not None:
             if not keeper.child.is_gone():
                 return True
@@ -169,8 +169,8 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
         except ChildGone:
             died = WorkerDied(child.pid, child.dismiss())
             died.add_note(
-                "It ended while it was starting. What it wrote to stderr says why; often the main module starts "
-                "processes when it is imported: put that under if __name__ == '__main__'."
+                "It ended while it was starting; see its output on stderr. Often the main module starts "
+                "processes when it is imported: put that code under if __name__ == '__main__'."
             )
             return died
         return None if greeting is None or greeting.kind == READY else load_reply(greeting.body, child.pid)[1]
@@ -207,7 +207,7 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
             self._let_go(keeper)
 
     def _answer(self, child: Child, item: Item) -> bytes | None:
-        """Return the child's answer, None if the time-out passes first; pass on what the run says meanwhile."""
+        """Return the child's answer, or None at the time-out; pass on the notes of the run meanwhile."""
         run, report = item[0], item[1]
         timeout = run.policy.timeout
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -216,7 +216,7 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
             if message is None:
                 return None
             if not message.is_about(run):
-                continue  # an earlier run's thread speaks on
+                continue  # a thread that an earlier run left behind
             if message.kind == ANSWER:
                 return message.body
             teller: Any = report
@@ -225,7 +225,7 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
                 take_words(message.body, live)
                 teller.said(live)
             except Exception:
-                self._logger.exception("what run %s said of itself is lost", run.id)
+                self._logger.exception("the progress, data or log lines of run %s are lost", run.id)
 
     def _message(
         self, keeper: _ChildKeeper, child: Child, run: Run, answer: bytes | None, stop: StopReason | None, started: int
@@ -233,7 +233,7 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
         if answer is None:
             if stop is not None:
                 child.kill()
-            # Gone before it is reported: a retry must not overlap with it.
+            # The child must be gone before the report: a retry must not overlap with it.
             died = WorkerDied(child.pid, self._let_go(keeper))
             finished = self._now()
             if stop is not None:
@@ -247,7 +247,7 @@ class _ChildKeepers(WorkerThreads[_ChildKeeper]):
         return Report(run, Result.RAISED, None, exception, error, started, finished)
 
     def _let_go(self, keeper: _ChildKeeper) -> int | None:
-        """Part with the keeper's child, living or dead, and return its exit code."""
+        """Dismiss the keeper's child, living or dead, and return its exit code."""
         with keeper.lock:
             child, keeper.child = keeper.child, None
         return None if child is None else child.dismiss()
@@ -264,7 +264,7 @@ _all_keepers: weakref.WeakSet[_ChildKeepers] = weakref.WeakSet()
 
 def _end_children_at_exit(keepers: _ChildKeepers) -> None:
     if not _all_keepers:
-        # Now, and not at import: it must come before multiprocessing's own, which waits for children.
+        # Not at import: this must run before multiprocessing's own handler, which waits for children.
         atexit.unregister(_at_exit)
         atexit.register(_at_exit)
     _all_keepers.add(keepers)

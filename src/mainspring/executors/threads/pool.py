@@ -94,7 +94,7 @@ class _PoolThreads(WorkerThreads[WorkerThread]):
             execute(slot, item)
 
     def _prepare(self, member: WorkerThread) -> None:
-        """Run the initializer; while it raises, each run that comes fails with its error."""
+        """Run the initializer. While it raises, fail one run after another with its error."""
         while self._initializer is not None and not self.closed:
             try:
                 return self._initializer(*self._initargs)  # type: ignore[no-any-return]

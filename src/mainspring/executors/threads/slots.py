@@ -1,11 +1,11 @@
-"""Slots: where a thread executes one run at a time, and where that run can be interrupted.
+"""Slots: a thread executes one run at a time in its slot, where others can interrupt it.
 
 A time-out or a cancellation raises an exception inside the thread. It may arrive at any moment, even when the run has
-just ended, so both sides follow a small protocol. Who interrupts first leaves an `RunInterrupt` in the slot, then looks
-whether the run is still there, and only then raises. The slot's thread first takes the run out of the slot, then looks
-for an `RunInterrupt`; if it finds one it waits until that is settled and until the exception has arrived. So the
-exception hits the run it is meant for or nothing, and runs that nobody interrupts pay for two attribute writes. While
-the run is inside a store, the exception is left to its thread, which raises it outside: see `mainspring.interrupts`.
+just ended, so both sides follow a small protocol. The interrupting thread first puts a `RunInterrupt` into the slot,
+then checks that the run is still there, and only then raises. The slot's thread first takes the run out of the slot,
+then looks for a `RunInterrupt`; if it finds one, it waits until that is settled and the exception has arrived. So the
+exception hits the run it is meant for or nothing, and a run that nobody interrupts pays for two attribute writes. While
+the run is inside a store, its thread raises the exception itself when it leaves: see `mainspring.interrupts`.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _SETTLE_POLL_SECONDS: Final = 0.01
 
 
 class ThreadCancelled(BaseException):
-    """Raised in the thread of a run that is cancelled; no `except Exception` stops it."""
+    """Raised in the thread of a cancelled run; `except Exception` does not catch it."""
 
 
 _KINDS: Final[dict[StopReason, type[BaseException]]] = {
@@ -66,7 +66,7 @@ _STRAYS: Final = (RunTimeout, ThreadCancelled)
 
 
 class RunInterrupt(InterruptRequest):
-    """Somebody's wish to stop the run in a slot."""
+    """A request to stop the run in a slot."""
 
     __slots__ = ("again", "hit", "item", "report", "started", "stop")
 
@@ -74,11 +74,11 @@ class RunInterrupt(InterruptRequest):
         super().__init__()
         self.item, self.stop, self.started = item, stop, started
         self.hit = False
-        """Whether the run was still there, and is being stopped."""
+        """Whether the run was still in the slot, and so is being stopped."""
         self.again: float | None = None
-        """When to look whether the run has ended; never, once it is given up."""
+        """When to check again whether the run has ended; never, once it is given up."""
         self.report = OneTimeRight()
-        """The right to report the run: the slot's thread and whoever gives it up both may want to."""
+        """The right to report the run: the slot's thread and the thread that gives the run up may both try."""
 
 
 class Slot:
@@ -100,23 +100,23 @@ class Slot:
 
     def __init__(self, gone: threading.Event) -> None:
         self.gone = gone
-        """Set while nobody needs to wait for this slot: its thread has left it, or is stuck in it."""
+        """Set while no one needs to wait for this slot: its thread has left it, or is stuck in it."""
         self.item: Item | None = None
         self.started = 0
-        """When the run in it started, by the store's clock."""
+        """When the run in the slot started."""
         self.interrupt: RunInterrupt | None = None
         self.deadline: tuple[float, Item] | None = None
-        """When the run has to end, or since when it is being stopped."""
+        """When the run must end, or since when it is being stopped."""
         self.stuck = False
         self.task: asyncio.Task[Any] | None = None
         self.runner: asyncio.Runner | None = None
         self.thread = threading.current_thread()
         self.home = os.getpid()
-        """The process that the slot belongs to, as opposed to one that a run has forked."""
+        """The process that owns the slot: a run may fork another one."""
         self.shelter = shelter_of_this_thread()
 
     def stop(self, kind: type[BaseException]) -> None:
-        """Stop what the slot's thread executes: cancel its coroutine, or raise `kind` in it."""
+        """Stop the run in the slot: cancel its coroutine, or raise `kind` in its thread."""
         task = self.task
         if task is None:
             _raise_in(self.thread.ident, kind)
@@ -131,14 +131,14 @@ class Slot:
         return finish(self, coroutine, context)
 
     def close(self) -> None:
-        """Let go of the slot's event loop."""
+        """Close the slot's event loop, if it has one."""
         runner, self.runner = self.runner, None
         if runner is not None:
             runner.close()
 
 
 class Slots:
-    """The slots of an executor: executes runs in them, watches their deadlines, counts those that are lost."""
+    """The slots of an executor: executes runs in them, watches their deadlines, counts the lost ones."""
 
     def __init__(self, executor: BaseExecutor, grace: float) -> None:
         self.now: Callable[[], int] = executor.now
@@ -156,14 +156,14 @@ class Slots:
         self._watchdog: threading.Thread | None = None
 
     def open(self, gone: threading.Event | None = None) -> Slot:
-        """Add a slot for the current thread; it must do so before it takes a run."""
+        """Add a slot for the current thread, which must do so before it takes a run."""
         slot = Slot(gone or threading.Event())
         slot.gone.clear()
         self._slots.append(slot)
         return slot
 
     def drop(self, slot: Slot) -> None:
-        """Take a slot away; its thread is done with it."""
+        """Remove a slot whose thread is done with it."""
         try:
             slot.close()
         finally:
@@ -173,8 +173,8 @@ class Slots:
                 self._wake.set()
 
     def execute(self, slot: Slot, item: Item) -> None:
-        """Execute a run in its slot and report it; nothing the run raises gets out."""
-        # One long function, since this is done for every run and each call more would cost a tenth of it.
+        """Execute a run in its slot and report it; no exception of the run gets out."""
+        # One long function: it is called for every run, and each further call would cost a tenth of it.
         if not starts(item, self._logger):
             return
         run, report = item[0], item[1]
@@ -223,7 +223,7 @@ class Slots:
         except BaseException:
             self._logger.exception("reporting run %s failed", run.id)
         finally:
-            # The error's frames lead back to this one: what it held would be kept until a garbage collection.
+            # The error's frames lead back to this one and would keep its objects alive until a garbage collection.
             value = error = message = item = None  # type: ignore[assignment]
 
     def executes_here(self) -> bool:
@@ -232,7 +232,7 @@ class Slots:
         return any(slot.thread is here and slot.item is not None for slot in list(self._slots))
 
     def has_lost(self, thread: threading.Thread) -> bool:
-        """Tell whether a thread is stuck in its slot."""
+        """Return True if a thread is stuck in its slot."""
         return any(slot.stuck and slot.thread is thread for slot in list(self._slots))
 
     def cancel(self, run_id: str) -> bool:
@@ -247,12 +247,12 @@ class Slots:
         return False
 
     def close(self) -> None:
-        """Let the watchdog go once no slot is left to watch."""
+        """Let the watchdog end once no slot is left to watch."""
         self._closing = True
         self._wake.set()
 
     def join(self) -> None:
-        """Wait until all slots are left or stuck, and report what is stuck in one."""
+        """Wait until every slot is empty or stuck, and report the runs in the stuck ones."""
         here = threading.current_thread()
         for slot in list(self._slots):
             if slot.thread is not here:
@@ -269,11 +269,11 @@ class Slots:
             tell(interrupt.item[1], message, self._logger)
 
     def _settle(self, slot: Slot, interrupt: RunInterrupt) -> RunInterrupt | None:
-        """Wait for whoever interrupts this slot, and for what it raised; return the interrupt if it was for us."""
+        """Wait for the interrupting thread and for its exception; return the interrupt if it hit the run."""
         while not interrupt.settled:
             time.sleep(0)
-        # What was raised in this thread arrives with the next call, here. (Python can drop it instead, but until 3.12
-        # goes on looking for it before every instruction, for ever.)
+        # An exception raised in this thread arrives with the next call, which is this one. (Python could withdraw it,
+        # but until 3.12 it then goes on looking for it before every instruction, for ever.)
         time.sleep(0)
         slot.shelter.withdraw(interrupt)
         slot.interrupt = slot.deadline = None
@@ -315,8 +315,8 @@ class Slots:
                 interrupt.settled = True
             return interrupt.hit
 
-    # The watchdog sleeps until the first deadline. While it looks at the slots `_wake_at` is `never`, so whoever sets
-    # a deadline meanwhile wakes it: none is overlooked, and a run whose deadline is not the first wakes nobody.
+    # The watchdog sleeps until the first deadline. While it looks at the slots, `_wake_at` is `never`, so a deadline
+    # set meanwhile wakes it. So it overlooks none, and a deadline that is not the first wakes nobody.
 
     def _arm(self, slot: Slot, item: Item, timeout: float) -> None:
         deadline = time.monotonic() + timeout
@@ -324,7 +324,7 @@ class Slots:
         self._watch_from(deadline)
 
     def _watch_from(self, deadline: float) -> None:
-        """Have the watchdog look at a slot that has got a deadline."""
+        """Make the watchdog look at a slot that has a deadline now."""
         if self._watchdog is None:
             with self._lock:
                 if self._watchdog is None:
@@ -358,7 +358,7 @@ class Slots:
         if interrupt is None or interrupt.item is not item:
             return _NEVER
         if interrupt.again is None or (interrupt.again <= now and interrupt.left is not None):
-            # What was left to the thread is raised when it leaves the store, which waits for no server for long.
+            # The thread raises it when it leaves the store, and a store does not wait for its server for long.
             interrupt.again = time.monotonic() + self._grace
         elif interrupt.again <= now:
             interrupt.again = _NEVER
@@ -366,7 +366,7 @@ class Slots:
         return interrupt.again
 
     def _lose(self, slot: Slot, interrupt: RunInterrupt) -> None:
-        """Count a slot whose run does not end, say so, and report the run if nothing will start it again."""
+        """Count a slot as lost, announce it, and report its run if nothing will start that again."""
         with self._lock:
             if slot.item is not interrupt.item:
                 return
