@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
-from mainspring.codec import EncodeError
+from mainspring.codec import Codec, EncodeError
 from mainspring.core.run import Call, Run, Status
 from mainspring.errors import ConfigurationError, TaskNotFound
 from mainspring.jobstores.memory import MemoryJobStore
@@ -257,6 +257,22 @@ def test_a_result_that_cannot_be_stored_fails_its_run_and_says_why(make_app: Mak
     assert (view.status, view.attempt) == (Status.FAILED, 1)
     assert view.error is not None
     assert "object" in view.error.message
+
+
+def test_a_result_is_packed_and_signed_once(make_app: MakeApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_app(f"sqlite:///{tmp_path}/jobs.db", secret_key="a key to sign results with")
+    packed: list[Any] = []
+    dumps = Codec.dumps
+
+    def noting(self: Codec, value: Any, context: str) -> bytes:
+        packed.append(value)
+        return dumps(self, value, context)
+
+    handle = app.task(plain).enqueue(41)
+    monkeypatch.setattr(Codec, "dumps", noting)
+    app.start(work=True)
+    assert handle.result(timeout=LIMIT) == 42
+    assert [value["result"] for value in packed] == [42]
 
 
 @LOCAL

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from mainspring.core.followups import (
     MOST_STEPS,
     FinishedRun,
+    briefly,
     follow_ups,
     is_hook,
     predecessors,
     step_id,
     step_of,
-    told_less,
 )
 from mainspring.core.ids import check_run_id
 from mainspring.core.instants import SECOND
@@ -181,11 +181,12 @@ def test_a_run_that_is_sent_back_asks_for_its_unique_key(end: str) -> None:
     assert retry(cancel(unkeyed(again).run, NOW).run, NOW).run.unique == "k"
 
 
-def test_a_hook_can_be_told_less_and_nothing_else_can() -> None:
+def test_a_hook_can_be_given_less_and_nothing_else_can() -> None:
     run = ended(policy=Policy(then=(step(1),), hook="shop:hook"))
     following, hook = follow_ups(run, NOW)
-    assert told_less(following) is following
-    (told,) = told_less(hook).args
+    brief = briefly([following, hook])
+    assert brief[0] is following
+    (told,) = brief[1].args
     assert (told.id, told.status, told.args, told.kwargs, told.result) == ("r", "succeeded", (), {}, None)
     assert is_hook(hook.id)
 

@@ -227,6 +227,45 @@ def test_only_the_outcome_that_cannot_be_written_fails_and_says_why(
     assert bench.codes().count(events.EVENT_JOB_ERROR) == 1
 
 
+@pytest.mark.parametrize("problem", [EncodeError("result", "object", "cannot be stored"), SystemExit("in the packer")])
+def test_only_the_outcome_that_cannot_be_packed_fails_and_says_why(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, problem: BaseException
+) -> None:
+    ended(bench, "a", "bad", "c")
+
+    def pack(outcome: Outcome) -> Outcome:
+        if outcome.run.result == "bad":
+            raise problem
+        return outcome
+
+    monkeypatch.setattr(bench.store, "pack_outcome", pack)
+    bench.link.worker.settles()
+    assert statuses(bench) == {"a": Status.SUCCEEDED, "bad": Status.FAILED, "c": Status.SUCCEEDED}
+    (bad,) = runs(bench, job_id="bad")
+    assert str(problem) in bad.errors[0].message
+    assert (bench.link.claims, bench.link.worker.unsettled) == ({}, 0)
+
+
+def test_an_outcome_too_large_to_be_packed_is_shortened_and_says_the_same_end(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.add("wordy", seconds=1000)
+    bench.link.scheduler()
+    (run,) = bench.link.claims.values()
+    bench.link.report.live(run).write("a long line")
+    bench.executor.end(run.id, value=7)
+
+    def pack(outcome: Outcome) -> Outcome:
+        if outcome.run.log:
+            raise EncodeError("", "list", "is too large")
+        return outcome
+
+    monkeypatch.setattr(bench.store, "pack_outcome", pack)
+    bench.link.worker.settles()
+    (ended,) = runs(bench)
+    assert (ended.status, ended.result, ended.log) == (Status.SUCCEEDED, 7, ())
+
+
 def test_a_hook_that_makes_an_outcome_unwritable_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     now = bench.clock.now()
     call, policy = Call("os:getcwd", name="getcwd"), Policy(hook="os:getpid")

@@ -6,7 +6,6 @@ import itertools
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from msgspec.structs import replace
@@ -104,19 +103,18 @@ class Calls:
             raise ValueError("calls that are chained or gathered are all of them or none inline: give each inline=True")
         return self._app_store.inline or True in kinds
 
-    def send(self, runs: Sequence[Run], add: Callable[[], list[str]] | None = None) -> list[RunHandle[Any]]:
-        """Store runs, by `add` if they are packed already, and return their handles.
+    def send(self, runs: Sequence[Run], packed: Sequence[Any] = ()) -> list[RunHandle[Any]]:
+        """Store runs, which may be packed already, and return their handles.
 
         Raise OutcomeUnknown with their ids if they may be stored and the store does not say so, asked again either.
         """
-        app_store = self._app_store
-        if add is None:
-            add = partial(app_store.lasting.add_runs, runs)
+        app_store, store = self._app_store, self._app_store.lasting
+        packed = packed or [store.pack_run(run) for run in runs]
         try:
-            ids = add()
+            ids = store.add_runs(packed)
         except OutcomeUnknown as unknown:
             try:
-                ids = add()  # with the same ids, so none is stored twice
+                ids = store.add_runs(packed)  # with the same ids, so none is stored twice
             except StoreUnavailable as error:  # which says nothing of the first try
                 unknown.run_ids = tuple(run.id for run in runs)
                 raise unknown from error
@@ -278,11 +276,11 @@ class Sender:
             self.wait()
             self._handles += self._send(runs)
             return
-        add = store.pack_runs(runs)
+        packed = [store.pack_run(run) for run in runs]
         self.wait()
         if self._pool is None:
             self._pool = ThreadPoolExecutor(1, "mainspring-sender")
-        self._sent = self._pool.submit(self._send, runs, add)
+        self._sent = self._pool.submit(self._send, runs, packed)
         wait([self._sent], HEAD_START_SECONDS)
 
     def wait(self) -> None:

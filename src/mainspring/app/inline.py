@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from mainspring.app.placement import THREADS_EXECUTOR, Workplace
 from mainspring.app.runs import Runs
-from mainspring.codec import Codec, EncodeError
+from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Run
+from mainspring.core.run import Outcome, Run
 from mainspring.executors.current_run import keep_logs, release_logs
 from mainspring.executors.debug import DebugExecutor
 from mainspring.jobstores.memory import MemoryJobStore
@@ -34,13 +34,10 @@ class _InlineStore(MemoryJobStore):
         super().__init__()
         self._app = app
 
-    def unstorable(self, value: Any) -> Exception | None:
-        """Say why a result could not be kept, or None."""
-        try:
-            self._app.codec.dumps(value, "inline")
-        except EncodeError as error:
-            return error
-        return None
+    def pack_outcome(self, outcome: Outcome) -> Outcome:
+        """Return the outcome; raise EncodeError if its result could not be kept."""
+        self._app.codec.dumps(outcome.run.result, "inline")
+        return outcome
 
 
 class InlineRunner:

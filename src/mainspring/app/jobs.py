@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from mainspring.app.handle import RunHandle
 from mainspring.app.registry import is_same, is_typed_in, job_id_of, make_options, reference_of
 from mainspring.app.runs import ALIAS, Runs
-from mainspring.core import transitions
 from mainspring.core.ids import check_id
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy, policy_to_data
@@ -115,8 +114,7 @@ class Jobs(JobBook):
         super().remove(job, jobstore)
         if cancel_runs:
             unfinished = [*runs.iterate(status=("pending", "running"), job=self._id_of(job))]
-            now = self._app_store.now()
-            runs.end([transitions.cancel(run, now) for run in unfinished if run.status is Status.PENDING])
+            runs.cancel_waiting(run for run in unfinished if run.status is Status.PENDING)
             for run in unfinished:
                 runs.cancel(run.id)
 

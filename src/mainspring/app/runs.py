@@ -8,18 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.app.waiting.waiter import Waiter, result_of
-from mainspring.codec import EncodeError
 from mainspring.core import transitions
-from mainspring.core.followups import told_less
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY
-from mainspring.core.run import FINAL, Outcome, Run, Status
+from mainspring.core.run import FINAL, Report, Result, Run, Status
 from mainspring.core.run_view import RunPage, RunView
 from mainspring.core.searching import MOST_RUNS_SEARCHED, RunCount, SearchPage, count_up_to, filter_for, search
 from mainspring.core.validation import check_queue, make_policy
@@ -28,6 +24,7 @@ from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import find_job, instant_of, make_query, newest, pages
 from mainspring.node.run_events import RunEvents
+from mainspring.node.settling import Settler
 from mainspring.util import localize
 
 if TYPE_CHECKING:
@@ -187,28 +184,25 @@ class Runs:
                 if store.request_cancel([run_id])[0]:
                     self._stop(run_id)
                     return True
-            elif self.end([transitions.cancel(record, self._now())])[0]:
+            elif self.cancel_waiting([record]):
                 return True
 
     def purge(self, queue: str) -> int:
         """Cancel all pending runs of a queue, each as `cancel` does; return how many."""
         number = 0
         for page in pages(self._store(), make_query("pending", queue)):
-            number += sum(self.end([transitions.cancel(run, self._now()) for run in page]))
+            number += self.cancel_waiting(page)
         return number
 
-    def end(self, outcomes: list[Outcome]) -> list[bool]:
-        """Write the ends of runs; tell those hooks less that would otherwise be too large to be stored."""
-        store = self._store()
-        try:
-            answers = store.settle(outcomes)
-        except EncodeError:
-            outcomes = [each if store.unstorable_outcome(each) is None else _brief(each) for each in outcomes]
-            answers = store.settle(outcomes)
-        for outcome, accepted in zip(outcomes, answers, strict=True):
-            if accepted:
-                self._events.settled(outcome, ALIAS)
-        return answers
+    def cancel_waiting(self, runs: Iterable[Run]) -> int:
+        """Cancel runs that wait; return how many, since some may have started or ended by now."""
+        settler, now = Settler(self._store()), self._now()
+        for run in runs:
+            settler.add(Report(run, Result.CANCELLED), transitions.cancel(run, now), now)
+        ended = [outcome for _, outcome, accepted in settler.settle(now) if accepted]
+        for outcome in ended:
+            self._events.settled(outcome, ALIAS)
+        return len(ended)
 
     def retry(self, run: str | RunHandle[Any], *, at: datetime | timedelta | None = None) -> None:
         """Send a failed, cancelled or broken run back to pending, to start at once or at a time."""
@@ -299,7 +293,3 @@ def _job_and_task(job: str | Job | None, task: Any) -> tuple[str | None, str | N
     """Return the id of a job and the name of a task, which may also be the function's name alone."""
     name = task if task is None or isinstance(task, str) else reference_of(task)
     return None if job is None else job_id_of(job), name
-
-
-def _brief(end: Outcome) -> Outcome:
-    return msgspec.structs.replace(end, then=tuple(map(told_less, end.then)))

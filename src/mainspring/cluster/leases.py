@@ -169,13 +169,12 @@ class LeaseKeeper:
         store, now = self._app.store, self._app.now()
         settler = Settler(store)
         for report in reports:
-            settler.add(report, self._conclude(report, now))
-        while settler.unsettled:
-            for report, outcome, accepted in settler.write(now):
-                if accepted and report.exception is not None:
-                    self._tell(report.run, report.exception)
-                if accepted:
-                    self._app.events.settled(outcome, ALIAS, report)
+            settler.add(report, self._conclude(report, now), now)
+        for report, outcome, accepted in settler.settle(now):
+            if accepted and report.exception is not None:
+                self._tell(report.run, report.exception)
+            if accepted:
+                self._app.events.settled(outcome, ALIAS, report)
 
     def _tell(self, run: Run, error: BaseException) -> None:
         self._app.report(error, CurrentRun(run, _NoNotesSink()))

@@ -7,7 +7,7 @@ none is made twice.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -19,7 +19,7 @@ from mainspring.core.instants import SECOND, from_us
 from mainspring.core.policy import Policy, policy_from_data, policy_to_data
 from mainspring.core.run import Call, Run, Status
 
-__all__ = ["MOST_STEPS", "FinishedRun", "follow_ups", "is_hook", "predecessors", "step_id", "step_of", "told_less"]
+__all__ = ["MOST_STEPS", "FinishedRun", "briefly", "follow_ups", "is_hook", "predecessors", "step_id", "step_of"]
 
 MOST_STEPS: Final = 1000
 """Calls in a chain: each carries all that come after it."""
@@ -150,13 +150,17 @@ def _hook(run: Run, now: int) -> Run:
     )
 
 
-def told_less(run: Run) -> Run:
-    """Return a hook whose run was too large to be told whole without its arguments and result; others as they are."""
-    told = run.call.args[0] if run.call.args else None
-    if not (isinstance(told, FinishedRun) and is_hook(run.id)):
+def briefly(then: Iterable[Run]) -> tuple[Run, ...]:
+    """Return follow-ups whose hooks are given their run without its arguments and result, which are too large."""
+    return tuple(map(_brief, then))
+
+
+def _brief(run: Run) -> Run:
+    finished = run.call.args[0] if is_hook(run.id) else None
+    if not isinstance(finished, FinishedRun):
         return run
-    told = dataclasses.replace(told, args=(), kwargs={}, result=None)
-    return msgspec.structs.replace(run, call=msgspec.structs.replace(run.call, args=(told,)))
+    finished = dataclasses.replace(finished, args=(), kwargs={}, result=None)
+    return msgspec.structs.replace(run, call=msgspec.structs.replace(run.call, args=(finished,)))
 
 
 def _next_fire(run: Run, now: int) -> Run:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.core.followups import follow_ups
+from mainspring.core.followups import briefly, follow_ups
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy, bounded, delay_after
 from mainspring.core.run import (
@@ -23,11 +24,12 @@ from mainspring.core.run import (
     Result,
     Run,
     Status,
+    describe,
     kept_starts,
 )
 from mainspring.errors import Cancel, Retry, WorkerDied
 
-__all__ = ["cancel", "change", "conclude", "recover", "retry", "stop", "unkeyed"]
+__all__ = ["cancel", "change", "conclude", "failures", "recover", "retry", "shortened", "stop", "unkeyed"]
 
 
 def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
@@ -148,6 +150,26 @@ def change(run: Run, **changes: Any) -> Outcome:
     if "run_at" in changes:
         changes["start_by"] = None  # whoever postpones a run wants it to run
     return Outcome(msgspec.structs.replace(run, **changes), Condition.WAITING)
+
+
+def shortened(outcome: Outcome) -> Iterator[Outcome]:
+    """Yield ever shorter forms of an outcome that is too large to be stored; the run ends the same way in each."""
+    outcome = replace(outcome, then=briefly(outcome.then))
+    yield outcome
+    brief = replace(outcome.run, errors=outcome.run.errors[-1:], log=())
+    yield replace(outcome, run=brief)
+    yield replace(outcome, run=replace(brief, progress=None, data=None))
+
+
+def failures(report: Report, outcome: Outcome, problem: Exception, now: int) -> Iterator[tuple[Report, Outcome]]:
+    """Yield ever shorter failures of a run whose outcome cannot be stored, the last one without its hook."""
+    run = report.run
+    error = describe(problem, report.finished_at or now, run.attempt)
+    bare = replace(run, errors=(), progress=None, data=None, log=(), policy=replace(run.policy, retention=None))
+    for form in (run, bare, replace(bare, policy=replace(bare.policy, hook=None))):
+        failed = replace(report, run=form, result=Result.RAISED, value=None, exception=problem, error=error)
+        end = conclude(failed, now, 0.0, retry=False)
+        yield failed, Outcome(end.run, outcome.condition, briefly(end.then))
 
 
 def retry(run: Run, now: int, at: int | None = None) -> Outcome:

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -313,11 +312,14 @@ class JobStore(BaseJobStore):
     @abstractmethod
     def add_runs(self, runs: Sequence[Run]) -> list[str]:
         """Add pending runs; answer the id under which each is stored: its own, or that of the unfinished run with its
-        unique key. A known id changes nothing."""
+        unique key. A known id changes nothing. A run may be packed, see `pack_run`."""
 
-    def pack_runs(self, runs: Sequence[Run]) -> Callable[[], list[str]]:
-        """Return what does `add_runs`, so that one thread can pack the next runs while another stores these."""
-        return partial(self.add_runs, runs)
+    def pack_run(self, run: Run) -> Any:
+        """Return a run as this store keeps it, for `add_runs`; raise EncodeError if it cannot be kept.
+
+        Whoever makes a run packs it, once: the error concerns no other run, and one thread packs while another stores.
+        """
+        return run
 
     def add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
         """Insert what a job that lives in another store has fired; answer for each run whether this call inserted it.
@@ -390,16 +392,13 @@ class JobStore(BaseJobStore):
         """Write each outcome whose condition holds for the stored run, with its `then`; answer which were written.
 
         A running run that is marked to be stopped is not written as pending: whoever marked it was told that it ends.
-        Nor is a run that wants a unique key back which another unfinished run has.
+        Nor is a run that wants a unique key back which another unfinished run has. An outcome may be packed, see
+        `pack_outcome`.
         """
 
-    def unstorable(self, value: Any) -> Exception | None:
-        """Say why a result could not be kept, or None."""
-        return None
-
-    def unstorable_outcome(self, outcome: Outcome) -> Exception | None:
-        """Say why an outcome could not be written, or None."""
-        return None
+    def pack_outcome(self, outcome: Outcome) -> Any:
+        """Return an outcome as this store keeps it, for `settle`; raise EncodeError if it cannot be kept."""
+        return outcome
 
     @abstractmethod
     def expired(self, limit: int) -> list[Run]:

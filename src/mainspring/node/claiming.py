@@ -6,12 +6,12 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Run, Status, describe
+from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Run, Status
 from mainspring.core.transitions import conclude
 from mainspring.errors import Retry, is_own
 from mainspring.events import EVENT_RUN_LOST
@@ -126,7 +126,7 @@ class WorkerTick:
         # Concluded once: a settle that has to be repeated after an outage repeats the same outcomes.
         while self.outbox and len(self._settler.unsettled) < BATCH:
             report = self.outbox.popleft()
-            self._settler.add(report, self._conclude(report, now))
+            self._settler.add(report, self._conclude(report, now), now)
         batch = self._settler.write(now)
         link.answered()
         link.end(settled.report for settled in batch)
@@ -186,12 +186,6 @@ class WorkerTick:
             live = self.link.lives.pop(report.run.id, None)
             if live is not None and live.run.token == report.run.token:
                 report.run = live.final(report.run)
-        if report.result is Result.RETURNED and report.value is not None:
-            problem = self._unstorable(report.value)
-            if problem is not None:
-                report.result, report.exception = Result.RAISED, problem
-                report.error = describe(problem, report.finished_at, report.run.attempt)
-                return conclude(report, now, 0.0, retry=False)
         try:
             return conclude(report, now, self.link.node.clock.random())
         except BaseException as error:  # a back-off function of the user's, or follow-ups that cannot be made
@@ -201,14 +195,6 @@ class WorkerTick:
             plain = replace(report.run.policy, backoff=(), hook=None, then=())
             report.run, report.exception = replace(report.run, policy=plain), None
             return conclude(report, now, 0.0, retry=False)
-
-    def _unstorable(self, value: Any) -> Exception | None:
-        try:
-            return self.link.store.unstorable(value)
-        except BaseException as error:  # a report must not be lost, whatever is wrong with its value
-            if not is_own(error):
-                raise
-            return error if isinstance(error, Exception) else RuntimeError(repr(error))
 
     def _tell(self, report: Report, outcome: Outcome) -> None:
         run = outcome.run

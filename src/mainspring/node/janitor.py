@@ -84,7 +84,7 @@ class JanitorTick:
         now, settler, recovered = self.link.now(), Settler(self.link.store), 0
         for run in dead:
             try:
-                settler.add(Report(run, Result.INTERRUPTED), recover(run, now))
+                settler.add(Report(run, Result.INTERRUPTED), recover(run, now), now)
             except Exception as error:  # its follow-ups cannot be made
                 log.error("run %r was lost with its node and cannot be recovered", run.id, exc_info=error)
         while settler.unsettled:
@@ -93,7 +93,7 @@ class JanitorTick:
             except OSError:  # the store is away
                 raise
             except Exception as error:
-                lost = ", ".join(repr(report.run.id) for report, _ in settler.unsettled)
+                lost = ", ".join(repr(report.run.id) for report, *_ in settler.unsettled)
                 log.error("runs lost with their nodes cannot be recovered: %s", lost, exc_info=error)
                 break
             for _, outcome, accepted in batch:

@@ -1,16 +1,18 @@
-"""Write the outcomes of runs: one that cannot be written as it is keeps no other from its end."""
+"""Write the outcomes of runs, for the worker, the janitor, the sentinel and people: conclude, pack here, write.
+
+Each outcome is packed once, by itself, before any is written: one that cannot be stored concerns its own run only.
+"""
 
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, NamedTuple
 
-from msgspec.structs import replace
-
-from mainspring.codec import EncodeError
-from mainspring.core.followups import told_less
-from mainspring.core.run import Outcome, Report, Result, Status, describe
-from mainspring.core.transitions import conclude, stop
+from mainspring.core.run import Outcome, Report, Status
+from mainspring.core.transitions import failures, shortened, stop
+from mainspring.errors import is_own
 from mainspring.jobstores.base import JobStore
 
 __all__ = ["Settled", "Settler"]
@@ -26,17 +28,33 @@ class Settled(NamedTuple):
     accepted: bool
 
 
+class _Unsettled(NamedTuple):
+    """An outcome that the store has yet to be told, and how the store keeps it."""
+
+    report: Report
+    outcome: Outcome
+    packed: Any
+
+
 class Settler:
-    """Writes the outcomes of one store's runs, for the worker, the janitor and the sentinel."""
+    """Packs and writes the outcomes of one store's runs."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
-        self.unsettled: list[tuple[Report, Outcome]] = []
+        self.unsettled: list[_Unsettled] = []
         """What the store has yet to be told: after an outage the same outcomes are written again."""
 
-    def add(self, report: Report, outcome: Outcome) -> None:
-        """Have an outcome written next time."""
-        self.unsettled.append((report, outcome))
+    def add(self, report: Report, outcome: Outcome, now: int) -> None:
+        """Pack an outcome, to be written next; shorten one that cannot be stored, or fail its run for it."""
+        packed = self._packed(report, outcome)
+        if isinstance(packed, Exception):
+            packed = self._packed_shorter(report, outcome, packed, now)
+        self.unsettled.append(packed)
+
+    def settle(self, now: int) -> Iterator[Settled]:
+        """Write until nothing is unsettled; yield what the store has judged."""
+        while self.unsettled:
+            yield from self.write(now)
 
     def write(self, now: int) -> list[Settled]:
         """Write what is unsettled; return what the store has judged.
@@ -48,86 +66,66 @@ class Settler:
             if each.accepted or each.outcome.run.status is not Status.PENDING:
                 settled.append(each)
             else:
-                self.add(each.report, stop(each.outcome, now))
+                self.add(each.report, stop(each.outcome, now), now)
         return settled
+
+    def _packed(self, report: Report, outcome: Outcome) -> _Unsettled | Exception:
+        try:
+            return _Unsettled(report, outcome, self._store.pack_outcome(outcome))
+        except BaseException as error:  # a report must not be lost, whatever a value of the user's does when packed
+            if not is_own(error):
+                raise
+            return error if isinstance(error, Exception) else RuntimeError(repr(error))
+
+    def _packed_shorter(self, report: Report, outcome: Outcome, problem: Exception, now: int) -> _Unsettled:
+        """Pack the longest form of an outcome that can be stored."""
+        shorter = ((report, form) for form in shortened(outcome))
+        for form in chain(shorter, failures(report, outcome, problem, now)):
+            packed = self._packed(*form)
+            if not isinstance(packed, Exception):
+                if packed.report is report:
+                    log.error("the outcome of run %r cannot be stored whole: %s", report.run.id, problem)
+                return packed
+        raise problem
 
     def _write(self, now: int) -> list[Settled]:
-        batch = self.unsettled
-        try:
-            answers = self._store.settle([outcome for _, outcome in batch])
-        except OSError:  # the store is away
-            raise
-        except EncodeError:
-            self.unsettled = [(report, self._shortened(report, outcome, now)) for report, outcome in batch]
-            return self._write_in_parts(now)
-        except Exception:
-            return self._write_in_parts(now)
-        self.unsettled = []
-        return [Settled(*each, accepted) for each, accepted in zip(batch, answers, strict=True)]
-
-    def _write_in_parts(self, now: int) -> list[Settled]:
-        """Write what is unsettled in ever smaller parts, so that one bad outcome does not hold up the others."""
+        """Write all at once; if the store refuses that, in smaller parts, so that one bad outcome holds up no other."""
         settled: list[Settled] = []
-        parts = [self.unsettled]
-        while parts:
-            part = parts.pop()
+        size = len(self.unsettled)
+        while self.unsettled:
+            part = self.unsettled[:size]
             try:
-                answers = self._store.settle([outcome for _, outcome in part])
-                settled += [Settled(*each, accepted) for each, accepted in zip(part, answers, strict=True)]
-            except Exception as error:
-                if len(part) > 1 and not isinstance(error, OSError):
-                    half = len(part) // 2
-                    parts += part[half:], part[:half]
+                answers = self._store.settle([each.packed for each in part])
+                written = [Settled(*each[:2], accepted) for each, accepted in zip(part, answers, strict=True)]
+            except OSError:  # the store is away
+                if settled:
+                    break
+                raise
+            except Exception as problem:
+                if len(part) > 1:
+                    size = len(part) // 2
                     continue
                 try:
-                    settled.append(self._write_failure(*part[0], error, now))
-                except Exception:  # the store itself is ill; next time this one is the last
-                    self.unsettled = [each for rest in reversed(parts) for each in rest] + part
-                    if not settled:
-                        raise
-                    return settled
-        self.unsettled = []
+                    written = [self._write_failure(part[0], problem, now)]
+                except Exception:  # the store itself is away or ill; next time this one is the last
+                    self.unsettled.append(self.unsettled.pop(0))
+                    if settled:
+                        break
+                    raise
+            del self.unsettled[: len(part)]
+            settled += written
+            size *= 2
         return settled
 
-    def _write_failure(self, report: Report, outcome: Outcome, problem: Exception, now: int) -> Settled:
+    def _write_failure(self, unwritable: _Unsettled, problem: Exception, now: int) -> Settled:
         """End a run as failed because the store cannot write its outcome."""
-        if isinstance(problem, OSError):
-            raise problem
-        bare = replace(report.run, errors=(), progress=None, data=None, log=())
-        error = describe(problem, now, bare.attempt)
-        for changes in ({"retention": None}, {"retention": None, "hook": None}):
-            run = replace(bare, policy=replace(bare.policy, **changes))
-            failed = replace(report, run=run, result=Result.RAISED, value=None, exception=problem, error=error)
+        for report, outcome in failures(unwritable.report, unwritable.outcome, problem, now):
             try:
-                ended = _failure(failed, outcome, now)
-                [accepted] = self._store.settle([ended])
+                [accepted] = self._store.settle([outcome])
             except OSError:
                 raise
             except Exception:
                 continue
-            log.error("the outcome of run %r cannot be written, so the run has failed: %s", run.id, problem)
-            return Settled(failed, ended, accepted)
+            log.error("the outcome of run %r cannot be written, so the run has failed: %s", report.run.id, problem)
+            return Settled(report, outcome, accepted)
         raise problem
-
-    def _shortened(self, report: Report, outcome: Outcome, now: int) -> Outcome:
-        """Return an outcome, or as much of it as the store takes; if that is too little, the run has failed for it."""
-        problem = self._store.unstorable_outcome(outcome)
-        if problem is None:
-            return outcome
-        log.error("the outcome of run %r cannot be stored whole: %s", report.run.id, problem)
-        hooks_told_less = replace(outcome, then=tuple(map(told_less, outcome.then)))
-        brief = replace(outcome.run, errors=outcome.run.errors[-1:], log=())
-        silent = replace(brief, progress=None, data=None)
-        for less in (hooks_told_less, *(replace(hooks_told_less, run=run) for run in (brief, silent))):
-            if self._store.unstorable_outcome(less) is None:
-                return less
-        report.run = replace(report.run, errors=(), progress=None, data=None, log=())
-        report.result, report.value, report.exception = Result.RAISED, None, problem
-        report.error = describe(problem, now, report.run.attempt)
-        return _failure(report, outcome, now)
-
-
-def _failure(report: Report, outcome: Outcome, now: int) -> Outcome:
-    """Return the outcome of a failed run, written under the condition of the one that it replaces."""
-    failed = conclude(report, now, 0.0, retry=False)
-    return replace(failed, condition=outcome.condition, then=tuple(map(told_less, failed.then)))

@@ -54,9 +54,8 @@ class Broker:
         ]
         settler, now = Settler(store), store.server_time() if lapsed else 0
         for run in lapsed:
-            settler.add(Report(run, Result.INTERRUPTED), recover(run, now))
-        while settler.unsettled:
-            settler.write(now)
+            settler.add(Report(run, Result.INTERRUPTED), recover(run, now), now)
+        list(settler.settle(now))
 
     def acknowledge(self, task_id: str, result: Any = None) -> bool:
         """Settle a run that this broker took as succeeded; False if it is no longer this broker's."""

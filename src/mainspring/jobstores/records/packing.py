@@ -333,16 +333,6 @@ class RecordPacker:
         progress, data, lines = self.codec.loads(row.live, f"live:{row.id}")
         return progress, data, tuple(lines)
 
-    def unstorable(self, value: Any) -> Exception | None:
-        """Say why a result could not be kept, or None."""
-        if value is None or type(value) in _SCALARS:
-            return None
-        try:
-            self.codec.dumps({"result": value}, "")
-        except EncodeError as error:
-            return error
-        return None
-
 
 def _told(error: FrameError) -> str:
     return f"{error.reason}: {error}"

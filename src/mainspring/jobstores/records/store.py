@@ -10,12 +10,11 @@ import logging
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
 import msgspec
 
-from mainspring.codec import Codec, EncodeError, FrameError, Reason
+from mainspring.codec import Codec, FrameError, Reason
 from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing, Miss
 from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
@@ -244,13 +243,13 @@ class RecordStore(JobStore):
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def add_runs(self, runs: Sequence[Run]) -> list[str]:
-        """Add pending runs; answer the id under which each is stored."""
-        return self.pack_runs(runs)()
+    def pack_run(self, run: Run) -> RunRow:
+        """Return a run as its row; raise EncodeError if it cannot be kept."""
+        return self._packer.run_row(run)
 
-    def pack_runs(self, runs: Sequence[Run]) -> Callable[[], list[str]]:
-        """Pack runs, and return what adds them."""
-        return partial(self._add_run_rows, [self._packer.run_row(run) for run in runs])
+    def add_runs(self, runs: Sequence[Run | RunRow]) -> list[str]:
+        """Add pending runs; answer the id under which each is stored."""
+        return self._add_run_rows([run if isinstance(run, RunRow) else self.pack_run(run) for run in runs])
 
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
         """Lease up to `limit` due runs; those that cannot be restored are set aside."""
@@ -264,25 +263,14 @@ class RecordStore(JobStore):
         stored = {row.id: row for row in self._run_rows(reporting)} if reporting else {}
         return self._extend_rows([self._packer.beat_row(beat, stored.get(beat.run_id)) for beat in beats], lease)
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        """Write each outcome whose condition holds, with its `then`; answer which were written."""
+    def pack_outcome(self, outcome: Outcome) -> SettleRow:
+        """Return an outcome as its row; raise EncodeError if it cannot be kept."""
         pack = self._packer.run_row
-        return self._settle_rows(
-            [SettleRow(pack(each.run), each.condition, [pack(run) for run in each.then]) for each in outcomes]
-        )
+        return SettleRow(pack(outcome.run), outcome.condition, [pack(run) for run in outcome.then])
 
-    def unstorable(self, value: Any) -> Exception | None:
-        """Say why a result could not be kept, or None."""
-        return self._packer.unstorable(value)
-
-    def unstorable_outcome(self, outcome: Outcome) -> Exception | None:
-        """Say why an outcome could not be written, or None."""
-        try:
-            for run in (outcome.run, *outcome.then):
-                self._packer.run_row(run)
-        except EncodeError as error:
-            return error
-        return None
+    def settle(self, outcomes: Sequence[Outcome | SettleRow]) -> list[bool]:
+        """Write each outcome whose condition holds, with its `then`; answer which were written."""
+        return self._settle_rows([row if isinstance(row, SettleRow) else self.pack_outcome(row) for row in outcomes])
 
     def expired(self, limit: int) -> list[Run]:
         """Return running runs whose lease is over by the store's clock; those that are damaged are set aside.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mainspring.codec import Codec
@@ -26,11 +26,11 @@ class RunsElsewhere(RecordStore):
         self.remote = runs.remote
         self._watch = watch
 
-    def add_runs(self, runs: Sequence[Run]) -> list[str]:
-        return self.runs.add_runs(runs)
+    def pack_run(self, run: Run) -> Any:
+        return self.runs.pack_run(run)
 
-    def pack_runs(self, runs: Sequence[Run]) -> Callable[[], list[str]]:
-        return self.runs.pack_runs(runs)
+    def add_runs(self, runs: Sequence[Any]) -> list[str]:
+        return self.runs.add_runs(runs)
 
     def add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
         return self.runs.add_fired(runs, missed, lease)
@@ -44,14 +44,11 @@ class RunsElsewhere(RecordStore):
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         return self.runs.extend(beats, lease)
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    def pack_outcome(self, outcome: Outcome) -> Any:
+        return self.runs.pack_outcome(outcome)
+
+    def settle(self, outcomes: Sequence[Any]) -> list[bool]:
         return self.runs.settle(outcomes)
-
-    def unstorable(self, value: Any) -> Exception | None:
-        return self.runs.unstorable(value)
-
-    def unstorable_outcome(self, outcome: Outcome) -> Exception | None:
-        return self.runs.unstorable_outcome(outcome)
 
     def expired(self, limit: int) -> list[Run]:
         return self.runs.expired(limit)

@@ -76,9 +76,9 @@ class ClaimConformance:
 
     def test_runs_are_packed_by_one_thread_and_added_by_another_once(self, store: JobStore) -> None:
         runs = [make_run(store), make_run(store)]
-        add = store.pack_runs(runs)
+        packed = [store.pack_run(run) for run in runs]
         assert store.count_runs(ALL) == 0
-        assert together(2, lambda _: add()) == [[run.id for run in runs]] * 2
+        assert together(2, lambda _: store.add_runs(packed)) == [[run.id for run in runs]] * 2
         assert store.count_runs(ALL) == 2
 
     @pytest.mark.parametrize("state", ["pending", "running", "finished", "deleted"])

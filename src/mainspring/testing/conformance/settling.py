@@ -27,6 +27,7 @@ from mainspring.testing.conformance.helpers import (
     start,
     stop,
     succeed,
+    together,
 )
 
 ALL = RunQuery()
@@ -84,6 +85,15 @@ class SettleConformance:
         assert store.settle([fail(store, run), succeed(store, run)]) == [True, False]
         assert settle(store, succeed(store, run)) is False
         assert current(store, run).status is Status.FAILED
+
+    def test_an_outcome_is_packed_by_one_thread_and_written_by_another_once(self, store: JobStore) -> None:
+        run = start(store)
+        follower = make_run(store)
+        packed = store.pack_outcome(replace(succeed(store, run, [1, "two"]), then=(follower,)))
+        assert current(store, run).status is Status.RUNNING
+        assert sorted(together(2, lambda _: store.settle([packed]))) == [[False], [True]]
+        assert current(store, run).result == [1, "two"]
+        assert current(store, follower).status is Status.PENDING
 
     def test_hundreds_of_runs_are_settled_at_once(self, store: JobStore) -> None:
         store.add_runs([make_run(store) for _ in range(300)])
