@@ -45,6 +45,7 @@ class Codec:
         "max_frame",
         "max_ratio",
         "max_unpacked",
+        "signed",
     )
 
     def __init__(
@@ -68,14 +69,11 @@ class Codec:
                 raise ConfigurationError(f"{limit} is {value}, but has to be at least 1")
         self._keyring, self._scope = keyring, Scope(name)
         self._book = TypeBook(types, imports=keyring is not None)
+        self.signed = keyring is not None
+        """Whether frames are signed."""
         self.allow_pickle = allow_pickle
         self.max_frame, self.max_unpacked, self.max_ratio = max_frame, max_unpacked, max_ratio
         self.compress_above = compress_above
-
-    @property
-    def signed(self) -> bool:
-        """Whether frames are signed."""
-        return self._keyring is not None
 
     def register(
         self, cls: AnyType, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None

@@ -49,7 +49,10 @@ class PartsExecutor(BaseExecutor):
     @property
     def stuck(self) -> int:
         """Slots lost to runs that did not end when they were stopped."""
-        return sum(part.stuck for part in self._parts)
+        stuck = 0
+        for part in self._parts:
+            stuck += part.stuck
+        return stuck
 
     def _started(self, part: T | None) -> T:
         """Return a part; raise RuntimeError before the executor is started."""

@@ -111,7 +111,7 @@ class WorkerTick:
         delay = LONGEST_SLEEP_SECONDS
         if node.queues is None:
             for alias in list(node.executors):
-                delay = min(delay, self._claim((f".{alias}",), link.free(alias)))
+                delay = min(delay, self._claim((f".{alias}",), node.free(alias)))
         else:
             delay = self._claim_queues(node.queues)
         if link.claims:
@@ -129,7 +129,7 @@ class WorkerTick:
             self._settler.add(report, self._conclude(report, now), now)
         batch = self._settler.write(now)
         link.answered()
-        link.end(settled.report for settled in batch)
+        link.end([each.report for each in batch])
         if self._look_at:  # there is room again for what waits
             link.wake_worker()
         listening, tracing = link.node.listening, log.isEnabledFor(logging.DEBUG)
@@ -215,7 +215,7 @@ class WorkerTick:
 
     def _claim_queues(self, queues: Mapping[str, int | None]) -> float:
         """Claim from all queues together, so that priority holds across them; from a limited one by itself."""
-        unlimited = tuple(lane for lane, limit in queues.items() if limit is None)
+        unlimited = tuple([lane for lane, limit in queues.items() if limit is None])
         delay = self._claim(unlimited, self.link.node.room()[0]) if unlimited else LONGEST_SLEEP_SECONDS
         for lane, limit in queues.items():
             if limit is not None:

@@ -234,11 +234,14 @@ class Node:
         return from_us(us).astimezone(self.timezone)
 
     def free(self, alias: str) -> int:
-        """Return how many more runs an executor should be given: its slots, or what they will end in a moment."""
+        """Return how many more runs an executor should be given, of those that this process may still execute."""
+        return min(self._runs_left(), self._free(alias))
+
+    def _free(self, alias: str) -> int:
+        """Return how many more runs an executor has room for: its slots, or what they will end in a moment."""
         executor = self.executors[alias]
         if not getattr(executor, "accepting", True):
             return 0
-        left = self._runs_left()
         slots = executor.slots - executor.stuck
         pace = self.pace.get(alias)
         wanted = slots
@@ -252,13 +255,17 @@ class Node:
                     slots + int(2 * CLAIM_AHEAD_SECONDS * rate),
                 ),
             )
-        return min(left, wanted - sum(link.in_flight.get(alias, 0) for link in self.links.values()))
+        for link in self.links.values():
+            wanted -= link.in_flight.get(alias, 0)
+        return wanted
 
     def _runs_left(self) -> int:
         """Return how many more runs to claim before this process has executed as many as it may."""
         left = None if self.watcher is None else self.watcher.runs_left
         # In this order, since a run is counted as executed before its claim is forgotten: none is counted as neither.
-        return MOST_CLAIMED_RUNS if left is None else left - sum(len(link.claims) for link in self.links.values())
+        if left is None:
+            return MOST_CLAIMED_RUNS
+        return min(MOST_CLAIMED_RUNS, left - sum(len(link.claims) for link in self.links.values()))
 
     def room(self) -> tuple[int, bool]:
         """Return how many more runs to claim from queues, and whether there is room for whatever they need.
@@ -267,9 +274,10 @@ class Node:
         not hold the others up. While one is full, a few at a time are claimed for the sake of the others: those for the
         full one are given back. Isolated runs, which have few slots, may be many of those.
         """
-        room, most = min(MOST_CLAIMED_RUNS, self._runs_left()), 0
+        left = self._runs_left()
+        room, most = left, 0
         for alias, executor in list(self.executors.items()):
-            free, share = self.free(alias), self.shares.get(alias, 1.0)
+            free, share = self._free(alias), self.shares.get(alias, 1.0)
             if free <= -(
                 max(MOST_ISOLATED_AHEAD_RUNS, executor.slots) if alias == ISOLATED_EXECUTOR else executor.slots
             ):
@@ -277,7 +285,7 @@ class Node:
             most = max(most, free)
             if share > RARE_EXECUTOR_SHARE:
                 room = min(room, int(free / share))
-        return (room, True) if room > 0 else (min(FULL_EXECUTOR_CLAIM_RUNS, most), False)
+        return (room, True) if room > 0 else (min(FULL_EXECUTOR_CLAIM_RUNS, most, left), False)
 
     def note_ended(self, alias: str, number: int) -> None:
         """Learn how many runs an executor ends in a second: more at once, fewer by and by."""

@@ -25,7 +25,6 @@ from mainspring.events import (
     EVENT_RUN_LOST,
     EVENT_RUN_RECOVERED,
     EVENT_RUN_RETRIED,
-    EVENT_RUN_STARTED,
     JobEvent,
     JobExecutionEvent,
     JobSubmissionEvent,
@@ -73,10 +72,6 @@ class RunEvents:
             for run in runs:
                 times = [self._local(us) for us in (_due(run), *run.later)]
                 self._deliver(_about(run, JobSubmissionEvent(EVENT_JOB_SUBMITTED, run.job_id, alias, times)))
-
-    def started(self, run: Run, alias: str) -> None:
-        """Say that the execution of a run begins."""
-        self.tell(EVENT_RUN_STARTED, run, alias)
 
     def settled(self, outcome: Outcome, alias: str, report: Report | None = None) -> None:
         """Say what became of a run, and what follows from it; `report` is an executor's word about it."""

@@ -195,7 +195,7 @@ class _Places:
             known = Place(lane), Place(lane, self.link.node.id, self.token, until)
             self._places[alias] = known
             # What waits in the lane already goes first.
-            self._free[alias] = 0 if self.link.worker.waits(lane) else self.link.free(alias)
+            self._free[alias] = 0 if self.link.worker.waits(lane) else self.link.node.free(alias)
         if runs and self._free[alias] > 0:
             self._free[alias] -= 1
             return known[1]

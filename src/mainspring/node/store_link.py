@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from mainspring.clock import StoreTime
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import is_own
-from mainspring.events import EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
+from mainspring.events import EVENT_RUN_STARTED, EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
 from mainspring.executors.current_run import RunNotes
 from mainspring.jobstores.base import Generation, JobStore
 from mainspring.node.claiming import WorkerTick
@@ -165,10 +165,6 @@ class StoreLink:
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def free(self, alias: str) -> int:
-        """Return how many more runs an executor should be given."""
-        return self.node.free(alias)
-
     def begin(self, runs: Sequence[Run]) -> None:
         """Hand claimed runs to their executors."""
         if not runs:
@@ -221,7 +217,7 @@ class StoreLink:
             return Result.LATE
         if run.lease_until is not None and now > run.lease_until:
             return Result.UNSTARTED
-        self.node.events.started(run, self.alias)
+        self.node.events.tell(EVENT_RUN_STARTED, run, self.alias)
         return None
 
     def _count(self, run: Run, number: int) -> None:
@@ -249,10 +245,10 @@ class StoreLink:
         self.node.missing.end(reference)
         return prepared
 
-    def end(self, reports: Iterable[Report]) -> None:
+    def end(self, reports: Sequence[Report]) -> None:
         """Forget claims that have been settled, and learn how long such runs take."""
         took: dict[str, list[int]] = {}
-        queues, reports = self.node.queues, list(reports)
+        queues = self.node.queues
         if self.node.watcher is not None:
             self.node.watcher.ended([report.run.id for report in reports])
         with self._books:

@@ -257,7 +257,7 @@ class SQLiteDatabase(Database):
 
     def _read(self, work: Callable[[StoreTx], T]) -> T:
         try:
-            with forks.reading():
+            with forks.readers:
                 fairy = self.engine.raw_connection()
                 cursor: sqlite3.Cursor = fairy.driver_connection.cursor()  # type: ignore[union-attr]
                 try:
@@ -392,7 +392,7 @@ class SQLiteDatabase(Database):
 
     def _data_version(self) -> int:
         """Return a number that changes when anybody writes to the file."""
-        with forks.reading():
+        with forks.readers:
             if self._watcher is None:
                 self._watcher = self._connect()
             [version] = self._watcher.execute("PRAGMA data_version").fetchone()

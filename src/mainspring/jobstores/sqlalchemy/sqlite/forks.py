@@ -9,13 +9,17 @@ import weakref
 
 from mainspring.jobstores.sqlalchemy.database import TIMEOUT
 
-__all__ = ["reading", "watch"]
+__all__ = ["readers", "watch"]
 
 
 class Readers:
     """Threads that read: a fork waits until none of them is inside SQLite, whose own locks its child would inherit."""
 
     def __init__(self) -> None:
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Begin with nobody inside, as in a child: a thread that stayed with the parent may have held the lock."""
         self._changed = threading.Condition()
         self._threads = 0
         self._forking: int | None = None
@@ -23,7 +27,8 @@ class Readers:
     def __enter__(self) -> None:
         with self._changed:
             me = threading.get_ident()
-            self._changed.wait_for(lambda: self._forking in (None, me), TIMEOUT)
+            if self._forking not in (None, me):
+                self._changed.wait_for(lambda: self._forking in (None, me), TIMEOUT)
             self._threads += 1
 
     def __exit__(self, *exc_info: object) -> None:
@@ -44,14 +49,10 @@ class Readers:
             self._changed.notify_all()
 
 
-_readers = Readers()
+readers = Readers()
+"""What a thread is inside of while it reads: `with readers: ...`."""
 _turns: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 _held: list[threading.Lock] = []
-
-
-def reading() -> Readers:
-    """Return what a thread is inside of while it reads: `with reading(): ...`."""
-    return _readers
 
 
 def watch(turn: threading.Lock) -> None:
@@ -67,7 +68,7 @@ def _hook() -> None:
 
 
 def _pause() -> None:
-    _readers.keep_out()
+    readers.keep_out()
     # SQLite remembers for the whole process who has the write lock. A child forked within a transaction would take it
     # for held by a connection of its own, and wait for ever.
     for turn in list(_turns):
@@ -78,10 +79,9 @@ def _pause() -> None:
 def _resume() -> None:
     while _held:
         _held.pop().release()
-    _readers.let_in()
+    readers.let_in()
 
 
 def _begin_anew() -> None:
-    global _readers
-    _readers = Readers()  # a thread that stayed with the parent may have held its lock
+    readers.begin_anew()
     _resume()
