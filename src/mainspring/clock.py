@@ -1,4 +1,4 @@
-"""The one source of time, waiting and randomness: everything that waits is given a clock."""
+"""The only source of time, waiting and randomness: all code that waits takes a clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Clock", "StoreTime", "SystemClock", "Wake"]
 
 
 class Wake(Protocol):
-    """What a loop sleeps on."""
+    """An alarm that a loop sleeps on."""
 
     def set(self) -> None:
         """Wake the sleeper, now or at its next sleep."""
@@ -40,7 +40,7 @@ class Clock(Protocol):
         """Return a number in [0, 1)."""
 
     def wake(self) -> Wake:
-        """Make something to sleep on."""
+        """Make an alarm to sleep on."""
 
 
 class SystemClock:
@@ -59,12 +59,12 @@ class SystemClock:
         return random.random()
 
     def wake(self) -> Wake:
-        """Make something to sleep on."""
+        """Make an alarm to sleep on."""
         return Bell()
 
 
 class Bell:
-    """What one thread sleeps on: a lock that is free while it rings. An Event takes four times as long to wake."""
+    """The alarm of one thread: a lock that is free while the bell rings. An Event takes four times as long to wake."""
 
     def __init__(self) -> None:
         self._silent = threading.Lock()
@@ -85,13 +85,13 @@ class Bell:
 
 
 SLOW_ANSWER_US: Final = 10_000
-"""Microseconds after which an answer about the time is asked for once more."""
+"""Ask the store for its time again if the answer took longer than this."""
 
 
 class StoreTime:
-    """A store's time without asking each time: its offset to the monotonic clock, as last observed.
+    """A store's time without asking it every time: its offset to the monotonic clock, as last observed.
 
-    The store is asked by `ask` when nothing is known, or nothing of the last `trusted` seconds.
+    Asks the store, by `ask`, if the offset is unknown or older than `trusted` seconds.
     """
 
     def __init__(self, ask: Callable[[], int], clock: Clock, trusted: float = math.inf) -> None:
@@ -100,14 +100,16 @@ class StoreTime:
         self.offset = 0
         """The store's time less the microseconds of the monotonic clock."""
         self.slack = 0
-        """By how much the store's time may be ahead of what `now` says: so long did the store take to tell it."""
+        """How far the store's time may be ahead of `now`: the store took this long to answer."""
 
     def observe(self, now: int, asked: float) -> None:
         """Note the store's time, asked for at `asked` by the monotonic clock."""
-        # Read after the answer, however long that took: behind the store's time nothing waits, ahead of it all do.
+        # Read after the answer, however long that took: to be behind the store's time does little harm, to be ahead
+        # does.
         monotonic = self._clock.monotonic()
         offset, slack = now - int(monotonic * SECOND), int((monotonic - asked) * SECOND)
-        # The truth is between this and as much more as the answer took: what was told faster and fits is nearer to it.
+        # The true offset lies between this one and as much more as the answer took: an earlier, faster answer that fits
+        # is nearer to it.
         fits = self._until > -math.inf and self.slack <= slack and offset <= self.offset <= offset + slack
         if not fits:
             self.slack, self.offset = slack, offset
@@ -119,7 +121,7 @@ class StoreTime:
         if monotonic >= self._until:
             self.observe(self._ask(), monotonic)
             if self.slack > SLOW_ANSWER_US:
-                # It may have opened the store first. Now that it is open, it can say more exactly.
+                # It may have had to open the store first. Now that it is open, the answer is more exact.
                 monotonic = self._clock.monotonic()
                 self.observe(self._ask(), monotonic)
             monotonic = self._clock.monotonic()

@@ -96,9 +96,9 @@ def add_note(error: BaseException, text: str) -> None:
 
 
 def is_own(error: BaseException) -> bool:
-    """Tell whether what called code let out is its own affair: a `sys.exit()`, too, ends nobody else's thread.
+    """Return True if user code raised this error on its own account, `sys.exit()` included: it must not end our thread.
 
-    Not so an interrupt from the keyboard, the death of a greenlet, or whatever else is meant for who runs here.
+    Return False for a keyboard interrupt, the death of a greenlet and whatever else is meant for this thread.
     """
     if isinstance(error, Exception | SystemExit | GeneratorExit):
         return True
@@ -201,7 +201,7 @@ class VersionConflict(MainspringError, RuntimeError):
 
 
 class MaxInstancesReachedError(MainspringError, RuntimeError):
-    """As many instances of the job are unfinished as it allows."""
+    """The job has as many unfinished instances as it allows."""
 
     def __init__(self, job: Any, max_instances: int | None = None) -> None:
         # APScheduler's executors raise it with the job itself; only its id and number are kept, so that it pickles.
@@ -260,7 +260,7 @@ class RunCancelled(MainspringError, RuntimeError):
 
 
 class UnverifiedOutcome(MainspringError, RuntimeError):
-    """The store says that the run has ended, but nobody who holds the key has signed that; `why` says what is wrong."""
+    """The store says that the run has ended, but no holder of the key has signed that; `why` says what is wrong."""
 
     def __init__(self, run_id: str, status: str, why: str) -> None:
         super().__init__(run_id, status, why)
@@ -280,7 +280,7 @@ class StoreUnavailable(MainspringError, ConnectionError):
 class OutcomeUnknown(StoreUnavailable):
     """The store's reply was lost after it may have acted; repeating with the same ids is safe.
 
-    Raised by what enqueues, `run_ids` are the ids of the runs that may or may not be stored, in the order of the calls.
+    If an enqueueing call raises it, `run_ids` are the ids of the runs that may or may not be stored, in call order.
     """
 
     run_ids: tuple[str, ...] = ()
@@ -315,7 +315,7 @@ class WorkerDied(MainspringError, RuntimeError):
 
 
 class Retry(MainspringError):
-    """Raise in a task to have its run tried again, after `delay` (seconds or a timedelta) if given.
+    """Raise in a task to try its run again, after `delay` (seconds or a timedelta) if given.
 
     It counts as a failure, of which `retries` are allowed, unless `counted=False` says that the run only waits.
     """

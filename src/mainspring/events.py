@@ -1,7 +1,7 @@
-"""What schedulers and apps tell their listeners; the first seventeen codes are APScheduler's.
+"""The events of schedulers and apps; the first seventeen codes are APScheduler's.
 
-An event about a run carries the run's id, task and queue. APScheduler's codes tell of runs that were enqueued directly,
-too: their `job_id` is None.
+An event about a run carries the run's id, task and queue. APScheduler's codes also cover runs that were enqueued
+directly: their `job_id` is None.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def find_plugin(kind: str, name: str) -> type[Any]:
 def check_options(
     kind: str, name: str, factory: Callable[..., Any], options: dict[str, Any], besides: Iterable[str] = ()
 ) -> None:
-    """Raise TypeError if the class takes no such arguments, naming near ones, also of the options taken besides."""
+    """Raise TypeError for an option that the class does not take, suggesting near names, also from `besides`."""
     names = _parameters(factory)
     if names is None:
         return

@@ -29,7 +29,7 @@ class ErrorGroup:
     count: int = 0
     tasks: dict[str, int] = field(default_factory=dict)
     run_ids: list[str] = field(default_factory=list)
-    """The newest runs that ended so."""
+    """The ids of the newest of them."""
 
 
 def group_errors(runs: Iterable[RunView]) -> list[ErrorGroup]:

@@ -1,7 +1,7 @@
-"""What follows from a run that has ended: the next of its overdue fires, the next of its chain, its hook. Pure.
+"""The runs that follow from the end of another: its next overdue fire, the next step of its chain, its hook. Pure.
 
-Follow-ups are added in the same write as the outcome, and their ids derive from the run's, so that none is lost and
-none is made twice.
+A store adds follow-ups in the same write as the outcome, and their ids derive from the id of the run. So none is lost
+and none is made twice.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from mainspring.core.run import Call, Run, Status
 __all__ = ["MOST_STEPS", "FinishedRun", "briefly", "follow_ups", "is_hook", "predecessors", "step_id", "step_of"]
 
 MOST_STEPS: Final = 1000
-"""Calls in a chain: each carries all that come after it."""
+"""The longest chain, in calls: each call carries all that come after it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedRun:
-    """A run that has ended, as its hook is given it; without arguments and result if they are too large to be told."""
+    """A run that has ended, as its hook sees it; without arguments and result if those are too large."""
 
     id: str
     name: str
     func: str
-    args: tuple[Any, ...] = field(repr=False)  # whoever logs the run does not log its secrets
+    args: tuple[Any, ...] = field(repr=False)  # so that a log of the run does not show secrets
     kwargs: Mapping[str, Any] = field(repr=False)
     status: str
     result: Any = field(default=None, repr=False)
@@ -52,7 +52,7 @@ class FinishedRun:
 
 
 def follow_ups(run: Run, now: int) -> tuple[Run, ...]:
-    """Return the runs to add because `run` has ended."""
+    """Return the follow-ups of a run that has ended."""
     policy = run.policy
     if not (run.later or policy.then or policy.hook is not None):
         return ()
@@ -67,7 +67,7 @@ def follow_ups(run: Run, now: int) -> tuple[Run, ...]:
 
 
 def predecessors(run_id: str) -> Iterator[str]:
-    """Yield the ids of the runs that a follow-up follows from, the nearest first; none if it is no follow-up's."""
+    """Yield the ids of the runs before a follow-up, the nearest first; none for an id that is no follow-up's."""
     while found := FOLLOW_UP.search(run_id):
         stem, number = run_id[: found.start()], int(found[1] or 1)
         run_id = stem if number == 1 else step_id(stem, number - 1)
@@ -75,12 +75,12 @@ def predecessors(run_id: str) -> Iterator[str]:
 
 
 def step_id(run_id: str, number: int) -> str:
-    """Return the id of a later step of the chain that begins with a run."""
+    """Return the id of a later step of the chain that starts with this run."""
     return f"{run_id}~{number}"
 
 
 def is_hook(run_id: str) -> bool:
-    """Tell whether an id is that of the hook of another run."""
+    """Return True if this is the id of another run's hook."""
     found = FOLLOW_UP.search(run_id)
     return found is not None and found[2] is not None
 

@@ -10,7 +10,7 @@ from mainspring.errors import ConfigurationError
 __all__ = ["FOLLOW_UP", "check_id", "check_run_id", "check_text", "pin"]
 
 FOLLOW_UP: Final = re.compile(r"(?<=.)~(?:([1-9][0-9]{0,2})|(hook)[0-9]*)\Z", re.DOTALL)
-"""How the id of a run ends that follows from another: it is a step of its chain, of up to 1,000, or its hook."""
+"""The end of a follow-up's id: the number of a chain's step, up to 1,000, or a hook."""
 
 
 def check_id(value: Any) -> str:
@@ -35,14 +35,14 @@ def check_text(name: str, value: str) -> str:
 
 
 def check_run_id(value: str) -> str:
-    """Check the id that somebody gives a run: nothing else may look like what follows from a run."""
+    """Check an id that a caller gives a run: it must not look like the id of a follow-up."""
     if FOLLOW_UP.search(value) is not None:
         raise ValueError(f"an id cannot end like that of a step (~1) or a hook (~hook) of another run: {value!r}")
     return check_text("id", value)
 
 
 def pin(shard: str, id: str) -> str:
-    """Return an id whose jobs and runs, in a store of several shards, live where all others pinned to `shard` do.
+    """Return an id that is pinned to `shard`: in a store of several shards, all ids pinned to one live together.
 
     It is the id behind a tag in braces, `{tenant-7}report`, from which the shard can be read again; an id that has that
     tag already stays as it is.

@@ -1,4 +1,4 @@
-"""A job is what to call and when. Pure: a value, plus the book it was read from, for those who say `job.pause()`."""
+"""A job: what to call, and when. Pure: a value, plus the book it was read from, so that `job.pause()` works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run
 
 
 class Book(Protocol):
-    """The book of jobs that a job was read from, as far as the job's own verbs need it."""
+    """The book of jobs that a job was read from: the part that the job's own verbs need."""
 
     @property
     def timezone(self) -> tzinfo:
@@ -47,13 +47,13 @@ class Book(Protocol):
         """Remove a job."""
 
     def current_run_time(self, job: Job) -> int | None:
-        """Return the job's next run time as it is now where that is cheap, else as the job has it."""
+        """Return the job's current next run time if that is cheap to find out, else the one in the job."""
 
 
 class Job:
-    """What to call and when: `at` is its next run time in microseconds (None: paused), `nominal` that before jitter.
+    """What to call and when. `at` is the next run time in microseconds, None if paused; `nominal` is it before jitter.
 
-    Stores treat it as a value; `version` and `incarnation` are the ones under which it was read.
+    Stores treat a job as a value; it was read with this `version` and `incarnation`.
     """
 
     __slots__ = (
@@ -255,7 +255,7 @@ class Job:
         pass
 
     def _follow(self, changed: Job | None) -> Job:
-        """Take over what the book made of this job, so that the holder sees it too."""
+        """Copy the changed job into this one, so that its holder sees the change."""
         if changed is not None:
             for name in Job.__slots__:
                 if name != "__weakref__":

@@ -1,6 +1,6 @@
-"""What a job that came due gives: which fires run, which are missed and why, and when it is due next. Pure.
+"""Plan a due job: which of its fires run, which are missed and why, and when it is due next. Pure.
 
-Bounded by design: however long a job slept, planning it costs one look at its trigger's arithmetic.
+The cost is bounded: however long a job slept, its trigger counts the overdue fires by arithmetic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 CATCH_UP_FIRES: Final = 100
-"""At most this many overdue fires of one job run; the earlier ones are recorded as missed."""
+"""Run at most this many overdue fires of one job; record the earlier ones as missed."""
 
 LATE: Final = "late"
 MAX_INSTANCES: Final = "max_instances"
@@ -40,7 +40,7 @@ PAUSED: Final = "paused"
 
 
 class Miss(msgspec.Struct, frozen=True, gc=False):
-    """The open record of a job's fires missed in a row, kept beside the job so that the next one extends it."""
+    """The record of fires that a job missed in a row; the store keeps it with the job, and the next miss extends it."""
 
     run_id: str
     reason: str
@@ -49,7 +49,7 @@ class Miss(msgspec.Struct, frozen=True, gc=False):
 
 
 class Due(msgspec.Struct, gc=False):
-    """A job that is due, as the store hands it out: `at` is its next run time, `nominal` the same before jitter."""
+    """A due job as the store returns it. `at` is its next run time, `nominal` the same before jitter."""
 
     job: Job
     at: int
@@ -70,7 +70,7 @@ class MissedFires(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
-    """What follows from a job being due now: `next_at` None means that it is finished."""
+    """What a due job does now; `next_at` None means that it is finished."""
 
     next_at: int | None
     next_nominal: int | None
@@ -97,16 +97,16 @@ class Firing(msgspec.Struct, frozen=True, gc=False):
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
-    """Where a fired run goes: its lane, and the claim if it starts on this node at once."""
+    """Where a fired run goes: its queue, and the claim if it starts on this node at once."""
 
-    lane: str
+    queue: str
     node: str | None = None
     token: str | None = None
-    until: int | None = None  # the end of the lease, for a store that need not compute it anew
+    until: int | None = None  # the end of the lease, so that the store need not compute it
 
 
 def plan(due: Due, now: int, noise: float = 0.0) -> Plan:
-    """Decide what a due job does at `now` (the store's); `noise` in [0, 1) places the next fire within its jitter."""
+    """Decide what a due job does at `now`, by the store's clock; `noise` in [0, 1) is the part of its jitter to use."""
     job, trigger = due.job, due.job.trigger
     following = trigger.next_fire(due.nominal, now)
     if following is None or following > now:
@@ -114,7 +114,7 @@ def plan(due: Due, now: int, noise: float = 0.0) -> Plan:
     else:
         count, fires = trigger.overdue(due.nominal, now, 1 if job.coalesce else CATCH_UP_FIRES)
         following = trigger.next_fire(fires[-1], now)
-        if following is not None and following <= now:  # a trigger of the user's that does not count its fires
+        if following is not None and following <= now:  # a user's trigger that does not count its fires
             following = trigger.next_fire(now, now)
     missed: list[MissedFires] = []
     if job.coalesce:
@@ -154,7 +154,7 @@ def _in_time(job: Job, fires: list[int], first: int, count: int, now: int, misse
 
 
 def firing(due: Due, planned: Plan, place: Place, now: int) -> Firing:
-    """Turn a plan into the step the store takes."""
+    """Turn a plan into one atomic step of the store."""
     job = due.job
     runs: tuple[Run, ...] = ()
     if planned.fires:
@@ -182,9 +182,9 @@ def firing(due: Due, planned: Plan, place: Place, now: int) -> Firing:
 
 
 def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
-    """Return the step that replaces a job by `changed` and records as missed the overdue fires which that skips.
+    """Return the step that replaces a job by `changed` and records the overdue fires that this skips as missed.
 
-    None if the change skips none.
+    Return None if the change skips none.
     """
     until = now if changed.at is None else min(now, changed.at - 1)
     if job.at is None or job.at > until:
@@ -192,7 +192,7 @@ def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
     nominal = job.at if job.nominal is None else job.nominal
     try:
         count, fires = job.trigger.overdue(nominal, until, 1)
-    except Exception:  # a trigger that fails, which the change may be there to mend
+    except Exception:  # the trigger fails, and the change may be there to mend it
         count, fires = 1, []
     reason = PAUSED if changed.at is None else RESCHEDULED
     skipped = MissedFires(reason, max(count, 1), job.at, max([job.at, *fires]))
@@ -213,12 +213,12 @@ def make_run(
     count: int = 1,
     later: tuple[int, ...] = (),
 ) -> Run:
-    """Make the run of a job's fire, which its id names; claimed already if its place says so."""
+    """Make the run of a job's fire, named by the fire; claimed already if its place says so."""
     held = place.token is not None
     return Run(
         id=f"{job.id}@{incarnation}@{fire_time}",
         call=job.call,
-        queue=place.lane,
+        queue=place.queue,
         executor=job.executor,
         job_id=job.id,
         status=Status.RUNNING if held else Status.PENDING,
@@ -248,7 +248,7 @@ def _record(due: Due, item: MissedFires, miss: Miss | None, place: Place, now: i
     record = Run(
         id=miss.run_id,
         call=job.call,
-        queue=place.lane,
+        queue=place.queue,
         executor=job.executor,
         job_id=job.id,
         status=Status.MISSED,

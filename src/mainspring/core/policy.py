@@ -1,4 +1,4 @@
-"""How a run is executed, tried again and kept. Pure: chance comes in as `noise`, a number in [0, 1)."""
+"""The policy of a run: how it is executed, retried and kept. Pure: chance comes in as `noise`, a number in [0, 1)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Delays = Callable[[int], float | timedelta]
 
 
 def bounded(delay: float) -> float:
-    """Return a delay that every store can add to its time: at least none, at most the longest."""
+    """Return a delay cut to the range that every store can add to its time."""
     return min(max(0.0, delay), LONGEST_DELAY_SECONDS)
 
 
 class Backoff(msgspec.Struct, frozen=True):
-    """Exponential delays: `first`, `first * factor`, ... at most `longest` seconds, `jitter` of it left to chance."""
+    """Exponential delays: `first`, `first * factor`, ... up to `longest` seconds; chance decides the `jitter` part."""
 
     first: float = 1.0
     factor: float = 2.0
@@ -54,10 +54,10 @@ class Backoff(msgspec.Struct, frozen=True):
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """How a run is executed, retried and kept; shared by all jobs that say nothing special.
+    """How a run is executed, retried and kept; jobs with the default policy share one object.
 
-    Callables and exception types may be objects or references `module:name`. Exceptions are compared by name, so that
-    reading a policy never imports what somebody wrote into a store.
+    Callables and exception types may be objects or references `module:name`. Exceptions are compared by name, so
+    reading a policy never imports a name that somebody wrote into a store.
     """
 
     retries: int = 0
@@ -69,11 +69,11 @@ class Policy(msgspec.Struct, frozen=True):
     retry_on: tuple[type[BaseException] | str, ...] = ()
     give_up_on: tuple[type[BaseException] | str, ...] = ()
     isolation: str | None = None
-    """`process`: executed in a child process of its own, which can be killed at once."""
+    """`process` executes the run in a child process of its own, which can be killed at once."""
     hook: Callable[..., Any] | str | None = None
-    """Called, as a run of its own, with the run when it has ended."""
+    """Called with the run when it has ended, as a run of its own."""
     then: tuple[Mapping[str, Any], ...] = ()
-    """The steps that follow when the run has succeeded; see `follow.step_of`."""
+    """The steps that follow when the run has succeeded; see `followups.step_of`."""
     collect: str | None = None
     """The id of the run that waits until all runs of this one's group have ended."""
 
@@ -87,7 +87,7 @@ class Policy(msgspec.Struct, frozen=True):
         return [(name, len(value) if name == "then" else value) for name, value in changed]
 
     def wants_retry(self, failures: int, exception: BaseException | None) -> bool:
-        """Tell whether a run that has now failed `failures` times is tried again."""
+        """Return True if a run that has now failed `failures` times is tried again."""
         if failures > self.retries:
             return False
         if exception is None:
@@ -145,7 +145,7 @@ def policy_from_data(data: Mapping[str, Any]) -> Policy:
 def delay_after(backoff: Backoff | tuple[float, ...] | Delays | str, failures: int, noise: float) -> float:
     """Return the seconds to wait after the `failures`-th failure; a list's last delay repeats."""
     if isinstance(backoff, str):
-        raise TypeError(f"the back-off {backoff!r} is a reference; what it names has to be found first")
+        raise TypeError(f"the back-off {backoff!r} is a reference; resolve it to a function first")
     if isinstance(backoff, Backoff):
         return bounded(backoff.delay(failures, noise))
     if isinstance(backoff, tuple):

@@ -1,4 +1,4 @@
-"""Numbers and durations of settings: each check returns the value to keep, or says what is wrong. Pure."""
+"""Check numbers and durations: each check returns the value to keep, or raises an error that says why not. Pure."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = [
 ]
 
 LONGEST_DELAY_SECONDS: Final = 10_000_000_000
-"""Seconds: 317 years, which every store can add to its time."""
+"""317 years, which every store can add to its time."""
 LARGEST_COUNT: Final = 2**31 - 1
-"""Every store and driver can keep it."""
+"""The largest count that every store and driver can keep."""
 SHORTEST_LEASE_SECONDS: Final = 1.0
 LONGEST_LEASE_SECONDS: Final = 86_400.0
 _UNITS: Final = {"ms": 0.001, "s": 1, "sec": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -68,12 +68,12 @@ def _between(name: str, kind: str, value: Any, number: float | None, least: floa
 
 
 def check_lease(value: Any, *, text: bool = False) -> float:
-    """Check for how many seconds a claim holds unless it is renewed."""
+    """Check the length of a lease: how long a claim holds unless it is renewed."""
     return check_seconds("lease", value, least=SHORTEST_LEASE_SECONDS, most=LONGEST_LEASE_SECONDS, text=text)
 
 
 def check_timeout(value: Any) -> float:
-    """Return how many seconds to wait for something; None waits for ever, and so does infinity."""
+    """Return a time-out in seconds; None and infinity mean for ever."""
     if value is None:
         return math.inf
     seconds = as_seconds(value)

@@ -1,4 +1,4 @@
-"""What must not be shown: values marked `Secret`, and those whose name says so. For logs and reprs, not for stores."""
+"""Hide secrets in logs and reprs: values marked `Secret`, and arguments with a telling name. Stores keep them as is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_LEVELS: Final = 8
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Secret(Generic[T]):
-    """A value that is stored and passed on as it is, but shown as `***`; `value` gives it."""
+    """A value that is stored and passed on unchanged, but shown as `***`; read it from `value`."""
 
     value: T
 
@@ -37,7 +37,7 @@ class Secret(Generic[T]):
 
 
 class _Placeholder:
-    """Something to look at only."""
+    """An object whose repr is a given text."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -52,9 +52,9 @@ _hidden: Final = _Placeholder(HIDDEN)
 def masked(
     args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arguments as they may be shown: what is called password, token, secret and the like is hidden.
+    """Return arguments that are safe to show: those called password, token, secret and the like are hidden.
 
-    With `func`, positional arguments are known by the names of its parameters.
+    With `func`, positional arguments go by the names of its parameters.
     """
     names = _positional_names(func) if func is not None else ()
     shown = [
@@ -95,7 +95,7 @@ def _positional_names(func: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def without_password(url: str) -> str:
-    """Return a URL that may be shown."""
+    """Return a URL without its password."""
     # Up to the last @, since a password may hold any character, written as it should be or not.
     shown = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
     return re.sub(r"(?i)([?&;][^=&]*(?:passw|pwd|secret|token)[^=&]*=)[^&;\s]*", r"\1***", shown)

@@ -42,7 +42,7 @@ def get_callable_name(func: Callable[..., Any]) -> str:
 
 
 def module_of(obj: Any) -> str:
-    """Return the name of the module that defines something; of the main program the name by which others import it."""
+    """Return the name of the module that defines `obj`; for the main program, the name by which others import it."""
     module = getattr(obj, "__module__", None) or type(obj).__module__
     return main_name() if module in ("__main__", "__mp_main__") else str(module)
 
@@ -80,7 +80,7 @@ def obj_to_ref(obj: Callable[..., Any]) -> str:
 
 def variable_of(obj: Any) -> str | None:
     """Return the module variable that holds an object, `module:name`, from which other processes can import it."""
-    # The main program last: what it has under its guard, another process that imports it does not see.
+    # The main program last: other processes that import it do not see what is under its __main__ guard.
     for name, module in sorted(sys.modules.copy().items(), key=lambda item: item[0] == "__main__"):
         if name == "__mp_main__":
             continue
@@ -91,7 +91,7 @@ def variable_of(obj: Any) -> str | None:
 
 
 def portable_call(func: Callable[..., Any] | str, args: tuple[Any, ...]) -> tuple[str, tuple[Any, ...]]:
-    """Return a call as a reference and arguments: a bound method is its function, its object the first argument."""
+    """Return a call as a reference and arguments; a bound method becomes its function, with its object first."""
     if isinstance(func, str):
         return func, args
     owner = getattr(func, "__self__", None)
@@ -100,7 +100,7 @@ def portable_call(func: Callable[..., Any] | str, args: tuple[Any, ...]) -> tupl
 
 
 def ref_to_obj(ref: str) -> Any:
-    """Import what `package.module:qualified.name` names."""
+    """Import the object that `package.module:qualified.name` names."""
     if not isinstance(ref, str):
         raise TypeError(f"a reference is text, not {type(ref).__name__}")
     module_name, colon, path = ref.partition(":")
@@ -127,7 +127,7 @@ def _module(name: str) -> Any:
     elif name in (main, "__main__"):
         known = sys.modules.get(name, program)
         if getattr(known, "__file__", None) == getattr(program, "__file__", None):
-            return program  # imported by its name, it would be executed once more
+            return program  # importing it by its name would execute it again
     return importlib.import_module(name)
 
 
@@ -136,7 +136,7 @@ def _shown(obj: Any) -> str:
 
 
 def maybe_ref(ref: Any) -> Any:
-    """Import what a text refers to; return anything else as it is."""
+    """Import the object that a text refers to; return anything else as it is."""
     return ref_to_obj(ref) if isinstance(ref, str) else ref
 
 
@@ -160,7 +160,7 @@ def check_callable_args(func: Callable[..., Any], args: Iterable[Any], kwargs: M
 
 @lru_cache(maxsize=1024)
 def _complaint(func: Callable[..., Any], positional: int, names: tuple[str, ...]) -> str:
-    """Say what is wrong with a call of that shape, or nothing; which values are passed does not matter."""
+    """Return what is wrong with a call of this shape, or an empty text; the values do not matter."""
     try:
         signature = inspect.signature(func, follow_wrapped=False)
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""A run is one execution and its record. All that may happen to it is in `TRANSITIONS`; see `outcome`. Pure."""
+"""A run: one execution and its record. `TRANSITIONS` lists every change that it may make. Pure."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ LAST_STARTS_KEPT: Final = 18
 LONGEST_ABSENCE_US: Final = 60 * SECOND
 MOST_CRASHES: Final = 3
 BY_HAND_PREFIX: Final = "by-hand:"
-"""How the names of holders begin that renew no lease, since no node executes what they took: once its lease is over, a
-run of theirs is free, and nobody need wait for a sign of life."""
+"""Holders whose names begin so took runs by hand and renew no lease: their runs are free once the lease is over, and
+nobody waits for a sign of life."""
 
 
 class Status(StrEnum):
-    """Where a run is in its life."""
+    """The status of a run."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -62,7 +62,7 @@ UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
 
 
 class Condition(StrEnum):
-    """What must still hold in the store for an outcome to be written; the token is compared in every case."""
+    """The condition under which a store writes an outcome; it compares the token in every case."""
 
     HELD = "held"  # running, under this token; to wait again, also not to be stopped
     EXPIRED = "expired"  # the same, and the lease over by the store's clock
@@ -126,12 +126,12 @@ class Call(msgspec.Struct, frozen=True):
         return self.task or f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
 
     def found(self, func: Callable[..., Any] | str) -> Call:
-        """Return the call with the callable that its name was found to mean."""
+        """Return the call with its function resolved."""
         task = str(self.func) if isinstance(self.func, str) else self.task
         return msgspec.structs.replace(self, func=func, task=task)
 
     def __repr__(self) -> str:
-        # Without the arguments: whoever logs a call does not log its secrets.
+        # Without the arguments, so that a log of the call does not show secrets.
         return f"<Call of {self.name or self.func}>"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
@@ -173,7 +173,11 @@ def kept_starts(starts: tuple[Start, ...]) -> tuple[Start, ...]:
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One execution. Times are microseconds UTC; `queue` is the lane it waits in (`.alias`: a local executor's)."""
+    """One execution. Times are microseconds, UTC.
+
+    A run waits in its `queue`. The runs of a scheduler's job wait in a queue named after their executor, `.default` for
+    example; only nodes that have this executor claim from it. Names of other queues do not start with a dot.
+    """
 
     id: str
     call: Call
@@ -260,7 +264,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """A run's next record, written only if `condition` holds for the stored one; `then` is added in the same write."""
+    """The next record of a run. A store writes it only if `condition` holds, and adds the runs in `then` with it."""
 
     run: Run
     condition: Condition
@@ -268,7 +272,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Beat(msgspec.Struct, frozen=True, gc=False):
-    """A sign of life for one claim, with what changed since the last."""
+    """A heartbeat for one claim, with the changes since the last one."""
 
     run_id: str
     token: str
@@ -278,7 +282,7 @@ class Beat(msgspec.Struct, frozen=True, gc=False):
 
 
 class Result(StrEnum):
-    """How an execution went, as its executor saw it."""
+    """How an execution ended, as its executor saw it."""
 
     RETURNED = "returned"
     RAISED = "raised"
@@ -291,7 +295,7 @@ class Result(StrEnum):
 
 
 class Report(msgspec.Struct):
-    """An executor's word about a run it was given."""
+    """An executor's report on a run."""
 
     run: Run
     result: Result
@@ -303,7 +307,7 @@ class Report(msgspec.Struct):
 
 
 def describe(exception: BaseException, at: int, attempt: int) -> Error:
-    """Make the lasting record of an exception, cut at the limits; never raises."""
+    """Make the stored record of an exception, cut at the limits; never raise."""
     try:
         message = str(exception)
     except BaseException as broken:  # even SystemExit, which a task's author may well raise there

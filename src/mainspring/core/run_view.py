@@ -1,4 +1,4 @@
-"""A run as people look at it, and a page of them. Pure."""
+"""A run as people read it, and pages of runs. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RunStart(msgspec.Struct, frozen=True):
 
 
 class RunView:
-    """A run as people look at it: its times are aware datetimes, its callable is text."""
+    """A run as people read it: its times are aware datetimes, its callable is text."""
 
     __slots__ = ("_run", "_zone")
 
@@ -184,7 +184,7 @@ class RunView:
 
     @property
     def lease_until(self) -> datetime | None:
-        """Until when its node may go without a sign of life."""
+        """When its lease ends unless its node renews it."""
         return self._optional(self._run.lease_until)
 
     @property
@@ -195,7 +195,7 @@ class RunView:
         return (self._run.finished_at - self._run.started_at) / 1e6
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what there is to see as a dict, without the arguments, which may hold secrets."""
+        """Return the run as a dict, without the arguments, which may hold secrets."""
         shown = {name: getattr(self, name) for name in _FIELDS}
         shown["status"] = str(self.status)
         shown["errors"] = [msgspec.structs.asdict(error) for error in self.errors]

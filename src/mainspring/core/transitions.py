@@ -1,4 +1,4 @@
-"""What becomes of a run: every change of its record, as `TRANSITIONS` permits them. Pure."""
+"""Every change of a run's record that `TRANSITIONS` permits. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["cancel", "change", "conclude", "failures", "recover", "retry", "shor
 
 
 def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
-    """Return what becomes of a run after an executor's report on it; without `retry` a failure is final."""
+    """Return the outcome of a run after its executor's report; without `retry`, a failure is final."""
     run = report.run
     result = report.result
     if result is Result.RETURNED:
@@ -50,7 +50,7 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
     if result is Result.UNSTARTED:
         return Outcome(_waiting(run, run_at=run.run_at, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.ABSENT:
-        # Half the run's age, so that nodes that lack the code ask ever less often, but within a minute of a deploy.
+        # Half the run's age: nodes that lack the code ask less and less often, but within a minute of a deploy.
         wait = min(LONGEST_ABSENCE_US, max(SECOND, (now - run.created_at) // 2))
         return Outcome(_waiting(run, run_at=now + wait, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.BUSY:
@@ -85,7 +85,7 @@ def _failed(report: Report, now: int, noise: float, retry: bool) -> Outcome:
 
 
 def _crashed(report: Report, now: int) -> Outcome:
-    """Charge a crash, apart from failures: the run is tried again, alone, until it has crashed too often."""
+    """Charge a crash, which is not a failure: the run is tried again, alone, until it has crashed too often."""
     run, error = report.run, report.error
     crashes = run.crashes + 1
     errors = run.errors if error is None else (*run.errors, error)[-ERRORS_KEPT:]
@@ -100,7 +100,7 @@ def _crashed(report: Report, now: int) -> Outcome:
 
 
 def recover(run: Run, now: int) -> Outcome:
-    """Return what becomes of a run whose node is gone: it waits again if it may and is not to be stopped."""
+    """Return the outcome of a run whose node is gone: it waits again if its policy allows and nobody cancelled it."""
     if run.cancelling:
         return _cancelled(run, now, Condition.EXPIRED)
     return _lost(run, now, Condition.EXPIRED, "lost")
@@ -130,7 +130,7 @@ def cancel(run: Run, now: int) -> Outcome:
 
 
 def stop(refused: Outcome, now: int) -> Outcome:
-    """Return what to try instead of a refused outcome that would have a run wait again: it may be to be stopped."""
+    """Return what to try if a store refuses to let a run wait again: somebody may have cancelled the run."""
     return _cancelled(refused.run, now, refused.condition)
 
 
@@ -199,7 +199,7 @@ def retry(run: Run, now: int, at: int | None = None) -> Outcome:
 
 
 def unkeyed(again: Outcome) -> Outcome:
-    """Return what to try instead of a refused retry: another run may have the unique key by now."""
+    """Return what to try if a store refuses a retry: another run may have the unique key by now."""
     return msgspec.structs.replace(again, run=msgspec.structs.replace(again.run, unique=None))
 
 
@@ -226,7 +226,7 @@ def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
 
 
 def _text(exception: BaseException | None) -> str | None:
-    """Return the words of an exception, cut at the limit."""
+    """Return the text of an exception, cut at the limit."""
     return (str(exception) if exception is not None else "")[:MESSAGE_CHARS] or None
 
 

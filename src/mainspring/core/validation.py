@@ -1,4 +1,4 @@
-"""What a job may be given: each check returns the value to keep, or says what is wrong."""
+"""Check what a job is given: each check returns the value to keep, or raises an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAME_CHARS: Final = 255
 
 
 def make_call(func: Any, args: Any, kwargs: Any, name: Any) -> Call:
-    """Check a callable, its arguments and its name, and make the call of them."""
+    """Check a callable, its arguments and its name, and make a call of them."""
     if args is None and kwargs is None and name is None:
         try:
             return _bare_call(func)

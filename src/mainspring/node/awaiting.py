@@ -1,8 +1,8 @@
-"""Callbacks that are coroutine functions, awaited on behalf of code that cannot await.
+"""Await callbacks that are coroutine functions on behalf of code that cannot await.
 
-Listeners, signals and middleware may be plain functions or coroutine functions. On an event loop a coroutine is simply
-awaited. Any other thread has it awaited on a loop: the one of whoever awaits this call (`app.aio`), else the worker's,
-else one that this process keeps for the purpose.
+Listeners, signals and middleware may be plain functions or coroutine functions. On an event loop, a coroutine is simply
+awaited. Any other thread hands it to a loop: the loop of the caller that awaits this call (`app.aio`), else the
+worker's loop, else one that this process keeps for the purpose.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["CALLER_LOOP", "Awaiter", "CallNext", "is_awaitable", "resolve"]
 
 STEP_SECONDS: Final = 0.2
-"""A time-out cannot strike a thread that sleeps in C, so a wait is made of steps this long."""
+"""Wait in steps this long: a time-out cannot interrupt a thread that sleeps in C."""
 MOST_UNFINISHED_CALLS: Final = 1000
-"""Listeners that may be under way at once; then whoever publishes the next event waits a moment."""
+"""At this many unfinished listeners, the thread that publishes the next event waits a moment."""
 HELD_UP_SECONDS: Final = 1.0
 JOIN_SECONDS: Final = 5.0
 
 CALLER_LOOP: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("mainspring_caller_loop", default=None)
-"""The loop on which somebody awaits what this thread does."""
+"""The loop on which a caller awaits the work of this thread."""
 
 Outcome = tuple[Any, BaseException | None]
 
@@ -37,12 +37,12 @@ log = logging.getLogger("mainspring.events")
 
 
 def is_awaitable(value: Any) -> TypeGuard[Awaitable[Any]]:
-    """Tell whether a callback returned something that has to be awaited."""
+    """Return True if a callback returned something that must be awaited."""
     return value is not None and hasattr(value, "__await__")
 
 
 async def resolve(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a function, plain or not, and await whatever it returns."""
+    """Call a function and await its result if it is a coroutine function."""
     value = func(*args, **kwargs)
     while is_awaitable(value):
         value = await value
@@ -50,7 +50,7 @@ async def resolve(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 class Awaiter:
-    """Awaits what the callbacks of one app or scheduler return."""
+    """Awaits the coroutines that the callbacks of one app or scheduler return."""
 
     def __init__(self, find_loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None) -> None:
         self._find_loop = find_loop
@@ -58,9 +58,9 @@ class Awaiter:
         self._changed = threading.Condition()
 
     def finish(self, awaitable: Awaitable[Any], call_next: CallNext | None = None) -> Any:
-        """Wait until an awaitable has ended on its loop; return its value or raise what it raised.
+        """Wait until an awaitable has ended on its loop; return its value or raise its exception.
 
-        What it asks of `call_next` meanwhile is called in this thread.
+        This thread makes the calls that it asks `call_next` for meanwhile.
         """
         events: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
         if call_next is not None:
@@ -69,7 +69,7 @@ class Awaiter:
         future.add_done_callback(lambda _: events.put(None))
         try:
             stopped = _serve(events)
-        except BaseException:  # a time-out, or whatever else strikes a thread that waits
+        except BaseException:  # a time-out, or another exception raised in this thread
             future.cancel()
             raise
         value, error = future.result()
@@ -80,7 +80,7 @@ class Awaiter:
         return value
 
     def spawn(self, awaitable: Awaitable[Any], event: object) -> None:
-        """Have a listener awaited without waiting for it: it must not hold up what publishes the event."""
+        """Let a loop await a listener without waiting for it here: it must not hold up the publishing thread."""
         import asyncio
 
         running = asyncio._get_running_loop()
@@ -105,7 +105,7 @@ class Awaiter:
                 self._changed.notify_all()
 
     def join(self) -> None:
-        """Wait a few seconds for the listeners that are under way, unless this thread runs an event loop."""
+        """Wait a few seconds for unfinished listeners, unless this thread runs an event loop."""
         if not self._unfinished:
             return
         import asyncio
@@ -134,7 +134,7 @@ class Awaiter:
 
 
 def _serve(events: queue.SimpleQueue[_Request | None]) -> BaseException | None:
-    """Make the calls that are asked for, until there are no more; return an exit that one of them raised."""
+    """Make the requested calls until there are no more; return an exit that one of them raised."""
     stopped = None
     while True:
         try:
@@ -150,10 +150,10 @@ def _serve(events: queue.SimpleQueue[_Request | None]) -> BaseException | None:
 
 
 class CallNext:
-    """What a layer of middleware around a plain function calls to go on.
+    """The `call_next` of middleware around a plain function.
 
-    In the run's own thread it calls. On an event loop it returns an awaitable, and the run's thread calls meanwhile:
-    so a plain function never blocks the loop, and its time-out finds it where it looks for it.
+    In the run's own thread it calls the function. On an event loop it returns an awaitable, and the run's thread makes
+    the call: so a plain function never blocks the loop, and its time-out finds it in its own thread.
     """
 
     def __init__(self, call: Callable[[], Any]) -> None:
@@ -161,7 +161,7 @@ class CallNext:
         self.requests: queue.SimpleQueue[_Request | None] | None = None
 
     def __call__(self) -> Any:
-        """Call what is inside, or return an awaitable of its result."""
+        """Call the next layer, or return an awaitable of its result."""
         return self._call() if threading.get_ident() == self._thread else self._ask()
 
     async def _ask(self) -> Any:
@@ -169,7 +169,7 @@ class CallNext:
 
         if self.requests is None:
             raise RuntimeError(
-                "call_next() is called in another thread than the run's, by a function that is no coroutine"
+                "call_next() was called in another thread than the run's, by a function that is no coroutine function"
             )
         loop = asyncio.get_running_loop()
         request = _Request(self._call, loop, loop.create_future(), asyncio.current_task())
@@ -190,7 +190,7 @@ class _Request:
         self._call, self._loop, self.answer, self._task = call, loop, answer, task
 
     def serve(self) -> BaseException | None:
-        """Make the call and answer; return an exception that must not be raised inside an event loop."""
+        """Make the call and pass on its result; return an exception that must not be raised inside an event loop."""
         value: Any = None
         error: Exception | None = None
         try:

@@ -1,4 +1,4 @@
-"""Problems that last: each is logged once, and again only if it was over in between."""
+"""Log a lasting problem once, and again only if it was over in between."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 __all__ = ["Complaints"]
 
 MOST_OPEN_COMPLAINTS: Final = 10_000
-"""Further problems are not logged: those that were forgotten for them would be logged again and again."""
+"""Do not log further problems: forgetting open ones for them would log those again and again."""
 
 
 class Complaints:

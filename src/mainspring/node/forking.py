@@ -1,4 +1,4 @@
-"""A node that was started before a fork must not look alive in the child, where its threads are not."""
+"""Stop a node in a forked child: its threads exist only in the parent, so it must not look alive."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["check_threads", "forget_in_children", "handle_here"]
 
 
 class ForkAware(Protocol):
-    """Something with threads."""
+    """An object with threads."""
 
     def _after_fork(self) -> None:
-        """Be stopped, in the child."""
+        """Mark this as stopped; called in the child."""
 
 
 _started: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 
 
 def forget_in_children(started: ForkAware) -> None:
-    """See to it that it does not look alive in a process that is forked from this one."""
+    """Mark an object as stopped in every process that is forked from this one."""
     _hook_fork()
     _started.add(started)
 
@@ -46,7 +46,7 @@ _masks = threading.local()
 
 
 def handle_here(number: int, handler: Callable[[int, Any], object]) -> Any:
-    """Handle a signal in this process, not in those that are forked from it; return what handled it before.
+    """Handle a signal in this process, but not in forked ones; return the previous handler.
 
     A task may fork, by multiprocessing for example. With our handler for SIGTERM the child could not be terminated.
     """
@@ -62,7 +62,7 @@ def _hook_signals() -> None:
 
 
 def _hold_signals() -> None:
-    # Until the child has its own handlers: a signal that came before would be handled by ours, and lost.
+    # Until the child has reset its handlers: ours would take a signal that comes before, and it would be lost.
     _masks.before = signal.pthread_sigmask(signal.SIG_BLOCK, _handlers)
 
 

@@ -1,4 +1,4 @@
-"""The heartbeat tick: renew the leases of what runs here, announce the node, pass on what is to be stopped."""
+"""The heartbeat tick: renew the leases of the runs here, announce the node, stop runs that are lost or cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["HeartbeatTick"]
 
 NOTES_SECONDS: Final = 1.0
-"""Seconds between two writes of what runs say of themselves."""
+"""Store the progress, data and log lines of runs this often."""
 
 log = logging.getLogger("mainspring.heartbeat")
 
@@ -28,20 +28,20 @@ class HeartbeatTick:
         self.link = link
         watcher = link.node.watcher
         self.steady_since: float | None = None if watcher is None else watcher.steady_since
-        """Since when every beat has succeeded, here or where this process is watched; None after one that failed."""
+        """Since when every heartbeat has succeeded, here or in the watcher; None after one that failed."""
 
         self._beat_at = 0.0
         self._told_at = 0.0
         self._hurried = False
 
     def hurry(self) -> None:
-        """Have what a run says of itself stored within a second."""
+        """Store the notes of a run within a second."""
         if not self._hurried:
             self._hurried = True
             self.link.care.wake(self)
 
     def __call__(self) -> float:
-        """Beat if it is time, else store what runs have said since."""
+        """Send a heartbeat if it is time, else store the changed notes of runs."""
         node, now = self.link.node, self.link.node.clock.monotonic()
         if now >= self._beat_at or self.steady_since is None:
             self._beat(now)
@@ -89,7 +89,7 @@ class HeartbeatTick:
             if (answer is Hold.LOST and run.id in link.reported) or link.claims.get(run.id) is not run:
                 continue
             if answer is Hold.LOST:
-                log.warning("the lease of run %r is lost; it is stopped here if it can be", run.id)
+                log.warning("the lease of run %r is lost; stopping the run here if possible", run.id)
             link.stop_run(run)
 
     def _sent(self, beats: list[Beat]) -> list[Hold]:
@@ -104,5 +104,5 @@ class HeartbeatTick:
             try:
                 store.extend([beat], lease)
             except EncodeError as error:
-                log.error("what run %r says of itself cannot be stored: %s", beat.run_id, error)
+                log.error("cannot store the progress, data or log lines of run %r: %s", beat.run_id, error)
         return answers

@@ -1,4 +1,4 @@
-"""The janitor tick: make the runs of dead nodes claimable again, and forget what is past its retention."""
+"""The janitor tick: make the runs of dead nodes claimable again, and delete runs past their retention."""
 
 from __future__ import annotations
 
@@ -17,37 +17,39 @@ __all__ = ["JanitorTick"]
 
 RECOVERY_PAGE_RUNS: Final = 100
 RESTORE_AFTER_SECONDS: Final = 60.0
-"""Seconds after which a job that a node with other keys could not read is looked at again by one that can."""
+"""Try this often to restore jobs that a node with other keys could not read."""
 
 SWEEP_SECONDS: Final = 300.0
-"""Seconds after which records are looked for that somebody altered so that nothing else finds them."""
+"""Look this often for records that somebody altered so that no other query finds them."""
 PRUNING_PAUSE_SECONDS: Final = 3600.0
-"""Seconds for which nothing is pruned after the store's clock jumped: what is deleted does not come back."""
+"""Prune nothing for this long after the store's clock jumped: a deleted run does not come back."""
 
 log = logging.getLogger("mainspring.janitor")
 
 
 class JanitorTick:
-    """Cleans up after the dead, in every node alike: each step is judged by the store."""
+    """Cleans up after dead nodes. Every node has one; the store judges each step."""
 
     def __init__(self, link: StoreLink) -> None:
         self.link = link
         self._restores_at = link.node.clock.monotonic() + RESTORE_AFTER_SECONDS
         self._sweeps_at = link.node.clock.monotonic() + SWEEP_SECONDS
         self._seen: tuple[int, float] | None = None
-        """The store's time when it was last looked at, and this node's monotonic one just before."""
+        """The store's time at the last look, and this node's monotonic time just before it."""
         self._patient_until = self._prunes_at = 0.0
 
     def __call__(self) -> float:
-        """Recover a page of expired runs; prune; now and then put back what others have set aside."""
+        """Recover a page of expired runs; prune; now and then restore records that other nodes have set aside."""
         link, node = self.link, self.link.node
         steady, jumped = link.heartbeat.steady_since, self._has_jumped()
         if not jumped:
-            # What runs here is alive, whatever its lease says: this machine may have slept. So ask for so many more.
+            # A run that is executed here is alive even if its lease is over: this machine may have slept. So ask for
+            # more.
             mine = set(link.claims)
             expired = link.store.expired(RECOVERY_PAGE_RUNS + len(mine))
             dead = [run for run in expired if run.id not in mine and run.id not in link.claims]
-            # After an outage nobody could renew: only who has been heard for a whole lease may call others dead.
+            # During an outage nobody could renew. So a node may recover runs only after a whole lease without an
+            # outage.
             if steady is None or node.clock.monotonic() - steady < node.lease:
                 dead = [run for run in dead if run.node is not None and run.node.startswith(BY_HAND_PREFIX)]
             if dead and self._recover(dead) and len(expired) >= RECOVERY_PAGE_RUNS:
@@ -65,7 +67,7 @@ class JanitorTick:
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
 
     def _has_jumped(self) -> bool:
-        """Tell whether leases may be over only because the store's clock was put forward, or all machines slept."""
+        """Return True if leases may be over only because the store's clock was put forward, or all machines slept."""
         link, clock = self.link, self.link.node.clock
         before, asked = self._seen, clock.monotonic()
         now = link.store.server_time()
@@ -75,12 +77,16 @@ class JanitorTick:
             ahead = (now - before[0]) / SECOND - (here - before[1])  # at least, however slowly the store answered
             if ahead > link.node.lease / 3:
                 alias = link.alias
-                log.warning("the clock of store %r jumped by %.0f s; who lives renews its leases first", alias, ahead)
+                log.warning(
+                    "the clock of store %r jumped by %.0f s; waiting for living nodes to renew their leases",
+                    alias,
+                    ahead,
+                )
                 self._patient_until, self._prunes_at = here + link.node.lease, here + PRUNING_PAUSE_SECONDS
         return here < self._patient_until
 
     def _recover(self, dead: list[Run]) -> int:
-        """Make runs claimable again, or end them if that may not be; return how many."""
+        """Make runs claimable again, or end them if their policy forbids that; return how many."""
         now, settler, recovered = self.link.now(), Settler(self.link.store), 0
         for run in dead:
             try:

@@ -1,4 +1,4 @@
-"""Who wants to hear which events."""
+"""The listeners of an app or a scheduler, and the events each of them wants."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Listeners:
         self._set((*self._callbacks, (callback, mask)))
 
     def remove(self, callback: Listener) -> None:
-        """Call `callback` no longer."""
+        """Remove a listener."""
         self._set(tuple((known, mask) for known, mask in self._callbacks if known != callback))
 
     def _set(self, callbacks: tuple[tuple[Listener, int], ...]) -> None:
@@ -53,7 +53,7 @@ class Listeners:
             self.mask |= mask
 
     def call(self, event: SchedulerEvent) -> None:
-        """Call everyone who listens to the event."""
+        """Call every listener of the event."""
         for callback, mask in self._callbacks:
             if mask & event.code:
                 home = os.getpid()

@@ -1,4 +1,4 @@
-"""Run ticks until stopped: the one place that owns threads, wake-ups, back-off after errors and stopping."""
+"""Run ticks until stopped. Threads, wake-ups, back-off after errors and stopping are all here."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["LONGEST_SLEEP_SECONDS", "Loop", "Tick"]
 log = logging.getLogger("mainspring.loop")
 
 LONGEST_SLEEP_SECONDS: Final = 5.0
-"""The longest a loop sleeps: what no wake-up told is found within this many seconds."""
+"""Sleep at most this long: if a wake-up is lost, the loop looks again within this many seconds."""
 
 Tick = Callable[[], float]
-"""Does what is due; returns the seconds until it wants to be called again."""
+"""A function that does what is due and returns the seconds until its next call."""
 
 
 class Loop:
-    """Runs ticks on one thread. A tick that fails is retried later by `failed`, which returns the delay."""
+    """Runs ticks on one thread. After a tick fails, `failed` returns the delay until its next try."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class Loop:
         self._thread: threading.Thread | None = None
 
     def wake(self, tick: Tick | None = None) -> None:
-        """Have one tick, or all, called as soon as possible; safe from any thread."""
+        """Call one tick, or all, as soon as possible; any thread may ask."""
         for index, known in enumerate(self._ticks):
             if tick is None or known == tick:
                 self._woken[index] = True
@@ -55,7 +55,7 @@ class Loop:
         for index, tick in enumerate(self._ticks):
             if not self._woken[index] and self._clock.monotonic() < self._due[index]:
                 continue
-            # Cleared before the tick looks, so that a wake-up that comes while it works calls it again.
+            # Cleared before the tick, so that a wake-up during the tick calls it again.
             self._woken[index] = False
             try:
                 delay = tick()
@@ -72,7 +72,7 @@ class Loop:
         try:
             return self._failed(error)
         except Exception:
-            log.exception("%s could not say that it failed", self._name)
+            log.exception("the error handler of %s failed", self._name)
             return LONGEST_SLEEP_SECONDS
 
     def run(self) -> None:

@@ -1,9 +1,9 @@
 """A node: stores, executors and the four ticks. START READING HERE.
 
-Each store is a `StoreLink` with three loops. One claims and fires (`worker`, `scheduler`). One settles what has ended;
-for a store in memory the first does that too. One keeps claims alive and cleans up after the dead (`heartbeat`,
-`janitor`). A listener thread turns the store's hints into wake-ups. All nodes are equal: where two may both try, the
-store decides.
+Each store is a `StoreLink` with three loops. The first claims and fires (`worker`, `scheduler`). The second settles
+runs that have ended; for a store in memory the first does that too. The third keeps claims alive and cleans up after
+dead nodes (`heartbeat`, `janitor`). A listener thread turns the store's hints into wake-ups. All nodes are equal: where
+two may try the same thing, the store decides.
 """
 
 from __future__ import annotations
@@ -32,48 +32,48 @@ from mainspring.node.store_link import StoreLink
 __all__ = ["Node", "Watcher"]
 
 CLAIM_AHEAD_SECONDS: Final = 0.2
-"""Seconds of work that a node claims beyond what its slots execute now."""
+"""Claim this many seconds of work ahead of what the slots execute now."""
 MOST_CLAIMED_RUNS: Final = 4000
-"""In several batches, so that some are executed and some settled while the store hands out the next."""
+"""Claim them in several batches, so that the node executes and settles while the store hands out the next batch."""
 FULL_EXECUTOR_CLAIM_RUNS: Final = 10
 FIRST_RATE_PER_SECOND: Final = 250.0
-"""Runs that are supposed to end in a second until it is known how many do."""
+"""Assume that this many runs end per second until the node has measured it."""
 RATE_WINDOW_SECONDS: Final = 0.1
-"""Seconds for which ended runs are counted."""
+"""Count ended runs for this many seconds to measure the rate."""
 RARE_EXECUTOR_SHARE: Final = 0.01
-"""The share of the claimed runs below which an executor's room does not count."""
+"""Ignore the room of an executor that gets less than this share of the claimed runs."""
 ISOLATED_EXECUTOR: Final = "processes"
-"""The executor of runs that are isolated, or have crashed a worker before: see `working`."""
+"""The executor of runs that are isolated or have crashed a worker before: see `app.placement`."""
 REFERENCE_LIMIT_CHARS: Final = 200
-"""Characters of a function's name in what the node says of itself."""
+"""Cut the name of a function to this length when the node announces that it lacks it."""
 MOST_ISOLATED_AHEAD_RUNS: Final = 100
-"""Runs that a node holds for it, unstarted, at most: what waits behind so many is not kept waiting by them."""
+"""Claim at most this many isolated runs ahead, so that they cannot starve the runs queued behind them."""
 MOST_MISSING_FUNCTIONS: Final = 100
-"""References that a node names, with every beat, as those it cannot call."""
+"""Announce at most this many functions that the node lacks."""
 
 
 class Watcher(Protocol):
-    """Whoever supervises this process and needs to know what it has claimed."""
+    """The supervisor of this process, which needs to know what it has claimed."""
 
     steady_since: float | None
-    """Since when it has found the store answering, by the monotonic clock: outages before this process began count."""
+    """Since when the store has answered, by the monotonic clock; earlier outages than this process count, too."""
 
     @property
     def runs_left(self) -> int | None:
-        """How many more runs this process may execute, including those that it holds; None: any number."""
+        """How many more runs this process may execute, including those it holds; None for any number."""
 
-    def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
-        """Take notice that a claim is tried: who repeats it finds what it has brought."""
+    def claiming(self, node: str, token: str, queues: Sequence[str]) -> None:
+        """Note that a claim is about to be tried: repeating it with this token finds what it brought."""
 
     def claimed(self, runs: Sequence[Run]) -> None:
-        """Take notice of claims, before anything of them is executed."""
+        """Note claimed runs, before any of them is executed."""
 
     def ended(self, run_ids: Sequence[str]) -> None:
-        """Take notice of claims that are over."""
+        """Note that claims are over."""
 
 
 class Node:
-    """One process's part in the work: started once, drained, stopped."""
+    """One process at work: it is started once, drained, stopped."""
 
     def __init__(
         self,
@@ -101,29 +101,29 @@ class Node:
         self.retry_interval = retry_interval
         self.timezone = timezone
         self.queues = queues
-        """The queues this node serves, each with the most runs of it at once; None: the lanes of its executors."""
+        """The queues this node serves, each with its limit of runs at once; None: those named after its executors."""
         self.prepare = prepare or _with_function
-        """Finds a claimed run's function and executor; LookupError if this node has not got the code."""
+        """Finds the function and the executor of a claimed run; raises LookupError if this node lacks the code."""
         self.schedules = schedules
         self.watcher = watcher
         self.declare = declare
-        """Adds the schedules of the code that are not in the store: called when the store has lost data."""
+        """Adds the declared schedules that are not in the store; called when the store has lost data."""
         self.paused = False
         self.draining = False
         self.finishing = False
-        """While draining: also execute what waits in a store that nobody could take it from later."""
+        """While draining, also execute the runs that wait in a store from which no other node could take them later."""
         self.missing = Complaints()
-        """References that this node cannot import."""
+        """References of functions that this node cannot import."""
         self.pace: dict[str, float] = {}
         """Recent seconds per run, by executor."""
         self.rates: dict[str, float] = {}
-        """Runs that ended lately in a second, by executor."""
+        """Runs that ended per second lately, by executor."""
         self._ended: dict[str, tuple[float, int]] = {}
-        """By executor, runs that ended since an instant of the monotonic clock."""
+        """By executor: an instant of the monotonic clock, and how many runs have ended since."""
         self.shares: dict[str, float] = {}
-        """Which part of the runs claimed lately from queues each executor got."""
+        """The share of each executor in the runs that were lately claimed from queues."""
         self.events = events or RunEvents(listeners, zone=lambda: timezone)
-        """Tells the listeners what happens to runs."""
+        """Publishes events about runs."""
         self._started = False
         self._started_at = self.clock.now()
         self._tokens = 0
@@ -132,7 +132,7 @@ class Node:
     # -- life --------------------------------------------------------------------------------------------------
 
     def add_store(self, alias: str, store: JobStore) -> StoreLink:
-        """Take part in a store from now on."""
+        """Add a store: claim, fire and settle its runs from now on."""
         link = self.links[alias] = StoreLink(self, alias, store)
         if self._started:
             link.start()
@@ -145,14 +145,14 @@ class Node:
             link.start()
 
     def remove_store(self, alias: str) -> StoreLink:
-        """Claim and fire nothing more from a store; `close_store` waits for what has started."""
+        """Claim and fire nothing more from a store; `close_store` waits for its started runs."""
         link = self.links.pop(alias)
         link.leaving = True
         self._leaving.append(link)
         return link
 
     def close_store(self, link: StoreLink) -> None:
-        """Give back what has not started of a removed store, and leave it when the rest has ended."""
+        """Give back the unstarted runs of a removed store, and leave it when the others have ended."""
         self.withdraw()
         link.close()
         self._leaving.remove(link)
@@ -167,24 +167,24 @@ class Node:
         self.wake()
 
     def wake(self) -> None:
-        """Have all loops look at their stores now."""
+        """Let all loops look at their stores now."""
         for link in list(self.links.values()):
             link.wake()
 
     def wake_for(self, alias: str, at: int | None) -> None:
-        """Have a job that is due at `at` seen in time."""
+        """Make sure that the scheduler loop sees a job that is due at `at` in time."""
         link = self.links.get(alias)
         if link is not None and at is not None and at < link.scheduler.looks_at:
             link.work.wake(link.scheduler)
 
     def drain(self, *, finish: bool) -> None:
-        """Fire nothing more; give back what has not started (with `finish` only where another node could take it)."""
+        """Fire nothing more, and give back unstarted runs; with `finish`, only those that another node could take."""
         self.finishing = finish
         self.draining = True
         self.wake()
 
     def stop(self, *, finish: bool = True) -> None:
-        """Drain and wait until everything that has started has ended and is settled."""
+        """Drain, and wait until all started runs have ended and are settled."""
         self.drain(finish=finish)
         if not (finish and all(link.store.volatile for link in self.links.values())):
             self.withdraw()
@@ -192,7 +192,7 @@ class Node:
             link.close()
 
     def withdraw(self, executors: Iterable[BaseExecutor] | None = None, older_than: int | None = None) -> None:
-        """Take back from executors what they have not started, and give it back to its store."""
+        """Take unstarted runs back from the executors and give them back to their stores."""
         for executor in list(self.executors.values() if executors is None else executors):
             taken = executor.withdraw(older_than)
             if taken and older_than is not None:  # what is executed now takes longer than what was before
@@ -217,7 +217,7 @@ class Node:
 
     @property
     def listening(self) -> int:
-        """The mask of the events somebody listens to: others are not even made."""
+        """The mask of the events that have a listener: other events are not even made."""
         return self.events.listeners.mask
 
     def new_token(self) -> str:
@@ -226,7 +226,7 @@ class Node:
         return f"{self._stem}{self._tokens:x}"
 
     def elapsed(self) -> int:
-        """Return microseconds by the monotonic clock: what executors measure by, whichever store a run is of."""
+        """Return microseconds by the monotonic clock, by which executors measure the runs of every store."""
         return int(self.clock.monotonic() * 1e6)
 
     def local(self, us: int) -> datetime:
@@ -260,7 +260,7 @@ class Node:
         return wanted
 
     def _runs_left(self) -> int:
-        """Return how many more runs to claim before this process has executed as many as it may."""
+        """Return how many more runs this process may claim before it reaches its limit of executed runs."""
         left = None if self.watcher is None else self.watcher.runs_left
         # In this order, since a run is counted as executed before its claim is forgotten: none is counted as neither.
         if left is None:
@@ -268,11 +268,11 @@ class Node:
         return min(MOST_CLAIMED_RUNS, left - sum(len(link.claims) for link in self.links.values()))
 
     def room(self) -> tuple[int, bool]:
-        """Return how many more runs to claim from queues, and whether there is room for whatever they need.
+        """Return how many more runs to claim from queues, and whether every executor has room.
 
-        What an executor has room for is divided by its share of what came lately: one that is hardly ever needed does
-        not hold the others up. While one is full, a few at a time are claimed for the sake of the others: those for the
-        full one are given back. Isolated runs, which have few slots, may be many of those.
+        The room of an executor is divided by its share of the recent runs, so one that is hardly ever needed does not
+        hold up the others. While an executor is full, the node claims a few runs at a time for the sake of the others,
+        and gives back those for the full one. Many of these may be isolated runs, which have few slots.
         """
         left = self._runs_left()
         room, most = left, 0
@@ -288,7 +288,7 @@ class Node:
         return (room, True) if room > 0 else (min(FULL_EXECUTOR_CLAIM_RUNS, most, left), False)
 
     def note_ended(self, alias: str, number: int) -> None:
-        """Learn how many runs an executor ends in a second: more at once, fewer by and by."""
+        """Measure how many runs an executor ends per second: a rise counts at once, a fall by and by."""
         now = self.clock.monotonic()
         since, count = self._ended.get(alias, (now, 0))
         count += number
@@ -299,7 +299,7 @@ class Node:
         self._ended[alias] = since, count
 
     def note_shares(self, numbers: Mapping[str, int]) -> None:
-        """Learn which executors the runs need that come from the queues."""
+        """Measure which executors the runs from the queues need."""
         total = sum(numbers.values())
         weight = min(0.5, total / 20)
         for alias in self.executors:
@@ -311,7 +311,7 @@ class Node:
         self.events.publish(event)
 
     def notify(self, code: int, run: Run, reason: str) -> None:
-        """Tell the listeners about a run."""
+        """Publish an event about a run."""
         self.events.tell(code, run, None, reason)
 
     def info(self, link: StoreLink) -> NodeInfo:
@@ -330,7 +330,7 @@ class Node:
 
 
 def _with_function(run: Run) -> Run:
-    """Import what a run calls, as APScheduler's front ends do."""
+    """Import the function of a run, as APScheduler's schedulers do."""
     backoff = run.policy.backoff
     if isinstance(backoff, str):
         run = replace(run, policy=replace(run.policy, backoff=ref_to_obj(backoff)))

@@ -1,6 +1,6 @@
-"""The events about runs, all made here: what was submitted, started, ended, retried, lost, set aside.
+"""Every event about a run is made here: submitted, started, ended, retried, lost, set aside.
 
-Whoever changes a run says so here after the store has accepted the change. With nobody listening that costs one look
+The code that changes a run calls this after the store has accepted the change. Without a listener that costs one look
 at a mask.
 """
 
@@ -45,7 +45,7 @@ _ENDS: Final = {
 
 
 class RunEvents:
-    """Publishes what happens to the runs of one app or scheduler, in this process."""
+    """Publishes the events about the runs of one app or scheduler, in this process."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class RunEvents:
         self._zone = zone
 
     def share(self, others: RunEvents) -> None:
-        """Tell the listeners of others, and nobody else, from now on."""
+        """Publish to the listeners of others instead, from now on."""
         self.listeners, self._deliver, self._zone = others.listeners, others._deliver, others._zone
 
     def publish(self, event: SchedulerEvent) -> None:
@@ -67,14 +67,14 @@ class RunEvents:
             self._deliver(event)
 
     def submitted(self, runs: Iterable[Run], alias: str) -> None:
-        """Say that runs were enqueued or fired."""
+        """Publish that runs were enqueued or fired."""
         if self.listeners.mask & EVENT_JOB_SUBMITTED:
             for run in runs:
                 times = [self._local(us) for us in (_due(run), *run.later)]
                 self._deliver(_about(run, JobSubmissionEvent(EVENT_JOB_SUBMITTED, run.job_id, alias, times)))
 
     def settled(self, outcome: Outcome, alias: str, report: Report | None = None) -> None:
-        """Say what became of a run, and what follows from it; `report` is an executor's word about it."""
+        """Publish the outcome of a run and its follow-ups; `report` is its executor's report."""
         if not self.listeners.mask:
             return
         run = outcome.run
@@ -111,14 +111,14 @@ class RunEvents:
         self._deliver(_about(run, event))
 
     def recovered(self, outcome: Outcome, alias: str) -> None:
-        """Say that a run was lost with its node, and what became of it."""
+        """Publish that a run was lost with its node, and its outcome."""
         self.tell(EVENT_RUN_LOST, outcome.run, alias, "its node is gone")
         if outcome.run.status is Status.PENDING:
             self.tell(EVENT_RUN_RECOVERED, outcome.run, alias)
         self.settled(outcome, alias)
 
     def set_aside(self, alias: str, what: str, record_id: str, queue: str | None, reason: str) -> None:
-        """Say that a job or a run whose record cannot be restored was set aside; nobody can tell its task."""
+        """Publish that the unreadable record of a job or a run was set aside; its task is unknown."""
         event: JobEvent
         if what == "job":
             event = JobEvent(EVENT_JOB_BROKEN, record_id, alias)
@@ -128,7 +128,7 @@ class RunEvents:
         self.publish(event)
 
     def tell(self, code: int, run: Run, alias: str | None, reason: str = "") -> None:
-        """Say something about a run for which there is no other word."""
+        """Publish any other event about a run."""
         if self.listeners.mask & code:
             self._deliver(_about(run, RunEvent(code, run.id, alias, reason, job_id=run.job_id)))
 
@@ -141,7 +141,7 @@ def _due(run: Run) -> int:
 
 
 def _about(run: Run, event: JobEvent) -> JobEvent:
-    """Say in an event which run it is about."""
+    """Put the id, task and queue of a run into an event."""
     event.run_id, event.task, event.queue, event.attempt = run.id, run.call.task_name, run.queue, run.attempt
     event.reason = event.reason or run.reason or ""
     return event

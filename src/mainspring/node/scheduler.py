@@ -1,4 +1,4 @@
-"""The scheduler tick: due jobs -> plan -> fire -> what was fired starts or waits in its lane."""
+"""The scheduler tick: due jobs -> plan -> fire -> start the runs, or let them wait in their queues."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["SchedulerTick"]
 
 DUE_PAGE_JOBS: Final = 500
 DUE_HOLD_SECONDS: Final = 2.0
-"""Seconds for which a due job that one scheduler was given is hidden from the others."""
+"""Hide a due job that one scheduler has read from the others for this long."""
 
 MOST_PATIENCE_SECONDS: Final = 1.0
-"""Seconds by which a fire is late at most when the schedulers that were prompt so far are gone."""
+"""Stand by for at most this long: so late is a fire if the prompt schedulers are gone."""
 
 log = logging.getLogger("mainspring.scheduler")
 
@@ -35,9 +35,9 @@ class SchedulerTick:
     def __init__(self, link: StoreLink) -> None:
         self.link = link
         self.looks_at = 0
-        """Until when this tick means to sleep, by the store's clock."""
+        """When this tick wants to wake up, by the store's clock."""
         self._patience = 0.0
-        """Seconds this tick lets others go first: it grows while others fire what it comes for."""
+        """How long this tick lets others go first; it grows while others fire its jobs before it."""
         self._awaited: int | None = None
         self._homeless = Complaints()
         """Executors that jobs want and this node does not have."""
@@ -57,7 +57,7 @@ class SchedulerTick:
             self._patience = 0.0
             soonest = min(soonest, self._fire(page.jobs, page.now))
         elif self._awaited is not None and self._awaited <= page.now:
-            # Somebody else was quicker. In a big fleet a few stay prompt and the others stand by.
+            # Another node was quicker. In a big fleet a few stay prompt and the others stand by.
             self._patience = min(MOST_PATIENCE_SECONDS, max(0.01, self._patience * 2))
         if len(page.jobs) >= DUE_PAGE_JOBS:
             return 0.0
@@ -97,7 +97,7 @@ class SchedulerTick:
         try:
             answers = self._take(firings)
         except BaseException:
-            # The step may have been taken: what it leased to us is asked for again by its token.
+            # The store may have acted: ask again by the token for the runs that it leased to us.
             link.worker.uncertain.append(places.token)
             raise
         started: list[Run] = []
@@ -127,7 +127,7 @@ class SchedulerTick:
         return soonest
 
     def _take(self, firings: list[Firing]) -> list[tuple[str, ...] | Exception | None]:
-        """Have the store take steps, in ever fewer at a time if it cannot: those that it can must not wait for one."""
+        """Let the store take these steps; if that fails, take smaller parts, so that one bad step holds up no other."""
         try:
             return [*self.link.store.fire(firings, self.link.node.lease)]
         except OSError:  # the store is away
@@ -160,7 +160,7 @@ class SchedulerTick:
         if self._homeless.begin(job.executor):
             of_app = self.link.node.queues is not None
             log.warning(
-                "job %r wants the executor %r, which this node does not have; its runs wait for a node that has it%s",
+                "job %r wants the executor %r, which this node lacks; its runs wait for a node that has it%s",
                 job.id,
                 job.executor,
                 f'; to have workers run it: app.modify_job({job.id!r}, executor="queue")' if of_app else "",
@@ -172,7 +172,7 @@ class SchedulerTick:
 
 
 class _Places:
-    """Where the runs of one page go: into free slots of this node while there are any, else into their lane."""
+    """Where the runs of one page go: into free slots of this node while there are any, else into their queues."""
 
     def __init__(self, link: StoreLink, now: int) -> None:
         self.link = link
@@ -190,12 +190,12 @@ class _Places:
         if known is None:
             if alias not in self.link.node.executors:
                 return None
-            lane = f".{alias}"
+            queue = f".{alias}"
             until = self._now + int(self.link.node.lease * SECOND)
-            known = Place(lane), Place(lane, self.link.node.id, self.token, until)
+            known = Place(queue), Place(queue, self.link.node.id, self.token, until)
             self._places[alias] = known
-            # What waits in the lane already goes first.
-            self._free[alias] = 0 if self.link.worker.waits(lane) else self.link.node.free(alias)
+            # Runs that wait in the queue already go first.
+            self._free[alias] = 0 if self.link.worker.waits(queue) else self.link.node.free(alias)
         if runs and self._free[alias] > 0:
             self._free[alias] -= 1
             return known[1]

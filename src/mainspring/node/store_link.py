@@ -1,4 +1,4 @@
-"""One store of a node: its loops, what is claimed from it, and what is known of its clock and its outages."""
+"""One store of a node: its loops, the claims from it, its clock and its outages."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ class StoreLink:
         self.leaving = False
         self.claims: dict[str, Run] = {}
         self.reported: set[str] = set()
-        """Those of the claims whose outcome is on its way to the store: a beat may find them ended there."""
+        """The claims whose outcome is on its way to the store: a heartbeat may find them ended there."""
         self.lives: dict[str, RunNotes] = {}
-        """What the runs executed here have said of themselves."""
+        """The notes of the runs that are executed here."""
         self.in_flight: dict[str, int] = {}
-        """How many runs each executor has."""
+        """The number of runs in each executor."""
         self.in_queue: dict[str, int] = {}
-        """How many runs of each queue are executed here."""
+        """The number of runs of each queue that are executed here."""
         self.scheduler = SchedulerTick(self)
         self.worker = WorkerTick(self)
         self.heartbeat = HeartbeatTick(self)
@@ -57,11 +57,11 @@ class StoreLink:
         self._failures = 0
         self._time = StoreTime(self._ask, node.clock)
         self.now = self._time.now
-        """Tells the store's time as far as this node knows."""
+        """The store's time as far as this node knows it."""
         self.report = _Outbox(self)
         self._books = threading.Lock()
         clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
-        # Where a settle has to wait for a server, it must not keep the next claim waiting.
+        # A settle that waits for a server must not delay the next claim.
         self._alone = store.volatile
         work = (settles, claims, self.scheduler) if self._alone else (claims, self.scheduler)
         self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained)
@@ -86,7 +86,7 @@ class StoreLink:
         self._listener.start()
 
     def close(self) -> None:
-        """Wait until what has started is settled, and leave the store."""
+        """Wait until all started runs are settled, and leave the store."""
         self.work.wake()
         self.work.join()
         self._claimed_out = True
@@ -103,7 +103,7 @@ class StoreLink:
             log.warning("could not sign off from the store %r: %s", self.alias, error)
 
     def join_listener(self) -> None:
-        """Wait for the listener, which the store has let go by now; one that hangs in a dead store is left behind."""
+        """Wait for the listener, which the store has released by now; leave one behind that hangs in a dead store."""
         if self._listener is not None and self._listener is not threading.current_thread():
             self._listener.join(1.0)
 
@@ -119,7 +119,7 @@ class StoreLink:
         return self.node.finishing and self.store.volatile and not self.leaving
 
     def _drained(self) -> bool:
-        """Whether nothing more is to be claimed, and, if the same loop settles, nothing more to be settled."""
+        """Whether there is nothing left to claim, and nothing to settle if the same loop settles."""
         if not (self.node.draining or self.leaving):
             return False
         return not self._alone or (self._empty() and not (self._finishing and self.worker.waits()))
@@ -129,7 +129,7 @@ class StoreLink:
 
     def _empty(self) -> bool:
         if self.claims or self.worker.outbox:
-            # A store that is down cannot be told what has ended: others recover it when the leases are over.
+            # While a store is down it cannot take outcomes: others recover these runs when the leases are over.
             return self._down and self.worker.unsettled >= len(self.claims)  # one that is BUSY is reported twice
         return True
 
@@ -139,7 +139,7 @@ class StoreLink:
     # -- time --------------------------------------------------------------------------------------------------
 
     def observe(self, now: int, asked: float) -> None:
-        """Note the store's time, asked for at `asked` by the monotonic clock, so that it can be told without asking."""
+        """Note the store's time, asked for at `asked` by the monotonic clock."""
         self.answered()
         self._time.observe(now, asked)
 
@@ -155,7 +155,7 @@ class StoreLink:
 
     @property
     def slack(self) -> int:
-        """By how much the store's time may be ahead of what `now` says."""
+        """How far the store's time may be ahead of `now`."""
         return self._time.slack
 
     def _ask(self) -> int:
@@ -172,12 +172,14 @@ class StoreLink:
         batches: dict[str, list[Run]] = {}
         claims, queues = self.claims, self.node.queues
         busy = {run.id for run in runs if run.id in claims}
-        # After that look, as `end` tells before it forgets: so of a run the end of one claim is told before the next.
+        # Announce after computing `busy`: `end()` announces before it drops a claim, so the watcher always sees a claim
+        # end before the next begins.
         if self.node.watcher is not None:
             self.node.watcher.claimed(runs)
         for run in runs:
             if run.id in busy:
-                # We lost it or gave it back, and here it is again while it still runs or is still being given back.
+                # We lost this run or gave it back, and have claimed it again while it still runs or is still being
+                # given back.
                 self._count(run, 1)
                 self.report(Report(run, Result.BUSY))
                 continue
@@ -209,8 +211,8 @@ class StoreLink:
     def may_start(self, run: Run) -> Result | None:
         """Return why a claimed run must not start any more; None if it starts now.
 
-        A run that waits for a slot is given back within a second. So a lease that is over was not renewed but lost,
-        as after this process stood still.
+        A run that waits for a slot is given back within a second. So if its lease is over, nobody renewed it: this
+        process stood still.
         """
         now = self.now()
         if run.start_by is not None and now > run.start_by:
@@ -228,7 +230,7 @@ class StoreLink:
                 self.in_queue[run.queue] = self.in_queue.get(run.queue, 0) + number
 
     def _prepared(self, run: Run) -> Run | None:
-        """Find what a run calls; None if this node cannot, which is told once."""
+        """Find the function of a run; return None, and log it once, if this node lacks it."""
         reference = str(run.call.func)
         try:
             prepared = self.node.prepare(run)
@@ -237,7 +239,7 @@ class StoreLink:
                 raise
             if self.node.missing.begin(reference):
                 log.error(
-                    "this node cannot call %r; its runs are left to nodes that can: %s",
+                    "this node cannot call %r and leaves its runs to nodes that can: %s",
                     reference,
                     error if isinstance(error, Exception) else repr(error),
                 )
@@ -246,7 +248,7 @@ class StoreLink:
         return prepared
 
     def end(self, reports: Sequence[Report]) -> None:
-        """Forget claims that have been settled, and learn how long such runs take."""
+        """Forget settled claims, and measure how long such runs take."""
         took: dict[str, list[int]] = {}
         queues = self.node.queues
         if self.node.watcher is not None:
@@ -281,16 +283,16 @@ class StoreLink:
     # -- waking and failing --------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Have every tick look at the store now."""
+        """Let every tick look at the store now."""
         self.worker.look_everywhere()
         self.work.wake()
 
     def wake_worker(self) -> None:
-        """Have the lanes looked at soon."""
+        """Let the worker tick look into the queues soon."""
         self.work.wake(self.worker.claims)
 
     def wake_monitor(self) -> None:
-        """Have what has ended settled soon."""
+        """Let the ended runs be settled soon."""
         self.monitor.wake(self.worker.settles)
 
     def _listen(self) -> None:
@@ -311,7 +313,7 @@ class StoreLink:
                 self.wake()
 
     def look_for_losses(self) -> None:
-        """Compare the store with what it was; one that has lost data gets the declared schedules again."""
+        """Check whether the store has lost data; if so, add the declared schedules again."""
         before, found = self._generations, self.store.generations()
         if before is not None and not all(new.follows(old) for old, new in zip(before, found, strict=True)):
             log.error("job store %r has lost data: it was emptied, or an older state of it was restored", self.alias)
@@ -323,26 +325,26 @@ class StoreLink:
     def _failed(self, error: BaseException) -> float:
         if not self._down:
             self._down = True
-            log.error("job store %r failed; it is tried again until it answers", self.alias, exc_info=error)
+            log.error("job store %r failed; trying again until it answers", self.alias, exc_info=error)
             self.node.publish(SchedulerEvent(EVENT_STORE_DOWN, self.alias))
         self._failures += 1
-        # Soon at first, then ever more seldom, and never all nodes at once.
+        # Soon at first, then less and less often, and never all nodes at once.
         delay = min(self.node.retry_interval, 0.5 * 2.0 ** min(self._failures, 16))
         return delay * (0.75 + 0.5 * self.node.clock.random())
 
     def answered(self) -> None:
-        """Note that the store has answered: an outage, if there was one, is over."""
+        """Note that the store has answered, which ends an outage."""
         if self._down:
             self._down, self._failures = False, 0
             log.warning("job store %r answers again", self.alias)
             self.node.publish(SchedulerEvent(EVENT_STORE_UP, self.alias))
-            # Each tick waits for its next try, the heartbeat too: without it leases end and nobody recovers the dead.
+            # Wake every tick, also the heartbeat: without it leases end and nobody recovers the runs of dead nodes.
             for loop in (self.work, self.monitor, self.care):
                 loop.wake()
 
 
 class _Outbox:
-    """Where the executors report: cheap, from any thread, waking the worker tick only when it may sleep."""
+    """Takes the reports of the executors, cheaply and from any thread; wakes the worker tick only if it may sleep."""
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
@@ -354,13 +356,13 @@ class _Outbox:
         if report.result is not Result.BUSY:  # an earlier claim of that run still runs
             self._link.reported.add(report.run.id)
         self._append(report)
-        # The tick clears the flag before it empties the outbox, so a report is seen or wakes it.
+        # The tick clears the flag before it empties the outbox, so it sees each report or is woken by it.
         if not self._worker.told:
             self._worker.told = True
             self._wake()
 
     def live(self, run: Run) -> RunNotes:
-        """Return what the run has said so far; what it says after its end is kept by nobody."""
+        """Return the notes of the run; notes made after its end are dropped."""
         lives = self._link.lives
         found = lives.get(run.id)
         if found is None or found.run.token != run.token:

@@ -39,7 +39,7 @@ class VirtualClock:
         return sleeper
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and have who sleeps look at it."""
+        """Let time pass, and wake the sleepers."""
         self._now += round(seconds * SECOND)
         for sleeper in list(self._sleepers):
             sleeper.set()
