@@ -29,6 +29,7 @@ from mainspring.testing.conformance.helpers import (
     add_run,
     beat,
     break_,
+    cancel_all,
     claim,
     due_one,
     fail,
@@ -248,7 +249,7 @@ def test_no_more_than_so_many_deleted_ids_are_remembered(
         lambda store, run: add_run(store, queue="other", due_in=900),
         lambda store, run: store.add_runs([make_run(store, run.id)]),
         lambda store, run: store.set_queue("other", paused=True),
-        lambda store, run: store.purge("other"),
+        lambda store, run: cancel_all(store, "other"),
         lambda store, run: store.prune(),
     ],
 )
@@ -295,7 +296,7 @@ def test_rewriting_jobs_does_not_fill_the_memory(store: MemoryJobStore) -> None:
 def test_cancelling_runs_does_not_fill_the_memory(store: MemoryJobStore) -> None:
     for _ in range(50):
         store.add_runs([make_run(store, due_in=due_in) for due_in in (-5, 500) for _ in range(5)])
-        assert store.purge("default") == 10
+        assert cancel_all(store) == 10
     lane = store._runs._lanes["default"]
     assert len(lane._ready) + len(lane._delayed) <= indexes.SLACK + 10
     assert claim(store) == []

@@ -22,7 +22,7 @@ from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.node.node import Node
 from mainspring.testing.clock import VirtualClock
-from mainspring.testing.conformance.helpers import LEASE, add_job, add_run, claim
+from mainspring.testing.conformance.helpers import LEASE, add_job, add_run, cancel_all, claim
 from tests.servers import MariaDB, PostgreSQL, Redis
 
 NUMBER = 100  # jobs, and as many runs
@@ -105,7 +105,7 @@ def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
         store.shift_clock(LEASE + 1)
         store.settle([recover(run, store.server_time()) for run in store.expired(1000)])  # of the tests before
         store.shift_clock(-LEASE - 1)
-        store.purge("default")
+        cancel_all(store)
         yield store, back
     finally:
         store.shutdown()

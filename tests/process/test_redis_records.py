@@ -24,6 +24,7 @@ from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
     beat,
+    cancel_all,
     claim,
     current,
     due_one,
@@ -198,10 +199,10 @@ def test_a_bulk_is_added_though_the_scripts_are_flushed_meanwhile(make_store: Ma
     assert store.count_runs(RunQuery()) == 1000
 
 
-def test_all_pending_runs_of_a_lane_are_purged_whether_due_or_not(make_store: MakeStore) -> None:
+def test_all_pending_runs_of_a_lane_are_cancelled_whether_due_or_not(make_store: MakeStore) -> None:
     store = make_store()
     store.add_runs([make_run(store, unique=f"{n}", due_in=-10 if n < 1000 else 10) for n in range(2200)])
-    assert store.purge("default") == 2200
+    assert cancel_all(store) == 2200
     assert store.queues() == []
     assert store.count_runs(RunQuery(status=(Status.CANCELLED,))) == 2200
     shown = store.find_runs(RunQuery(), limit=1)[0]

@@ -19,6 +19,7 @@ from mainspring.testing.conformance.helpers import (
     LEASE,
     add_job,
     add_run,
+    cancel_all,
     claim,
     due_one,
     make_job,
@@ -107,7 +108,7 @@ def store(kind: str, proxy: Proxy, request: pytest.FixtureRequest) -> Iterator[S
     url = make_url(server.url).set(port=proxy.port)
     store = SQLAlchemyJobStore(url, tablename="replies_jobs")
     store.remove_all_jobs()
-    store.purge("default")
+    cancel_all(store)
     yield store
     store.shutdown()
 

@@ -455,10 +455,6 @@ class JobStore(BaseJobStore):
         """Pause or resume a lane."""
 
     @abstractmethod
-    def purge(self, name: str) -> int:
-        """Cancel all pending runs of a lane; answer how many."""
-
-    @abstractmethod
     def counters(self) -> dict[str, int]:
         """Return how many runs have ever reached each final status, and how many jobs there are (`jobs`)."""
 

@@ -23,6 +23,7 @@ from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflic
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.testing.clock import VirtualClock
+from mainspring.testing.conformance.helpers import cancel_all
 from mainspring.testing.conformance.helpers import work as noop
 from mainspring.triggers.interval import IntervalTrigger
 
@@ -282,8 +283,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.agree(lambda store: store.set_queue(lane, paused=paused))
 
     @rule(lane=st.sampled_from(LANES))
-    def purge(self, lane: str) -> None:
-        self.agree(lambda store: store.purge(lane))
+    def cancel_all(self, lane: str) -> None:
+        self.agree(lambda store: cancel_all(store, lane))
 
     @rule()
     def advance(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from itertools import count, islice
 
 from msgspec.structs import replace
@@ -182,14 +182,6 @@ class RunTable:
         if lane.paused and not paused:
             self.stirred = True
         lane.paused = paused
-
-    def purge(self, name: str, now: int) -> int:
-        """Cancel the pending runs of a lane."""
-        lane = self._lanes.get(name)
-        pending: Sequence[Record] = () if lane is None else (*lane.waiting(), *lane.delayed())
-        for record in pending:
-            self._write(record, replace(record.run, status=Status.CANCELLED, finished_at=now, unique=None), now)
-        return len(pending)
 
     def _owner(self, run: Run) -> Entry | None:
         """Find the job that a run counts for: the one of its id, if it is still the same incarnation."""

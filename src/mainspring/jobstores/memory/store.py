@@ -334,10 +334,6 @@ class MemoryJobStore(JobStore):
             self._runs.set_queue(name, paused)
             self._tell()
 
-    def purge(self, name: str) -> int:
-        with self._lock:
-            return self._runs.purge(name, self._now())
-
     def counters(self) -> dict[str, int]:
         with self._lock:
             return {**{str(status): total for status, total in self._runs.totals.items()}, "jobs": len(self._jobs)}

@@ -388,16 +388,6 @@ class RedisRuns(RecordStore):
         for shard in self._shards.all:
             self._call(shard, "set_queue", [name, paused])
 
-    def purge(self, name: str) -> int:
-        """Cancel all pending runs of a lane, a batch at a time; answer how many."""
-        total = 0
-        for shard in self._shards.all:
-            seen = 1
-            while seen:
-                seen, count = self._call(shard, "purge", [name, BATCH])
-                total += count
-        return total
-
     def counters(self) -> dict[str, int]:
         """Return how many runs have ever reached each final status, and how many jobs there are (`jobs`)."""
         totals = {**dict.fromkeys(sorted(FINAL_VALUES), 0), "jobs": 0}

@@ -86,9 +86,6 @@ class RunsElsewhere(RecordStore):
     def set_queue(self, name: str, *, paused: bool) -> None:
         self.runs.set_queue(name, paused=paused)
 
-    def purge(self, name: str) -> int:
-        return self.runs.purge(name)
-
     def wait(self, cursor: int, timeout: float) -> int:
         return self._watch.wait(cursor, timeout)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -29,13 +28,10 @@ __all__ = [
     "leave",
     "nodes",
     "prune",
-    "purge",
     "queues",
     "set_queue",
 ]
 
-PURGED: Final = 2000
-"""Runs that are cancelled in one transaction of a purge."""
 REMEMBERED: Final = 100_000
 """Ids of deleted runs that are remembered."""
 LONGEST: Final = 30 * 86400 * SECOND
@@ -182,23 +178,6 @@ def set_queue(tx: Tx, name: str, paused: bool) -> None:
     elif known and not paused:
         tx.run("DELETE FROM {lanes} WHERE name = ?", name)
         tx.stirred = True
-
-
-def purge(tx: StoreTx, name: str) -> int:
-    """Cancel a batch of the pending runs of a lane."""
-    now = tx.now
-    rows = tx.all(f"SELECT id FROM {{runs}} WHERE status = 'pending' AND queue = ? LIMIT {PURGED} {{lock}}", name)
-    if rows:
-        tx.run(
-            "UPDATE {runs} SET status = 'cancelled', finished_at = ?, unique_key = NULL,"
-            f" expires_at = ? + CASE WHEN keep BETWEEN 0 AND {MOST_KEPT} THEN keep ELSE 0 END"
-            " WHERE id {in} AND status = 'pending'",
-            now,
-            now & -2,
-            tx.many(sorted(run_id for (run_id,) in rows)),
-        )
-        tx.count_ends(Counter(cancelled=len(rows)))
-    return len(rows)
 
 
 # -- nodes and counters --------------------------------------------------------------------------------------------

@@ -296,12 +296,6 @@ class SQLAlchemyJobStore(RecordStore):
     def set_queue(self, name: str, *, paused: bool) -> None:
         self._write(lambda tx: service_steps.set_queue(tx, name, paused))
 
-    def purge(self, name: str) -> int:
-        total = 0
-        while cancelled := self._write(lambda tx: service_steps.purge(tx, name)):
-            total += cancelled
-        return total
-
     def counters(self) -> dict[str, int]:
         return self._read(service_steps.counters)
 

@@ -15,7 +15,7 @@ from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing, Place, firing, plan
 from mainspring.core.references import obj_to_ref
 from mainspring.core.run import Beat, Call, Condition, Outcome, Report, Result, Run, Status, describe
-from mainspring.core.transitions import conclude
+from mainspring.core.transitions import cancel, conclude
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.triggers.interval import IntervalTrigger
 
@@ -28,6 +28,7 @@ __all__ = [
     "add_run",
     "beat",
     "break_",
+    "cancel_all",
     "claim",
     "current",
     "due_one",
@@ -230,6 +231,12 @@ def break_(store: JobStore, run: Run) -> Outcome:
         run, status=Status.BROKEN, reason="unreadable", finished_at=store.server_time(), lease_until=None, unique=None
     )
     return Outcome(broken, Condition.HELD)
+
+
+def cancel_all(store: JobStore, queue: str = "default") -> int:
+    """Cancel the runs that wait in a queue; return how many."""
+    waiting = store.find_runs(RunQuery(status=(Status.PENDING,), queue=queue), limit=10_000)
+    return sum(store.settle([cancel(run, store.server_time()) for run in waiting]))
 
 
 def beat(run: Run, **reports: Any) -> Beat:

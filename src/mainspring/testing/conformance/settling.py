@@ -16,6 +16,7 @@ from mainspring.testing.conformance.helpers import (
     LEASE,
     add_run,
     break_,
+    cancel_all,
     claim,
     current,
     fail,
@@ -265,7 +266,7 @@ class SettleConformance:
         assert all(store.settle([end(store, run) for end, run in zip(ends, claim(store), strict=True)]))
         store.add_runs([make_run(store), make_run(store)])
         settle(store, cancel(store.find_runs(RunQuery(status=(Status.PENDING,)))[0], store.server_time()))
-        store.purge("default")
+        cancel_all(store)
         counters = store.counters()
         recount = {str(status): store.count_runs(RunQuery(status=(status,))) for status in FINAL}
         assert {name: counters[name] for name in recount} == recount
