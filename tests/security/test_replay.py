@@ -140,15 +140,15 @@ def _fire(store: JobStore, run: Run) -> None:
 
 
 def _fire_besides(store: JobStore, run: Run) -> None:
-    assert store.fire_besides(step(store, stored(store), next_in=-1, runs=(run,)), LEASE)
+    assert store.fire([step(store, stored(store), next_in=-1, runs=(run,), besides=True)], LEASE) != [None]
 
 
 REPLAYS: dict[str, Callable[[JobStore, Run], object]] = {
     "add_runs": lambda store, run: store.add_runs([run, run]),
     "fire": _fire,
     "fire, claimed": lambda store, run: _fire(store, _leased(run)),
-    "fire_besides": _fire_besides,
-    "fire_besides, claimed": lambda store, run: _fire_besides(store, _leased(run)),
+    "fire, besides": _fire_besides,
+    "fire, besides, claimed": lambda store, run: _fire_besides(store, _leased(run)),
     "settle, as what follows": _follow,
     "add_fired": lambda store, run: store.add_fired([run], [], LEASE),
     "add_fired, claimed": lambda store, run: store.add_fired([_leased(run)], [], LEASE),
@@ -254,12 +254,12 @@ def test_a_captured_step_is_lost_also_after_its_job_was_removed_and_added(store:
     [running] = claim(store)
     assert settle(store, succeed(store, running))
     assert store.fire([captured], LEASE) == [None]
-    assert store.fire_besides(captured, LEASE) is False
+    assert store.fire([replace(captured, besides=True)], LEASE) == [None]
     store.remove_job(job.id)
     assert store.fire([captured], LEASE) == [None]
     add_job(store)
     assert store.fire([captured], LEASE) == [None]
-    assert store.fire_besides(captured, LEASE) is False
+    assert store.fire([replace(captured, besides=True)], LEASE) == [None]
     assert (claim(store), store.count_runs(ALL)) == ([], 1)
 
 

@@ -83,7 +83,8 @@ class Firing(msgspec.Struct, frozen=True, gc=False):
     """One atomic step: if the job still has `version`, set its next run time (None: remove it) and insert `runs`.
 
     `missed` are finished records, replaced by id if present; `miss` becomes the job's open missed record. A `job`
-    replaces the stored one in the same step.
+    replaces the stored one in the same step. A step `besides` the schedule is taken though the job is not due, and
+    without a next run time the job is paused, not removed.
     """
 
     job_id: str
@@ -94,6 +95,7 @@ class Firing(msgspec.Struct, frozen=True, gc=False):
     missed: tuple[Run, ...] = ()
     miss: Miss | None = None
     job: Job | None = None
+    besides: bool = False
 
 
 class Place(msgspec.Struct, frozen=True, gc=False):
@@ -199,7 +201,7 @@ def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
     due = Due(job, job.at, nominal, job.version, job.incarnation)
     place = Place(job.queue if job.executor == "queue" else f".{job.executor}")
     record, _ = _record(due, skipped, None, place, now)
-    return Firing(job.id, job.version, changed.at, changed.nominal, missed=(record,), job=changed)
+    return Firing(job.id, job.version, changed.at, changed.nominal, missed=(record,), job=changed, besides=True)
 
 
 def make_run(

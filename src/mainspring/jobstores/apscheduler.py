@@ -107,21 +107,13 @@ class LegacyJobStore(MemoryJobStore):
         for firing, answer in zip(firings, answers, strict=True):
             if answer is None:
                 continue
-            if firing.next_at is None:
+            if firing.next_at is None and not firing.besides:
                 self._store.remove_job(firing.job_id)
                 continue
             job = super().lookup_job(firing.job_id)
             if job is not None:
                 self._store.update_job(job)
         return answers
-
-    def fire_besides(self, step: Firing, lease: float) -> bool:
-        """Take a step in memory, then tell the user's store."""
-        taken = super().fire_besides(step, lease)
-        job = super().lookup_job(step.job_id) if taken else None
-        if job is not None:
-            self._store.update_job(job)
-        return taken
 
     def _follow(self, job: Job) -> Job:
         """Take a job of the user's store into memory as it is now, and stamp the versions on it."""

@@ -262,14 +262,8 @@ class JobStore(BaseJobStore):
         None: the step was lost and changed nothing. Each step is atomic: next run time (None: the job is removed),
         new version, open missed record, missed records (replaced by id) and runs. A run whose id is known, also by a
         run that finished within the last hour, is not inserted. A run that comes claimed is leased for `lease` seconds.
-        """
-
-    @abstractmethod
-    def fire_besides(self, step: Firing, lease: float) -> bool:
-        """Take a step besides the job's schedule if the job's version is unchanged; tell whether it was taken.
-
-        It is the step of `fire`, but the job need not be due, and without a next run time it is paused, not removed.
-        If the step brings a `job`, that replaces the stored one, as `update_job` does.
+        For a step `besides` the schedule the job need not be due, and without a next run time it is paused, not
+        removed. A `job` that the step brings replaces the stored one, as `update_job` does.
         """
 
     @abstractmethod

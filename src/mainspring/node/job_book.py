@@ -313,7 +313,7 @@ class JobBook:
         if step is None:
             store.update_job(changed)
             return None
-        if not store.fire_besides(step, 0):
+        if store.fire([step], 0) == [None]:
             raise VersionConflict(job.id)
         record = step.missed[0]
         self.log.warning(
@@ -378,9 +378,9 @@ class JobBook:
                 raise MaxInstancesReachedError(read)
             place = Place(read.queue if read.executor == "queue" else f".{read.executor}")
             run = make_run(read, read.incarnation, place, now, now)
-            step = Firing(read.id, read.version, read.at, read.nominal, (run,))
+            step = Firing(read.id, read.version, read.at, read.nominal, (run,), besides=True)
             # Whatever fired the job since it was read has made a new version, and is counted next time.
-            if store.fire_besides(step, lease):
+            if store.fire([step], lease) != [None]:
                 self._events.submitted([run], alias)
                 return run
         raise VersionConflict(job_id)

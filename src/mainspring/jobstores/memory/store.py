@@ -140,13 +140,6 @@ class MemoryJobStore(JobStore):
             self._tell()
             return answers
 
-    def fire_besides(self, step: Firing, lease: float) -> bool:
-        with self._lock:
-            now = self._now()
-            answer = self._fire(step, now, now + int(lease * SECOND), besides=True)
-            self._tell()
-            return answer is not None
-
     def set_aside(self, job_id: str, version: int, reason: str) -> bool:
         with self._lock:
             entry = self._jobs.get(job_id)
@@ -211,17 +204,17 @@ class MemoryJobStore(JobStore):
         del self._jobs[entry.job.id]
         self._times.put(entry, None, 0)
 
-    def _fire(self, firing: Firing, now: int, until: int, *, besides: bool = False) -> tuple[str, ...] | None:
+    def _fire(self, firing: Firing, now: int, until: int) -> tuple[str, ...] | None:
         entry = self._jobs.get(firing.job_id)
         if entry is None or entry.version != firing.version:
             return None
         job = entry.job
-        if not besides and (job.at is None or job.at > now):
+        if not firing.besides and (job.at is None or job.at > now):
             return None
         if firing.job is not None:
             job, incarnation = firing.job.copy(), job.incarnation
             job.incarnation, entry.job = incarnation, job
-        if firing.next_at is None and not besides:
+        if firing.next_at is None and not firing.besides:
             self._take_out(entry)
         else:
             job.at, job.nominal, entry.miss = firing.next_at, firing.next_nominal, firing.miss

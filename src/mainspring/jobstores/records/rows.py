@@ -85,7 +85,7 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
 
 
 class FireRow(msgspec.Struct, gc=False):
-    """One firing, within its job's schedule or besides it: see `JobStore.fire` and `fire_besides`."""
+    """One firing, within its job's schedule or besides it: see `JobStore.fire`."""
 
     job_id: str
     version: int

@@ -124,11 +124,7 @@ class RecordStore(JobStore):
         """Take each step whose job is unchanged; see `JobStore.fire`."""
         return self._fire_rows([self._fire_row(step) for step in firings], lease)
 
-    def fire_besides(self, step: Firing, lease: float) -> bool:
-        """Take a step besides the job's schedule; see `JobStore.fire_besides`."""
-        return self._fire_rows([self._fire_row(step, besides=True)], lease) != [None]
-
-    def _fire_row(self, step: Firing, *, besides: bool = False) -> FireRow:
+    def _fire_row(self, step: Firing) -> FireRow:
         pack = self._packer.run_row
         return FireRow(
             step.job_id,
@@ -138,7 +134,7 @@ class RecordStore(JobStore):
             None if step.miss is None else msgspec.json.encode(step.miss).decode(),
             [pack(run) for run in step.runs],
             [pack(run) for run in step.missed],
-            besides,
+            step.besides,
             None if step.job is None else self._packer.job_row(step.job).frame,
         )
 

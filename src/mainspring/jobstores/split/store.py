@@ -133,26 +133,16 @@ class SplitJobStore(JobsInRecords):
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
         """Take each step whose job is unchanged; see `JobStore.fire`."""
-        return self._fire(firings, lease)
-
-    def fire_besides(self, step: Firing, lease: float) -> bool:
-        """Take a step besides the job's schedule; see `JobStore.fire_besides`."""
-        taken = self._fire([step], lease, besides=True) != [None]
-        if taken and step.job is not None:
-            self._watch.tell()
-        return taken
-
-    def _fire(self, firings: Sequence[Firing], lease: float, *, besides: bool = False) -> list[tuple[str, ...] | None]:
         answers: list[tuple[str, ...] | None] = [None] * len(firings)
         now = self.runs.server_time()
         steps: dict[str, tuple[int, StoredJob, StoredJob]] = {}  # by key, once each: place in the answer, old, new
         for number, (step, kept) in enumerate(zip(firings, self._read(s.job_id for s in firings), strict=True)):
-            if kept is None or kept.key in steps or not _may_fire(kept, step, now, besides):
+            if kept is None or kept.key in steps or not _may_fire(kept, step, now):
                 continue
             if kept.state.fired is not None:  # the step is lost, since this makes a new version
                 self._finish([kept], now)
                 continue
-            gone = step.next_at is None and not besides
+            gone = step.next_at is None and not step.besides
             steps[kept.key] = number, kept, self._fired(kept, step, gone, now, now + int(lease * SECOND))
         won = self._open(steps.values())
         runs = [run for number, _ in won for run in firings[number].runs]
@@ -165,6 +155,8 @@ class SplitJobStore(JobsInRecords):
         except Exception as error:
             # All is done but the tidying, which the next scheduler that comes by does.
             log.warning("jobs have fired, but their store does not take the note of it: %s", error)
+        if any(firings[number].job is not None for number, _ in won):
+            self._watch.tell()
         return answers
 
     def _fired(self, kept: StoredJob, step: Firing, gone: bool, now: int, until: int) -> StoredJob:
@@ -261,7 +253,7 @@ def _matches(hidden: dict[str, tuple[int, int]], kept: StoredJob) -> bool:
     return hidden.get(kept.key, (0, 0))[0] == kept.version
 
 
-def _may_fire(kept: StoredJob, step: Firing, now: int, besides: bool) -> bool:
+def _may_fire(kept: StoredJob, step: Firing, now: int) -> bool:
     state = kept.state
-    due = besides or (state.at is not None and state.at <= now)
+    due = step.besides or (state.at is not None and state.at <= now)
     return due and not state.gone and kept.version == step.version

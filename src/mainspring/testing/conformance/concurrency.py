@@ -116,7 +116,7 @@ class ConcurrencyConformance:
                     read = stored(store, name)
                     run = make_run(store, f"{name}@{read.incarnation}@{index}", job_id=name)
                     if store.count_unfinished([owner])[0] < 2:
-                        store.fire_besides(Firing(name, read.version, read.at, read.nominal, (run,)), LEASE)
+                        store.fire([Firing(name, read.version, read.at, read.nominal, (run,), besides=True)], LEASE)
 
             together(THREADS, act)
             assert unfinished(store, job) == 2, f"round {round_}"

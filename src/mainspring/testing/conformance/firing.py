@@ -263,8 +263,8 @@ class FiringConformance:
     def test_what_fires_besides_the_schedule_leaves_it_as_it_is(self, store: JobStore, due_in: float | None) -> None:
         job = add_job(store, due_in=due_in)
         store.due(10, 60)
-        now = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),))
-        assert store.fire_besides(now, LEASE) is True
+        now = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),), besides=True)
+        assert store.fire([now], LEASE) != [None]
         after = stored(store)
         assert (after.at, after.nominal, store.next_at()) == (job.at, job.nominal, job.at)
         assert (after.incarnation, after.version != job.version) == (job.incarnation, True)
@@ -278,18 +278,19 @@ class FiringConformance:
 
     def test_a_step_besides_the_schedule_is_lost_if_the_job_has_changed(self, store: JobStore) -> None:
         job = add_job(store, due_in=1000)
-        late = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),))
+        late = Firing("job", job.version, job.at, job.nominal, (fired_run(store, job),), besides=True)
         store.update_job(job)
-        assert store.fire_besides(late, LEASE) is False
+        assert store.fire([late], LEASE) == [None]
         store.remove_job("job")
-        assert store.fire_besides(late, LEASE) is False
+        assert store.fire([late], LEASE) == [None]
         assert (store.lookup_job("job"), store.count_runs(ALL)) == (None, 0)
 
     def test_what_was_planned_before_a_step_besides_the_schedule_is_lost(self, store: JobStore) -> None:
         job = add_job(store)
         due = due_one(store)
-        now = Firing("job", job.version, job.at, job.nominal, (make_run(store, f"job@{job.incarnation}@7"),))
-        assert store.fire_besides(now, LEASE) is True
+        run = make_run(store, f"job@{job.incarnation}@7")
+        now = Firing("job", job.version, job.at, job.nominal, (run,), besides=True)
+        assert store.fire([now], LEASE) != [None]
         assert fire(store, due) is None
         assert [run.id for run in store.find_runs(ALL)] == [now.runs[0].id]
 
@@ -303,14 +304,14 @@ class FiringConformance:
         changed.max_instances = 7
         step = passed_over(job, changed, store.server_time())
         assert step is not None
-        assert store.fire_besides(step, LEASE) is True
+        assert store.fire([step], LEASE) != [None]
         after = stored(store)
         assert (after.at, after.nominal, after.max_instances) == (changed.at, changed.nominal, 7)
         assert (after.incarnation, after.version != job.version) == (job.incarnation, True)
         assert (store.due(10, 0).jobs, store.next_at()) == ([], changed.at)
         [record] = store.find_runs(ALL)
         assert (record.status, record.job_id, record.fire_time) == (Status.MISSED, "job", job.at)
-        assert store.fire_besides(step, LEASE) is False
+        assert store.fire([step], LEASE) == [None]
         store.update_job(after)
 
     def test_a_job_that_has_changed_is_not_replaced_and_nothing_is_recorded(self, store: JobStore) -> None:
@@ -320,7 +321,7 @@ class FiringConformance:
         step = passed_over(job, changed, store.server_time())
         assert step is not None
         store.update_job(job)
-        assert store.fire_besides(step, LEASE) is False
+        assert store.fire([step], LEASE) == [None]
         assert (stored(store).at, store.count_runs(ALL)) == (job.at, 0)
 
     # -- names that are known ------------------------------------------------------------------------------------
