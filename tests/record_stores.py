@@ -15,7 +15,6 @@ from sqlalchemy import (
     Text,
     and_,
     delete,
-    func,
     select,
     update,
 )
@@ -72,9 +71,6 @@ class DictRecords(JobRecords):
                 if matches:
                     self._records.pop(key, None)
             return answers
-
-    def ping(self) -> bool:
-        return True
 
     def wait(self, cursor: int, timeout: float) -> int:
         with self._changed:
@@ -143,7 +139,3 @@ class TableRecords(JobRecords):
                 same = and_(_columns.key == key, _columns.version == version)
                 answers.append(connection.execute(delete(_records).where(same)).rowcount == 1)
         return answers
-
-    def ping(self) -> bool:
-        with self._engine.connect() as connection:
-            return connection.scalar(select(func.count()).select_from(_records)) is not None

@@ -69,4 +69,4 @@ def test_a_store_with_a_clock_of_its_own_keeps_it() -> None:
     mine, theirs = VirtualClock(), VirtualClock(start=SECOND)
     store = MemoryJobStore(mine)
     store.use_clock(theirs)
-    assert store.server_time() == mine.now()
+    assert store.beat() == mine.now()

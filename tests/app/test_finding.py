@@ -146,7 +146,7 @@ def test_a_scheduler_shows_runs_as_an_app_does() -> None:
     with scheduler:
         store = scheduler._jobstores["default"]
         for number in range(3):
-            add_run(store, f"r{number}", created_at=store.server_time() - number * 3600_000_000, job_id="hourly")
+            add_run(store, f"r{number}", created_at=store.beat() - number * 3600_000_000, job_id="hourly")
         page = scheduler.get_runs("hourly", limit=2)
         assert ([run.id for run in page], page.more) == (["r0", "r1"], True)
         assert isinstance(page[0], RunView)

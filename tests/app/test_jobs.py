@@ -155,7 +155,7 @@ def test_a_fire_between_the_count_and_the_run_now_is_counted_too(
 
     def count_then_fire(jobs: Sequence[tuple[str, int]]) -> list[int]:
         counts = count(jobs)
-        now = store.server_time()
+        now = store.beat()
         store.fire([firing(due, plan(due, now), Place("default"), now) for due in store.due(1, 0).jobs], 15.0)
         return counts
 

@@ -75,14 +75,14 @@ def test_a_delayed_call_waits_for_its_time(app: Mainspring) -> None:
 def test_a_delay_is_not_cut_short_by_a_store_that_is_slow_to_tell_the_time(
     app: Mainspring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tell = app.store.server_time
+    tell = app.store.beat
 
     def tell_slowly() -> int:
         told = tell()
         time.sleep(0.2)
         return told
 
-    monkeypatch.setattr(app.store, "server_time", tell_slowly)
+    monkeypatch.setattr(app.store, "beat", tell_slowly)
     view = app.task(plain).options(delay=5).enqueue().fetch()
     assert view.run_at - view.created_at >= timedelta(seconds=5.2)
 

@@ -38,7 +38,7 @@ def test_a_run_that_is_added_while_a_worker_looks_is_found_at_its_next_tick() ->
     executor.start(None, "here")
     node = Node({"here": executor}, queues={"default": None}, prepare=lambda run: replace(run, executor="here"))
     store.link = link = node.add_store("default", store)
-    now = store.server_time()
+    now = store.beat()
     store.late = Run(id="late", call=Call(str), queue="default", created_at=now, run_at=now)
     link.worker.look_everywhere()
     link.worker()

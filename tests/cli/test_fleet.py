@@ -17,7 +17,7 @@ from tests.cli.kit import KEY, Shop, resize
 
 
 def add_node(shop: Shop) -> None:
-    started = shop.app.store.server_time() - 90 * 60 * 1_000_000
+    started = shop.app.store.beat() - 90 * 60 * 1_000_000
     told = NodeInfo(
         id="n",
         host="web1",

@@ -86,15 +86,16 @@ def states(app: Mainspring, runs: list[Run]) -> list[tuple[Status, int]]:
 def test_leases_are_renewed_though_the_store_was_away_when_the_cluster_started(
     app: Mainspring, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pings: list[None] = []
+    tries: list[None] = []
+    beat = app.store.beat
 
-    def ping() -> bool:
-        pings.append(None)
-        if len(pings) == 1:
+    def beat_at_last() -> int:
+        tries.append(None)
+        if len(tries) == 1:
             raise StoreUnavailable("the network was cut")
-        return True
+        return beat()
 
-    monkeypatch.setattr(app.store, "ping", ping)
+    monkeypatch.setattr(app.store, "beat", beat_at_last)
     desk.left.claims["run-1"] = Claim("token", desk.left.started_at)
     keeper = LeaseKeeper(app, lambda: [desk.left])
     keeper.start()
@@ -103,7 +104,7 @@ def test_leases_are_renewed_though_the_store_was_away_when_the_cluster_started(
     finally:
         keeper.close()
     assert read(desk.pipe) == (STOP_RUNS, [["run-1", "token"]])
-    assert len(pings) > 1
+    assert len(tries) > 1
 
 
 @pytest.mark.parametrize("death", ["crashed", "timed out", "cancelled"])
@@ -117,7 +118,7 @@ def test_a_run_that_ended_with_its_process_had_run_since_it_was_claimed(
         desk.left.stuck.add(run.id)
     if death == "cancelled":
         assert app.store.request_cancel([run.id]) == [True]
-    now = app.store.server_time() + 60 * SECOND
+    now = app.store.beat() + 60 * SECOND
     monkeypatch.setattr(app, "now", lambda: now)
     LeaseKeeper(app, lambda: [desk.left]).settle(desk.left, -9)
     [ended] = app.store.get_runs([run.id])

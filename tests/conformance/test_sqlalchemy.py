@@ -55,7 +55,7 @@ def _engine(url: str) -> Iterator[Engine]:
 def _emptied(engine: Engine) -> Iterator[JobStore]:
     """Give a store with nothing in it; the tables are made once, since making them takes longer than a test."""
     store = SQLAlchemyJobStore(engine=engine)
-    store.ping()
+    store.beat()
     with engine.begin() as connection:
         for table in TABLES:
             connection.execute(text(f"DELETE FROM mainspring_{table}"))

@@ -220,7 +220,7 @@ def test_the_time_out_of_a_run_is_not_taken_for_a_connection_that_was_lost(pool:
             replies.append("whole")
 
     link = SlowLink(servers, ["{a}"])
-    timed_out(pool, lambda: link.call("server_time", ["{a}"], reads=True))
+    timed_out(pool, lambda: link.call("beat", ["{a}"], reads=True))
     assert replies == ["whole"]
 
 

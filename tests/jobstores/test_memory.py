@@ -115,8 +115,8 @@ def test_a_shutdown_wakes_whoever_waits(store: MemoryJobStore) -> None:
 
 def test_a_store_whose_jobs_lead_back_to_it_is_collected(clock: VirtualClock) -> None:
     store = MemoryJobStore(clock)
-    add_job(store, call=Call(store.ping, name="ping"))
-    add_run(store, call=Call(store.ping, name="ping"))
+    add_job(store, call=Call(store.beat, name="beat"))
+    add_run(store, call=Call(store.beat, name="beat"))
     gone = weakref.ref(store)
     del store
     gc.collect()

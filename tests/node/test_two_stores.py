@@ -38,11 +38,11 @@ class Pair:
 
     def run_once(self, func: object, **options: object) -> tuple[int, Run, int]:
         """Have a job of the second store run; return its record between two looks at that store's clock."""
-        before = self.other.server_time()
+        before = self.other.beat()
         self.scheduler.add_job(func, jobstore="other", next_run_time=from_us(before), **options)  # type: ignore[arg-type]
         assert self.ended.wait(30)
         (run,) = self.scheduler.get_runs(jobstore="other")
-        return before, run.record, self.other.server_time()
+        return before, run.record, self.other.beat()
 
 
 @pytest.fixture(params=[HOUR, -HOUR], ids=["ahead", "behind"])
@@ -115,7 +115,7 @@ def test_waiting_runs_are_given_back_by_how_long_they_wait_here(
     run = claimed(bench)
     submitted.append(bench.executor.now())
     store.shift_clock(shift)
-    bench.link.observe(store.server_time(), clock.monotonic())
+    bench.link.observe(store.beat(), clock.monotonic())
     bench.link.worker()
     assert not bench.link.worker.outbox
     clock.advance(2)

@@ -103,7 +103,7 @@ def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
     try:
         store.remove_all_jobs()
         store.shift_clock(LEASE + 1)
-        store.settle([recover(run, store.server_time()) for run in store.expired(1000)])  # of the tests before
+        store.settle([recover(run, store.beat()) for run in store.expired(1000)])  # of the tests before
         store.shift_clock(-LEASE - 1)
         cancel_all(store)
         yield store, back
@@ -236,7 +236,7 @@ def test_lost_runs_that_only_others_can_read_do_not_hide_those_behind_them(
         assert {run.id for run in store.expired(10)} == set(good)
         found = [{run.id for run in store.expired(2)} for _ in range(4)]  # passing over 40 of them at a time
         assert len(set().union(*found)) == 2
-        store.settle([recover(run, store.server_time()) for run in store.expired(10)])
+        store.settle([recover(run, store.beat()) for run in store.expired(10)])
         assert store.expired(10) == []
         for name, frame in frames.items():
             back.overwrite("runs", name, frame)

@@ -97,7 +97,7 @@ def test_eight_nodes_fire_every_instant_once_though_they_are_killed_at_every_poi
         doomed.append(stage.start(point, delay=delay))
         doomed.remove(next(child for child in doomed if child.poll() is not None))
     until(lambda: all(child.poll() == -signal.SIGKILL for child in doomed), "the last of them is killed")
-    since = stage.store.server_time()
+    since = stage.store.beat()
     stage.start()
     until(lambda: all(times(stage, job_id)[-1:] > [since + SECOND] for job_id in jobs), "all that they left was fired")
     for job_id in jobs:
@@ -139,13 +139,13 @@ def test_what_one_node_does_to_jobs_another_that_sleeps_until_tomorrow_heeds(sta
     for number in range(1, 4):
         director.add_job(note, "date", ["added"])
         until(lambda number=number: noted("added") == number, "a job that was added is fired")  # type: ignore[misc]
-    director.modify_job("moved", next_run_time=from_us(stage.store.server_time()))
+    director.modify_job("moved", next_run_time=from_us(stage.store.beat()))
     until(lambda: noted("moved") == 1, "a job that was changed is fired")
     director.reschedule_job("moved", trigger="interval", seconds=0.1)
     until(lambda: noted("moved") >= 3, "a job with another trigger is fired by it")
 
     def fires_no_more(marker: str) -> None:
-        since = stage.store.server_time()
+        since = stage.store.beat()
         director.add_job(note, "date", [marker])
         until(lambda: noted(marker) == 1, "another job is fired")
         assert max(run.fire_time or 0 for run in stage.runs("moved")) <= since

@@ -128,7 +128,7 @@ def test_an_immediate_stop_in_the_middle_of_queue_work_loses_and_doubles_nothing
 
 def test_sessions_terminated_all_the_time_lose_and_double_nothing(postgresql_server: PostgreSQL) -> None:
     store = SQLAlchemyJobStore(postgresql_server.url, tablename=f"{new_id('cut')}_jobs")
-    store.ping()
+    store.beat()
     chance = random.Random(6)
     engine = create_engine(postgresql_server.url, isolation_level="AUTOCOMMIT")
     killed = 0
@@ -155,11 +155,11 @@ def test_a_limit_of_connections_is_told_and_when_there_is_room_again_it_goes_on(
         postgresql_server.url.replace("postgres@", f"{role}@"), tablename=f"{new_id('few')}_jobs"
     )
     with few.connect(), pytest.raises(StoreUnavailable) as caught:
-        store.server_time()
+        store.beat()
     assert f'too many connections for role "{role}"' in str(caught.value)
     assert "the server has no connection left; raise its limit, or give the store fewer" in str(caught.value)
     few.dispose()
-    _until(store.ping)  # the server notices that it was left
+    _until(lambda: store.beat() > 0)  # the server notices that it was left
     run = add_run(store)
     assert [each.id for each in claim(store)] == [run.id]
     store.shutdown()

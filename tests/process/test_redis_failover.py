@@ -168,7 +168,7 @@ def fail_over(fleet: SentinelFleet, app: Mainspring, fault: str, executed: Path)
 def test_a_service_that_no_sentinel_knows_is_compared_with_those_they_know(sentinel_fleet: SentinelFleet) -> None:
     url = sentinel_fleet.url.replace(f"/{sentinel_fleet.service}/", "/mian/")
     with pytest.raises(ConfigurationError, match=r"know no service 'mian'; did you mean 'main'\?"):
-        RedisJobStore(url=url).ping()
+        RedisJobStore(url=url).beat()
 
 
 def test_who_waits_hears_of_what_happens_at_the_new_primary(sentinel_fleet: SentinelFleet) -> None:
@@ -215,7 +215,7 @@ def test_who_waits_for_replicas_of_a_primary_that_was_replaced_is_let_go(
     monkeypatch.setattr("mainspring.jobstores.redis.connection.REPLICATED", 3600.0)
     sentinel_fleet.complete()
     store = RedisJobStore(url=sentinel_fleet.url, name="let-go", replicas=3)  # of which there are two
-    patient(store.ping)
+    patient(store.beat)
     run = make_run(store)
     primary = sentinel_fleet.primary()
 

@@ -124,7 +124,7 @@ def test_a_server_killed_while_jobs_fire_loses_and_doubles_nothing(
 def _fire(store: RedisJobStore) -> list[str]:
     fired: list[str] = []
     while page := store.due(7, 0).jobs:  # hidden for no time, so that the processes really meet
-        now = store.server_time()
+        now = store.beat()
         steps = [firing(due, plan(due, now), Place("default"), now) for due in page]
         fired += [run_id for answer in store.fire(steps, LEASE) for run_id in answer or ()]
     return fired
@@ -140,7 +140,7 @@ def _execute(store: RedisJobStore) -> list[str]:
 
 def _main(url: str, name: str, shards: str) -> None:
     store = RedisJobStore(url=url, name=name, shards=int(shards))
-    store.ping()
+    store.beat()
     print("ready", flush=True)
     sys.stdin.readline()
     print(json.dumps({"fired": _fire(store), "executed": _execute(store)}), flush=True)

@@ -85,7 +85,7 @@ def test_the_runs_of_two_fires_under_one_token_keep_their_own_leases(make_store:
     for name in ("first", "second"):
         add_job(store, name)
         due = due_one(store, name)
-        now = store.server_time()
+        now = store.beat()
         step = firing(due, plan(due, now), Place(".default", "node", token), now)
         assert store.fire([step], 60)[0] is not None
         store.shift_clock(40)
@@ -94,7 +94,7 @@ def test_the_runs_of_two_fires_under_one_token_keep_their_own_leases(make_store:
 
 def test_runs_are_found_among_thousands_of_others(make_store: MakeStore) -> None:
     store = make_store()
-    now = store.server_time()
+    now = store.beat()
     runs = [
         make_run(store, f"r{n:04}", created_at=now + n, queue="rare" if n % 500 == 7 else "default")
         for n in range(4500)
@@ -132,7 +132,7 @@ def test_runs_are_found_among_thousands_of_others(make_store: MakeStore) -> None
 
 def test_the_runs_of_a_job_are_paged_though_the_last_of_a_page_is_deleted(make_store: MakeStore) -> None:
     store = make_store()
-    now = store.server_time()
+    now = store.beat()
     twins = ("job 24216302", "job 205989028")  # of the same checksum, by which the index is sorted
     assert crc32(twins[0].encode()) == crc32(twins[1].encode())
     for n in range(20):
@@ -156,7 +156,7 @@ def test_the_runs_of_a_job_are_paged_though_the_last_of_a_page_is_deleted(make_s
 
 def test_more_runs_than_one_call_takes_are_claimed_in_the_order_in_which_they_were_added(make_store: MakeStore) -> None:
     store = make_store()
-    now = store.server_time()
+    now = store.beat()
     runs = [make_run(store, f"r{(n * 7919) % 2600:04}", created_at=now, run_at=now) for n in range(2600)]
     assert store.add_runs(runs) == [run.id for run in runs]
     found: list[str] = []
@@ -225,7 +225,7 @@ def test_nothing_is_left_of_runs_that_are_deleted(make_store: MakeStore, client:
     assert settle(store, fail(store, runs[1], LONG))
     assert store.settle([succeed(store, run) for run in runs[2:-1]]) == [True] * (len(runs) - 3)
     assert settle(store, stop(store, runs[-1]))
-    assert settle(store, cancel(current(store, later), store.server_time()))
+    assert settle(store, cancel(current(store, later), store.beat()))
     assert store.delete_runs([runs[0].id]) == 1
     store.remove_job("job")
     store.shift_clock(31)
@@ -242,7 +242,7 @@ def test_a_big_result_gives_way_to_a_small_one(make_store: MakeStore, client: re
     assert current(store, run).errors[0].message == LONG
     assert client.hlen("{big:0}:states") == 1
     again = msgspec.structs.replace(current(store, run), errors=())
-    assert settle(store, retry(again, store.server_time()))
+    assert settle(store, retry(again, store.beat()))
     assert client.hlen("{big:0}:states") == 0
     [run] = claim(store)
     assert settle(store, succeed(store, run, "yes"))

@@ -52,7 +52,7 @@ def pair(redis_server: Redis) -> Iterator[Pair]:
 @pytest.fixture(params=[1, 3])
 def store(pair: Pair, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisJobStore]:
     store = RedisJobStore(url=f"{pair.primary.url}?replicas=1", name=f"replicas-{next(_names)}", shards=request.param)
-    store.ping()
+    store.beat()
     monkeypatch.setattr(connection, "REPLICATED", 0.1)
     yield store
     store.shutdown()
@@ -95,7 +95,7 @@ def test_a_claim_is_handed_out_once_a_replica_has_it(pair: Pair, store: RedisJob
 def test_a_fire_is_known_once_a_replica_has_it(pair: Pair, store: RedisJobStore) -> None:
     repeated(lambda: add_job(store))
     due = due_one(store)
-    now = store.server_time()
+    now = store.beat()
     steps = [firing(due, plan(due, now), Place("default"), now)]
     with pair.cut(), pytest.raises(OutcomeUnknown):
         store.fire(steps, LEASE)
@@ -137,11 +137,11 @@ def test_no_sentinel_answers_and_the_error_says_who_was_asked(monkeypatch: pytes
     monkeypatch.setattr(servers.Servers, "patience", 0.1)
     store = RedisJobStore(url="redis+sentinel://:secret@127.0.0.1:1,127.0.0.1:2/main?replicas=1")
     with pytest.raises(StoreUnavailable, match=r"service 'main': 127\.0\.0\.1:1 \(.*\), 127\.0\.0\.1:2 \(") as error:
-        store.ping()
+        store.beat()
     assert "secret" not in str(error.value)
 
 
 def test_a_server_outside_a_cluster_is_named(pair: Pair) -> None:
     store = RedisJobStore(url=f"redis+cluster://{HOST}:{pair.primary.port}")
     with pytest.raises(ConfigurationError, match=rf"write redis://{HOST}:{pair.primary.port} for it"):
-        store.ping()
+        store.beat()

@@ -314,7 +314,7 @@ def test_a_lost_reply_is_an_unknown_outcome_for_a_write_and_an_outage_for_a_read
     with _Deaf() as port:
         store = RedisJobStore(host="127.0.0.1", port=port, socket_timeout=0.2)
         with pytest.raises(StoreUnavailable) as read:
-            store.ping()
+            store.beat()
         assert not isinstance(read.value, OutcomeUnknown)
         store._opened = True
         with pytest.raises(OutcomeUnknown, match="repeating it is safe"):

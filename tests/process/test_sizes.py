@@ -39,7 +39,7 @@ def small_packets(mariadb_server: MariaDB) -> Iterator[str]:
 
 def cancelled(store: JobStore, text: str) -> str | None:
     run = start(store)
-    outcome = conclude(Report(run, Result.RAISED, exception=Cancel(text)), store.server_time(), 0.5)
+    outcome = conclude(Report(run, Result.RAISED, exception=Cancel(text)), store.beat(), 0.5)
     assert store.settle([outcome]) == [True]
     return current(store, run).reason
 

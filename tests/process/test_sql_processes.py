@@ -190,7 +190,7 @@ def _claim(store: SQLAlchemyJobStore) -> list[str]:
 
 def _fire(store: SQLAlchemyJobStore) -> list[str]:
     mine: list[str] = []
-    while (first := store.next_at()) is not None and first <= store.server_time():
+    while (first := store.next_at()) is not None and first <= store.beat():
         page = store.due(20, 0)  # hidden for no time at all, so that the schedulers really meet
         steps = [firing(due, plan(due, page.now), Place("default"), page.now) for due in page.jobs]
         mine += [run_id for answer in store.fire(steps, 60) for run_id in answer or ()]
@@ -243,7 +243,7 @@ def _main(verb: str, url: str, tablename: str) -> None:
         return
     if verb in ("claim", "fire", "create", "add"):
         if verb != "create":
-            store.ping()
+            store.beat()
         print("ready", flush=True)
         sys.stdin.readline()
     verbs = {"claim": _claim, "fire": _fire, "create": _create, "add": _add, "fork": _fork, "hang": _hang}

@@ -95,7 +95,7 @@ def test_an_engine_given_is_used_and_not_disposed_of(path: Path) -> None:
 def test_the_tables_are_named_after_the_first_and_added_to_the_metadata(path: Path) -> None:
     metadata = MetaData()
     store = SQLAlchemyJobStore(f"sqlite:///{path}", tablename="crew_jobs", metadata=metadata)
-    assert store.ping()
+    assert store.beat()
     assert {"crew_jobs", "crew_runs", "crew_meta"} <= set(metadata.tables)
     store.shutdown()
 
@@ -141,7 +141,7 @@ def test_a_server_that_is_not_there_is_unavailable_and_the_password_is_not_told(
         unused.bind(("127.0.0.1", 0))  # bound and not listening: nobody answers there
         store = SQLAlchemyJobStore(f"{scheme}://me:s3cr3t@127.0.0.1:{unused.getsockname()[1]}/jobs")
         with pytest.raises(StoreUnavailable) as caught:
-            store.server_time()
+            store.beat()
     assert "127.0.0.1" in str(caught.value)
     assert "s3cr3t" not in f"{caught.value} {store!r}"
 
@@ -149,13 +149,13 @@ def test_a_server_that_is_not_there_is_unavailable_and_the_password_is_not_told(
 def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
     store = SQLAlchemyJobStore(f"sqlite:///{tmp_path}/no/such/folder/jobs.db")
     with pytest.raises(StoreUnavailable, match="unable to open"):
-        store.server_time()
+        store.beat()
 
 
 def test_a_file_locked_by_another_is_unavailable_and_then_works(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_dialect, "TIMEOUT", 0.05)
     store = SQLAlchemyJobStore(f"sqlite:///{path}")
-    assert store.ping()
+    assert store.beat()
     other = sqlite3.connect(path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
     run = make_run(store)
@@ -250,7 +250,7 @@ def test_a_clock_that_was_ahead_once_leaves_nobody_ahead(host: Host, path: Path,
     host.jump(-ahead)
     first.beat(NODE, 30)
     later = SQLAlchemyJobStore(f"sqlite:///{path}")
-    assert first.server_time() == later.server_time() == host.wall // 1000
+    assert first.beat() == later.beat() == host.wall // 1000
     first.shutdown()
     later.shutdown()
 
@@ -480,7 +480,7 @@ def test_a_sqlite_that_is_too_old_is_refused_by_its_version(tmp_path: Path, monk
     monkeypatch.setattr("sqlite3.sqlite_version_info", (3, 31, 1))
     monkeypatch.setattr("sqlite3.sqlite_version", "3.31.1")
     with pytest.raises(ConfigurationError, match=r"SQLite 3\.35 or newer is needed, and this Python brings 3\.31\.1"):
-        SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db").server_time()
+        SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db").beat()
 
 
 def test_bytes_where_text_should_be_do_not_keep_other_runs_from_being_claimed(tmp_path: Path) -> None:

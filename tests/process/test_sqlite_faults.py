@@ -92,7 +92,7 @@ def test_processes_killed_while_they_write_leave_a_sound_file_and_all_that_was_a
     path: Path, spawn: Spawn
 ) -> None:
     with opened(path) as store:
-        store.ping()
+        store.beat()
         acknowledged: list[str] = []
         writers = [spawn(__file__, path) for _ in range(3)]
         for writer in writers:  # one dies after another, and the others go on
@@ -264,14 +264,14 @@ def test_a_folder_that_is_not_there_and_a_file_that_is_one_are_named(tmp_path: P
         (tmp_path, f"{tmp_path} is a folder; name a file in the URL"),
     ):
         with opened(path) as store:
-            assert words in str(failure(store.server_time))
+            assert words in str(failure(store.beat))
 
 
 def test_a_file_that_is_no_database_is_named_and_left_alone(path: Path) -> None:
     path.write_bytes(b"not a database, but somebody's letter\n" * 100)
     before = path.read_bytes()
     with opened(path) as store:
-        assert f"{path} is damaged or is no database of SQLite's" in str(failure(store.server_time))
+        assert f"{path} is damaged or is no database of SQLite's" in str(failure(store.beat))
     assert path.read_bytes() == before
 
 

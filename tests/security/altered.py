@@ -50,7 +50,7 @@ def fill(store: JobStore) -> None:
     for name in ("paused-victim", "paused-good"):
         store.set_queue(name, paused=True)
     for name in ("node-victim", "node-good"):
-        store.beat(NodeInfo(id=name, host="host", pid=1, started_at=store.server_time()), _ALIVE)
+        store.beat(NodeInfo(id=name, host="host", pid=1, started_at=store.beat()), _ALIVE)
 
 
 class Seen(NamedTuple):
@@ -98,9 +98,9 @@ def live_through(store: JobStore) -> Seen:
                 fired.add(due.job.id)
         _work(store)
         store.shift_clock(LEASE + 10)
-        store.beat(NodeInfo(id="node-new", host="host", pid=2, started_at=store.server_time()), _ALIVE)
+        store.beat(NodeInfo(id="node-new", host="host", pid=2, started_at=store.beat()), _ALIVE)
         store.sweep()
-        store.settle([recover(run, store.server_time()) for run in store.expired(100)])
+        store.settle([recover(run, store.beat()) for run in store.expired(100)])
         store.prune()
         store.restore_readable()
         store.next_at()

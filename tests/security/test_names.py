@@ -137,7 +137,7 @@ def lead_a_life(app: Mainspring, word: str) -> None:
     assert len(claimed) == 2
     beats = [Beat(run.id, word, word, {"data": word}, (word,)) for run in claimed]
     assert app.store.extend(beats, 60.0) == ["held", "held"]
-    now = app.store.server_time()
+    now = app.store.beat()
     reports = [Report(run, Result.RETURNED, word, started_at=now, finished_at=now) for run in claimed]
     assert app.store.settle([conclude(report, now, 0.5) for report in reports]) == [True, True]
     assert handle.result(timeout=0) == word

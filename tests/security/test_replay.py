@@ -196,7 +196,7 @@ WORDS: dict[str, Callable[[JobStore, Run], object]] = {
     "done again": lambda store, run: store.settle([succeed(store, run, "another")]),
     "failed after all": lambda store, run: store.settle([fail(store, run)]),
     "given back": lambda store, run: store.settle([give_back(store, run)]),
-    "lost": lambda store, run: store.settle([recover(run, store.server_time())]),
+    "lost": lambda store, run: store.settle([recover(run, store.beat())]),
     "cancelled": lambda store, run: store.settle([stop(store, run)]),
     "broken": lambda store, run: store.settle([break_(store, run)]),
     "alive": lambda store, run: store.extend([beat(run, progress=1, data={"a": 1}, log=("x",))], LEASE),
@@ -235,7 +235,7 @@ def test_a_captured_claim_is_worth_nothing_once_another_holds_the_run(store: Job
 def test_a_captured_order_to_try_again_holds_once(store: JobStore) -> None:
     running = start(store)
     assert settle(store, fail(store, running))
-    order = retry(current(store, running), store.server_time())
+    order = retry(current(store, running), store.beat())
     assert settle(store, order)
     [again] = claim(store)
     assert settle(store, order) is False

@@ -397,7 +397,7 @@ class Mainspring:
 
     def nodes(self) -> list[NodeInfo]:
         """Return the nodes that are alive; one whose beats stay away has the state `silent`."""
-        now = self.store.server_time()
+        now = self.store.beat()
         return [node.seen_at(now, self._lease) for node in self.store.nodes()]
 
     def counters(self) -> dict[str, int]:

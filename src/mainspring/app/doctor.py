@@ -93,7 +93,7 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         findings += _health(where, health, require or app.require)
         findings += _clock(store)
         findings += _key(app)
-        now, path = store.server_time(), path or _path(app, code)
+        now, path = store.beat(), path or _path(app, code)
         nodes = [node.seen_at(now, app.lease) for node in store.nodes()]
         findings += _nodes(nodes, now, app.lease)
         findings += _queues(store.queues(), nodes, path)
@@ -128,7 +128,7 @@ def _clock(store: JobStore) -> Iterator[Finding]:
     trips = []
     for _ in range(3):
         before = time.time_ns()
-        told = store.server_time() * 1000
+        told = store.beat() * 1000
         after = time.time_ns()
         trips.append((after - before, told - (before + after) // 2))
     trip, skew = min(trips)

@@ -46,12 +46,12 @@ class InlineRunner:
     def __init__(self, app: Mainspring) -> None:
         self._app = app
         self.store = _InlineStore(app)
-        now, zone = self.store.server_time, lambda: app.timezone
+        now, zone = self.store.beat, lambda: app.timezone
         self.runs = Runs(lambda: self.store, now, zone, app.events, app.tasks, sent_back=self.work, explain=app.explain)
         self._place = Workplace(app)
         executor = DebugExecutor()
         executor.slots = 1_000_000  # a task may enqueue another, which is executed inside it
-        executor.now = self.store.server_time
+        executor.now = self.store.beat
         executor.start(self, THREADS_EXECUTOR)
         self._place.executors = {THREADS_EXECUTOR: executor}
 
@@ -70,7 +70,7 @@ class InlineRunner:
 
     def execute(self, runs: Sequence[Run]) -> list[str]:
         """Add runs, execute them and all that follows from them, and return their ids."""
-        now = self.store.server_time()
+        now = self.store.beat()
         codec: Codec = self._app.codec
         ready = []
         for run in runs:
@@ -115,7 +115,7 @@ class InlineRunner:
         paused = self._paused()
         later = [run.run_at for run in self.runs.iterate(status="pending") if run.queue not in paused]
         if later:
-            self.store.shift_clock(max(0, min(later) - self.store.server_time()) / SECOND + 1e-6)
+            self.store.shift_clock(max(0, min(later) - self.store.beat()) / SECOND + 1e-6)
         return bool(later)
 
 

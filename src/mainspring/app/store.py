@@ -65,7 +65,7 @@ class AppStore:
         self._options = dict(options or {})
         self._zone = astimezone(timezone)
         self._codec: Codec | None = None
-        self._time = StoreTime(lambda: self.lasting.server_time(), clock, TRUSTED_SECONDS)
+        self._time = StoreTime(lambda: self.lasting.beat(), clock, TRUSTED_SECONDS)
         self._make_companion = make_companion
         self._companion: InlineRunner | None = None
 
@@ -149,7 +149,7 @@ class AppStore:
     def now(self) -> int:
         """Return the store's time, as far as this process knows it."""
         if self.inline:
-            return self.store.server_time()
+            return self.store.beat()
         link = self.link
         return self._time.now() if link is None else link.now()
 

@@ -211,7 +211,7 @@ def _write(jobs: Sequence[Job], target: str, codec: Codec, replace: bool) -> Non
             _make_way(jobs, store)
         else:
             _refuse_taken(jobs, store, target)
-        now = store.server_time()
+        now = store.beat()
         for job in jobs:
             if not job.timed:
                 job.at = job.nominal = job.trigger.next_fire(None, now)
@@ -266,7 +266,7 @@ def _cancel_waiting(lane: str, job_ids: Collection[str], store: JobStore) -> Non
     query, last = RunQuery(status=(Status.PENDING,), queue=lane), None
     while page := store.find_runs(query, after=last, limit=_BATCH_JOBS):
         last = page[-1]
-        now = store.server_time()
+        now = store.beat()
         store.settle([transitions.cancel(run, now) for run in page if run.job_id in job_ids])
 
 

@@ -68,7 +68,7 @@ class LeaseKeeper:
         while not self._done.wait(pause):
             try:
                 with self.busy:
-                    self._app.store.ping()  # opens the store at first, which takes long while its lock is held
+                    self._app.store.beat()  # opens the store at first, which takes long while its lock is held
                     self.renew()
                 down = self.locked_out = False
                 if self.steady_since is None:
@@ -135,7 +135,7 @@ class LeaseKeeper:
         try:  # the dead process cannot sign off, and would stay listed until its last heartbeat is old
             for node in self._app.store.nodes():
                 if (node.host, node.pid) == (platform.node(), worker.pid):
-                    self._app.store.leave(node.id)
+                    self._app.store.beat(node, ttl=0)
         except Exception as error:
             log.info("process %s stays listed until its last heartbeat is old: %s", worker.pid, error)
 

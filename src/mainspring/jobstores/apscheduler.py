@@ -93,7 +93,7 @@ class LegacyJobStore(MemoryJobStore):
 
     def due(self, limit: int, hold: float) -> DuePage:
         """Hand out what the user's store says is due."""
-        for job in self._store.get_due_jobs(from_us(self.server_time()))[:limit]:
+        for job in self._store.get_due_jobs(from_us(self.beat()))[:limit]:
             self._follow(job)
         page = super().due(limit, hold)
         page.next_at = self.next_at()

@@ -326,7 +326,7 @@ class JobStore(BaseJobStore):
         ids = [run.id for run in (*runs, *missed)]
         before = dict(zip(ids, self.get_runs(ids), strict=True))
         claimed = [run for run in runs if run.status is Status.RUNNING]
-        now = self.server_time() if claimed or missed else 0
+        now = self.beat() if claimed or missed else 0
         # Claimed ones first wait, marked by their token: whoever claims one in between has it, and the mark is gone.
         waiting = [as_waiting(run) for run in runs]
         aside = [_with(run, status=Status.PENDING, run_at=now + _ASIDE, finished_at=None) for run in missed]
@@ -429,12 +429,11 @@ class JobStore(BaseJobStore):
     # -- service -------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def beat(self, node: NodeInfo, ttl: float) -> None:
-        """Announce a node; it is forgotten when it has been silent for `ttl` seconds."""
+    def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
+        """Announce a node, which is forgotten after `ttl` silent seconds (0: it leaves), and return the store's now.
 
-    @abstractmethod
-    def leave(self, node_id: str) -> None:
-        """Take a node off the list."""
+        Without a node this only tells the time, and that the store answers.
+        """
 
     @abstractmethod
     def nodes(self) -> list[NodeInfo]:
@@ -459,17 +458,9 @@ class JobStore(BaseJobStore):
         Return the new cursor; start with 0. Changes made before the call are not missed.
         """
 
-    @abstractmethod
-    def server_time(self) -> int:
-        """Return the store's now."""
-
     def generations(self) -> tuple[Generation, ...]:
         """Return what tells each part of the store from one that has lost data; nothing if this store cannot tell."""
         return ()
-
-    @abstractmethod
-    def ping(self) -> bool:
-        """Tell whether the store answers."""
 
     def health(self) -> Health:
         """Say what survives of what was acknowledged, by asking the server how it is set; change nothing."""

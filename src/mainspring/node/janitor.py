@@ -70,7 +70,7 @@ class JanitorTick:
         """Return True if leases may be over only because the store's clock was put forward, or all machines slept."""
         link, clock = self.link, self.link.node.clock
         before, asked = self._seen, clock.monotonic()
-        now = link.store.server_time()
+        now = link.store.beat()
         link.observe(now, asked)
         self._seen, here = (now, asked), clock.monotonic()
         if before is not None:

@@ -98,7 +98,7 @@ class StoreLink:
         self.care.wake()
         self.care.join()
         try:
-            self.store.leave(self.node.id)
+            self.store.beat(self.node.info(self), ttl=0)
         except Exception as error:
             log.warning("could not sign off from the store %r: %s", self.alias, error)
 
@@ -159,7 +159,7 @@ class StoreLink:
         return self._time.slack
 
     def _ask(self) -> int:
-        now = self.store.server_time()
+        now = self.store.beat()
         self.answered()
         return now
 

@@ -12,7 +12,7 @@ from mainspring.core.run import BY_HAND_PREFIX, FINAL, Error, Report, Result, Ru
 from mainspring.core.run_view import RunView
 from mainspring.core.transitions import conclude, recover
 from mainspring.core.validation import check_queue
-from mainspring.errors import RunNotFound
+from mainspring.errors import RunNotFound, StoreUnavailable
 from mainspring.jobstores.base import QueueInfo
 from mainspring.node.settling import Settler
 from mainspring.tasks.current import get_app
@@ -52,7 +52,7 @@ class Broker:
         lapsed = [
             run for run in store.expired(DEAD_RUNS_PAGE) if run.node is not None and run.node.startswith(BY_HAND_PREFIX)
         ]
-        settler, now = Settler(store), store.server_time() if lapsed else 0
+        settler, now = Settler(store), store.beat() if lapsed else 0
         for run in lapsed:
             settler.add(Report(run, Result.INTERRUPTED), recover(run, now), now)
         list(settler.settle(now))
@@ -93,7 +93,11 @@ class Broker:
 
     def ping(self) -> bool:
         """Tell whether the store answers."""
-        return self.app.store.ping()
+        try:
+            self.app.store.beat()
+        except StoreUnavailable:
+            return False
+        return True
 
     def info(self) -> str:
         """Return a line that says which queue of which store this is, without its password."""

@@ -56,7 +56,7 @@ def make_app(path: Path) -> Iterator[MakeApp]:
 def app(make_app: MakeApp) -> Mainspring:
     app = make_app()
     app.task(known)
-    _ = app.store.ping()
+    _ = app.store.beat()
     return app
 
 
@@ -69,7 +69,7 @@ def missing() -> None: ...
 def node(app: Mainspring, id: str = "n1", **fields: Any) -> None:
     """Announce a node that serves the default queue."""
     told = {"lanes": ("default",), "host": "host", "pid": 7, **fields}
-    app.store.beat(NodeInfo(id=id, started_at=app.store.server_time(), **told), 60)
+    app.store.beat(NodeInfo(id=id, started_at=app.store.beat(), **told), 60)
 
 
 def wrong(found: Diagnosis) -> list[Finding]:

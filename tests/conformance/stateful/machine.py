@@ -50,7 +50,7 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = type(self).make()
-        self.clock = VirtualClock(start=self.store.server_time())
+        self.clock = VirtualClock(start=self.store.beat())
         self.model = MemoryJobStore(self.clock, keep_runs=100_000)
         self.base = self.clock.now()
         self.steps = 0

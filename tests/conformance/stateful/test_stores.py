@@ -42,7 +42,7 @@ def emptied() -> Iterator[Callable[[Server], Maker]]:
 
         def make() -> JobStore:
             store = SQLAlchemyJobStore(engine=engine)
-            store.ping()
+            store.beat()
             with engine.begin() as connection:
                 for table in ("jobs", "runs", "broken", "gone", "lanes", "nodes", "totals"):
                     connection.execute(text(f"DELETE FROM mainspring_{table}"))

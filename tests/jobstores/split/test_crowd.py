@@ -95,7 +95,7 @@ def test_every_fire_is_run_once_whoever_dies() -> None:
                 with lock:
                     executed.update(run.id for run, accepted in zip(batch, done, strict=True) if accepted)
                 continue
-            now = mine.server_time()
+            now = mine.beat()
             place = Place("default", "node", new_token()) if number % 3 == 0 else Place("default")
             steps = [firing(due, plan(due, now), place, now) for due in mine.due(4, 0).jobs]
             try:

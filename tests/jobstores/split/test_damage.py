@@ -65,7 +65,7 @@ def test_a_missed_record_that_was_half_made_is_finished_and_never_run(
 def test_a_late_word_does_not_make_a_missed_record_shorter(store: SplitJobStore) -> None:
     add_job(store, due_in=-100, every=60, misfire_grace_time=1.0)
     due = due_one(store)
-    planned = firing(due, plan(due, store.server_time()), Place("default"), store.server_time())
+    planned = firing(due, plan(due, store.beat()), Place("default"), store.beat())
     assert store.fire([planned], LEASE) == [()]
     store.shift_clock(300)
     assert fire(store, due_one(store)) == ()

@@ -28,7 +28,7 @@ class Gatherer:
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
-        self.now = app.store.server_time()
+        self.now = app.store.beat()
         self._queues: dict[str, QueueFacts] | None = None
 
     @property

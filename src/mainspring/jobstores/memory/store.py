@@ -303,14 +303,12 @@ class MemoryJobStore(JobStore):
 
     # -- service -----------------------------------------------------------------------------------------------
 
-    def beat(self, node: NodeInfo, ttl: float) -> None:
+    def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
         with self._lock:
             now = self._now()
-            self._nodes[node.id] = now + int(ttl * SECOND), replace(node, beat_at=now)
-
-    def leave(self, node_id: str) -> None:
-        with self._lock:
-            self._nodes.pop(node_id, None)
+            if node is not None:
+                self._nodes[node.id] = now + int(ttl * SECOND), replace(node, beat_at=now)
+            return now
 
     def nodes(self) -> list[NodeInfo]:
         with self._lock:
@@ -335,13 +333,6 @@ class MemoryJobStore(JobStore):
         with self._changed:
             self._changed.wait_for(lambda: self._cursor != cursor, timeout)
             return self._cursor
-
-    def server_time(self) -> int:
-        with self._lock:
-            return self._now()
-
-    def ping(self) -> bool:
-        return True
 
     def use_clock(self, clock: Clock) -> None:
         if not self._own_clock:

@@ -278,7 +278,7 @@ class RecordStore(JobStore):
             wanted = limit - len(found)
             rows = self._expired_rows(wanted, self._passed + len(found))
             if rows:
-                runs, left = self._runs(self._whole_runs(rows)[0], self.server_time(), Condition.EXPIRED)
+                runs, left = self._runs(self._whole_runs(rows)[0], self.beat(), Condition.EXPIRED)
                 found += runs
                 self._passed += left
             if len(rows) < wanted:

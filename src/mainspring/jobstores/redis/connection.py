@@ -38,9 +38,7 @@ PAUSE: Final = 0.1
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 # What need not survive a fail-over: hints, what is said of nodes, and what is done again if it is lost.
-_UNCONFIRMED: Final = frozenset(
-    ["beat", "clear_outbox", "due", "expired", "leave", "peek", "shift_clock", "take_outbox"]
-)
+_UNCONFIRMED: Final = frozenset(["beat", "clear_outbox", "due", "expired", "peek", "shift_clock", "take_outbox"])
 
 
 @cache
@@ -195,10 +193,6 @@ class RedisConnection:
             place = f"{known['host']}:{known['port']}" if self.servers.spread else self.place
             found[place] = redis.Redis(connection_pool=pool)
         return found
-
-    def ping(self) -> bool:
-        """Tell whether all servers answer."""
-        return all(self._ask(key, "PING") in (b"PONG", "PONG", True) for key in self._homes)
 
     def exists(self, keys: Sequence[str]) -> int:
         """Count the keys that are there; none if this user may not look at them."""

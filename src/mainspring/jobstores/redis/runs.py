@@ -179,7 +179,7 @@ class RedisRuns(RecordStore):
             head = known or self._call(shard, "get_runs", [[raw(run_id)]], reads=True)[1][0]
             if head is None:
                 continue
-            now = self.server_time()
+            now = self.beat()
             old = head_row(run_id, head)
             old.id = run_id.decode("utf-8", "backslashreplace")
             damage = run_damage(old) or f"its head {ALTERED}, so that it is not where it belongs"
@@ -348,13 +348,12 @@ class RedisRuns(RecordStore):
 
     # -- service -----------------------------------------------------------------------------------------------
 
-    def beat(self, node: NodeInfo, ttl: float) -> None:
-        """Announce a node; it is forgotten when it has been silent for `ttl` seconds."""
-        self._call(self._shards.all[0], "beat", [node.id, int(ttl * SECOND), msgspec.json.encode(node).decode()])
-
-    def leave(self, node_id: str) -> None:
-        """Take a node off the list."""
-        self._call(self._shards.all[0], "leave", [node_id])
+    def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
+        """Announce a node, or have it leave; return the store's now, that of the first shard's server."""
+        if node is None:
+            return int(self._call(self._shards.all[0], "beat", reads=True))
+        said = [node.id, int(ttl * SECOND), msgspec.json.encode(node).decode()]
+        return int(self._call(self._shards.all[0], "beat", said))
 
     def nodes(self) -> list[NodeInfo]:
         """Return the nodes that are alive; one whose word was altered says it again with its next beat."""
@@ -402,14 +401,6 @@ class RedisRuns(RecordStore):
     def wait(self, cursor: int, timeout: float) -> int:
         """Sleep until something that may interest a loop has changed since `cursor`, or for `timeout` seconds."""
         return self._link.wait(self._shards.channels, cursor, timeout)
-
-    def server_time(self) -> int:
-        """Return the store's now: that of the first shard's server."""
-        return int(self._call(self._shards.all[0], "server_time", reads=True))
-
-    def ping(self) -> bool:
-        """Tell whether the store answers."""
-        return self._link.ping()
 
     def shift_clock(self, seconds: float) -> None:
         """Move the store's clock for a test."""

@@ -159,7 +159,7 @@ class JobsInRecords(RunsElsewhere):
     def _keep_aside(self, kept: StoredJob, reason: str, fired: Fired | None = None) -> StoredJob:
         """Write a copy of a job among the broken ones; what it has fired stays with the job, unless that is broken."""
         version = new_version()
-        state = replace(kept.state, fired=fired, gone=False, reason=reason, set_aside_at=self.runs.server_time())
+        state = replace(kept.state, fired=fired, gone=False, reason=reason, set_aside_at=self.runs.beat())
         aside = StoredJob(f"broken:{version}:{kept.id}", version, state)
         # Out of the timetable: nothing of it is due.
         self.jobs.put([(replace(record_of(aside), wake=None), None)])

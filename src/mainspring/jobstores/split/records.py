@@ -76,10 +76,6 @@ class JobRecords(ABC):
     def delete(self, marks: Sequence[tuple[str, int]]) -> list[bool]:
         """Delete each record if it has this version; answer which were deleted."""
 
-    @abstractmethod
-    def ping(self) -> bool:
-        """Tell whether the store answers."""
-
     def wait(self, cursor: int, timeout: float) -> int:
         """Sleep until a record has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
         raise NotImplementedError

@@ -71,11 +71,8 @@ class RunsElsewhere(RecordStore):
     def prune(self, limit: int = 1000) -> int:
         return self.runs.prune(limit)
 
-    def beat(self, node: NodeInfo, ttl: float) -> None:
-        self.runs.beat(node, ttl)
-
-    def leave(self, node_id: str) -> None:
-        self.runs.leave(node_id)
+    def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
+        return self.runs.beat(node, ttl)
 
     def nodes(self) -> list[NodeInfo]:
         return self.runs.nodes()
@@ -88,9 +85,6 @@ class RunsElsewhere(RecordStore):
 
     def wait(self, cursor: int, timeout: float) -> int:
         return self._watch.wait(cursor, timeout)
-
-    def server_time(self) -> int:
-        return self.runs.server_time()
 
     def shift_clock(self, seconds: float) -> None:
         self.runs.shift_clock(seconds)

@@ -77,10 +77,6 @@ class SplitJobStore(JobsInRecords):
             self.runs._alias = None
         self._watch.join()
 
-    def ping(self) -> bool:
-        """Tell whether both stores answer."""
-        return self.jobs.ping() and self.runs.ping()
-
     def counters(self) -> dict[str, int]:
         """Return what the store of the runs has counted, and how many jobs there are here."""
         return {**self.runs.counters(), "jobs": len(self._all_job_rows())}
@@ -91,7 +87,7 @@ class SplitJobStore(JobsInRecords):
     # -- due ---------------------------------------------------------------------------------------------------
 
     def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        now = self.runs.server_time()
+        now = self.runs.beat()
         hidden = self._hide([], now, now)
         found, later = self._look(now, limit + len(hidden))
         left_open = [kept for kept in found if kept.state.fired is not None and not _matches(hidden, kept)]
@@ -134,7 +130,7 @@ class SplitJobStore(JobsInRecords):
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
         """Take each step whose job is unchanged; see `JobStore.fire`."""
         answers: list[tuple[str, ...] | None] = [None] * len(firings)
-        now = self.runs.server_time()
+        now = self.runs.beat()
         steps: dict[str, tuple[int, StoredJob, StoredJob]] = {}  # by key, once each: place in the answer, old, new
         for number, (step, kept) in enumerate(zip(firings, self._read(s.job_id for s in firings), strict=True)):
             if kept is None or kept.key in steps or not _may_fire(kept, step, now):

@@ -192,9 +192,10 @@ def beat(tx: Tx, node: NodeInfo, ttl: float) -> None:
     tx.run("DELETE FROM {nodes} WHERE expires_at <= ? OR expires_at > ?", tx.now, tx.now + LONGEST)
 
 
-def leave(tx: Tx, node_id: str) -> None:
+def leave(tx: Tx, node: NodeInfo) -> int:
     """Take a node off the list."""
-    tx.run("DELETE FROM {nodes} WHERE id = ?", node_id)
+    tx.run("DELETE FROM {nodes} WHERE id = ?", node.id)
+    return tx.now
 
 
 def nodes(tx: Tx) -> list[NodeInfo]:

@@ -280,12 +280,11 @@ class SQLAlchemyJobStore(RecordStore):
 
     # -- service -----------------------------------------------------------------------------------------------
 
-    def beat(self, node: NodeInfo, ttl: float) -> None:
+    def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
         database = self._open()
-        database.write(partial(_beat, database, node, ttl))
-
-    def leave(self, node_id: str) -> None:
-        self._write(lambda tx: service_steps.leave(tx, node_id))
+        if node is None:
+            return database.read(lambda tx: tx.now)
+        return database.write(partial(_beat, database, node, ttl) if ttl else partial(service_steps.leave, node=node))
 
     def nodes(self) -> list[NodeInfo]:
         return self._read(service_steps.nodes)
@@ -305,15 +304,6 @@ class SQLAlchemyJobStore(RecordStore):
     def generations(self) -> tuple[Generation, ...]:
         return self._read(service_steps.generations)
 
-    def server_time(self) -> int:
-        return self._read(lambda tx: tx.now)
-
-    def ping(self) -> bool:
-        try:
-            return self._read(lambda tx: tx.one("SELECT 1")) is not None
-        except StoreUnavailable:
-            return False
-
     def health(self) -> Health:
         return sql_health.health(self._open())
 
@@ -330,10 +320,11 @@ class SQLAlchemyJobStore(RecordStore):
         return f"<SQLAlchemyJobStore ({without_password(self._url.render_as_string(hide_password=True))})>"
 
 
-def _beat(database: Database, node: NodeInfo, ttl: float, tx: StoreTx) -> None:
+def _beat(database: Database, node: NodeInfo, ttl: float, tx: StoreTx) -> int:
     service_steps.beat(tx, node, ttl)
     tx.run("UPDATE {meta} SET value = ? WHERE name = 'clock'", database.trusted_now(tx) - database.shift)
     database.look_at_schema(tx)
+    return tx.now
 
 
 def _own_driver(url: str | URL) -> URL:

@@ -129,7 +129,7 @@ class ClaimConformance:
         assert _taken(store, "key") == run.id
         [run] = claim(store)
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(store.expired(10)[0], store.server_time()))
+        assert settle(store, recover(store.expired(10)[0], store.beat()))
         assert _taken(store, "key") == run.id
         [run] = claim(store)
         assert settle(store, fail(store, run))
@@ -140,14 +140,14 @@ class ClaimConformance:
     def test_a_key_is_free_when_its_run_has_ended(self, store: JobStore, how: str) -> None:
         if how == "cancel":
             run = add_run(store, unique="key")
-            assert settle(store, cancel(run, store.server_time()))
+            assert settle(store, cancel(run, store.beat()))
         else:
             policy = Policy(delivery="at_most_once")
             run = start(store, unique="key", policy=policy)
             ends = {"succeed": succeed, "fail": fail, "stop": stop, "break": break_}
             if how == "lose":
                 store.shift_clock(LEASE + 1)
-                assert settle(store, recover(run, store.server_time()))
+                assert settle(store, recover(run, store.beat()))
             else:
                 assert settle(store, ends[how](store, run))
         assert current(store, run).status not in (Status.PENDING, Status.RUNNING)
@@ -159,15 +159,15 @@ class ClaimConformance:
     def test_a_run_sent_back_has_its_key_again(self, store: JobStore, how: str) -> None:
         if how == "cancel":
             run = add_run(store, unique="key")
-            settle(store, cancel(run, store.server_time()))
+            settle(store, cancel(run, store.beat()))
         else:
             run = start(store, unique="key", policy=Policy(delivery="at_most_once"))
             if how == "lose":
                 store.shift_clock(LEASE + 1)
-                settle(store, recover(run, store.server_time()))
+                settle(store, recover(run, store.beat()))
             else:
                 settle(store, {"fail": fail, "stop": stop}[how](store, run))
-        assert settle(store, retry(current(store, run), store.server_time()))
+        assert settle(store, retry(current(store, run), store.beat()))
         assert _taken(store, "key") == run.id
         [again] = claim(store)
         assert (again.id, again.unique, again.retried) == (run.id, "key", 1)
@@ -178,7 +178,7 @@ class ClaimConformance:
         first = start(store, unique="key")
         settle(store, fail(store, first))
         second = add_run(store, unique="key")
-        again = retry(current(store, first), store.server_time())
+        again = retry(current(store, first), store.beat())
         assert not settle(store, again)
         assert current(store, first).status is Status.FAILED
         assert settle(store, unkeyed(again))
@@ -203,10 +203,10 @@ class ClaimConformance:
         assert plain(current(store, run)) == plain(run)
 
     def test_a_claim_tells_the_time_of_the_store(self, store: JobStore) -> None:
-        before = store.server_time()
+        before = store.beat()
         store.shift_clock(1000)
         now = store.claim(["default"], node=NODE, token=new_token(), limit=1, lease=LEASE).now
-        assert before + 1000 * SECOND <= now <= store.server_time()
+        assert before + 1000 * SECOND <= now <= store.beat()
 
     def test_a_claimed_run_is_not_claimed_again(self, store: JobStore) -> None:
         start(store)
@@ -304,7 +304,7 @@ class ClaimConformance:
         assert next_at("x", "y") == soon.run_at
         assert next_at("x") == late.run_at
         assert next_at("z") is None
-        settle(store, cancel(soon, store.server_time()))
+        settle(store, cancel(soon, store.beat()))
         assert next_at("x", "y") == late.run_at
 
     def test_what_the_limit_left_behind_is_due_now(self, store: JobStore) -> None:
@@ -342,7 +342,7 @@ class ClaimConformance:
         add_run(store)
         [mine] = claim(store, token=token)
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(mine, store.server_time()))
+        assert settle(store, recover(mine, store.beat()))
         [theirs] = claim(store)
         assert (theirs.id, theirs.attempt) == (mine.id, 2)
         assert claim(store, token=token) == []

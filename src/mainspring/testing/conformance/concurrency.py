@@ -62,7 +62,7 @@ class ConcurrencyConformance:
             fired: list[str] = []
             # Hidden for no time at all, so that the schedulers really meet.
             while page := store.due(20, 0).jobs:
-                now = store.server_time()
+                now = store.beat()
                 steps = [firing(due, plan(due, now), Place("default"), now) for due in page]
                 fired += [run_id for answer in store.fire(steps, LEASE) for run_id in answer or ()]
             return fired
@@ -108,7 +108,7 @@ class ConcurrencyConformance:
 
             def act(index: int, name: str = name, owner: tuple[str, int] = owner) -> None:
                 while store.count_unfinished([owner])[0] < 2:
-                    now = store.server_time()
+                    now = store.beat()
                     if index % 2:
                         steps = [firing(due, plan(due, now), Place("default"), now) for due in store.due(10, 0).jobs]
                         store.fire(steps, LEASE)
@@ -182,7 +182,7 @@ class ConcurrencyConformance:
 
         def sweep(index: int) -> int:
             expired = store.expired(100)
-            return sum(store.settle([recover(run, store.server_time()) for run in expired]))
+            return sum(store.settle([recover(run, store.beat()) for run in expired]))
 
         assert sum(together(THREADS, sweep)) == 50
         assert {run.interruptions for run in claim(store)} == {1}
@@ -197,7 +197,7 @@ class ConcurrencyConformance:
                 while batch := claim(store, limit=3):
                     mine += [run.id for run in batch]
                 return mine
-            return [run.id for run in runs if settle(store, cancel(run, store.server_time()))]
+            return [run.id for run in runs if settle(store, cancel(run, store.beat()))]
 
         ended = [run_id for mine in together(THREADS, act) for run_id in mine]
         assert sorted(ended) == sorted(run.id for run in runs)

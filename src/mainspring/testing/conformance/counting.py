@@ -79,7 +79,7 @@ class CountConformance:
         claim(store)
         store.shift_clock(LEASE + 1)
         [run] = store.expired(10)
-        assert settle(store, recover(run, store.server_time()))
+        assert settle(store, recover(run, store.beat()))
         assert _count(store) == 1
 
     @pytest.mark.parametrize("how", ["cancel", "stop"])
@@ -87,7 +87,7 @@ class CountConformance:
         job = _fired(store)
         [run] = store.find_runs(RunQuery(job_id="job"))
         if how == "cancel":
-            assert settle(store, cancel(run, store.server_time()))
+            assert settle(store, cancel(run, store.beat()))
         else:
             [run] = claim(store)
             assert settle(store, stop(store, run))
@@ -104,7 +104,7 @@ class CountConformance:
         _fired(store)
         [run] = claim(store)
         settle(store, fail(store, run))
-        assert settle(store, retry(current(store, run), store.server_time()))
+        assert settle(store, retry(current(store, run), store.beat()))
         assert _count(store) == 1
 
     def test_a_job_that_is_changed_keeps_its_count(self, store: JobStore) -> None:
@@ -133,9 +133,9 @@ class CountConformance:
         settle(store, fail(store, old))
         store.remove_job("job")
         add_job(store)
-        assert settle(store, retry(current(store, old), store.server_time()))
+        assert settle(store, retry(current(store, old), store.beat()))
         assert _count(store) == 0
-        assert settle(store, cancel(current(store, old), store.server_time()))
+        assert settle(store, cancel(current(store, old), store.beat()))
         assert _count(store) == 0
 
     def test_a_run_of_an_old_incarnation_that_is_added_late_does_not_count(self, store: JobStore) -> None:
@@ -257,6 +257,6 @@ def _fired(store: JobStore, retries: int = 0, **fields: Any) -> Job:
 def _count(store: JobStore) -> int:
     """Return the number of unfinished runs that a scheduler is given with the job."""
     job = stored(store)
-    job.at = store.server_time() - SECOND
+    job.at = store.beat() - SECOND
     store.update_job(job)
     return due_one(store).unfinished

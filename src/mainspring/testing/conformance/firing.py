@@ -44,7 +44,7 @@ class FiringConformance:
         assert page.next_at == stored(store, "future").at
 
     def test_a_due_job_comes_with_all_that_planning_needs(self, store: JobStore) -> None:
-        at = store.server_time() - 5 * SECOND
+        at = store.beat() - 5 * SECOND
         job = add_job(store, at=at, nominal=at - 7, max_instances=3)
         due = due_one(store)
         assert (due.at, due.nominal, due.version, due.incarnation) == (at, at - 7, job.version, job.incarnation)
@@ -64,10 +64,10 @@ class FiringConformance:
         assert (page.jobs, page.next_at) == ([], None)
 
     def test_a_page_tells_the_time_of_the_store(self, store: JobStore) -> None:
-        before = store.server_time()
+        before = store.beat()
         store.shift_clock(1000)
         now = store.due(10, 0).now
-        assert before + 1000 * SECOND <= now <= store.server_time()
+        assert before + 1000 * SECOND <= now <= store.beat()
 
     def test_a_job_comes_due_as_time_passes(self, store: JobStore) -> None:
         add_job(store, due_in=100)
@@ -104,7 +104,7 @@ class FiringConformance:
     def test_a_hidden_job_that_is_put_off_does_not_show_at_its_old_time(self, store: JobStore) -> None:
         job = add_job(store)
         store.due(10, 60)
-        job.at = job.nominal = store.server_time() + 1000 * SECOND
+        job.at = job.nominal = store.beat() + 1000 * SECOND
         store.update_job(job)
         store.shift_clock(61)
         page = store.due(10, 60)
@@ -122,7 +122,7 @@ class FiringConformance:
     def test_a_fire_sets_the_next_time_and_inserts_its_run(self, store: JobStore) -> None:
         job = add_job(store, every=60, misfire_grace_time=500.0)
         due = due_one(store)
-        now = store.server_time()
+        now = store.beat()
         planned = firing(due, plan(due, now), Place("mail"), now)
         [inserted] = store.fire([planned], LEASE)
         assert inserted == (f"job@{job.incarnation}@{job.at}",)
@@ -136,7 +136,7 @@ class FiringConformance:
 
     def test_the_nominal_time_is_kept_beside_the_jittered_one(self, store: JobStore) -> None:
         job = add_job(store)
-        at = store.server_time() + 90 * SECOND
+        at = store.beat() + 90 * SECOND
         [answer] = store.fire([Firing("job", job.version, at + 1, at)], LEASE)
         assert answer == ()
         assert (stored(store).at, stored(store).nominal) == (at + 1, at)
@@ -300,9 +300,9 @@ class FiringConformance:
     ) -> None:
         job = add_job(store, max_instances=1)
         changed = job.copy()
-        changed.at = changed.nominal = None if next_in is None else store.server_time() + int(next_in * SECOND)
+        changed.at = changed.nominal = None if next_in is None else store.beat() + int(next_in * SECOND)
         changed.max_instances = 7
-        step = passed_over(job, changed, store.server_time())
+        step = passed_over(job, changed, store.beat())
         assert step is not None
         assert store.fire([step], LEASE) != [None]
         after = stored(store)
@@ -317,8 +317,8 @@ class FiringConformance:
     def test_a_job_that_has_changed_is_not_replaced_and_nothing_is_recorded(self, store: JobStore) -> None:
         job = add_job(store)
         changed = job.copy()
-        changed.at = changed.nominal = store.server_time() + 50 * SECOND
-        step = passed_over(job, changed, store.server_time())
+        changed.at = changed.nominal = store.beat() + 50 * SECOND
+        step = passed_over(job, changed, store.beat())
         assert step is not None
         store.update_job(job)
         assert store.fire([step], LEASE) == [None]
@@ -369,7 +369,7 @@ class FiringConformance:
             ".default",
         )
         assert run.lease_until is not None
-        assert store.server_time() < run.lease_until <= store.server_time() + int(LEASE * SECOND)
+        assert store.beat() < run.lease_until <= store.beat() + int(LEASE * SECOND)
         assert claim(store, ".default") == []
         assert store.extend([beat(run)], LEASE) == [Hold.HELD]
         assert [held.id for held in claim(store, ".default", token=token)] == [run.id]

@@ -104,8 +104,8 @@ def make_job(
     **fields: Any,
 ) -> Job:
     """Make a job that is due `due_in` seconds from now (None: paused) and then every so often."""
-    at = None if due_in is None else store.server_time() + int(due_in * SECOND)
-    start = from_us(store.server_time() if at is None else at)
+    at = None if due_in is None else store.beat() + int(due_in * SECOND)
+    start = from_us(store.beat() if at is None else at)
     trigger = IntervalTrigger(seconds=every, start_date=start, timezone=zone)
     return Job(id, call, trigger, **{"at": at, **fields})
 
@@ -133,13 +133,13 @@ def due_one(store: JobStore, id: str = "job") -> Due:
 
 def fire(store: JobStore, due: Due, place: Place | None = None) -> tuple[str, ...] | None:
     """Plan and fire a job as a scheduler does."""
-    now = store.server_time()
+    now = store.beat()
     return store.fire([firing(due, plan(due, now), place or Place("default"), now)], LEASE)[0]
 
 
 def step(store: JobStore, job: Job, *, next_in: float | None = 50.0, **fields: Any) -> Firing:
     """Make the step that fires a job at the version it was read with, due again `next_in` seconds from now."""
-    at = None if next_in is None else store.server_time() + int(next_in * SECOND)
+    at = None if next_in is None else store.beat() + int(next_in * SECOND)
     return Firing(job_id=job.id, version=job.version, next_at=at, next_nominal=at, **fields)
 
 
@@ -160,7 +160,7 @@ def unfinished(store: JobStore, job: Job) -> int:
 
 def make_run(store: JobStore, id: str | None = None, *, due_in: float = -10.0, **fields: Any) -> Run:
     """Make a pending run that may be claimed `due_in` seconds from now."""
-    now = store.server_time()
+    now = store.beat()
     base = {"id": id or new_id(), "call": CALL, "created_at": now, "run_at": now + int(due_in * SECOND)}
     return Run(**{**base, **fields})
 
@@ -202,13 +202,13 @@ def settle(store: JobStore, outcome: Outcome) -> bool:
 
 def succeed(store: JobStore, run: Run, value: Any = None) -> Outcome:
     """Make the outcome of a run that returned."""
-    now = store.server_time()
+    now = store.beat()
     return conclude(Report(run, Result.RETURNED, value, started_at=now, finished_at=now), now, 0.5)
 
 
 def fail(store: JobStore, run: Run, message: str = "no") -> Outcome:
     """Make the outcome of a run that raised: failed, or to be retried if its policy has retries left."""
-    now = store.server_time()
+    now = store.beat()
     exception = ValueError(message)
     error = describe(exception, now, run.attempt)
     report = Report(run, Result.RAISED, exception=exception, error=error, started_at=now, finished_at=now)
@@ -217,18 +217,18 @@ def fail(store: JobStore, run: Run, message: str = "no") -> Outcome:
 
 def stop(store: JobStore, run: Run) -> Outcome:
     """Make the outcome of a run that was cancelled while it ran."""
-    return conclude(Report(run, Result.CANCELLED), store.server_time(), 0.5)
+    return conclude(Report(run, Result.CANCELLED), store.beat(), 0.5)
 
 
 def give_back(store: JobStore, run: Run) -> Outcome:
     """Make the outcome of a run that its node will not start."""
-    return conclude(Report(run, Result.UNSTARTED), store.server_time(), 0.5)
+    return conclude(Report(run, Result.UNSTARTED), store.beat(), 0.5)
 
 
 def break_(store: JobStore, run: Run) -> Outcome:
     """Make the outcome of a run whose record cannot be executed by anybody."""
     broken = msgspec.structs.replace(
-        run, status=Status.BROKEN, reason="unreadable", finished_at=store.server_time(), lease_until=None, unique=None
+        run, status=Status.BROKEN, reason="unreadable", finished_at=store.beat(), lease_until=None, unique=None
     )
     return Outcome(broken, Condition.HELD)
 
@@ -236,7 +236,7 @@ def break_(store: JobStore, run: Run) -> Outcome:
 def cancel_all(store: JobStore, queue: str = "default") -> int:
     """Cancel the runs that wait in a queue; return how many."""
     waiting = store.find_runs(RunQuery(status=(Status.PENDING,), queue=queue), limit=10_000)
-    return sum(store.settle([cancel(run, store.server_time()) for run in waiting]))
+    return sum(store.settle([cancel(run, store.beat()) for run in waiting]))
 
 
 def beat(run: Run, **reports: Any) -> Beat:

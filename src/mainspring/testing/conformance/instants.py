@@ -146,7 +146,7 @@ class InstantConformance:
     def test_a_run_of_every_year_is_cancelled(self, store: JobStore, at: int) -> None:
         first, second = add_run(store, run_at=at), add_run(store, run_at=at, queue="other")
         assert [(lane.waiting, lane.delayed, lane.oldest_at) for lane in store.queues()] == [(0, 1, None)] * 2
-        assert all(store.settle([cancel(run, store.server_time()) for run in (first, second)]))
+        assert all(store.settle([cancel(run, store.beat()) for run in (first, second)]))
         assert [current(store, run).status for run in (first, second)] == [Status.CANCELLED] * 2
         assert store.queues() == []
 

@@ -42,12 +42,12 @@ class LeaseConformance:
     def test_a_running_run_says_when_it_was_claimed_by_the_clock_of_the_store(self, store: JobStore) -> None:
         run = add_run(store)
         assert current(store, run).started_at is None
-        before = store.server_time()
+        before = store.beat()
         [claimed] = claim(store)
         started = current(store, run).started_at
         assert started == claimed.started_at
         assert started is not None
-        assert before <= started <= store.server_time()
+        assert before <= started <= store.beat()
         assert [one.started_at for one in store.find_runs(RunQuery(status=(Status.RUNNING,)))] == [started]
 
     def test_beats_and_a_repeated_claim_leave_the_time_of_the_first(self, store: JobStore) -> None:
@@ -75,7 +75,7 @@ class LeaseConformance:
         store.shift_clock(LEASE + 1)
         [lost] = store.expired(10)
         assert lost.started_at == run.started_at
-        assert settle(store, recover(lost, store.server_time()))
+        assert settle(store, recover(lost, store.beat()))
         ended = current(store, run)
         assert (ended.status, ended.started_at) == (Status.FAILED, run.started_at)
         assert ended.finished_at is not None
@@ -84,7 +84,7 @@ class LeaseConformance:
 
     def test_a_run_that_was_not_started_in_time_ends_without_a_start(self, store: JobStore) -> None:
         run = start(store)
-        assert settle(store, conclude(Report(run, Result.LATE), store.server_time(), 0.5))
+        assert settle(store, conclude(Report(run, Result.LATE), store.beat(), 0.5))
         assert current(store, run).started_at is None
 
     # -- extend ------------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class LeaseConformance:
         assert store.extend([beat(run)], LEASE) == [Hold.HELD]
         until = current(store, run).lease_until
         assert until is not None
-        assert store.server_time() < until <= store.server_time() + int(LEASE * SECOND)
+        assert store.beat() < until <= store.beat() + int(LEASE * SECOND)
         store.shift_clock(LEASE - 10)
         assert store.expired(10) == []
         store.shift_clock(20)
@@ -122,7 +122,7 @@ class LeaseConformance:
     def test_a_stale_token_renews_and_reports_nothing(self, store: JobStore) -> None:
         run = start(store)
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(run, store.server_time()))
+        assert settle(store, recover(run, store.beat()))
         assert store.extend([beat(run, progress=1)], LEASE) == [Hold.LOST]
         [theirs] = claim(store)
         assert store.extend([beat(run, progress=1, data={"a": 1}, log=("late",))], 10 * LEASE) == [Hold.LOST]
@@ -191,7 +191,7 @@ class LeaseConformance:
         for expected in (2, 2, 1, 0):
             page = store.expired(2)
             assert len(page) == expected
-            assert all(store.settle([recover(run, store.server_time()) for run in page]))
+            assert all(store.settle([recover(run, store.beat()) for run in page]))
             seen.update(run.id for run in page)
         assert len(seen) == 5
 
@@ -200,14 +200,14 @@ class LeaseConformance:
         store.shift_clock(LEASE + 1)
         [late] = store.expired(10)
         assert store.extend([beat(run)], LEASE) == [Hold.HELD]
-        assert settle(store, recover(late, store.server_time())) is False
+        assert settle(store, recover(late, store.beat())) is False
         assert current(store, run).status is Status.RUNNING
         assert settle(store, succeed(store, run))
 
     def test_a_late_word_after_the_janitor_acted_changes_nothing(self, store: JobStore) -> None:
         run = start(store)
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(store.expired(10)[0], store.server_time()))
+        assert settle(store, recover(store.expired(10)[0], store.beat()))
         waiting = current(store, run)
         assert (waiting.status, waiting.interruptions, waiting.failures) == (Status.PENDING, 1, 0)
         late = [succeed(store, run), fail(store, run), give_back(store, run), stop(store, run)]
@@ -219,7 +219,7 @@ class LeaseConformance:
         start(store)
         store.shift_clock(LEASE + 1)
         [mine], [theirs] = store.expired(10), store.expired(10)
-        outcomes = [recover(mine, store.server_time()), recover(theirs, store.server_time())]
+        outcomes = [recover(mine, store.beat()), recover(theirs, store.beat())]
         assert store.settle(outcomes) == [True, False]
         assert store.expired(10) == []
         [again] = claim(store)
@@ -228,7 +228,7 @@ class LeaseConformance:
     def test_a_run_that_may_start_only_once_fails_with_its_node(self, store: JobStore) -> None:
         run = start(store, policy=Policy(delivery="at_most_once"))
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(store.expired(10)[0], store.server_time()))
+        assert settle(store, recover(store.expired(10)[0], store.beat()))
         lost = current(store, run)
         assert (lost.status, lost.reason, len(lost.errors)) == (Status.FAILED, "lost", 1)
         assert claim(store) == []
@@ -271,7 +271,7 @@ class LeaseConformance:
         assert refused.run.status is Status.PENDING
         assert settle(store, refused) is False
         assert (current(store, run).status, current(store, run).token) == (Status.RUNNING, run.token)
-        instead = stop_instead(refused, store.server_time())
+        instead = stop_instead(refused, store.beat())
         assert settle(store, instead)
         ended = current(store, run)
         assert (ended.status, ended.failures, ended.progress) == (Status.CANCELLED, refused.run.failures, 0.5)
@@ -282,9 +282,9 @@ class LeaseConformance:
     def test_only_who_holds_the_run_can_end_it_instead(self, store: JobStore) -> None:
         run = start(store)
         back = give_back(store, run)
-        assert store.settle([back, back, stop_instead(back, store.server_time())]) == [True, False, False]
+        assert store.settle([back, back, stop_instead(back, store.beat())]) == [True, False, False]
         [again] = claim(store)
-        assert settle(store, stop_instead(back, store.server_time())) is False
+        assert settle(store, stop_instead(back, store.beat())) is False
         assert current(store, again).status is Status.RUNNING
 
     def test_of_several_given_back_at_once_only_those_marked_are_kept(self, store: JobStore) -> None:
@@ -304,8 +304,8 @@ class LeaseConformance:
         store.shift_clock(LEASE + 1)
         read = next(late for late in store.expired(10) if late.id == fired.id)
         assert store.request_cancel([run.id, fired.id]) == [True, True]
-        assert settle(store, recover(read, store.server_time())) is False  # it was read before it was marked
-        outcomes = [recover(late, store.server_time()) for late in store.expired(10)]
+        assert settle(store, recover(read, store.beat())) is False  # it was read before it was marked
+        outcomes = [recover(late, store.beat()) for late in store.expired(10)]
         assert store.settle(outcomes) == [True, True]
         assert [current(store, each).status for each in (run, fired)] == [Status.CANCELLED, Status.CANCELLED]
         assert store.count_unfinished([(job.id, job.incarnation)]) == [0]
@@ -315,8 +315,8 @@ class LeaseConformance:
         run = start(store)
         store.request_cancel([run.id])
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(store.expired(10)[0], store.server_time()))
-        assert settle(store, retry(current(store, run), store.server_time()))
+        assert settle(store, recover(store.expired(10)[0], store.beat()))
+        assert settle(store, retry(current(store, run), store.beat()))
         [again] = claim(store)
         assert store.extend([beat(again)], LEASE) == [Hold.HELD]
         assert settle(store, give_back(store, again))

@@ -64,14 +64,14 @@ class ServiceConformance:
             assert store.count_runs(query) == len(ids), query
 
     def test_the_newest_runs_are_found_first(self, store: JobStore) -> None:
-        now = store.server_time()
+        now = store.beat()
         store.add_runs([make_run(store, f"run-{n}", created_at=now + n) for n in range(5)])
         assert [run.id for run in store.find_runs(ALL)] == [f"run-{n}" for n in (4, 3, 2, 1, 0)]
         assert [run.id for run in store.find_runs(ALL, limit=2)] == ["run-4", "run-3"]
 
     @pytest.mark.parametrize("spread", [0, 1])
     def test_pages_have_no_gaps_and_no_doubles_while_runs_are_added(self, store: JobStore, spread: int) -> None:
-        now = store.server_time()
+        now = store.beat()
         store.add_runs([make_run(store, created_at=now + n * spread) for n in range(50)])
         before = {run.id for run in store.find_runs(ALL, limit=50)}
         seen: list[str] = []
@@ -84,7 +84,7 @@ class ServiceConformance:
         assert set(seen) == before
 
     def test_a_page_goes_on_after_a_run_that_was_deleted_meanwhile(self, store: JobStore) -> None:
-        now = store.server_time()
+        now = store.beat()
         store.add_runs([make_run(store, f"run-{n}", created_at=now + n, due_in=-n) for n in range(6)])
         store.settle([succeed(store, run) for run in claim(store)])
         page = store.find_runs(ALL, limit=3)
@@ -92,7 +92,7 @@ class ServiceConformance:
         assert [run.id for run in store.find_runs(ALL, after=page[-1], limit=3)] == ["run-2", "run-1", "run-0"]
 
     def test_pages_of_a_query_hold_what_matches_only(self, store: JobStore) -> None:
-        now = store.server_time()
+        now = store.beat()
         for n in range(10):
             add_run(store, f"run-{n}", created_at=now + n, group="even" if n % 2 == 0 else "odd")
         page = store.find_runs(RunQuery(group="even"), limit=3)
@@ -240,10 +240,10 @@ class ServiceConformance:
     def test_a_node_is_listed_as_it_announced_itself(self, store: JobStore) -> None:
         assert store.nodes() == []
         told = _node("n1", lanes=("mail", ".pool"), state="draining", version="1.2", missing=("a:b",), stuck=2)
-        before = store.server_time()
+        before = store.beat()
         store.beat(told, ttl=30)
         [node] = store.nodes()
-        assert before <= node.beat_at <= store.server_time()
+        assert before <= node.beat_at <= store.beat()
         assert replace(node, beat_at=0) == told
 
     def test_a_silent_node_is_forgotten(self, store: JobStore) -> None:
@@ -260,8 +260,8 @@ class ServiceConformance:
     def test_a_node_that_leaves_is_off_the_list(self, store: JobStore) -> None:
         for name in ("n1", "n2"):
             store.beat(_node(name), ttl=30)
-        store.leave("n1")
-        store.leave("nobody")
+        store.beat(_node("n1"), ttl=0)
+        store.beat(_node("nobody"), ttl=0)
         assert [node.id for node in store.nodes()] == ["n2"]
 
     # -- counters, time, waking --------------------------------------------------------------------------------
@@ -273,13 +273,14 @@ class ServiceConformance:
         assert store.counters()["jobs"] == 2
 
     def test_the_clock_of_the_store_can_be_moved(self, store: JobStore) -> None:
-        before = store.server_time()
+        before = store.beat()
         store.shift_clock(0.5)
         store.shift_clock(100)
-        assert before + 100_500_000 <= store.server_time() < before + 160 * SECOND
+        assert before + 100_500_000 <= store.beat() < before + 160 * SECOND
 
-    def test_a_store_answers_a_ping(self, store: JobStore) -> None:
-        assert store.ping() is True
+    def test_a_beat_tells_the_time_whether_a_node_comes_stays_or_leaves(self, store: JobStore) -> None:
+        told = [store.beat(), store.beat(_node("n1"), ttl=30), store.beat(), store.beat(_node("n1"), ttl=0)]
+        assert told[0] <= told[1] <= told[2] <= told[3] <= store.beat() < told[0] + 60 * SECOND
 
     def test_a_wait_without_time_returns_at_once(self, store: JobStore) -> None:
         cursor = store.wait(0, 0)
@@ -302,7 +303,7 @@ class ServiceConformance:
         store.set_queue("idle", paused=True)
         store.due(10, 0)  # what a loop looks at before it sleeps
         cursor = store.wait(0, 0)
-        job.at = paused.at = store.server_time() + 5 * SECOND
+        job.at = paused.at = store.beat() + 5 * SECOND
         follower = make_run(store, queue="other")
         changes: dict[str, Callable[[], object]] = {
             "add job": lambda: add_job(store, "new", due_in=5),

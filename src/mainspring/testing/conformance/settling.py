@@ -161,35 +161,35 @@ class SettleConformance:
 
     def test_a_waiting_run_is_cancelled(self, store: JobStore) -> None:
         run = add_run(store)
-        assert settle(store, cancel(run, store.server_time()))
+        assert settle(store, cancel(run, store.beat()))
         assert current(store, run).status is Status.CANCELLED
         assert claim(store) == []
 
     def test_a_delayed_run_is_cancelled(self, store: JobStore) -> None:
         run = add_run(store, due_in=100)
-        assert settle(store, cancel(run, store.server_time()))
+        assert settle(store, cancel(run, store.beat()))
         store.shift_clock(200)
         assert claim(store) == []
 
     def test_a_run_claimed_meanwhile_is_not_cancelled_as_waiting(self, store: JobStore) -> None:
         read = add_run(store)
         [run] = claim(store)
-        assert settle(store, cancel(read, store.server_time())) is False
+        assert settle(store, cancel(read, store.beat())) is False
         assert settle(store, give_back(store, run))
-        assert settle(store, cancel(read, store.server_time())) is False
+        assert settle(store, cancel(read, store.beat())) is False
         assert current(store, run).status is Status.PENDING
-        assert settle(store, cancel(current(store, run), store.server_time()))
+        assert settle(store, cancel(current(store, run), store.beat()))
 
     def test_a_finished_run_is_not_cancelled(self, store: JobStore) -> None:
         run = start(store)
         settle(store, succeed(store, run))
-        assert settle(store, cancel(current(store, run), store.server_time())) is False
+        assert settle(store, cancel(current(store, run), store.beat())) is False
         assert current(store, run).status is Status.SUCCEEDED
 
     @pytest.mark.parametrize("state", ["failed", "cancelled", "broken"])
     def test_a_person_sends_a_finished_run_back(self, store: JobStore, state: str) -> None:
         run = _run_that_is(store, state)
-        assert settle(store, retry(run, store.server_time()))
+        assert settle(store, retry(run, store.beat()))
         waiting = current(store, run)
         assert (waiting.status, waiting.finished_at, waiting.reason) == (Status.PENDING, None, None)
         [again] = claim(store)
@@ -198,7 +198,7 @@ class SettleConformance:
 
     def test_a_run_is_sent_back_once(self, store: JobStore) -> None:
         read = _run_that_is(store, "failed")
-        again = retry(read, store.server_time())
+        again = retry(read, store.beat())
         assert store.settle([again, again]) == [True, False]
         [run] = claim(store)
         settle(store, fail(store, run))
@@ -209,7 +209,7 @@ class SettleConformance:
     def test_a_deleted_run_is_not_sent_back(self, store: JobStore) -> None:
         run = _run_that_is(store, "failed")
         store.delete_runs([run.id])
-        assert settle(store, retry(run, store.server_time())) is False
+        assert settle(store, retry(run, store.beat())) is False
         assert store.get_runs([run.id]) == [None]
 
     # -- then --------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ class SettleConformance:
         store.add_runs([make_run(store) for _ in ends])
         assert all(store.settle([end(store, run) for end, run in zip(ends, claim(store), strict=True)]))
         store.add_runs([make_run(store), make_run(store)])
-        settle(store, cancel(store.find_runs(RunQuery(status=(Status.PENDING,)))[0], store.server_time()))
+        settle(store, cancel(store.find_runs(RunQuery(status=(Status.PENDING,)))[0], store.beat()))
         cancel_all(store)
         counters = store.counters()
         recount = {str(status): store.count_runs(RunQuery(status=(status,))) for status in FINAL}
@@ -274,7 +274,7 @@ class SettleConformance:
 
     def test_the_counters_never_go_back(self, store: JobStore) -> None:
         run = _run_that_is(store, "failed")
-        settle(store, retry(run, store.server_time()))
+        settle(store, retry(run, store.beat()))
         assert store.counters()["failed"] == 1
         [again] = claim(store)
         settle(store, succeed(store, again))
@@ -296,7 +296,7 @@ class SettleConformance:
         kept = current(store, run)
         assert (kept.started_at, kept.finished_at) == (odd.started_at, odd.finished_at)
         assert kept.created_at == run.created_at
-        assert store.server_time() - run.created_at < 3600 * SECOND
+        assert store.beat() - run.created_at < 3600 * SECOND
 
 
 def _run_that_is(store: JobStore, state: str) -> Run:
