@@ -117,7 +117,7 @@ def test_a_run_that_ended_with_its_process_had_run_since_it_was_claimed(
     if death == "timed out":
         desk.left.stuck.add(run.id)
     if death == "cancelled":
-        assert app.store.request_cancel([run.id]) == [True]
+        assert app.store.cancel([run.id]) == [True]
     now = app.store.beat() + 60 * SECOND
     monkeypatch.setattr(app, "now", lambda: now)
     LeaseKeeper(app, lambda: [desk.left]).settle(desk.left, -9)

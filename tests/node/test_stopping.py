@@ -25,7 +25,7 @@ def test_a_run_that_fails_when_it_was_to_be_stopped_is_cancelled_and_not_retried
     bench.add(retries=3, backoff=1)
     bench.link.scheduler()
     (run_id,) = bench.executor.given
-    assert bench.store.request_cancel([run_id]) == [True]
+    assert bench.store.cancel([run_id]) == [True]
     bench.executor.end(run_id, error)
     bench.link.worker()
     (run,) = runs(bench)
@@ -38,7 +38,7 @@ def test_a_run_to_be_stopped_that_is_given_back_is_cancelled(bench: Bench) -> No
     bench.add("b")
     bench.link.scheduler()
     marked, other = bench.executor.given
-    assert bench.store.request_cancel([marked]) == [True]
+    assert bench.store.cancel([marked]) == [True]
     for run, report in bench.executor.given.values():
         report(Report(run, Result.UNSTARTED))
     bench.executor.given.clear()
@@ -65,7 +65,7 @@ def test_a_run_to_be_stopped_is_cancelled_by_the_janitor_when_its_node_is_gone(b
     bench.add()
     bench.link.scheduler()
     (run_id,) = bench.executor.given
-    assert bench.store.request_cancel([run_id]) == [True]
+    assert bench.store.cancel([run_id]) == [True]
     other.link.heartbeat()
     bench.clock.advance(16)
     other.link.janitor()

@@ -293,7 +293,7 @@ def test_a_cancelled_run_is_stopped_by_its_holder(bench: Bench) -> None:
     bench.add(seconds=1000)
     bench.link.scheduler()
     (run_id,) = bench.executor.given
-    bench.store.request_cancel([run_id])
+    bench.store.cancel([run_id])
     bench.link.heartbeat()
     assert bench.executor.cancelled == [run_id]
 

@@ -200,7 +200,7 @@ WORDS: dict[str, Callable[[JobStore, Run], object]] = {
     "cancelled": lambda store, run: store.settle([stop(store, run)]),
     "broken": lambda store, run: store.settle([break_(store, run)]),
     "alive": lambda store, run: store.extend([beat(run, progress=1, data={"a": 1}, log=("x",))], LEASE),
-    "to be stopped": lambda store, run: store.request_cancel([run.id]),
+    "to be stopped": lambda store, run: store.cancel([run.id]),
     "claimed": lambda store, run: claim(store, token=str(run.token)),
 }
 

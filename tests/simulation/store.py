@@ -195,7 +195,7 @@ class SimStore:
         running = (run for run in self.runs.values() if run.status is Status.RUNNING)
         return [run for run in running if (run.lease_until or 0) <= now][:limit]
 
-    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+    def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         answers = []
         for run_id in run_ids:
             run = self.runs.get(run_id)

@@ -181,7 +181,7 @@ class Runs:
             if record.status in FINAL:
                 return False
             if record.status is Status.RUNNING:
-                if store.request_cancel([run_id])[0]:
+                if store.cancel([run_id])[0]:
                     self._stop(run_id)
                     return True
             elif self.cancel_waiting([record]):

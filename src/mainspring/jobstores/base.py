@@ -415,7 +415,7 @@ class JobStore(BaseJobStore):
         """Return how many runs match."""
 
     @abstractmethod
-    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+    def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         """Mark running runs to be stopped; their holder learns it by `extend`, or when it would give them back."""
 
     @abstractmethod

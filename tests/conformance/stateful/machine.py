@@ -270,7 +270,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def ask_to_stop(self, data: st.DataObject) -> None:
         of = self.each(data.draw(st.sampled_from(self.claims)))
-        self.agree(lambda store: store.request_cancel([of(store).id]))
+        self.agree(lambda store: store.cancel([of(store).id]))
 
     @rule(data=st.data())
     def delete(self, data: st.DataObject) -> None:

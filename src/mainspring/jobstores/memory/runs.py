@@ -137,7 +137,7 @@ class RunTable:
         running = (record.run for held in self._held.values() for record in held.values())
         return list(islice((run for run in running if (run.lease_until or 0) <= now), limit))
 
-    def request_cancel(self, run_id: str) -> bool:
+    def cancel(self, run_id: str) -> bool:
         """Mark a running run to be stopped."""
         record = self._records.get(run_id)
         if record is None or record.run.status is not _RUNNING:

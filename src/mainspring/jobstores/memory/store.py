@@ -273,9 +273,9 @@ class MemoryJobStore(JobStore):
     def count_runs(self, query: RunQuery) -> int:
         return sum(1 for _ in self._matching(query))
 
-    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+    def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         with self._lock:
-            answers = [self._runs.request_cancel(run_id) for run_id in run_ids]
+            answers = [self._runs.cancel(run_id) for run_id in run_ids]
             self._tell()
             return answers
 

@@ -320,9 +320,9 @@ class RedisRuns(RecordStore):
         count, following, reply = self._call(shard, "find_runs", args, reads=True)
         return count, following, run_rows(reply)
 
-    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
+    def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         """Mark running runs to be stopped; their holder learns it by `extend`."""
-        return [answer == 1 for answer in self._each("request_cancel", run_ids)]
+        return [answer == 1 for answer in self._each("cancel", run_ids)]
 
     def delete_runs(self, run_ids: Sequence[str]) -> int:
         """Delete finished runs; answer how many."""

@@ -62,8 +62,8 @@ class RunsElsewhere(RecordStore):
     def count_runs(self, query: RunQuery) -> int:
         return self.runs.count_runs(query)
 
-    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
-        return self.runs.request_cancel(run_ids)
+    def cancel(self, run_ids: Sequence[str]) -> list[bool]:
+        return self.runs.cancel(run_ids)
 
     def delete_runs(self, run_ids: Sequence[str]) -> int:
         return self.runs.delete_runs(run_ids)

@@ -14,7 +14,7 @@ from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
 from mainspring.jobstores.sqlalchemy.runs import COLUMNS, LONGEST_LEASE, NEXT_ATTEMPT, RUN_COLUMNS, run_row
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
-__all__ = ["FEW", "ClaimVerbs", "Level", "expired", "extend", "request_cancel"]
+__all__ = ["FEW", "ClaimVerbs", "Level", "cancel", "expired", "extend"]
 
 Level = tuple[str, int]
 """A queue, and a priority at which runs wait in it."""
@@ -194,7 +194,7 @@ def expired(tx: Tx, limit: int, skip: int) -> list[RunRow]:
     return [run_row(row) for row in rows]
 
 
-def request_cancel(tx: Tx, run_ids: Sequence[str]) -> list[bool]:
+def cancel(tx: Tx, run_ids: Sequence[str]) -> list[bool]:
     """Mark running runs to be stopped."""
     ids = sorted(set(run_ids))
     running = {

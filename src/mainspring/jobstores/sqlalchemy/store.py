@@ -269,8 +269,8 @@ class SQLAlchemyJobStore(RecordStore):
     def count_runs(self, query: RunQuery) -> int:
         return self._read(lambda tx: service_steps.count_runs(tx, query))
 
-    def request_cancel(self, run_ids: Sequence[str]) -> list[bool]:
-        return self._write(lambda tx: claim_steps.request_cancel(tx, run_ids)) if run_ids else []
+    def cancel(self, run_ids: Sequence[str]) -> list[bool]:
+        return self._write(lambda tx: claim_steps.cancel(tx, run_ids)) if run_ids else []
 
     def delete_runs(self, run_ids: Sequence[str]) -> int:
         return self._write(lambda tx: run_steps.delete_runs(tx, run_ids)) if run_ids else 0

@@ -111,7 +111,7 @@ class LeaseConformance:
         waiting = add_run(store, queue="other")
         held, done, back, wanted = (start(store) for _ in range(4))
         store.settle([succeed(store, done)])
-        store.request_cancel([wanted.id])
+        store.cancel([wanted.id])
         settle(store, give_back(store, back))
         unknown, foreign = Beat("nobody", new_token()), Beat(held.id, new_token())
         beats = [beat(wanted), Beat(waiting.id, new_token()), beat(held), beat(done), beat(back), unknown, foreign]
@@ -239,14 +239,14 @@ class LeaseConformance:
         waiting = add_run(store, queue="other")
         done, running = start(store), start(store)
         settle(store, succeed(store, done))
-        answers = store.request_cancel([waiting.id, running.id, "nobody", done.id, running.id])
+        answers = store.cancel([waiting.id, running.id, "nobody", done.id, running.id])
         assert answers == [False, True, False, False, True]
         assert [current(store, run).cancelling for run in (waiting, running, done)] == [False, True, False]
         assert current(store, running).status is Status.RUNNING
 
     def test_the_holder_learns_of_the_mark_and_keeps_the_lease(self, store: JobStore) -> None:
         run = start(store)
-        store.request_cancel([run.id])
+        store.cancel([run.id])
         store.shift_clock(LEASE - 10)
         assert store.extend([beat(run), beat(run)], LEASE) == [Hold.CANCEL, Hold.CANCEL]
         store.shift_clock(20)
@@ -256,7 +256,7 @@ class LeaseConformance:
 
     def test_a_holder_that_was_done_already_wins_over_the_mark(self, store: JobStore) -> None:
         run = start(store)
-        store.request_cancel([run.id])
+        store.cancel([run.id])
         assert settle(store, succeed(store, run, "done"))
         assert (current(store, run).status, current(store, run).result) == (Status.SUCCEEDED, "done")
 
@@ -266,7 +266,7 @@ class LeaseConformance:
     ) -> None:
         run = start(store, "job@1@10", job_id="job", later=(20,), unique="key", policy=Policy(retries=5))
         store.extend([beat(run, progress=0.5)], LEASE)
-        assert store.request_cancel([run.id]) == [True]
+        assert store.cancel([run.id]) == [True]
         refused = back(store, run)
         assert refused.run.status is Status.PENDING
         assert settle(store, refused) is False
@@ -290,7 +290,7 @@ class LeaseConformance:
     def test_of_several_given_back_at_once_only_those_marked_are_kept(self, store: JobStore) -> None:
         store.add_runs([make_run(store) for _ in range(4)])
         runs = claim(store)
-        store.request_cancel([runs[1].id, runs[3].id])
+        store.cancel([runs[1].id, runs[3].id])
         outcomes = [give_back(store, run) for run in runs[:3]] + [succeed(store, runs[3])]
         assert store.settle(outcomes) == [True, False, True, True]
         assert {run.id for run in claim(store)} == {runs[0].id, runs[2].id}
@@ -303,7 +303,7 @@ class LeaseConformance:
         run = start(store, policy=Policy(delivery=delivery))
         store.shift_clock(LEASE + 1)
         read = next(late for late in store.expired(10) if late.id == fired.id)
-        assert store.request_cancel([run.id, fired.id]) == [True, True]
+        assert store.cancel([run.id, fired.id]) == [True, True]
         assert settle(store, recover(read, store.beat())) is False  # it was read before it was marked
         outcomes = [recover(late, store.beat()) for late in store.expired(10)]
         assert store.settle(outcomes) == [True, True]
@@ -313,7 +313,7 @@ class LeaseConformance:
 
     def test_a_run_that_was_stopped_and_sent_back_is_no_longer_marked(self, store: JobStore) -> None:
         run = start(store)
-        store.request_cancel([run.id])
+        store.cancel([run.id])
         store.shift_clock(LEASE + 1)
         assert settle(store, recover(store.expired(10)[0], store.beat()))
         assert settle(store, retry(current(store, run), store.beat()))

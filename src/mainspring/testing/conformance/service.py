@@ -316,7 +316,7 @@ class ServiceConformance:
             "back": lambda: settle(store, give_back(store, run)),
             "then": lambda: settle(store, replace(succeed(store, other), then=(follower,))),
             "resume": lambda: store.set_queue("idle", paused=False),
-            "cancel": lambda: store.request_cancel([run.id]),
+            "cancel": lambda: store.cancel([run.id]),
         }
         changes[change]()
         assert store.wait(cursor, 30) != cursor

@@ -1,5 +1,5 @@
 -- uses: write heads insert runs
--- request_cancel: mark running runs to be stopped.
+-- cancel: mark running runs to be stopped.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes heads
 --   ARGV  run ids
 -- Answers for each 1 marked, 0 not running, 2 no such run.
