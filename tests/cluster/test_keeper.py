@@ -22,6 +22,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import Error, Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.executors.scoreboard import Scoreboard, make_board
+from mainspring.testing.conformance.helpers import lapsed
 from tests.cluster.kit import wait_until
 
 LEASE = 3.0
@@ -196,7 +197,7 @@ def test_what_it_executes_is_renewed_however_long_that_takes(
     app.store.shift_clock(LEASE - 0.5)
     LeaseKeeper(app, lambda: [desk.left]).renew()
     app.store.shift_clock(LEASE - 0.5)
-    assert app.store.expired(10) == []
+    assert lapsed(app.store) == []
     assert states(app, runs) == [(Status.RUNNING, 1)] * 2
 
 
@@ -208,7 +209,7 @@ def test_what_it_has_claimed_within_a_lease_is_renewed_started_or_not(
     app.store.shift_clock(LEASE - 0.5)
     LeaseKeeper(app, lambda: [desk.left]).renew()
     app.store.shift_clock(LEASE - 0.5)
-    assert app.store.expired(10) == []
+    assert lapsed(app.store) == []
     assert states(app, runs) == [(Status.RUNNING, 1)] * 2
 
 
@@ -220,7 +221,7 @@ def test_what_may_start_only_once_is_left_to_a_worker_that_may_be_about_to_start
     app.store.shift_clock(LEASE - 0.5)
     LeaseKeeper(app, lambda: [desk.left]).renew()
     app.store.shift_clock(LEASE - 0.5)
-    assert app.store.expired(10) == []
+    assert lapsed(app.store) == []
     assert states(app, runs) == [(Status.RUNNING, 1)] * 2
 
 

@@ -22,7 +22,7 @@ from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.node.node import Node
 from mainspring.testing.clock import VirtualClock
-from mainspring.testing.conformance.helpers import LEASE, add_job, add_run, cancel_all, claim
+from mainspring.testing.conformance.helpers import LEASE, add_job, add_run, cancel_all, claim, lapsed
 from tests.servers import MariaDB, PostgreSQL, Redis
 
 NUMBER = 100  # jobs, and as many runs
@@ -103,7 +103,7 @@ def opened(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterato
     try:
         store.remove_all_jobs()
         store.shift_clock(LEASE + 1)
-        store.settle([recover(run, store.beat()) for run in store.expired(1000)])  # of the tests before
+        store.settle([recover(run, store.beat()) for run in lapsed(store, 1000)])  # of the tests before
         store.shift_clock(-LEASE - 1)
         cancel_all(store)
         yield store, back
@@ -177,7 +177,7 @@ def test_runs_spoiled_while_they_ran_are_set_aside_when_their_node_is_gone_and_t
 
         store.shift_clock(LEASE + 1)
 
-        recovered = {run.id for run in store.expired(1000)}
+        recovered = {run.id for run in lapsed(store, 1000)}
         assert "good" in recovered
         assert "spoiled" not in recovered
         spoiled = store.get_runs(["spoiled"])[0]
@@ -232,15 +232,15 @@ def test_lost_runs_that_only_others_can_read_do_not_hide_those_behind_them(
         claim(store, limit=3)
         store.shift_clock(LEASE + 1)
 
-        assert [run.id for run in store.expired(10) if run.id.startswith("new")] == []
-        assert {run.id for run in store.expired(10)} == set(good)
-        found = [{run.id for run in store.expired(2)} for _ in range(4)]  # passing over 40 of them at a time
+        assert [run.id for run in lapsed(store) if run.id.startswith("new")] == []
+        assert {run.id for run in lapsed(store)} == set(good)
+        found = [{run.id for run in lapsed(store, 2)} for _ in range(4)]  # passing over 40 of them at a time
         assert len(set().union(*found)) == 2
-        store.settle([recover(run, store.beat()) for run in store.expired(10)])
-        assert store.expired(10) == []
+        store.settle([recover(run, store.beat()) for run in lapsed(store)])
+        assert lapsed(store) == []
         for name, frame in frames.items():
             back.overwrite("runs", name, frame)
-        assert len(store.expired(1000)) == 90
+        assert len(lapsed(store, 1000)) == 90
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql", "mariadb"])

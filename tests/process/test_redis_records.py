@@ -30,6 +30,7 @@ from mainspring.testing.conformance.helpers import (
     due_one,
     fail,
     fire,
+    lapsed,
     make_run,
     settle,
     start,
@@ -54,18 +55,18 @@ def test_runs_claimed_together_share_a_lease_until_one_is_extended_alone(make_st
     store.shift_clock(40)
     assert store.extend([beat(one)], 60) == [Hold.HELD]
     store.shift_clock(30)
-    assert {run.id for run in store.expired(10)} == {"two", "three"}
-    assert len(store.expired(1)) == 1
+    assert {run.id for run in lapsed(store)} == {"two", "three"}
+    assert len(lapsed(store, 1)) == 1
     assert store.extend([beat(one), beat(two), beat(three)], 60) == [Hold.HELD] * 3
-    assert store.expired(10) == []
+    assert lapsed(store) == []
     assert len({run.lease_until for run in store.get_runs(["one", "two", "three"]) if run}) == 1
     store.shift_clock(40)
     assert store.extend([beat(run) for run in (one, two)], 60) == [Hold.HELD] * 2
     assert settle(store, succeed(store, three))
     store.shift_clock(30)
-    assert store.expired(10) == []
+    assert lapsed(store) == []
     store.shift_clock(31)
-    assert {run.id for run in store.expired(10)} == {"one", "two"}
+    assert {run.id for run in lapsed(store)} == {"one", "two"}
 
 
 def test_what_is_skipped_of_lost_runs_is_skipped_across_all_shards(make_store: MakeStore) -> None:
@@ -89,7 +90,7 @@ def test_the_runs_of_two_fires_under_one_token_keep_their_own_leases(make_store:
         step = firing(due, plan(due, now), Place(".default", "node", token), now)
         assert store.fire([step], 60)[0] is not None
         store.shift_clock(40)
-    assert [run.job_id for run in store.expired(10)] == ["first"]
+    assert [run.job_id for run in lapsed(store)] == ["first"]
 
 
 def test_runs_are_found_among_thousands_of_others(make_store: MakeStore) -> None:

@@ -23,7 +23,7 @@ from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.sqlite import dialect as sqlite_dialect
-from mainspring.testing.conformance.helpers import LEASE, add_run, claim, current, make_run, succeed
+from mainspring.testing.conformance.helpers import LEASE, add_run, claim, current, lapsed, make_run, succeed
 
 ROOT = Path(__file__).parents[2]
 Spawn = Callable[..., "subprocess.Popen[str]"]
@@ -108,7 +108,7 @@ def test_processes_killed_while_they_write_leave_a_sound_file_and_all_that_was_a
         assert len(claim(store, "own")) == 30
         # What the dead held goes on with others when its leases end.
         store.shift_clock(2 * LEASE)
-        held = [run for run in store.expired(1000) if run.queue == "default"]
+        held = [run for run in lapsed(store, 1000) if run.queue == "default"]
         back = [_waiting(run) for run in held]
         assert all(store.settle([Outcome(run, Condition.EXPIRED) for run in back]))
         again = claim(store)

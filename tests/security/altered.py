@@ -15,6 +15,7 @@ from mainspring.testing.conformance.helpers import (
     due_one,
     fire,
     give_back,
+    lapsed,
     settle,
     start,
     succeed,
@@ -100,7 +101,7 @@ def live_through(store: JobStore) -> Seen:
         store.shift_clock(LEASE + 10)
         store.beat(NodeInfo(id="node-new", host="host", pid=2, started_at=store.beat()), _ALIVE)
         store.sweep()
-        store.settle([recover(run, store.beat()) for run in store.expired(100)])
+        store.settle([recover(run, store.beat()) for run in lapsed(store, 100)])
         store.prune()
         store.restore_readable()
         store.next_at()

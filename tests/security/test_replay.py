@@ -35,6 +35,7 @@ from mainspring.testing.conformance.helpers import (
     fire,
     fired_run,
     give_back,
+    lapsed,
     new_token,
     settle,
     start,
@@ -159,7 +160,7 @@ def _nothing_runs(store: JobStore, run: Run, before: Run | None) -> None:
     """See that a run is as it was, that it cannot be claimed, and that nobody will recover it."""
     assert claim(store) == []
     store.shift_clock(LEASE + 1)
-    assert store.expired(100) == []
+    assert lapsed(store, 100) == []
     assert claim(store) == []
     assert store.get_runs([run.id]) == [before]
 

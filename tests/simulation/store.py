@@ -190,7 +190,8 @@ class SimStore:
     def _judge(self) -> int:
         return self.world.now + (self.caller_skew if self.mutant is Mutant.WORKER_CLOCKS else 0)
 
-    def expired(self, limit: int) -> list[Run]:
+    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
+        assert query.lapsed
         now = self._judge()
         running = (run for run in self.runs.values() if run.status is Status.RUNNING)
         return [run for run in running if (run.lease_until or 0) <= now][:limit]

@@ -106,12 +106,13 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs: all that match every given field."""
+    """Which runs: all that match every given field; or those `lapsed`, which run though their lease is over."""
 
     status: tuple[Status, ...] = ()
     queue: str | None = None
     group: str | None = None
     job_id: str | None = None
+    lapsed: bool = False
 
 
 class Generation(msgspec.Struct, frozen=True):
@@ -395,16 +396,15 @@ class JobStore(BaseJobStore):
         return outcome
 
     @abstractmethod
-    def expired(self, limit: int) -> list[Run]:
-        """Return running runs whose lease is over by the store's clock."""
-
-    @abstractmethod
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         """Return the runs of these ids, None where there is none."""
 
     @abstractmethod
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
-        """Return matching runs, newest first; `after` is the last run of the page before."""
+        """Return matching runs, newest first; `after` is the last run of the page before.
+
+        Runs that have `lapsed` by the store's clock come in any order, and nothing else is asked of them.
+        """
 
     def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
         """Return up to `limit` of the newest runs of each job; a back end may do it in one round trip."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mainspring.core.instants import SECOND
 from mainspring.core.run import BY_HAND_PREFIX, Outcome, Report, Result, Run
 from mainspring.core.transitions import recover
+from mainspring.jobstores.base import RunQuery
 from mainspring.node.settling import Settler
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class JanitorTick:
             # A run that is executed here is alive even if its lease is over: this machine may have slept. So ask for
             # more.
             mine = set(link.claims)
-            expired = link.store.expired(RECOVERY_PAGE_RUNS + len(mine))
+            expired = link.store.find_runs(RunQuery(lapsed=True), limit=RECOVERY_PAGE_RUNS + len(mine))
             dead = [run for run in expired if run.id not in mine and run.id not in link.claims]
             # During an outage nobody could renew. So a node may recover runs only after a whole lease without an
             # outage.

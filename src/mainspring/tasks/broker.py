@@ -13,7 +13,7 @@ from mainspring.core.run_view import RunView
 from mainspring.core.transitions import conclude, recover
 from mainspring.core.validation import check_queue
 from mainspring.errors import RunNotFound, StoreUnavailable
-from mainspring.jobstores.base import QueueInfo
+from mainspring.jobstores.base import QueueInfo, RunQuery
 from mainspring.node.settling import Settler
 from mainspring.tasks.current import get_app
 from mainspring.tasks.enqueueing import async_task
@@ -49,9 +49,8 @@ class Broker:
     def _give_back(self) -> None:
         """Free what was taken by hand and not acknowledged in time: there may be no node whose janitor does."""
         store = self.app.store
-        lapsed = [
-            run for run in store.expired(DEAD_RUNS_PAGE) if run.node is not None and run.node.startswith(BY_HAND_PREFIX)
-        ]
+        found = store.find_runs(RunQuery(lapsed=True), limit=DEAD_RUNS_PAGE)
+        lapsed = [run for run in found if run.node is not None and run.node.startswith(BY_HAND_PREFIX)]
         settler, now = Settler(store), store.beat() if lapsed else 0
         for run in lapsed:
             settler.add(Report(run, Result.INTERRUPTED), recover(run, now), now)

@@ -23,7 +23,7 @@ from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflic
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.testing.clock import VirtualClock
-from mainspring.testing.conformance.helpers import cancel_all
+from mainspring.testing.conformance.helpers import cancel_all, lapsed
 from mainspring.testing.conformance.helpers import work as noop
 from mainspring.triggers.interval import IntervalTrigger
 
@@ -240,7 +240,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def recover(self) -> None:
-        ours, model = self.both(lambda store: sorted(store.expired(100), key=_id))
+        ours, model = self.both(lambda store: sorted(lapsed(store, 100), key=_id))
         found = self.each(([a for a, _ in self.pairs(ours, model)], [b for _, b in self.pairs(ours, model)]))
         self.agree(lambda store: store.settle([recover(run, self.clock.now()) for run in found(store)]))
 

@@ -20,6 +20,7 @@ from mainspring.testing.conformance.helpers import (
     due_one,
     fire,
     fired_run,
+    lapsed,
     make_job,
     new_token,
     settle,
@@ -242,7 +243,7 @@ def test_a_run_in_a_slot_stays_with_its_node_while_that_lives(
     assert [held.id for held in claim(store, ".default", token=token)] == [run.id]
     assert claim(store, ".default") == []
     store.shift_clock(LEASE + 1)
-    assert [lost.id for lost in store.expired(10)] == [run.id]
+    assert [lost.id for lost in lapsed(store)] == [run.id]
 
 
 @pytest.mark.parametrize("place", [Place("default"), Place("default", NODE, "slow-token")], ids=["lane", "slot"])

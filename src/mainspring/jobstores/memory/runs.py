@@ -132,7 +132,7 @@ class RunTable:
             self.insert(follower, owner, now)
         return True
 
-    def expired(self, limit: int, now: int) -> list[Run]:
+    def lapsed(self, limit: int, now: int) -> list[Run]:
         """Return running runs whose lease is over."""
         running = (record.run for held in self._held.values() for record in held.values())
         return list(islice((run for run in running if (run.lease_until or 0) <= now), limit))

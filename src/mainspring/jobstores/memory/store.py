@@ -255,15 +255,14 @@ class MemoryJobStore(JobStore):
             self._tell()
             return answers
 
-    def expired(self, limit: int) -> list[Run]:
-        with self._lock:
-            return self._runs.expired(limit, self._now())
-
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         with self._lock:
             return [self._runs.get(run_id) for run_id in run_ids]
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
+        if query.lapsed:
+            with self._lock:
+                return self._runs.lapsed(limit, self._now())
         found = self._matching(query)
         if after is not None:
             last = _age(after)

@@ -60,7 +60,7 @@ class RecordStore(JobStore):
         self._packer = RecordPacker(codec or Codec())
         self._missing: set[str] = set()
         self._passed = 0
-        """Lost runs at the head of those that are expired that only others can read."""
+        """Lost runs at the head of those that have lapsed that only others can read."""
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -268,15 +268,30 @@ class RecordStore(JobStore):
         """Write each outcome whose condition holds, with its `then`; answer which were written."""
         return self._settle_rows([row if isinstance(row, SettleRow) else self.pack_outcome(row) for row in outcomes])
 
-    def expired(self, limit: int) -> list[Run]:
-        """Return running runs whose lease is over by the store's clock; those that are damaged are set aside.
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        """Return the runs of these ids, None where there is none."""
+        rows, altered = self._whole_runs(self._run_rows(run_ids))
+        found = {row.id: row for row in (*rows, *(self._run_rows(altered) if altered else ()))}
+        return [None if run_id not in found else self._packer.shown(found[run_id]) for run_id in run_ids]
+
+    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
+        """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""
+        if query.lapsed:
+            return self._lapsed(limit)
+        rows, altered = self._whole_runs(self._find_run_rows(query, after, limit))
+        if altered:  # they have become broken ones
+            rows = self._find_run_rows(query, after, limit)
+        return [self._packer.shown(row) for row in rows]
+
+    def _lapsed(self, limit: int) -> list[Run]:
+        """Return running runs whose lease is over by the store's clock; set those that are damaged aside.
 
         Those that only others can read are passed over; should they be very many, the next call goes on behind them.
         """
         found: list[Run] = []
         for _ in range(_MOST_PAGES):
             wanted = limit - len(found)
-            rows = self._expired_rows(wanted, self._passed + len(found))
+            rows = self._lapsed_rows(wanted, self._passed + len(found))
             if rows:
                 runs, left = self._runs(self._whole_runs(rows)[0], self.beat(), Condition.EXPIRED)
                 found += runs
@@ -287,19 +302,6 @@ class RecordStore(JobStore):
             if len(found) == limit:
                 break
         return found
-
-    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
-        """Return the runs of these ids, None where there is none."""
-        rows, altered = self._whole_runs(self._run_rows(run_ids))
-        found = {row.id: row for row in (*rows, *(self._run_rows(altered) if altered else ()))}
-        return [None if run_id not in found else self._packer.shown(found[run_id]) for run_id in run_ids]
-
-    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
-        """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""
-        rows, altered = self._whole_runs(self._find_run_rows(query, after, limit))
-        if altered:  # they have become broken ones
-            rows = self._find_run_rows(query, after, limit)
-        return [self._packer.shown(row) for row in rows]
 
     def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> tuple[list[Run], int]:
         """Restore running runs, set the damaged aside; say how many lost ones stay, since only others can read them."""
@@ -379,7 +381,7 @@ class RecordStore(JobStore):
         """Settle; see `JobStore.settle`."""
 
     @abstractmethod
-    def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
+    def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
         """Read running runs whose lease is over, in an order that stays, without the first `skip`."""
 
     @abstractmethod

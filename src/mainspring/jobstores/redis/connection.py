@@ -38,7 +38,7 @@ PAUSE: Final = 0.1
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
 # What need not survive a fail-over: hints, what is said of nodes, and what is done again if it is lost.
-_UNCONFIRMED: Final = frozenset(["beat", "clear_outbox", "due", "expired", "peek", "shift_clock", "take_outbox"])
+_UNCONFIRMED: Final = frozenset(["beat", "clear_outbox", "due", "lapsed", "peek", "shift_clock", "take_outbox"])
 
 
 @cache

@@ -249,13 +249,13 @@ class RedisRuns(RecordStore):
         except StoreUnavailable as error:  # the settle stands; `prune` delivers them later
             log.warning("%d follow-up runs wait for another shard: %s", len(runs), error)
 
-    def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
+    def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
         rows: list[RunRow] = []
         if not skip:  # else the shards keep their order, since some of what is in them is to be skipped
             self._searched = self._shards.turn()
         for shard in self._searched:
             if len(rows) < limit:
-                skipped, found = self._call(shard, "expired", [limit - len(rows), skip])
+                skipped, found = self._call(shard, "lapsed", [limit - len(rows), skip])
                 skip -= skipped
                 rows += self._seen(shard, found)
         return rows

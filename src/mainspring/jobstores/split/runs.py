@@ -50,9 +50,6 @@ class RunsElsewhere(RecordStore):
     def settle(self, outcomes: Sequence[Any]) -> list[bool]:
         return self.runs.settle(outcomes)
 
-    def expired(self, limit: int) -> list[Run]:
-        return self.runs.expired(limit)
-
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         return self.runs.get_runs(run_ids)
 
@@ -93,4 +90,4 @@ class RunsElsewhere(RecordStore):
         raise NotImplementedError("the runs of this store are objects of another one")
 
     _add_run_rows = _claim_rows = _extend_rows = _settle_rows = _not_here
-    _expired_rows = _run_rows = _find_run_rows = _fire_rows = _not_here
+    _lapsed_rows = _run_rows = _find_run_rows = _fire_rows = _not_here

@@ -14,7 +14,7 @@ from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
 from mainspring.jobstores.sqlalchemy.runs import COLUMNS, LONGEST_LEASE, NEXT_ATTEMPT, RUN_COLUMNS, run_row
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
-__all__ = ["FEW", "ClaimVerbs", "Level", "cancel", "expired", "extend"]
+__all__ = ["FEW", "ClaimVerbs", "Level", "cancel", "extend", "lapsed"]
 
 Level = tuple[str, int]
 """A queue, and a priority at which runs wait in it."""
@@ -181,7 +181,7 @@ def extend(tx: Tx, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
     return holds
 
 
-def expired(tx: Tx, limit: int, skip: int) -> list[RunRow]:
+def lapsed(tx: Tx, limit: int, skip: int) -> list[RunRow]:
     """Read running runs whose lease is over, without the first `skip`."""
     rows = tx.all(
         f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running'"

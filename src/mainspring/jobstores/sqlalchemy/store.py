@@ -257,8 +257,8 @@ class SQLAlchemyJobStore(RecordStore):
     def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         return self._open().at_once(lambda tx: tx.settle(outcomes)) if outcomes else []
 
-    def _expired_rows(self, limit: int, skip: int) -> list[RunRow]:
-        return self._read(lambda tx: claim_steps.expired(tx, limit, skip))
+    def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
+        return self._read(lambda tx: claim_steps.lapsed(tx, limit, skip))
 
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
         return self._read(lambda tx: service_steps.get_runs(tx, run_ids)) if run_ids else []

@@ -18,6 +18,7 @@ from mainspring.testing.conformance.helpers import (
     current,
     fail,
     give_back,
+    lapsed,
     make_run,
     new_token,
     plain,
@@ -129,7 +130,7 @@ class ClaimConformance:
         assert _taken(store, "key") == run.id
         [run] = claim(store)
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(store.expired(10)[0], store.beat()))
+        assert settle(store, recover(lapsed(store)[0], store.beat()))
         assert _taken(store, "key") == run.id
         [run] = claim(store)
         assert settle(store, fail(store, run))

@@ -22,6 +22,7 @@ from mainspring.testing.conformance.helpers import (
     fail,
     fired_run,
     give_back,
+    lapsed,
     make_job,
     make_run,
     new_token,
@@ -181,7 +182,7 @@ class ConcurrencyConformance:
         store.shift_clock(LEASE + 1)
 
         def sweep(index: int) -> int:
-            expired = store.expired(100)
+            expired = lapsed(store, 100)
             return sum(store.settle([recover(run, store.beat()) for run in expired]))
 
         assert sum(together(THREADS, sweep)) == 50

@@ -24,6 +24,7 @@ from mainspring.testing.conformance.helpers import (
     fire,
     fired_run,
     give_back,
+    lapsed,
     make_job,
     make_run,
     new_token,
@@ -78,7 +79,7 @@ class CountConformance:
         _fired(store)
         claim(store)
         store.shift_clock(LEASE + 1)
-        [run] = store.expired(10)
+        [run] = lapsed(store)
         assert settle(store, recover(run, store.beat()))
         assert _count(store) == 1
 

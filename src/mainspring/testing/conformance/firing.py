@@ -19,6 +19,7 @@ from mainspring.testing.conformance.helpers import (
     due_one,
     fire,
     fired_run,
+    lapsed,
     make_job,
     make_run,
     new_token,
@@ -379,6 +380,6 @@ class FiringConformance:
         add_job(store)
         inserted = fire(store, due_one(store), Place(".default", NODE, new_token()))
         assert inserted is not None
-        assert store.expired(10) == []
+        assert lapsed(store) == []
         store.shift_clock(LEASE + 1)
-        assert [run.id for run in store.expired(10)] == list(inserted)
+        assert [run.id for run in lapsed(store)] == list(inserted)

@@ -36,6 +36,7 @@ __all__ = [
     "fire",
     "fired_run",
     "give_back",
+    "lapsed",
     "make_job",
     "make_run",
     "new_id",
@@ -186,6 +187,11 @@ def start(store: JobStore, id: str | None = None, **fields: Any) -> Run:
     claimed = claim(store, run.queue, limit=1)
     assert [one.id for one in claimed] == [run.id]
     return claimed[0]
+
+
+def lapsed(store: JobStore, limit: int = 10) -> list[Run]:
+    """Return running runs whose lease is over."""
+    return store.find_runs(RunQuery(lapsed=True), limit=limit)
 
 
 def current(store: JobStore, run: Run) -> Run:

@@ -24,6 +24,7 @@ from mainspring.testing.conformance.helpers import (
     fail,
     fire,
     give_back,
+    lapsed,
     make_run,
     new_token,
     plain,
@@ -73,7 +74,7 @@ class LeaseConformance:
     def test_a_run_whose_node_is_gone_ends_with_the_time_of_its_claim(self, store: JobStore) -> None:
         run = start(store, policy=Policy(delivery="at_most_once"))
         store.shift_clock(LEASE + 1)
-        [lost] = store.expired(10)
+        [lost] = lapsed(store)
         assert lost.started_at == run.started_at
         assert settle(store, recover(lost, store.beat()))
         ended = current(store, run)
@@ -97,9 +98,9 @@ class LeaseConformance:
         assert until is not None
         assert store.beat() < until <= store.beat() + int(LEASE * SECOND)
         store.shift_clock(LEASE - 10)
-        assert store.expired(10) == []
+        assert lapsed(store) == []
         store.shift_clock(20)
-        assert [late.id for late in store.expired(10)] == [run.id]
+        assert [late.id for late in lapsed(store)] == [run.id]
 
     def test_a_renewal_changes_nothing_else(self, store: JobStore) -> None:
         run = start(store, priority=3, group="g")
@@ -177,10 +178,10 @@ class LeaseConformance:
         add_run(store, queue="other")
         done, dead, alive = (start(store) for _ in range(3))
         settle(store, succeed(store, done))
-        assert store.expired(10) == []
+        assert lapsed(store) == []
         store.shift_clock(LEASE + 1)
         assert store.extend([beat(alive)], LEASE) == [Hold.HELD]
-        [late] = store.expired(10)
+        [late] = lapsed(store)
         assert plain(late) == plain(dead)
 
     def test_expired_runs_come_in_pages(self, store: JobStore) -> None:
@@ -189,7 +190,7 @@ class LeaseConformance:
         store.shift_clock(LEASE + 1)
         seen: set[str] = set()
         for expected in (2, 2, 1, 0):
-            page = store.expired(2)
+            page = lapsed(store, 2)
             assert len(page) == expected
             assert all(store.settle([recover(run, store.beat()) for run in page]))
             seen.update(run.id for run in page)
@@ -198,7 +199,7 @@ class LeaseConformance:
     def test_a_lease_renewed_before_the_janitor_acts_is_not_taken(self, store: JobStore) -> None:
         run = start(store)
         store.shift_clock(LEASE + 1)
-        [late] = store.expired(10)
+        [late] = lapsed(store)
         assert store.extend([beat(run)], LEASE) == [Hold.HELD]
         assert settle(store, recover(late, store.beat())) is False
         assert current(store, run).status is Status.RUNNING
@@ -207,7 +208,7 @@ class LeaseConformance:
     def test_a_late_word_after_the_janitor_acted_changes_nothing(self, store: JobStore) -> None:
         run = start(store)
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(store.expired(10)[0], store.beat()))
+        assert settle(store, recover(lapsed(store)[0], store.beat()))
         waiting = current(store, run)
         assert (waiting.status, waiting.interruptions, waiting.failures) == (Status.PENDING, 1, 0)
         late = [succeed(store, run), fail(store, run), give_back(store, run), stop(store, run)]
@@ -218,17 +219,17 @@ class LeaseConformance:
     def test_a_run_is_recovered_once(self, store: JobStore) -> None:
         start(store)
         store.shift_clock(LEASE + 1)
-        [mine], [theirs] = store.expired(10), store.expired(10)
+        [mine], [theirs] = lapsed(store), lapsed(store)
         outcomes = [recover(mine, store.beat()), recover(theirs, store.beat())]
         assert store.settle(outcomes) == [True, False]
-        assert store.expired(10) == []
+        assert lapsed(store) == []
         [again] = claim(store)
         assert (again.attempt, again.interruptions) == (2, 1)
 
     def test_a_run_that_may_start_only_once_fails_with_its_node(self, store: JobStore) -> None:
         run = start(store, policy=Policy(delivery="at_most_once"))
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(store.expired(10)[0], store.beat()))
+        assert settle(store, recover(lapsed(store)[0], store.beat()))
         lost = current(store, run)
         assert (lost.status, lost.reason, len(lost.errors)) == (Status.FAILED, "lost", 1)
         assert claim(store) == []
@@ -250,7 +251,7 @@ class LeaseConformance:
         store.shift_clock(LEASE - 10)
         assert store.extend([beat(run), beat(run)], LEASE) == [Hold.CANCEL, Hold.CANCEL]
         store.shift_clock(20)
-        assert store.expired(10) == []
+        assert lapsed(store) == []
         assert settle(store, stop(store, run))
         assert current(store, run).status is Status.CANCELLED
 
@@ -302,10 +303,10 @@ class LeaseConformance:
         [fired] = claim(store)
         run = start(store, policy=Policy(delivery=delivery))
         store.shift_clock(LEASE + 1)
-        read = next(late for late in store.expired(10) if late.id == fired.id)
+        read = next(late for late in lapsed(store) if late.id == fired.id)
         assert store.cancel([run.id, fired.id]) == [True, True]
         assert settle(store, recover(read, store.beat())) is False  # it was read before it was marked
-        outcomes = [recover(late, store.beat()) for late in store.expired(10)]
+        outcomes = [recover(late, store.beat()) for late in lapsed(store)]
         assert store.settle(outcomes) == [True, True]
         assert [current(store, each).status for each in (run, fired)] == [Status.CANCELLED, Status.CANCELLED]
         assert store.count_unfinished([(job.id, job.incarnation)]) == [0]
@@ -315,7 +316,7 @@ class LeaseConformance:
         run = start(store)
         store.cancel([run.id])
         store.shift_clock(LEASE + 1)
-        assert settle(store, recover(store.expired(10)[0], store.beat()))
+        assert settle(store, recover(lapsed(store)[0], store.beat()))
         assert settle(store, retry(current(store, run), store.beat()))
         [again] = claim(store)
         assert store.extend([beat(again)], LEASE) == [Hold.HELD]

@@ -1,5 +1,5 @@
 -- uses: heads read
--- expired: running runs whose lease is over.
+-- lapsed: running runs whose lease is over.
 --   KEYS  prefix, jobs, times (see lib_base); reads leases, extended, t: and all that runs have; writes leases
 --   ARGV  limit, how many of the first to skip
 -- Answers how many were skipped, and runs (see lib_read).
