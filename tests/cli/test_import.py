@@ -376,7 +376,7 @@ def test_a_run_that_waits_for_an_executor_does_not_block_its_job_after_it_was_mo
         while not app.count(status="pending"):  # a fire that only a scheduler with that executor would run
             time.sleep(0.05)
         app.stop()
-        assert [queue.name for queue in app.store.queues()] == [".default"]
+        assert [queue.name for queue in app.store.stats().queues] == [".default"]
     assert call(source, target, "--allow-pickle", "--replace", "--queue", "default")[0] == 0
     assert runs_in_a_worker_of(Mainspring(target), tmp_path / "made")
 

@@ -161,7 +161,7 @@ def test_a_run_that_calls_a_store_again_and_again_ends_at_its_time_out(pool: Thr
 
     def counts_for_ever() -> None:
         while True:
-            store.counters()
+            store.stats()
 
     timed_out(pool, counts_for_ever)
 
@@ -203,7 +203,7 @@ def test_the_time_out_of_one_caller_is_no_error_of_another_who_shares_its_commit
     database._queue.append(other)  # as another thread does that waits for its turn
     timed_out(pool, lambda: store.set_queue("ours", paused=True))
     assert (other.done, other.error, other.result) == (True, None, "done")
-    assert [queue.name for queue in store.queues()] == ["ours", "theirs"]
+    assert [queue.name for queue in store.stats().queues] == ["ours", "theirs"]
     store.shutdown()
 
 

@@ -151,7 +151,7 @@ def test_the_oldest_finished_runs_go_when_there_are_too_many(clock: VirtualClock
     assert ids(store) == ["a", "b", "c"]
     end(store, "d", "e")
     assert ids(store) == ["c", "d", "e"]
-    assert store.counters()["succeeded"] == 5
+    assert store.stats().totals["succeeded"] == 5
 
 
 def test_only_finished_runs_are_counted_against_the_limit(clock: VirtualClock) -> None:

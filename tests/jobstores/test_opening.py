@@ -113,7 +113,7 @@ def test_an_option_that_a_store_does_not_have_names_the_near_one() -> None:
 def test_an_option_in_a_url_that_the_driver_does_not_know_is_named_without_the_password() -> None:
     store = open_store("mysql://u:secret@localhost:1/db?shard=5")
     with pytest.raises(ConfigurationError, match=r"an option in the URL is wrong: .*'shard'") as caught:
-        store.counters()
+        store.stats()
     assert "secret" not in str(caught.value)
 
 

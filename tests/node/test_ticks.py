@@ -540,7 +540,7 @@ def test_a_group_that_is_gathered_is_searched_once_and_at_its_end(
         return find(query, **options)
 
     monkeypatch.setattr(bench.store, "find_runs", find_runs)
-    monkeypatch.setattr(bench.store, "count_runs", None)
+    monkeypatch.setattr(bench.store, "stats", None)
     bench.link.worker.look_everywhere()
     bench.link.worker()
     for item in items:

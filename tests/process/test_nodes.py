@@ -102,7 +102,7 @@ def test_eight_nodes_fire_every_instant_once_though_they_are_killed_at_every_poi
     until(lambda: all(times(stage, job_id)[-1:] > [since + SECOND] for job_id in jobs), "all that they left was fired")
     for job_id in jobs:
         stage.director.remove_job(job_id)
-    until(lambda: stage.store.count_runs(UNFINISHED) == 0, "all has been executed")
+    until(lambda: stage.store.stats(UNFINISHED).matching == 0, "all has been executed")
     for job_id, first in jobs.items():
         found = times(stage, job_id)
         assert first is not None
@@ -127,7 +127,7 @@ def test_the_runs_of_a_job_are_counted_across_nodes(stage: Stage) -> None:
     before = refused()
     until(lambda: refused() >= before + 10, "more are refused")
     assert len({pid for word, pid in notes() if word == "began"}) == noted("began") == 2
-    assert stage.store.count_runs(UNFINISHED) == 2
+    assert stage.store.stats(UNFINISHED).matching == 2
 
 
 @pytest.mark.parametrize("way", ["listen", "look"])
@@ -208,7 +208,7 @@ def taken_over(stage: Stage, folder: Path) -> Run:
     well = stage.start(threads=1)
     until(lambda: ("began", well.pid) in notes(), "the run begins again")
     (folder / "gate").touch()
-    until(lambda: stage.store.count_runs(UNFINISHED) == 0, "the run has ended")
+    until(lambda: stage.store.stats(UNFINISHED).matching == 0, "the run has ended")
     (run,) = stage.runs("held")
     assert (run.status, run.result) == (Status.SUCCEEDED, well.pid)
     assert (run.interruptions, run.crashes, run.failures) == (run.attempt - 1, 0, 0)

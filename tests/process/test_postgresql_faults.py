@@ -54,7 +54,7 @@ class Work:
         for thread in self._threads[:2]:
             thread.join(60)
         wanted = len(self.added)
-        _until(lambda: self.store.count_runs(RunQuery(status=(Status.SUCCEEDED,))) >= wanted)
+        _until(lambda: self.store.stats(RunQuery(status=(Status.SUCCEEDED,))).matching >= wanted)
         self._done.set()
         for thread in self._threads:
             thread.join(60)
@@ -105,7 +105,7 @@ class Work:
         assert len(runs) == len(self.added) > BATCH
         assert {run.id for run in runs} == set(self.added)
         assert {(run.status, run.attempt) for run in runs} == {(Status.SUCCEEDED, 1)}
-        assert self.store.counters()["succeeded"] == len(self.added)
+        assert self.store.stats().totals["succeeded"] == len(self.added)
         assert set(self.settled.values()) == {1}
         assert set(self.added) - self.settled.keys() <= self.uncertain
 

@@ -130,7 +130,7 @@ def test_when_the_primary_is_lost_nothing_acknowledged_is_lost_and_nothing_is_ex
             assert [run_id for run_id, times in notes.items() if times > 1] == []
             runs = app.store.get_runs([*ids, *(line for line in notes if "@" in line)])
             assert {None if run is None else run.status for run in runs} == {Status.SUCCEEDED}
-            assert app.store.count_runs(RunQuery(status=(Status.RUNNING,))) == 0
+            assert app.store.stats(RunQuery(status=(Status.RUNNING,))).matching == 0
             return
     pytest.fail("each time the Sentinels took more than one server for dead")
 
@@ -160,7 +160,7 @@ def fail_over(fleet: SentinelFleet, app: Mainspring, fault: str, executed: Path)
         until(lambda: any("@" in line for line in set(lines(executed)) - seen), "jobs fire again")
         enqueuer.stop()
         ids = enqueuer.acknowledged
-        until(lambda: app.store.queues() == [], "there is nothing left to execute")
+        until(lambda: app.store.stats().queues == [], "there is nothing left to execute")
     print(f"promoted after {promoted:.1f} s, resumed after {resumed:.1f} s, {len(ids)} acknowledged")
     return ids
 
@@ -320,8 +320,8 @@ class Load:
         there = {run.id: run.status for run in all_runs(self.store)}
         assert set(self.acknowledged) | set(self.fired) <= there.keys() == set(self.executed)
         assert set(there.values()) == {Status.SUCCEEDED}
-        assert self.store.counters()["succeeded"] == len(there)
-        assert self.store.queues() == []
+        assert self.store.stats().totals["succeeded"] == len(there)
+        assert self.store.stats().queues == []
 
 
 def all_runs(store: RedisJobStore) -> Sequence[Run]:

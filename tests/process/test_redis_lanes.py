@@ -102,9 +102,9 @@ def test_a_lane_that_is_done_leaves_no_count_behind(make_store: MakeStore, clien
 def test_thousands_that_come_due_at_once_are_claimed_bit_by_bit_and_none_is_lost(make_store: MakeStore) -> None:
     store = make_store()
     store.add_runs(_runs(store, 4500, due_in=100))
-    assert [(lane.waiting, lane.delayed) for lane in store.queues()] == [(0, 4500)]
+    assert [(lane.waiting, lane.delayed) for lane in store.stats().queues] == [(0, 4500)]
     store.shift_clock(200)
-    assert [(lane.waiting, lane.delayed) for lane in store.queues()] == [(4500, 0)]
+    assert [(lane.waiting, lane.delayed) for lane in store.stats().queues] == [(4500, 0)]
     ids, page = [], None
     while page is None or page.runs:
         assert page is None or page.next_at == (page.now if len(ids) < 4500 else None)
@@ -120,7 +120,7 @@ def test_one_claim_moves_a_bounded_number_of_delayed_runs(make_store: MakeStore,
     page = store.claim(["default", "other"], node="node", token="token", limit=1, lease=60.0)
     assert (len(page.runs), page.next_at) == (1, page.now)
     assert client.zcard("{much:0}:d:default") == client.zcard("{much:0}:d:other") == 2000
-    assert {(lane.waiting, lane.delayed, lane.running) for lane in store.queues()} == {(2999, 0, 1), (3000, 0, 0)}
+    assert {(lane.waiting, lane.delayed, lane.running) for lane in store.stats().queues} == {(2999, 0, 1), (3000, 0, 0)}
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def test_a_time_beyond_all_years_is_refused_and_nothing_is_stored(make_store: Ma
         add_run(store, run_at=at)
     with pytest.raises(ValueError, match="years 1 to 9999"):
         add_job(store, at=at)
-    assert (store.count_runs(RunQuery()), store.get_all_jobs()) == (0, [])
+    assert (store.stats(RunQuery()).matching, store.get_all_jobs()) == (0, [])
 
 
 @pytest.mark.parametrize("wrong", ["created", "urgency"])
@@ -169,7 +169,7 @@ def test_a_script_refuses_a_run_of_another_layout(make_store: MakeStore, script:
     with pytest.raises(ResponseError, match="width"):
         store._call(store._shards.all[0], script, args)
     assert [run.id for run in claim(store)] == ["known"]
-    assert store.count_runs(RunQuery()) == 1
+    assert store.stats(RunQuery()).matching == 1
 
 
 def test_a_script_refuses_an_outcome_of_another_layout(make_store: MakeStore) -> None:

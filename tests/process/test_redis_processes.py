@@ -68,8 +68,8 @@ def test_several_processes_fire_and_execute_each_job_once(
     assert len(fired) == len(set(fired)) == JOBS
     assert {run.id for run in store.find_runs(ALL, limit=2 * JOBS)} == set(fired)
     assert sorted(executed) == sorted(fired)
-    assert store.counters()["succeeded"] == store.count_runs(RunQuery(status=(Status.SUCCEEDED,))) == JOBS
-    assert store.queues() == []
+    assert store.stats().totals["succeeded"] == store.stats(RunQuery(status=(Status.SUCCEEDED,))).matching == JOBS
+    assert store.stats().queues == []
     store.shutdown()
     with redis.Redis.from_url(server.url) as client:
         client.flushdb()

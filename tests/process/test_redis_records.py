@@ -75,7 +75,7 @@ def test_what_is_skipped_of_lost_runs_is_skipped_across_all_shards(make_store: M
     assert {run.id for _ in range(3) for run in claim(store, limit=30)} == names
     store.shift_clock(LEASE + 1)
     for _ in range(3):  # each time another shard is the first
-        pages = [store._expired_rows(7, skip) for skip in range(0, 42, 7)]
+        pages = [store._lapsed_rows(7, skip) for skip in range(0, 42, 7)]
         assert [len(page) for page in pages] == [7, 7, 7, 7, 2, 0]
         assert {row.id for page in pages for row in page} == names
 
@@ -122,7 +122,7 @@ def test_runs_are_found_among_thousands_of_others(make_store: MakeStore) -> None
             if (not query.status or run.status in query.status) and (query.queue in (None, run.queue))
         ]
         assert [run.id for run in store.find_runs(query, limit=10_000)] == expected
-        assert store.count_runs(query) == len(expected)
+        assert store.stats(query).matching == len(expected)
         paged: list[str] = []
         last = None
         while page := store.find_runs(query, after=last, limit=max(1, len(expected) // 3)):
@@ -152,7 +152,7 @@ def test_the_runs_of_a_job_are_paged_though_the_last_of_a_page_is_deleted(make_s
             last = page[-1]
             assert store.delete_runs([last.id]) == 1
         assert found == expected[::-1]
-        assert store.count_runs(RunQuery(job_id=job)) == 20 - 7
+        assert store.stats(RunQuery(job_id=job)).matching == 20 - 7
 
 
 def test_more_runs_than_one_call_takes_are_claimed_in_the_order_in_which_they_were_added(make_store: MakeStore) -> None:
@@ -180,9 +180,9 @@ def test_a_bulk_that_is_refused_half_way_has_an_unknown_outcome_and_can_be_repea
         patch.setattr(store._link, "_streamed", refuse)
         with pytest.raises(OutcomeUnknown, match="a part was written"):
             store.add_runs(runs)
-    assert 0 < store.count_runs(RunQuery()) < 1000
+    assert 0 < store.stats(RunQuery()).matching < 1000
     assert store.add_runs(runs) == [run.id for run in runs]
-    assert store.count_runs(RunQuery()) == 1000
+    assert store.stats(RunQuery()).matching == 1000
     assert sorted(run.id for run in claim(store)) == [run.id for run in runs]
 
 
@@ -197,15 +197,15 @@ def test_a_bulk_is_added_though_the_scripts_are_flushed_meanwhile(make_store: Ma
 
     store._link._send_on = flush_and_send  # type: ignore[method-assign]
     assert store.add_runs(runs) == [run.id for run in runs]
-    assert store.count_runs(RunQuery()) == 1000
+    assert store.stats(RunQuery()).matching == 1000
 
 
 def test_all_pending_runs_of_a_lane_are_cancelled_whether_due_or_not(make_store: MakeStore) -> None:
     store = make_store()
     store.add_runs([make_run(store, unique=f"{n}", due_in=-10 if n < 1000 else 10) for n in range(2200)])
     assert cancel_all(store) == 2200
-    assert store.queues() == []
-    assert store.count_runs(RunQuery(status=(Status.CANCELLED,))) == 2200
+    assert store.stats().queues == []
+    assert store.stats(RunQuery(status=(Status.CANCELLED,))).matching == 2200
     shown = store.find_runs(RunQuery(), limit=1)[0]
     assert (shown.status, shown.unique) == (Status.CANCELLED, None)
     assert shown.finished_at is not None
@@ -231,7 +231,7 @@ def test_nothing_is_left_of_runs_that_are_deleted(make_store: MakeStore, client:
     store.remove_job("job")
     store.shift_clock(31)
     assert store.prune() == len(runs)
-    assert store.count_runs(RunQuery()) == 0
+    assert store.stats(RunQuery()).matching == 0
     left = {key.decode().partition(":0}:")[2] for key in client.keys("{tidy:0}:*")}  # type: ignore[union-attr]
     assert left <= {"meta", "versions", "sequence", "counters", "gone", "gone_since", "wake", "shift"}
 

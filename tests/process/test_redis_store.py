@@ -57,7 +57,7 @@ def test_stores_of_different_names_do_not_see_each_other(make_store: MakeStore) 
         [run] = claim(store)
         assert run.priority == number
         store.remove_all_jobs()
-    assert [store.count_runs(RunQuery()) for store in stores] == [1] * len(stores)
+    assert [store.stats(RunQuery()).matching for store in stores] == [1] * len(stores)
 
 
 def test_every_key_of_a_shard_has_its_hash_tag_and_no_other_key_is_touched(
@@ -104,7 +104,7 @@ def test_stores_kept_apart_by_their_keys_alone_share_nothing(make_store: MakeSto
         [run] = claim(store)
         assert run.priority == number
         store.remove_all_jobs()
-        assert store.count_runs(RunQuery()) == 1
+        assert store.stats(RunQuery()).matching == 1
 
 
 def test_keys_that_are_named_as_they_are_by_default_are_those_of_the_store_itself(make_store: MakeStore) -> None:
@@ -218,7 +218,7 @@ def test_a_damaged_record_stops_nobody_else(make_store: MakeStore, client: redis
     assert [run.id for run in claim(store)] == ["run-1", "run-2"]
     assert store.add_runs([make_run(store, "run-0")]) == ["run-0"]
     assert claim(store) == []
-    assert store.count_runs(RunQuery(status=(Status.RUNNING,))) == 2
+    assert store.stats(RunQuery(status=(Status.RUNNING,))).matching == 2
     [run] = store.get_runs(["run-0"])
     assert run is not None
     assert (run.status, "was altered" in str(run.reason)) == (Status.BROKEN, True)

@@ -87,18 +87,18 @@ def test_a_scheduler_killed_between_two_steps_loses_and_doubles_nothing(
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])}
     killed = subprocess.run([sys.executable, __file__, *where, point, slot], env=environment, timeout=60)
     assert killed.returncode == -signal.SIGKILL
-    assert store.count_runs(RunQuery()) == (0 if point == "before the runs" else 10)
+    assert store.stats(RunQuery()).matching == (0 if point == "before the runs" else 10)
     assert len(store.get_all_jobs()) == 5
 
     with BackgroundScheduler(jobstores={"default": store}):
         deadline = time.monotonic() + 60
-        while (store.counters()["succeeded"] < 10 or len(store.jobs.all()) > 5) and time.monotonic() < deadline:
+        while (store.stats().totals["succeeded"] < 10 or len(store.jobs.all()) > 5) and time.monotonic() < deadline:
             time.sleep(0.05)
     traces = Counter({path.name: len(path.read_text().splitlines()) for path in tmp_path.glob("trace-*")})
     assert traces == {f"trace-{n}": 1 for n in range(10)}
     left = opened(*where)
     assert {run.status for run in left.find_runs(RunQuery(), limit=100)} == {Status.SUCCEEDED}
-    assert left.count_runs(RunQuery()) == 10
+    assert left.stats(RunQuery()).matching == 10
     assert len(left.jobs.all()) == 5  # the finished ones are gone for good
     left.shutdown()
 

@@ -117,7 +117,7 @@ def test_a_server_killed_while_jobs_fire_and_runs_end_loses_and_doubles_nothing(
             server.kill()
             _until(lambda seen=seen: ledger.outages > seen)  # type: ignore[misc]
             server.restart()
-        _until(lambda: store.counters()["succeeded"] >= JOBS)
+        _until(lambda: store.stats().totals["succeeded"] >= JOBS)
     finally:
         stop.set()
         for thread in threads:
@@ -125,7 +125,7 @@ def test_a_server_killed_while_jobs_fire_and_runs_end_loses_and_doubles_nothing(
     runs = store.find_runs(RunQuery(), limit=10 * JOBS)
     assert {run.id for run in runs} == expected
     assert {(run.status, run.attempt) for run in runs} == {(Status.SUCCEEDED, 1)}
-    assert store.counters()["succeeded"] == JOBS
+    assert store.stats().totals["succeeded"] == JOBS
     for answers in (ledger.fired, ledger.settled):
         assert set(answers.values()) == {1}
         assert answers.keys() <= expected
@@ -145,7 +145,7 @@ def test_the_next_call_after_a_restart_works(kind: type[Server], start_server: S
     after = add_run(store)
     assert {run.id for run in claim(store)} == {before.id, after.id}
     server.restart()
-    assert store.counters()["jobs"] == 0
+    assert store.stats().jobs == 0
     jobs = [make_job(store, f"job-{n}", due_in=n) for n in range(2)]
     store.add_job(jobs[0])
     server.restart()

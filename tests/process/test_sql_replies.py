@@ -166,14 +166,14 @@ def test_a_claim_made_again_with_its_token_holds_the_same_runs(
 
 
 def test_an_end_told_again_is_refused_and_counted_once(store: SQLAlchemyJobStore, lose: Lose, kind: str) -> None:
-    before = store.counters()["succeeded"]
+    before = store.stats().totals["succeeded"]
     outcome = succeed(store, start(store, queue=new_id("lane")))
     lose(END[kind], lambda: store.settle([outcome]))
     assert store.settle([outcome]) == [False]
     [run] = store.get_runs([outcome.run.id])
     assert run is not None
     assert run.status is Status.SUCCEEDED
-    assert store.counters()["succeeded"] == before + 1
+    assert store.stats().totals["succeeded"] == before + 1
 
 
 def test_a_fire_made_again_is_lost_and_its_run_is_there_once(store: SQLAlchemyJobStore, lose: Lose, kind: str) -> None:

@@ -328,7 +328,7 @@ def test_finished_runs_are_counted_again_only_when_there_may_be_too_many(path: P
     assert store.prune() == (1 if keep_runs < 100 else 0)  # one in a hundred may be too many for a while
     store.settle([succeed(store, run) for run in claim(store)])
     store.prune()
-    assert store.count_runs(RunQuery()) == keep_runs
+    assert store.stats(RunQuery()).matching == keep_runs
     store.shutdown()
 
 

@@ -133,20 +133,20 @@ def _look(store: JobStore, fired: set[str]) -> Seen:
     assert [run.id for run in by_pages] == [run.id for run in runs]
     for status in Status:
         store.find_runs(RunQuery(status=(status,)))
-        store.count_runs(RunQuery(status=(status,)))
+        store.stats(RunQuery(status=(status,)))
     for query in (RunQuery(queue="default"), RunQuery(group="group"), RunQuery(job_id="chain")):
         store.find_runs(query)
-        store.count_runs(query)
+        store.stats(query)
     store.get_runs(["waits-victim", "runs-victim", "ended-victim"])
     store.lookup_job("job-victim")
     store.examine_jobs()
     store.health()
-    store.counters()
+    store.stats()
     return Seen(
         fired,
         {run.id: run for run in runs},
         {job.id for job in store.get_all_jobs()},
         {each.id: each for each in store.broken()},
         {node.id for node in store.nodes()},
-        {queue.name for queue in store.queues()},
+        {queue.name for queue in store.stats().queues},
     )

@@ -119,9 +119,9 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     fleet = Fleet(options.nodes, options.jobs, options.every)
     fleet.run(20)  # until it has found its rhythm
-    before = fleet.store.counters()["succeeded"]
+    before = fleet.store.stats().totals["succeeded"]
     calls = fleet.run(options.seconds)
-    fires = fleet.store.counters()["succeeded"] - before
+    fires = fleet.store.stats().totals["succeeded"] - before
     print(f"{options.nodes:,} nodes, {options.jobs:,} jobs, each every {options.every:,} s; {options.seconds:g} s")
     print(f"{fires / options.seconds:,.0f} fires per second")
     for name, number in calls.most_common():

@@ -15,7 +15,7 @@ from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing, Miss
 from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores.base import Claimed, DuePage, Generation, Hold, NodeInfo, RunQuery
+from mainspring.jobstores.base import Claimed, DuePage, Generation, Hold, NodeInfo, RunQuery, Stats
 from tests.simulation.world import SECOND, Process, World
 
 
@@ -209,8 +209,8 @@ class SimStore:
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         return [self.runs.get(run_id) for run_id in run_ids]
 
-    def count_runs(self, query: RunQuery) -> int:
-        return sum(not query.status or run.status in query.status for run in self.runs.values())
+    def stats(self, query: RunQuery) -> Stats:
+        return Stats(matching=sum(not query.status or run.status in query.status for run in self.runs.values()))
 
     def prune(self, limit: int = 1000) -> int:
         return 0

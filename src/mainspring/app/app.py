@@ -402,7 +402,8 @@ class Mainspring:
 
     def counters(self) -> dict[str, int]:
         """Return how many runs have ever ended in each status, and how many jobs there are."""
-        return self.store.counters()
+        stats = self.store.stats()
+        return {**stats.totals, "jobs": stats.jobs}
 
     def broken(self) -> list[BrokenJob | RunView]:
         """Return the jobs and runs that were set aside, with the reason."""

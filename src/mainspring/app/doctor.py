@@ -96,7 +96,7 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         now, path = store.beat(), path or _path(app, code)
         nodes = [node.seen_at(now, app.lease) for node in store.nodes()]
         findings += _nodes(nodes, now, app.lease)
-        findings += _queues(store.queues(), nodes, path)
+        findings += _queues(store.stats().queues, nodes, path)
         jobs, unreadable = store.examine_jobs()
         findings += _broken(store, {*(job.id for job in jobs), *unreadable}, path)
         findings += _reported(nodes)
@@ -244,7 +244,7 @@ def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
     jobs = {job_id: reason for job_id, reason in broken.items() if job_id not in taken}
     replaced = {job_id: reason for job_id, reason in broken.items() if job_id in taken}
     query = RunQuery(status=(Status.BROKEN,))
-    number = store.count_runs(query)
+    number = store.stats(query).matching
     runs = {run.id: run.reason or "" for run in store.find_runs(query, limit=EXAMPLES_SHOWN)} if number else {}
     repair = f"put right what is named, then mainspring broken restore {path} ID; or give up: broken discard {path} ID"
     for word, total, reasons in (("job", len(jobs), jobs), ("run", number, runs)):

@@ -99,11 +99,11 @@ class InlineRunner:
             release_logs()
 
     def _paused(self) -> set[str]:
-        return {queue.name for queue in self.store.queues() if queue.paused}
+        return {queue.name for queue in self.store.stats().queues if queue.paused}
 
     def _work(self, node: Node, link: StoreLink) -> bool:
         """Execute what is due; move the clock if all that is left is due later; False if nothing is left."""
-        queues = self.store.queues()
+        queues = self.store.stats().queues
         due = [queue.name for queue in queues if queue.waiting and not queue.paused]
         if due:
             node.queues = dict.fromkeys(due)

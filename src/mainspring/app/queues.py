@@ -28,7 +28,7 @@ class Queues:
 
     def list(self) -> _Infos:
         """Return the queues that hold unfinished runs, are paused, or are declared by this app."""
-        found = {info.name: info for info in self._app_store.store.queues() if not info.name.startswith(".")}
+        found = {info.name: info for info in self._app_store.store.stats().queues if not info.name.startswith(".")}
         return [found.get(name) or QueueInfo(name=name) for name in sorted({*found, *self.declared})]
 
     __call__ = list

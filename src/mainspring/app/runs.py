@@ -132,7 +132,7 @@ class Runs:
         job_id, name = _job_and_task(job, task)
         query, oldest = make_query(status, queue, group, job_id), self._oldest(since)
         if name is None and oldest is None:
-            number = self._store().count_runs(query)
+            number = self._store().stats(query).matching
         else:
             number = len(newest(self._store(), query, None, None, name, oldest))
         if not number:
@@ -166,7 +166,7 @@ class Runs:
                 find_job(store, job_id)
             except JobLookupError:
                 # Counted after the job: one that has just fired for the last time is gone, and its run is there.
-                if not store.count_runs(make_query(job=job_id)):
+                if not store.stats(make_query(job=job_id)).matching:
                     raise
         known = {each.name for each in self._tasks} | {each.name.rpartition(":")[2] for each in self._tasks}
         if task is not None and task not in known and not newest(store, make_query(), 1, None, task, None):

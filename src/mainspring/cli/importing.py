@@ -253,7 +253,7 @@ def _make_way(jobs: Sequence[Job], store: JobStore) -> None:
             _remove(job_id, store)
     # They would count against max_instances for ever, when the job has moved to a queue.
     queued = {job.id for job in jobs if job.executor == "queue"}
-    for lane in [queue.name for queue in store.queues() if queue.name.startswith(".")]:
+    for lane in [queue.name for queue in store.stats().queues if queue.name.startswith(".")]:
         _cancel_waiting(lane, queued, store)
 
 

@@ -157,7 +157,7 @@ class Worker:
             return False
         mine = set(node.lanes)
         try:
-            queues = app.store.queues()
+            queues = app.store.stats().queues
         except Exception:  # the loops report the outage
             return False
         return not any(queue.waiting for queue in queues if queue.name in mine and not queue.paused)

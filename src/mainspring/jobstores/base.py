@@ -44,6 +44,7 @@ __all__ = [
     "NodeInfo",
     "QueueInfo",
     "RunQuery",
+    "Stats",
     "TransientJobError",
     "VersionConflict",
     "as_waiting",
@@ -103,6 +104,18 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     running: int = 0
     paused: bool = False
     oldest_at: int | None = None
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store holds: its queues by name, how many runs ever reached each final status, how many jobs there are.
+
+    Asked about a query, a store says only how many runs are `matching`.
+    """
+
+    queues: list[QueueInfo] = []
+    totals: dict[str, int] = {}
+    jobs: int = 0
+    matching: int = 0
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -411,10 +424,6 @@ class JobStore(BaseJobStore):
         return [self.find_runs(RunQuery(job_id=job_id), limit=limit) for job_id in job_ids]
 
     @abstractmethod
-    def count_runs(self, query: RunQuery) -> int:
-        """Return how many runs match."""
-
-    @abstractmethod
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         """Mark running runs to be stopped; their holder learns it by `extend`, or when it would give them back."""
 
@@ -440,16 +449,15 @@ class JobStore(BaseJobStore):
         """Return the nodes that are alive."""
 
     @abstractmethod
-    def queues(self) -> list[QueueInfo]:
-        """Return the lanes that hold unfinished runs or are paused, by name."""
-
-    @abstractmethod
     def set_queue(self, name: str, *, paused: bool) -> None:
         """Pause or resume a lane."""
 
     @abstractmethod
-    def counters(self) -> dict[str, int]:
-        """Return how many runs have ever reached each final status, and how many jobs there are (`jobs`)."""
+    def stats(self, query: RunQuery | None = None) -> Stats:
+        """Return the queues that hold unfinished runs or are paused, the totals and the number of jobs.
+
+        With a query, return how many runs match it and nothing else.
+        """
 
     @abstractmethod
     def wait(self, cursor: int, timeout: float) -> int:

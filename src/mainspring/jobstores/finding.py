@@ -24,7 +24,7 @@ def find_job(store: JobStore, job_id: str) -> Job:
     """Return a job; raise JobLookupError with near matches."""
     job = store.lookup_job(job_id)
     if job is None:
-        few = store.counters().get("jobs", 0) <= 1000
+        few = store.stats().jobs <= 1000
         raise JobLookupError(job_id, tuple(each.id for each in store.get_all_jobs()) if few else ())
     return job
 

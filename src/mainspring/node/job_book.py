@@ -266,7 +266,7 @@ class JobBook:
                 return self._bound(job, alias), alias, store
         ids = [item.job.id for item in list(self.pending)]
         for store in stores.values():
-            if store.counters().get("jobs", 0) <= SUGGEST_FROM:
+            if store.stats().jobs <= SUGGEST_FROM:
                 ids += [job.id for job in store.get_all_jobs()]
         raise JobLookupError(job_id, tuple(ids))
 

@@ -103,7 +103,7 @@ class Broker:
         return f"queue {self.list_key} of {self.app!r}"
 
     def _info(self) -> QueueInfo:
-        found = (info for info in self.app.store.queues() if info.name == self.list_key)
+        found = (info for info in self.app.store.stats().queues if info.name == self.list_key)
         return next(found, QueueInfo(name=self.list_key))
 
     def _settle(self, task_id: str, result: Result, reason: str = "", value: Any = None) -> bool:

@@ -211,7 +211,7 @@ def test_what_cannot_be_read_here_is_told_and_left_as_it_was(app: Mainspring, ma
     assert "set MAINSPRING_SECRET_KEY" in by_url.advice
     assert app.store.broken() == []
     assert [job.id for job in app.store.get_all_jobs()] == ["hourly"]
-    assert app.store.count_runs(RunQuery()) == 1
+    assert app.store.stats(RunQuery()).matching == 1
 
 
 def test_what_was_stored_before_there_was_a_key_is_to_be_stored_again(

@@ -25,7 +25,7 @@ class SplitMachine(StoreMachine):
 
     @invariant()
     def counts_are_what_can_be_counted(self) -> None:
-        ours, model = self.both(lambda store: {**store.counters(), "missed": 0})
+        ours, model = self.both(lambda store: {**store.stats().totals, "missed": 0})
         assert {key: value for key, value in ours.items() if value} == {k: v for k, v in model.items() if v}
 
 

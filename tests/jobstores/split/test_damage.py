@@ -44,7 +44,7 @@ def test_a_missed_record_is_made_once(
     store.due(10, 0)
     [record] = found(store)
     assert (record.status, record.reason, record.count) == (Status.MISSED, "late", 1)
-    assert store.counters()["missed"] == 1
+    assert store.stats().totals["missed"] == 1
 
 
 def test_a_missed_record_that_was_half_made_is_finished_and_never_run(
@@ -249,4 +249,4 @@ def test_the_stores_of_jobs_and_runs_may_be_two_schedulers_at_work(clock: Virtua
     assert fire(store, due_one(store, "ours")) is not None
     assert fire(runs, due_one(runs, "own")) is not None
     assert {run.job_id for run in claim(store)} == {"ours", "own"}
-    assert (store.counters()["jobs"], runs.counters()["jobs"]) == (1, 1)
+    assert (store.stats().jobs, runs.stats().jobs) == (1, 1)

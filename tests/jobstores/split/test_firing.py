@@ -89,7 +89,7 @@ def test_the_last_fire_of_a_job_is_finished_too_and_nothing_stays_behind(
         first.dies(patch, point)
         with pytest.raises(Killed):
             first.store.fire([last], LEASE)
-    assert (store.lookup_job("job"), store.get_all_jobs(), store.counters()["jobs"]) == (None, [], 0)
+    assert (store.lookup_job("job"), store.get_all_jobs(), store.stats().jobs) == (None, [], 0)
     assert store.next_at() is None
     assert first.store.fire([last], LEASE) == [None]
     store.shift_clock(LEASE + 1)

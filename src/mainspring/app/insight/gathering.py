@@ -65,7 +65,7 @@ class Gatherer:
     def queues(self) -> dict[str, QueueFacts]:
         """Read all queues, the declared ones too."""
         if self._queues is None:
-            found = {info.name: _queue(info) for info in self.store.queues()}
+            found = {info.name: _queue(info) for info in self.store.stats().queues}
             declared = {name: QueueFacts(name=name) for name in self._app.queues.declared}
             self._queues = {**declared, **found}
         return self._queues

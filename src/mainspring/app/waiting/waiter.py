@@ -151,7 +151,7 @@ def _unserved(run: Run, store: JobStore) -> str:
         return ""
     try:
         served = any(run.queue in node.lanes for node in store.nodes())
-        paused = any(info.name == run.queue and info.paused for info in store.queues())
+        paused = any(info.name == run.queue and info.paused for info in store.stats().queues)
     except Exception:  # that the time is over has to be said in any case
         return ""
     if paused:

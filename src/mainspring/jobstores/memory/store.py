@@ -18,7 +18,7 @@ from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.run import Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.interrupts import sheltering
-from mainspring.jobstores.base import BrokenJob, Claimed, DuePage, Hold, JobStore, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.base import BrokenJob, Claimed, DuePage, Hold, JobStore, NodeInfo, RunQuery, Stats
 from mainspring.jobstores.memory.indexes import Entry, Timetable
 from mainspring.jobstores.memory.runs import RunTable
 
@@ -269,9 +269,6 @@ class MemoryJobStore(JobStore):
             found = (run for run in found if _age(run) < last)
         return nlargest(limit, found, key=_age)
 
-    def count_runs(self, query: RunQuery) -> int:
-        return sum(1 for _ in self._matching(query))
-
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         with self._lock:
             answers = [self._runs.cancel(run_id) for run_id in run_ids]
@@ -315,18 +312,17 @@ class MemoryJobStore(JobStore):
             self._nodes = {name: item for name, item in self._nodes.items() if item[0] > now}
             return [self._nodes[name][1] for name in sorted(self._nodes)]
 
-    def queues(self) -> list[QueueInfo]:
-        with self._lock:
-            return self._runs.queues(self._now())
-
     def set_queue(self, name: str, *, paused: bool) -> None:
         with self._lock:
             self._runs.set_queue(name, paused)
             self._tell()
 
-    def counters(self) -> dict[str, int]:
+    def stats(self, query: RunQuery | None = None) -> Stats:
+        if query is not None:
+            return Stats(matching=sum(1 for _ in self._matching(query)))
         with self._lock:
-            return {**{str(status): total for status, total in self._runs.totals.items()}, "jobs": len(self._jobs)}
+            totals = {str(status): total for status, total in self._runs.totals.items()}
+            return Stats(queues=self._runs.queues(self._now()), totals=totals, jobs=len(self._jobs))
 
     def wait(self, cursor: int, timeout: float) -> int:
         with self._changed:

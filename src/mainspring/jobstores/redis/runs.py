@@ -15,7 +15,7 @@ import msgspec
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
-from mainspring.jobstores.base import Hold, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.base import Hold, NodeInfo, QueueInfo, RunQuery, Stats
 from mainspring.jobstores.records.rows import (
     ALTERED,
     FINAL_VALUES,
@@ -287,17 +287,6 @@ class RedisRuns(RecordStore):
                 rows += found
         return nlargest(limit, rows, key=lambda row: (row.created_at, row.id))
 
-    def count_runs(self, query: RunQuery) -> int:
-        """Return how many runs match; those of a job or group are looked through."""
-        total = 0
-        for shard in self._shards.all:
-            cursor, more = None, True
-            while more:
-                count, cursor, _ = self._find(shard, query, query.status, cursor, None, False)
-                total += count
-                more = cursor is not None
-        return total
-
     def _find(
         self,
         shard: Shard,
@@ -365,38 +354,35 @@ class RedisRuns(RecordStore):
                     found.append(msgspec.structs.replace(node, beat_at=int(float(beat_at))))
         return sorted(found, key=lambda node: node.id)
 
-    def queues(self) -> list[QueueInfo]:
-        """Return the lanes that hold unfinished runs or are paused, by name."""
-        lanes: dict[str, QueueInfo] = {}
-        for shard in self._shards.all:
-            for name, waiting, delayed, running, paused, oldest in self._call(shard, "queues", reads=True):
-                lane = lanes.get(name.decode(), QueueInfo(name=name.decode()))
-                ages = [at for at in (instant(oldest), lane.oldest_at) if at is not None]
-                lanes[lane.name] = QueueInfo(
-                    name=lane.name,
-                    waiting=lane.waiting + waiting,
-                    delayed=lane.delayed + delayed,
-                    running=lane.running + running,
-                    paused=lane.paused or bool(paused),
-                    oldest_at=min(ages, default=None),
-                )
-        return [lanes[name] for name in sorted(lanes)]
-
     def set_queue(self, name: str, *, paused: bool) -> None:
         """Pause or resume a lane, shard by shard."""
         for shard in self._shards.all:
             self._call(shard, "set_queue", [name, paused])
 
-    def counters(self) -> dict[str, int]:
-        """Return how many runs have ever reached each final status, and how many jobs there are (`jobs`)."""
-        totals = {**dict.fromkeys(sorted(FINAL_VALUES), 0), "jobs": 0}
+    def stats(self, query: RunQuery | None = None) -> Stats:
+        """Count what the shards hold, or the runs that match; those of a job or group are looked through."""
+        if query is not None:
+            return Stats(matching=sum(self._count(shard, query) for shard in self._shards.all))
+        queues: dict[str, QueueInfo] = {}
+        totals, jobs = dict.fromkeys(sorted(FINAL_VALUES), 0), 0
         for shard in self._shards.all:
-            jobs, pairs = self._call(shard, "counters", reads=True)
-            totals["jobs"] += jobs
+            known, pairs, found = self._call(shard, "stats", reads=True)
+            jobs += known
             for status, count in zip(pairs[::2], pairs[1::2], strict=True):
                 if status.decode("utf-8", "replace") in totals and count.isdigit():
                     totals[status.decode()] += int(count)
-        return totals
+            for queue in found:
+                name = queue[0].decode()
+                queues[name] = _sum(queues.get(name, QueueInfo(name=name)), *queue[1:])
+        return Stats(queues=[queues[name] for name in sorted(queues)], totals=totals, jobs=jobs)
+
+    def _count(self, shard: Shard, query: RunQuery) -> int:
+        total, cursor, more = 0, None, True
+        while more:
+            count, cursor, _ = self._find(shard, query, query.status, cursor, None, False)
+            total += count
+            more = cursor is not None
+        return total
 
     def wait(self, cursor: int, timeout: float) -> int:
         """Sleep until something that may interest a loop has changed since `cursor`, or for `timeout` seconds."""
@@ -406,6 +392,19 @@ class RedisRuns(RecordStore):
         """Move the store's clock for a test."""
         for shard in self._shards.all:
             self._call(shard, "shift_clock", [int(seconds * SECOND)])
+
+
+def _sum(queue: QueueInfo, waiting: int, delayed: int, running: int, paused: int, oldest: bytes | None) -> QueueInfo:
+    """Add what one shard holds of a queue to what the others do."""
+    ages = [at for at in (instant(oldest), queue.oldest_at) if at is not None]
+    return QueueInfo(
+        name=queue.name,
+        waiting=queue.waiting + waiting,
+        delayed=queue.delayed + delayed,
+        running=queue.running + running,
+        paused=queue.paused or bool(paused),
+        oldest_at=min(ages, default=None),
+    )
 
 
 def _by_urgency(rows: list[RunRow]) -> list[RunRow]:

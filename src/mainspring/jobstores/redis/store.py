@@ -320,7 +320,7 @@ class RedisJobStore(RedisRuns):
         return int(self._call(self._shards.of_job(job_id), "discard", [job_id]))
 
     def _not_found(self, job_id: str) -> JobLookupError:
-        if self.counters()["jobs"] > NAMED:
+        if self.stats().jobs > NAMED:
             return JobLookupError(job_id)
         return JobLookupError(job_id, tuple(row.id for row in self._all_job_rows()))
 

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from mainspring.codec import Codec
 from mainspring.core.run import Beat, Outcome, Run
-from mainspring.jobstores.base import Claimed, Hold, JobStore, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.base import Claimed, Hold, JobStore, NodeInfo, RunQuery
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.split.watch import Watch
 
@@ -56,9 +56,6 @@ class RunsElsewhere(RecordStore):
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         return self.runs.find_runs(query, after=after, limit=limit)
 
-    def count_runs(self, query: RunQuery) -> int:
-        return self.runs.count_runs(query)
-
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         return self.runs.cancel(run_ids)
 
@@ -73,9 +70,6 @@ class RunsElsewhere(RecordStore):
 
     def nodes(self) -> list[NodeInfo]:
         return self.runs.nodes()
-
-    def queues(self) -> list[QueueInfo]:
-        return self.runs.queues()
 
     def set_queue(self, name: str, *, paused: bool) -> None:
         self.runs.set_queue(name, paused=paused)

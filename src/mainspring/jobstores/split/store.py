@@ -21,7 +21,7 @@ from mainspring.codec import Codec, FrameError
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import Firing
 from mainspring.core.run import Error, Run, Status
-from mainspring.jobstores.base import JobStore, as_waiting
+from mainspring.jobstores.base import JobStore, RunQuery, Stats, as_waiting
 from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.split.jobs import JobsInRecords
 from mainspring.jobstores.split.records import (
@@ -77,9 +77,10 @@ class SplitJobStore(JobsInRecords):
             self.runs._alias = None
         self._watch.join()
 
-    def counters(self) -> dict[str, int]:
+    def stats(self, query: RunQuery | None = None) -> Stats:
         """Return what the store of the runs has counted, and how many jobs there are here."""
-        return {**self.runs.counters(), "jobs": len(self._all_job_rows())}
+        stats = self.runs.stats(query)
+        return stats if query is not None else replace(stats, jobs=len(self._all_job_rows()))
 
     def __repr__(self) -> str:
         return f"<SplitJobStore (jobs in {type(self.jobs).__name__}, runs in {self.runs!r})>"

@@ -10,9 +10,8 @@ import msgspec
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Run, Status
-from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery, Stats
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
-from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.meta import number
 from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, forget, run_row
 from mainspring.jobstores.sqlalchemy.schema import NEVER
@@ -20,16 +19,14 @@ from mainspring.jobstores.sqlalchemy.transaction import Tx
 
 __all__ = [
     "beat",
-    "count_runs",
-    "counters",
     "find_runs",
     "generations",
     "get_runs",
     "leave",
     "nodes",
     "prune",
-    "queues",
     "set_queue",
+    "stats",
 ]
 
 REMEMBERED: Final = 100_000
@@ -61,13 +58,6 @@ def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[Ru
         params += [after.created_at, after.created_at, after.id]
     statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {where} ORDER BY created_at DESC, id DESC LIMIT ?"
     return [run_row(row) for row in tx.all(statement, *params, limit)]
-
-
-def count_runs(tx: Tx, query: RunQuery) -> int:
-    """Count matching runs."""
-    where, params = _where(tx, query)
-    row = tx.one(f"SELECT count(*) FROM {{runs}} WHERE {where}", *params)
-    return 0 if row is None else row[0]
 
 
 def _where(tx: Tx, query: RunQuery) -> tuple[str, list[Any]]:
@@ -153,7 +143,7 @@ def _forget_ids(tx: Tx, limit: int, now: int) -> None:
 # -- lanes ---------------------------------------------------------------------------------------------------------
 
 
-def queues(tx: Tx) -> list[QueueInfo]:
+def _queues(tx: Tx) -> list[QueueInfo]:
     """Describe the lanes that hold unfinished runs or are paused."""
     now = tx.now
     found: dict[str, dict[str, Any]] = {name: {"paused": True} for (name,) in tx.all("SELECT name FROM {lanes}")}
@@ -208,10 +198,14 @@ def nodes(tx: Tx) -> list[NodeInfo]:
     return found
 
 
-def counters(tx: Tx) -> dict[str, int]:
-    """Read how many runs have reached each final status, and count the jobs."""
+def stats(tx: Tx, query: RunQuery | None) -> Stats:
+    """Count the runs that match, or what is in the queues, what has ended and the jobs."""
+    if query is not None:
+        where, params = _where(tx, query)
+        [(matching,)] = tx.all(f"SELECT count(*) FROM {{runs}} WHERE {where}", *params)
+        return Stats(matching=matching)
     [(jobs,)] = tx.all("SELECT count(*) FROM {jobs}")
-    return {**_totals(tx), "jobs": jobs}
+    return Stats(queues=_queues(tx), totals=_totals(tx), jobs=jobs)
 
 
 def _totals(tx: Tx) -> dict[str, int]:

@@ -24,7 +24,7 @@ from mainspring.core.quantities import check_count
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
-from mainspring.jobstores.base import BrokenJob, Generation, Health, Hold, NodeInfo, QueueInfo, RunQuery
+from mainspring.jobstores.base import BrokenJob, Generation, Health, Hold, NodeInfo, RunQuery, Stats
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.sqlalchemy import claims as claim_steps
@@ -266,9 +266,6 @@ class SQLAlchemyJobStore(RecordStore):
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         return self._read(lambda tx: service_steps.find_runs(tx, query, after, limit))
 
-    def count_runs(self, query: RunQuery) -> int:
-        return self._read(lambda tx: service_steps.count_runs(tx, query))
-
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         return self._write(lambda tx: claim_steps.cancel(tx, run_ids)) if run_ids else []
 
@@ -289,14 +286,11 @@ class SQLAlchemyJobStore(RecordStore):
     def nodes(self) -> list[NodeInfo]:
         return self._read(service_steps.nodes)
 
-    def queues(self) -> list[QueueInfo]:
-        return self._read(service_steps.queues)
-
     def set_queue(self, name: str, *, paused: bool) -> None:
         self._write(lambda tx: service_steps.set_queue(tx, name, paused))
 
-    def counters(self) -> dict[str, int]:
-        return self._read(service_steps.counters)
+    def stats(self, query: RunQuery | None = None) -> Stats:
+        return self._read(lambda tx: service_steps.stats(tx, query))
 
     def wait(self, cursor: int, timeout: float) -> int:
         return self._open().waker.wait(cursor, timeout)

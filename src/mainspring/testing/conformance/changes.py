@@ -31,7 +31,7 @@ class ChangeConformance:
         assert claim(store) == []
         [moved] = claim(store, "other")
         assert (moved.id, moved.queue, moved.call.args, moved.group) == (run.id, "other", run.call.args, "g")
-        assert store.count_runs(RunQuery(queue="default")) == 0
+        assert store.stats(RunQuery(queue="default")).matching == 0
         assert store.add_runs([make_run(store, unique="key")]) == [run.id]
         assert settle(store, succeed(store, moved, "done"))
         assert (current(store, run).queue, current(store, run).result) == ("other", "done")

@@ -99,7 +99,7 @@ class ConcurrencyConformance:
                 fires += 1
             else:
                 assert stored(store).max_instances == winner + 1
-            assert store.count_runs(ALL) == fires
+            assert store.stats(ALL).matching == fires
 
     def test_fires_within_and_besides_the_schedule_keep_to_the_most_instances(self, store: JobStore) -> None:
         for round_ in range(5):
@@ -157,7 +157,7 @@ class ConcurrencyConformance:
                 return store.add_runs([make_run(store, unique=key)])[0]
 
             assert len(set(together(THREADS, add))) == 1
-        assert store.count_runs(ALL) == 5
+        assert store.stats(ALL).matching == 5
 
     def test_one_id_is_one_run(self, store: JobStore) -> None:
         assert together(THREADS, lambda index: store.add_runs([make_run(store, "one")])) == [["one"]] * THREADS
@@ -173,7 +173,7 @@ class ConcurrencyConformance:
 
         assert together(THREADS, speak).count(True) == 1
         assert len(claim(store, "other")) == 1
-        counters = store.counters()
+        counters = store.stats().totals
         assert counters["succeeded"] + counters["failed"] == (current(store, run).status is not Status.PENDING)
 
     def test_each_lost_run_is_recovered_by_one_janitor(self, store: JobStore) -> None:
@@ -202,7 +202,7 @@ class ConcurrencyConformance:
 
         ended = [run_id for mine in together(THREADS, act) for run_id in mine]
         assert sorted(ended) == sorted(run.id for run in runs)
-        assert store.count_runs(RunQuery(status=(Status.PENDING,))) == 0
+        assert store.stats(RunQuery(status=(Status.PENDING,))).matching == 0
 
     def test_nothing_is_lost_or_doubled_between_producers_and_workers(self, store: JobStore) -> None:
         produced, done, lock = 4 * 40, [0], Lock()
@@ -220,6 +220,6 @@ class ConcurrencyConformance:
 
         together(THREADS, act)
         assert done == [produced]
-        assert store.counters()["succeeded"] == produced
-        assert store.count_runs(RunQuery(status=UNFINISHED)) == 0
-        assert store.queues() == []
+        assert store.stats().totals["succeeded"] == produced
+        assert store.stats(RunQuery(status=UNFINISHED)).matching == 0
+        assert store.stats().queues == []

@@ -201,7 +201,7 @@ class CountConformance:
         [record] = store.find_runs(RunQuery(job_id="job"))
         assert (record.id, record.count, record.fire_time) == (first.id, 7, job.at)
         assert record.last == job.at + 6 * 60 * SECOND
-        assert store.counters()["missed"] == 1
+        assert store.stats().totals["missed"] == 1
 
     def test_the_open_missed_record_is_handed_out_with_the_job(self, store: JobStore) -> None:
         add_job(store, due_in=-100, every=60, misfire_grace_time=1.0)

@@ -156,7 +156,7 @@ class FiringConformance:
         assert store.fire([stale], LEASE) == [None]
         after = stored(store)
         assert (after.at, after.nominal, after.version) == (before.at, before.nominal, before.version)
-        assert store.count_runs(ALL) == 0
+        assert store.stats(ALL).matching == 0
         due = due_one(store)
         assert (due.unfinished, due.miss) == (0, None)
 
@@ -173,7 +173,7 @@ class FiringConformance:
         once = step(store, job, next_in=-1, runs=(fired_run(store, job),))
         assert store.fire([once, once], LEASE) == [(once.runs[0].id,), None]
         assert store.fire([once], LEASE) == [None]
-        assert store.count_runs(ALL) == 1
+        assert store.stats(ALL).matching == 1
 
     def test_firing_nothing_is_allowed(self, store: JobStore) -> None:
         assert store.fire([], LEASE) == []
@@ -182,7 +182,7 @@ class FiringConformance:
         job = add_job(store, due_in=1000)
         early = step(store, job, next_in=2000, runs=(fired_run(store, job),))
         assert store.fire([early], LEASE) == [None]
-        assert (stored(store).at, store.count_runs(ALL)) == (job.at, 0)
+        assert (stored(store).at, store.stats(ALL).matching) == (job.at, 0)
         store.shift_clock(1001)
         assert store.fire([early], LEASE) == [(early.runs[0].id,)]
 
@@ -197,7 +197,7 @@ class FiringConformance:
         assert store.fire([last], LEASE) == [(last.runs[0].id,)]
         assert store.lookup_job("job") is None
         assert store.next_at() is None
-        assert store.counters()["jobs"] == 0
+        assert store.stats().jobs == 0
         [run] = claim(store)
         assert run.id == last.runs[0].id
         assert settle(store, succeed(store, run))
@@ -209,7 +209,7 @@ class FiringConformance:
         store.remove_job("job")
         assert store.fire([late], LEASE) == [None]
         assert store.lookup_job("job") is None
-        assert store.count_runs(ALL) == 0
+        assert store.stats(ALL).matching == 0
 
     def test_an_id_removed_and_added_again_is_not_fired_at_the_old_version(self, store: JobStore) -> None:
         old = add_job(store)
@@ -218,7 +218,7 @@ class FiringConformance:
         new = add_job(store)
         assert store.fire([late], LEASE) == [None]
         assert (stored(store).at, stored(store).version) == (new.at, new.version)
-        assert store.count_runs(ALL) == 0
+        assert store.stats(ALL).matching == 0
 
     @pytest.mark.parametrize("change", ["modify", "pause", "replace", "remove"])
     def test_a_change_before_the_fire_wins_whole(self, store: JobStore, change: str) -> None:
@@ -235,7 +235,7 @@ class FiringConformance:
         else:
             store.remove_job("job")
         assert fire(store, due) is None
-        assert store.count_runs(ALL) == 0
+        assert store.stats(ALL).matching == 0
         now = store.lookup_job("job")
         if change == "remove":
             assert now is None
@@ -256,7 +256,7 @@ class FiringConformance:
             store.update_job(mine)
         after = stored(store)
         assert (after.max_instances, after.at, after.version) == (1, fired.at, fired.version)
-        assert store.count_runs(ALL) == 1
+        assert store.stats(ALL).matching == 1
 
     # -- besides the schedule ------------------------------------------------------------------------------------
 
@@ -284,7 +284,7 @@ class FiringConformance:
         assert store.fire([late], LEASE) == [None]
         store.remove_job("job")
         assert store.fire([late], LEASE) == [None]
-        assert (store.lookup_job("job"), store.count_runs(ALL)) == (None, 0)
+        assert (store.lookup_job("job"), store.stats(ALL).matching) == (None, 0)
 
     def test_what_was_planned_before_a_step_besides_the_schedule_is_lost(self, store: JobStore) -> None:
         job = add_job(store)
@@ -323,7 +323,7 @@ class FiringConformance:
         assert step is not None
         store.update_job(job)
         assert store.fire([step], LEASE) == [None]
-        assert (stored(store).at, store.count_runs(ALL)) == (job.at, 0)
+        assert (stored(store).at, store.stats(ALL).matching) == (job.at, 0)
 
     # -- names that are known ------------------------------------------------------------------------------------
 

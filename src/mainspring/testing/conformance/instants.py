@@ -145,10 +145,10 @@ class InstantConformance:
     @pytest.mark.parametrize("at", FUTURE)
     def test_a_run_of_every_year_is_cancelled(self, store: JobStore, at: int) -> None:
         first, second = add_run(store, run_at=at), add_run(store, run_at=at, queue="other")
-        assert [(lane.waiting, lane.delayed, lane.oldest_at) for lane in store.queues()] == [(0, 1, None)] * 2
+        assert [(lane.waiting, lane.delayed, lane.oldest_at) for lane in store.stats().queues] == [(0, 1, None)] * 2
         assert all(store.settle([cancel(run, store.beat()) for run in (first, second)]))
         assert [current(store, run).status for run in (first, second)] == [Status.CANCELLED] * 2
-        assert store.queues() == []
+        assert store.stats().queues == []
 
     @pytest.mark.parametrize("at", ALL_TIMES)
     def test_a_run_is_put_off_to_every_year(self, store: JobStore, at: int) -> None:
@@ -162,4 +162,4 @@ class InstantConformance:
     def test_a_lane_says_what_has_waited_longest_in_every_year(self, store: JobStore, at: int) -> None:
         add_run(store, run_at=at)
         add_run(store, priority=5)
-        assert [lane.oldest_at for lane in store.queues()] == [at]
+        assert [lane.oldest_at for lane in store.stats().queues] == [at]

@@ -277,7 +277,7 @@ class LeaseConformance:
         ended = current(store, run)
         assert (ended.status, ended.failures, ended.progress) == (Status.CANCELLED, refused.run.failures, 0.5)
         assert [(each.id, each.attempt) for each in claim(store)] == [("job@1@20", 1)]  # its next fire
-        assert store.counters()["cancelled"] == 1
+        assert store.stats().totals["cancelled"] == 1
         assert add_run(store, unique="key").id != run.id  # the key is free
 
     def test_only_who_holds_the_run_can_end_it_instead(self, store: JobStore) -> None:
@@ -310,7 +310,7 @@ class LeaseConformance:
         assert store.settle(outcomes) == [True, True]
         assert [current(store, each).status for each in (run, fired)] == [Status.CANCELLED, Status.CANCELLED]
         assert store.count_unfinished([(job.id, job.incarnation)]) == [0]
-        assert store.count_runs(RunQuery(status=(Status.CANCELLED,))) == store.counters()["cancelled"] == 2
+        assert store.stats(RunQuery(status=(Status.CANCELLED,))).matching == store.stats().totals["cancelled"] == 2
 
     def test_a_run_that_was_stopped_and_sent_back_is_no_longer_marked(self, store: JobStore) -> None:
         run = start(store)

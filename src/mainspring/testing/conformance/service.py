@@ -61,7 +61,7 @@ class ServiceConformance:
         for query, found in expected:
             ids = {runs[index].id for index in found}
             assert {run.id for run in store.find_runs(query)} == ids, query
-            assert store.count_runs(query) == len(ids), query
+            assert store.stats(query).matching == len(ids), query
 
     def test_the_newest_runs_are_found_first(self, store: JobStore) -> None:
         now = store.beat()
@@ -125,7 +125,7 @@ class ServiceConformance:
         assert [run and run.id for run in store.get_runs([short.id, longer.id])] == [None, longer.id]
         store.shift_clock(1000)
         assert store.prune() == 1
-        assert store.count_runs(ALL) == 0
+        assert store.stats(ALL).matching == 0
 
     def test_unfinished_and_broken_runs_are_never_pruned(self, store: JobStore) -> None:
         policy = Policy(retention=1.0)
@@ -162,7 +162,7 @@ class ServiceConformance:
         assert [run and run.id for run in store.get_runs(ids)] == [asked.id, waiting.id, None, None]
         store.shift_clock(61)
         assert store.prune() == 2
-        assert store.count_runs(ALL) == 0
+        assert store.stats(ALL).matching == 0
 
     def test_runs_for_which_a_retention_was_asked_for_take_no_room_from_others(self, store: JobStore) -> None:
         _keep(store, 1)
@@ -171,7 +171,7 @@ class ServiceConformance:
         asked = [start(store, policy=Policy(retention=60.0)) for _ in range(5)]
         assert store.settle([succeed(store, run) for run in asked]) == [True] * 5
         assert store.prune() == 0
-        assert store.count_runs(ALL) == 6
+        assert store.stats(ALL).matching == 6
         store.shift_clock(61)
         assert store.prune() == 5
         assert [run.id for run in store.find_runs(ALL)] == [usual.id]
@@ -188,13 +188,13 @@ class ServiceConformance:
     # -- lanes -------------------------------------------------------------------------------------------------
 
     def test_lanes_are_described_by_name(self, store: JobStore) -> None:
-        assert store.queues() == []
+        assert store.stats().queues == []
         oldest = add_run(store, queue="mail", due_in=-50)
         add_run(store, queue="mail", due_in=-20, priority=9)
         add_run(store, queue="mail", due_in=100)
         start(store, queue=".pool")
         store.set_queue("idle", paused=True)
-        assert store.queues() == [
+        assert store.stats().queues == [
             QueueInfo(name=".pool", running=1),
             QueueInfo(name="idle", paused=True),
             QueueInfo(name="mail", waiting=2, delayed=1, oldest_at=oldest.run_at),
@@ -205,22 +205,22 @@ class ServiceConformance:
         store.set_queue("idle", paused=True)
         settle(store, succeed(store, run))
         store.set_queue("idle", paused=False)
-        assert store.queues() == []
+        assert store.stats().queues == []
 
     def test_a_delayed_run_waits_when_its_time_has_come(self, store: JobStore) -> None:
         run = add_run(store, due_in=100)
-        assert store.queues() == [QueueInfo(name="default", delayed=1)]
+        assert store.stats().queues == [QueueInfo(name="default", delayed=1)]
         store.shift_clock(101)
-        assert store.queues() == [QueueInfo(name="default", waiting=1, oldest_at=run.run_at)]
+        assert store.stats().queues == [QueueInfo(name="default", waiting=1, oldest_at=run.run_at)]
 
     def test_pausing_twice_is_pausing_once(self, store: JobStore) -> None:
         add_run(store)
         store.set_queue("default", paused=True)
         store.set_queue("default", paused=True)
-        assert store.queues()[0].paused is True
+        assert store.stats().queues[0].paused is True
         store.set_queue("default", paused=False)
         store.set_queue("default", paused=False)
-        assert store.queues()[0].paused is False
+        assert store.stats().queues[0].paused is False
 
     def test_what_waits_in_one_lane_can_be_cancelled_at_once(self, store: JobStore) -> None:
         running = start(store)
@@ -267,10 +267,10 @@ class ServiceConformance:
     # -- counters, time, waking --------------------------------------------------------------------------------
 
     def test_the_jobs_are_counted(self, store: JobStore) -> None:
-        assert store.counters()["jobs"] == 0
+        assert store.stats().jobs == 0
         store.add_jobs([make_job(store, f"job-{n}", due_in=None if n else 5) for n in range(3)])
         store.remove_job("job-1")
-        assert store.counters()["jobs"] == 2
+        assert store.stats().jobs == 2
 
     def test_the_clock_of_the_store_can_be_moved(self, store: JobStore) -> None:
         before = store.beat()

@@ -70,7 +70,7 @@ class SettleConformance:
     def test_a_run_that_is_not_there_is_refused(self, store: JobStore) -> None:
         run = make_run(store)
         assert store.settle([Outcome(run, condition) for condition in Condition]) == [False] * len(Condition)
-        assert store.count_runs(ALL) == 0
+        assert store.stats(ALL).matching == 0
 
     def test_each_outcome_of_a_batch_stands_alone_and_is_answered_in_order(self, store: JobStore) -> None:
         store.add_runs([make_run(store, due_in=-n) for n in range(3)])
@@ -99,7 +99,7 @@ class SettleConformance:
     def test_hundreds_of_runs_are_settled_at_once(self, store: JobStore) -> None:
         store.add_runs([make_run(store) for _ in range(300)])
         assert store.settle([succeed(store, run) for run in claim(store)]) == [True] * 300
-        assert store.count_runs(RunQuery(status=(Status.SUCCEEDED,))) == 300
+        assert store.stats(RunQuery(status=(Status.SUCCEEDED,))).matching == 300
 
     # -- what is written ---------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class SettleConformance:
     # -- counters ----------------------------------------------------------------------------------------------
 
     def test_the_counters_are_zero_at_first(self, store: JobStore) -> None:
-        counters = store.counters()
+        counters = store.stats().totals
         assert {str(status): counters[status] for status in FINAL} == {str(status): 0 for status in FINAL}
 
     def test_the_counters_agree_with_a_recount(self, store: JobStore) -> None:
@@ -267,24 +267,24 @@ class SettleConformance:
         store.add_runs([make_run(store), make_run(store)])
         settle(store, cancel(store.find_runs(RunQuery(status=(Status.PENDING,)))[0], store.beat()))
         cancel_all(store)
-        counters = store.counters()
-        recount = {str(status): store.count_runs(RunQuery(status=(status,))) for status in FINAL}
+        counters = store.stats().totals
+        recount = {str(status): store.stats(RunQuery(status=(status,))).matching for status in FINAL}
         assert {name: counters[name] for name in recount} == recount
         assert recount == {"succeeded": 3, "failed": 2, "cancelled": 3, "broken": 1, "missed": 0}
 
     def test_the_counters_never_go_back(self, store: JobStore) -> None:
         run = _run_that_is(store, "failed")
         settle(store, retry(run, store.beat()))
-        assert store.counters()["failed"] == 1
+        assert store.stats().totals["failed"] == 1
         [again] = claim(store)
         settle(store, succeed(store, again))
         store.delete_runs([run.id])
-        assert (store.counters()["failed"], store.counters()["succeeded"]) == (1, 1)
+        assert (store.stats().totals["failed"], store.stats().totals["succeeded"]) == (1, 1)
 
     def test_a_refused_settle_is_not_in_the_counters(self, store: JobStore) -> None:
         run = start(store)
         store.settle([succeed(store, run), succeed(store, run), fail(store, run)])
-        assert (store.counters()["succeeded"], store.counters()["failed"]) == (1, 0)
+        assert (store.stats().totals["succeeded"], store.stats().totals["failed"]) == (1, 0)
 
     # -- time --------------------------------------------------------------------------------------------------
 

@@ -1,9 +1,10 @@
 -- uses: lanes
--- queues: the lanes that hold unfinished runs or are paused.
---   KEYS  prefix, jobs, times (see lib_base); reads totals, paused, w:, d:
+-- stats: the queues that hold unfinished runs or are paused, and what was counted.
+--   KEYS  prefix, jobs, times (see lib_base); reads totals, paused, w:, d:, counters, job_states
 --   ARGV  (nothing)
--- Answers for each: name, waiting, delayed, running, 1 if paused, the run time that has been due longest (as
--- a place has it, or nil).
+-- Answers the number of jobs; how many runs ever reached each final status, as names and numbers in turn; and for each
+-- queue its name, waiting, delayed, running, 1 if paused, the run time that has been due longest (as a place has it, or
+-- nil).
 local running, stopped, answers = {}, {}, {}
 local counts = call('HGETALL', totals)
 for i = 1, #counts, 2 do
@@ -35,4 +36,4 @@ for name, number in pairs(running) do
     answers[#answers + 1] = { name, due, later, number, stopped[name] and 1 or 0, oldest(name) }
   end
 end
-return answers
+return { call('HLEN', prefix .. 'job_states'), call('HGETALL', prefix .. 'counters'), answers }
