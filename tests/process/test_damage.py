@@ -153,7 +153,7 @@ def test_two_hundred_spoiled_frames_are_set_aside_with_their_bytes_and_hurt_nobo
         assert claim(store, limit=1000) == []  # set aside, not handed out again and again
         assert store.due(1000, 0).jobs[0].job.id == "jobs-good"
 
-        set_aside = {broken.id: broken for broken in store.broken()}
+        set_aside = {broken.id: broken for broken in store.get_jobs(broken=True).broken}
         for (table, name), frame in spoiled.items():
             if table == "jobs":
                 assert bytes(set_aside[name].payload) == frame
@@ -205,7 +205,7 @@ def test_what_a_newer_mainspring_has_written_is_left_to_nodes_that_can_read_it(
         back.overwrite("runs", "runs-new", newer("run:default:runs-new"))
         assert store.due(10, 0).jobs == []
         assert claim(store) == []
-        assert "jobs-new" not in {broken.id for broken in store.broken()}
+        assert "jobs-new" not in {broken.id for broken in store.get_jobs(broken=True).broken}
         [waiting] = [run for run in store.find_runs(RunQuery(queue="default")) if run.id == "runs-new"]
         assert (waiting.status, waiting.attempt) == (Status.PENDING, 0)
 
@@ -268,13 +268,13 @@ def test_with_another_key_nothing_runs_and_with_the_right_one_all_is_back(tmp_pa
     stranger = SQLAlchemyJobStore(url, codec=Codec(wrong))
     stranger.start(None, "default")
     assert stranger.due(10, 0).jobs == []
-    assert "unknown_key" in stranger.broken()[0].reason
+    assert "unknown_key" in stranger.get_jobs(broken=True).broken[0].reason
     stranger.shutdown()
 
     both = SQLAlchemyJobStore(url, codec=Codec(Keyring(["quite another key, as long", KEY])))
     both.start(None, "default")
     assert [due.job.id for due in both.due(10, 0).jobs] == ["signed"]
-    assert both.broken() == []
+    assert both.get_jobs(broken=True).broken == []
     both.shutdown()
 
 
@@ -292,7 +292,7 @@ def test_a_node_without_any_key_leaves_what_is_signed_to_those_who_have_one(
     assert keyless.due(10, 0).jobs == []
     assert keyless.get_all_jobs() == []
     assert claim(keyless) == []
-    assert keyless.broken() == []
+    assert keyless.get_jobs(broken=True).broken == []
     told = [record.message for record in caplog.records if "left to others" in record.message]
     assert len(told) == 1
     assert "needs a key that this node does not have" in told[0]
@@ -313,14 +313,14 @@ def test_what_a_node_with_another_key_has_set_aside_is_put_back_by_the_janitor_o
     stranger = SQLAlchemyJobStore(url, codec=Codec(Keyring(["quite another key, as long"])))
     assert stranger.due(10, 0).jobs == []
     stranger.shutdown()
-    assert [job.id for job in store.broken()] == ["signed"]
+    assert [job.id for job in store.get_jobs(broken=True).broken] == ["signed"]
 
     clock = VirtualClock()
     link = Node({}, clock=clock).add_store("default", store)
     link.janitor()
-    assert [job.id for job in store.broken()] == ["signed"]
+    assert [job.id for job in store.get_jobs(broken=True).broken] == ["signed"]
     clock.advance(61)
     link.janitor()
-    assert store.broken() == []
+    assert store.get_jobs(broken=True).broken == []
     assert [due.job.id for due in store.due(10, 0).jobs] == ["signed"]
     store.shutdown()

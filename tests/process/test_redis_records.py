@@ -259,7 +259,7 @@ def test_a_job_that_is_restored_counts_only_the_runs_that_are_unfinished_by_then
     [first, _] = claim(store)
     assert store.set_aside("job", stored(store).version, "a test")
     assert settle(store, succeed(store, first))
-    assert store.restore("job")
+    assert store.set_aside("job", 0, None)
     store.shift_clock(60)
     assert due_one(store).unfinished == 1
     assert due_one(store).incarnation == job.incarnation

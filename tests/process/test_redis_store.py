@@ -99,7 +99,7 @@ def test_stores_kept_apart_by_their_keys_alone_share_nothing(make_store: MakeSto
     assert [[job.max_instances for job in store.get_all_jobs()] for store in stores] == [
         [number + 1] for number in range(len(stores))
     ]
-    assert [store.broken() for store in stores] == [[]] * len(stores)
+    assert [store.get_jobs(broken=True).broken for store in stores] == [[]] * len(stores)
     for number, store in enumerate(stores):
         [run] = claim(store)
         assert run.priority == number
@@ -223,7 +223,7 @@ def test_a_damaged_record_stops_nobody_else(make_store: MakeStore, client: redis
     assert run is not None
     assert (run.status, "was altered" in str(run.reason)) == (Status.BROKEN, True)
     assert damage in bytes(client.hget("{hurt:0}:heads", "run-0") or b"")  # type: ignore[arg-type]
-    [job] = store.broken()
+    [job] = store.get_jobs(broken=True).broken
     assert (job.id, "was altered" in job.reason) == ("job-0", True)
     assert client.hvals("{hurt:0}:broken_states") == [damage]
 

@@ -190,7 +190,7 @@ def _claim(store: SQLAlchemyJobStore) -> list[str]:
 
 def _fire(store: SQLAlchemyJobStore) -> list[str]:
     mine: list[str] = []
-    while (first := store.next_at()) is not None and first <= store.beat():
+    while (first := store.due(0, 0).next_at) is not None and first <= store.beat():
         page = store.due(20, 0)  # hidden for no time at all, so that the schedulers really meet
         steps = [firing(due, plan(due, page.now), Place("default"), page.now) for due in page.jobs]
         mine += [run_id for answer in store.fire(steps, 60) for run_id in answer or ()]

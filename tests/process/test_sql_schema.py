@@ -48,7 +48,7 @@ def open_store(place: Place) -> Iterator[Open]:
 
     def begin(**options: Any) -> SQLAlchemyJobStore:
         stores.append(SQLAlchemyJobStore(place[0], tablename=place[1], **options))
-        stores[-1].next_at()
+        stores[-1].due(0, 0)
         return stores[-1]
 
     yield begin

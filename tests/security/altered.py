@@ -104,7 +104,7 @@ def live_through(store: JobStore) -> Seen:
         store.settle([recover(run, store.beat()) for run in lapsed(store, 100)])
         store.prune()
         store.restore_readable()
-        store.next_at()
+        store.due(0, 0)
     _work(store)
     add_job(store, "job-new", due_in=-1, executor="queue")
     fire(store, due_one(store, "job-new"))
@@ -146,7 +146,7 @@ def _look(store: JobStore, fired: set[str]) -> Seen:
         fired,
         {run.id: run for run in runs},
         {job.id for job in store.get_all_jobs()},
-        {each.id: each for each in store.broken()},
+        {each.id: each for each in store.get_jobs(broken=True).broken},
         {node.id for node in store.nodes()},
         {queue.name for queue in store.stats().queues},
     )

@@ -267,8 +267,8 @@ def test_a_captured_step_is_lost_also_after_its_job_was_removed_and_added(store:
 def test_a_job_that_was_set_aside_comes_back_once(store: JobStore) -> None:
     job = add_job(store)
     assert store.set_aside(job.id, job.version, "unreadable")
-    assert store.restore(job.id)
-    assert not store.restore(job.id)
+    assert store.set_aside(job.id, 0, None)
+    assert not store.set_aside(job.id, 0, None)
     store.remove_job(job.id)
-    assert not store.restore(job.id)
+    assert not store.set_aside(job.id, 0, None)
     assert store.get_all_jobs() == []

@@ -407,14 +407,14 @@ class Mainspring:
 
     def broken(self) -> list[BrokenJob | RunView]:
         """Return the jobs and runs that were set aside, with the reason."""
-        return [*self.store.broken(), *self.find(status="broken")]
+        return [*self.store.get_jobs(broken=True).broken, *self.find(status="broken")]
 
     def restore(self, record_id: str) -> bool:
         """Put a job or run that was set aside back; False if there is none of that id.
 
         Raise ConflictingIdError if another job has taken the id meanwhile: remove that one, or `discard` this one.
         """
-        if self.store.restore(record_id):
+        if self.store.set_aside(record_id, 0, None):
             return True
         found = self.store.get_runs([record_id])[0]
         if found is None:
@@ -424,7 +424,7 @@ class Mainspring:
 
     def discard(self, record_id: str) -> bool:
         """Delete a job or run that was set aside, for good; False if there is none of that id."""
-        if self.store.discard(record_id):
+        if self.store.remove_jobs([record_id], broken=True):
             return True
         found = self.store.get_runs([record_id])[0]
         return found is not None and found.status is Status.BROKEN and self.delete(record_id)

@@ -100,7 +100,7 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         jobs, unreadable = store.examine_jobs()
         findings += _broken(store, {*(job.id for job in jobs), *unreadable}, path)
         findings += _reported(nodes)
-        findings += _schedules(jobs, store.next_at(), nodes, now, path)
+        findings += _schedules(jobs, store.due(0, 0).next_at, nodes, now, path)
         findings += _contents(app, store, jobs, unreadable, code)
     except (MainspringError, OSError) as error:
         findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}"))
@@ -240,7 +240,7 @@ def _schedules(
 
 def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
     """Name the records that were set aside; a job cannot come back where another one has its id by now."""
-    broken = {job.id: job.reason for job in store.broken()}
+    broken = {job.id: job.reason for job in store.get_jobs(broken=True).broken}
     jobs = {job_id: reason for job_id, reason in broken.items() if job_id not in taken}
     replaced = {job_id: reason for job_id, reason in broken.items() if job_id in taken}
     query = RunQuery(status=(Status.BROKEN,))

@@ -234,7 +234,7 @@ def _store(url: str, codec: Codec) -> Iterator[JobStore]:
 
 def _refuse_taken(jobs: Sequence[Job], store: JobStore, target: str) -> None:
     readable, unreadable = store.examine_jobs()
-    present = {*(job.id for job in readable), *unreadable, *(job.id for job in store.broken())}
+    present = {*(job.id for job in readable), *unreadable, *(job.id for job in store.get_jobs(broken=True).broken)}
     taken = [job.id for job in jobs if job.id in present]
     if taken:
         shown = ", ".join(repr(job_id) for job_id in taken[:10]) + (", ..." if len(taken) > 10 else "")
@@ -247,9 +247,9 @@ def _refuse_taken(jobs: Sequence[Job], store: JobStore, target: str) -> None:
 def _make_way(jobs: Sequence[Job], store: JobStore) -> None:
     """Remove what was set aside under the ids of jobs, and the runs of theirs for which an executor is awaited."""
     ids = {job.id for job in jobs}
-    for job_id in {broken.id for broken in store.broken()} & ids:
+    for job_id in {broken.id for broken in store.get_jobs(broken=True).broken} & ids:
         _remove(job_id, store)
-        while store.restore(job_id):  # one id may have been set aside more than once
+        while store.set_aside(job_id, 0, None):  # one id may have been set aside more than once
             _remove(job_id, store)
     # They would count against max_instances for ever, when the job has moved to a queue.
     queued = {job.id for job in jobs if job.executor == "queue"}

@@ -10,7 +10,7 @@ from typing import Any
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Firing
-from mainspring.jobstores.base import BaseJobStore, DuePage
+from mainspring.jobstores.base import BaseJobStore, DuePage, JobList
 from mainspring.jobstores.memory import MemoryJobStore
 
 __all__ = ["LegacyJobStore"]
@@ -48,23 +48,12 @@ class LegacyJobStore(MemoryJobStore):
         self._store.shutdown()
         super().shutdown()
 
-    def lookup_job(self, job_id: str) -> Job | None:
-        """Return a job from the user's store."""
-        job = self._store.lookup_job(job_id)
-        return None if job is None else self._follow(job)
-
-    def get_all_jobs(self) -> list[Job]:
-        """Return all jobs of the user's store."""
-        return [self._follow(job) for job in self._store.get_all_jobs()]
-
-    def next_at(self) -> int | None:
-        """Return the earliest next run time."""
-        moment = self._store.get_next_run_time()
-        return None if moment is None else to_us(moment)
-
-    def add_job(self, job: Job) -> None:
-        """Add a job."""
-        self.add_jobs([job])
+    def get_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> JobList:
+        """Return jobs of the user's store."""
+        if broken:
+            return super().get_jobs(job_ids, broken=True)
+        found = self._store.get_all_jobs() if job_ids is None else map(self._store.lookup_job, dict.fromkeys(job_ids))
+        return JobList(jobs=[self._follow(job) for job in found if job is not None])
 
     def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
         """Add jobs to the user's store, one by one."""
@@ -80,24 +69,27 @@ class LegacyJobStore(MemoryJobStore):
         super().update_job(job)
         self._store.update_job(job)
 
-    def remove_job(self, job_id: str) -> None:
-        """Remove a job."""
-        self._store.remove_job(job_id)
-        if super().lookup_job(job_id) is not None:
-            super().remove_job(job_id)
-
-    def remove_all_jobs(self) -> None:
-        """Remove all jobs."""
-        self._store.remove_all_jobs()
-        super().remove_all_jobs()
+    def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
+        """Remove jobs from the user's store, and what was followed of them."""
+        if broken:
+            return super().remove_jobs(job_ids, broken=True)
+        known = self.get_jobs(job_ids).jobs
+        if job_ids is None:
+            self._store.remove_all_jobs()
+        else:
+            for job in known:
+                self._store.remove_job(job.id)
+        super().remove_jobs(job_ids)
+        return len(known)
 
     def due(self, limit: int, hold: float) -> DuePage:
         """Hand out what the user's store says is due."""
         for job in self._store.get_due_jobs(from_us(self.beat()))[:limit]:
             self._follow(job)
         page = super().due(limit, hold)
-        page.next_at = self.next_at()
-        if not page.jobs and page.next_at is not None and page.next_at <= page.now:
+        moment = self._store.get_next_run_time()
+        page.next_at = None if moment is None else to_us(moment)
+        if limit and not page.jobs and page.next_at is not None and page.next_at <= page.now:
             page.next_at = page.now + int(hold * SECOND)  # due, but handed out already
         return page
 
@@ -110,16 +102,15 @@ class LegacyJobStore(MemoryJobStore):
             if firing.next_at is None and not firing.besides:
                 self._store.remove_job(firing.job_id)
                 continue
-            job = super().lookup_job(firing.job_id)
-            if job is not None:
+            for job in super().get_jobs([firing.job_id]).jobs:
                 self._store.update_job(job)
         return answers
 
     def _follow(self, job: Job) -> Job:
         """Take a job of the user's store into memory as it is now, and stamp the versions on it."""
-        known = super().lookup_job(job.id)
-        if known is None or known.at != job.at:
+        known = super().get_jobs([job.id]).jobs
+        if not known or known[0].at != job.at:
             super().add_jobs([job], replace=True)
         else:
-            job.version, job.incarnation, job.nominal = known.version, known.incarnation, known.nominal
+            job.version, job.incarnation, job.nominal = known[0].version, known[0].incarnation, known[0].nominal
         return job

@@ -26,6 +26,8 @@ from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobEr
 from mainspring.jobstores.health import Health
 
 _PAGE = 1000
+_NAMED = 1000
+"""Jobs among which a likely name is looked for when one is not found."""
 _UNFINISHED = (Status.PENDING, Status.RUNNING)
 _ASIDE = 10 * 365 * 86400 * SECOND
 """How far away a record is put that nobody may claim before it is finished."""
@@ -39,6 +41,7 @@ __all__ = [
     "Generation",
     "Health",
     "Hold",
+    "JobList",
     "JobLookupError",
     "JobStore",
     "NodeInfo",
@@ -48,6 +51,7 @@ __all__ = [
     "TransientJobError",
     "VersionConflict",
     "as_waiting",
+    "unknown_job",
 ]
 
 
@@ -148,6 +152,19 @@ class BrokenJob(msgspec.Struct, frozen=True, kw_only=True):
     at: int
 
 
+class JobList(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that a store holds: those that can fire, or those that were set aside."""
+
+    jobs: list[Job] = []
+    broken: list[BrokenJob] = []
+
+
+def unknown_job(store: JobStore, job_id: str) -> JobLookupError:
+    """Return the error for an id that no job has, with likely names if the jobs are few enough to be read."""
+    few = store.stats().jobs <= _NAMED
+    return JobLookupError(job_id, tuple(job.id for job in store.get_jobs().jobs) if few else ())
+
+
 def _by_stem(runs: Sequence[Run]) -> Counter[str]:
     """Count fired runs by `<job id>@<incarnation>`."""
     return Counter(run.id.rpartition("@")[0] for run in runs if not run.id.endswith(":missed"))
@@ -225,21 +242,41 @@ class JobStore(BaseJobStore):
     remote: bool = False
     """True if storing means waiting for a server: who stores much goes on meanwhile."""
 
-    # -- jobs --------------------------------------------------------------------------------------------------
+    # -- APScheduler's verbs, made of the contract's -------------------------------------------------------------
+
+    def lookup_job(self, job_id: str) -> Job | None:
+        """Return a job, or None."""
+        found = self.get_jobs([job_id]).jobs
+        return found[0] if found else None
 
     def get_due_jobs(self, now: datetime) -> list[Job]:
         """Return the jobs due by `now`, earliest first."""
         until = to_us(now)
-        return [job for job in self.get_all_jobs() if job.at is not None and job.at <= until]
+        return [job for job in self.get_jobs().jobs if job.at is not None and job.at <= until]
 
     def get_next_run_time(self) -> datetime | None:
         """Return the earliest next run time of all jobs, or None."""
-        at = self.next_at()
+        at = self.due(0, 0).next_at
         return None if at is None else from_us(at)
+
+    def get_all_jobs(self) -> list[Job]:
+        """Return all jobs by next run time, paused ones last."""
+        return self.get_jobs().jobs
 
     def add_job(self, job: Job) -> None:
         """Add a job; raise ConflictingIdError if its id is taken."""
         self.add_jobs([job])
+
+    def remove_job(self, job_id: str) -> None:
+        """Remove a job; raise JobLookupError if it is not there."""
+        if not self.remove_jobs([job_id]):
+            raise unknown_job(self, job_id)
+
+    def remove_all_jobs(self) -> None:
+        """Remove all jobs."""
+        self.remove_jobs()
+
+    # -- jobs --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
@@ -259,14 +296,27 @@ class JobStore(BaseJobStore):
         """
 
     @abstractmethod
-    def next_at(self) -> int | None:
-        """Return the earliest next run time of all jobs."""
+    def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
+        """Remove the jobs of these ids (None: all), or all records of them that were set aside; answer how many."""
+
+    @abstractmethod
+    def get_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> JobList:
+        """Return the jobs of these ids (None: all) by next run time, paused ones last; or those that were set aside."""
+
+    @abstractmethod
+    def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
+        """Keep a job of this version that cannot be restored, with its bytes and the reason, out of others' way.
+
+        Without a reason put the one that was set aside last back as it was, whatever its version; ConflictingIdError
+        if another job has the id by now. Answer False if there is no such job.
+        """
 
     @abstractmethod
     def due(self, limit: int, hold: float) -> DuePage:
         """Hand out up to `limit` due jobs, earliest first, and hide them from other callers for `hold` seconds.
 
         Hiding saves other schedulers planning in vain; it is not a lock. Any write of a job makes it visible again.
+        `due(0, 0)` tells when the earliest job of all is due, hidden or not.
         """
 
     @abstractmethod
@@ -280,25 +330,9 @@ class JobStore(BaseJobStore):
         removed. A `job` that the step brings replaces the stored one, as `update_job` does.
         """
 
-    @abstractmethod
-    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
-        """Keep a job that cannot be restored, with its bytes and the reason, out of the way of the others."""
-
-    @abstractmethod
-    def broken(self) -> list[BrokenJob]:
-        """Return the jobs that were set aside."""
-
     def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
         """Return the jobs that can be restored here, and by id why others cannot; set none aside."""
-        return self.get_all_jobs(), {}
-
-    @abstractmethod
-    def restore(self, job_id: str) -> bool:
-        """Put a job that was set aside back as it was; False if it is not there."""
-
-    @abstractmethod
-    def discard(self, job_id: str) -> int:
-        """Delete the records of a job that were set aside, however many there are of its id; answer their number."""
+        return self.get_jobs().jobs, {}
 
     def sign_anew(self, job: Job) -> bool:
         """Sign a stored job that is not signed and has the declaration of `job`: write `job` in its place.

@@ -10,8 +10,8 @@ from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import Run, Status
 from mainspring.core.run_view import RunView
-from mainspring.errors import JobLookupError, near
-from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.errors import near
+from mainspring.jobstores.base import JobStore, RunQuery, unknown_job
 from mainspring.util import convert_to_datetime
 
 __all__ = ["PAGE", "find_job", "instant_of", "make_query", "newest", "pages"]
@@ -24,8 +24,7 @@ def find_job(store: JobStore, job_id: str) -> Job:
     """Return a job; raise JobLookupError with near matches."""
     job = store.lookup_job(job_id)
     if job is None:
-        few = store.stats().jobs <= 1000
-        raise JobLookupError(job_id, tuple(each.id for each in store.get_all_jobs()) if few else ())
+        raise unknown_job(store, job_id)
     return job
 
 

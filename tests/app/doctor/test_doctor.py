@@ -209,7 +209,7 @@ def test_what_cannot_be_read_here_is_told_and_left_as_it_was(app: Mainspring, ma
     by_url = one(diagnose(stranger, code=False))
     assert by_url.mark is Mark.WARNING
     assert "set MAINSPRING_SECRET_KEY" in by_url.advice
-    assert app.store.broken() == []
+    assert app.store.get_jobs(broken=True).broken == []
     assert [job.id for job in app.store.get_all_jobs()] == ["hourly"]
     assert app.store.stats(RunQuery()).matching == 1
 

@@ -180,7 +180,7 @@ def test_a_damaged_fire_is_set_aside_and_the_job_goes_on(
     _spoil(jobs, damage)
     store.shift_clock(LEASE + 1)
     store.due(10, 0)
-    [broken] = store.broken()
+    [broken] = store.get_jobs(broken=True).broken
     assert broken.id == "job"
     assert broken.reason.startswith("a fire of it: ")
     assert stored(store).incarnation == job.incarnation
@@ -215,7 +215,7 @@ def test_a_record_that_is_not_ours_is_set_aside_and_the_others_go_on(store: Spli
     add_job(store, "good")
     jobs.put([(JobRecord("job:bad", 7, 1, b"what is this?"), None)])
     assert [due.job.id for due in store.due(10, 0).jobs] == ["good"]
-    assert [(broken.id, broken.payload) for broken in store.broken()] == [("bad", b"what is this?")]
+    assert [(broken.id, broken.payload) for broken in store.get_jobs(broken=True).broken] == [("bad", b"what is this?")]
     assert [due.job.id for due in store.due(10, 0).jobs] == ["good"]
 
 
@@ -236,7 +236,7 @@ def test_an_open_firing_does_not_hide_a_job_that_is_due_sooner(
     add_job(store, every=HOUR)
     kill(first, monkeypatch, "before the runs")
     sooner = add_job(store, "sooner", due_in=600)
-    assert store.next_at() == sooner.at
+    assert store.due(0, 0).next_at == sooner.at
 
 
 def test_the_stores_of_jobs_and_runs_may_be_two_schedulers_at_work(clock: VirtualClock) -> None:

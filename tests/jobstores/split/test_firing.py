@@ -90,7 +90,7 @@ def test_the_last_fire_of_a_job_is_finished_too_and_nothing_stays_behind(
         with pytest.raises(Killed):
             first.store.fire([last], LEASE)
     assert (store.lookup_job("job"), store.get_all_jobs(), store.stats().jobs) == (None, [], 0)
-    assert store.next_at() is None
+    assert store.due(0, 0).next_at is None
     assert first.store.fire([last], LEASE) == [None]
     store.shift_clock(LEASE + 1)
     assert store.due(10, 0).jobs == []
@@ -169,7 +169,7 @@ def test_what_people_do_meanwhile_stays_and_the_run_is_made(
         store.shift_clock(500)
         assert due_one(store).unfinished == 0
     if change == "aside":
-        assert store.restore("job") is True
+        assert store.set_aside("job", 0, None) is True
         assert stored(store).incarnation == job.incarnation
 
 

@@ -54,7 +54,7 @@ class Gatherer:
     def jobs(self) -> tuple[list[Job], dict[str, str]]:
         """Read the jobs, and by id why others do not fire: they cannot be read here, or were set aside."""
         jobs, unreadable = self.store.examine_jobs()
-        aside = {broken.id: broken.reason for broken in self.store.broken()}
+        aside = {broken.id: broken.reason for broken in self.store.get_jobs(broken=True).broken}
         readable = {job.id for job in jobs}
         return jobs, {job_id: why for job_id, why in {**aside, **unreadable}.items() if job_id not in readable}
 

@@ -18,7 +18,7 @@ from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.run import Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.interrupts import sheltering
-from mainspring.jobstores.base import BrokenJob, Claimed, DuePage, Hold, JobStore, NodeInfo, RunQuery, Stats
+from mainspring.jobstores.base import BrokenJob, Claimed, DuePage, Hold, JobList, JobStore, NodeInfo, RunQuery, Stats
 from mainspring.jobstores.memory.indexes import Entry, Timetable
 from mainspring.jobstores.memory.runs import RunTable
 
@@ -72,22 +72,14 @@ class MemoryJobStore(JobStore):
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
-    def lookup_job(self, job_id: str) -> Job | None:
+    def get_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> JobList:
         with self._lock:
-            entry = self._jobs.get(job_id)
-            return None if entry is None else entry.job.copy()
-
-    def get_all_jobs(self) -> list[Job]:
-        with self._lock:
-            jobs = [entry.job.copy() for entry in self._jobs.values()]
-        return sorted(jobs, key=lambda job: (job.at is None, job.at or 0))
-
-    def add_job(self, job: Job) -> None:
-        with self._lock:
-            if job.id in self._jobs:
-                raise ConflictingIdError(job.id)
-            self._add(job)
-            self._tell()
+            if broken:
+                found = [each for each, _ in self._set_aside]
+                return JobList(broken=[each for each in found if job_ids is None or each.id in job_ids])
+            wanted = self._jobs if job_ids is None else dict.fromkeys(job_ids)
+            jobs = [self._jobs[job_id].job.copy() for job_id in wanted if job_id in self._jobs]
+        return JobList(jobs=sorted(jobs, key=lambda job: (job.at is None, job.at or 0)))
 
     def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
         with self._lock:
@@ -113,22 +105,23 @@ class MemoryJobStore(JobStore):
             self._rewrite(entry, job)
             self._tell()
 
-    def remove_job(self, job_id: str) -> None:
+    def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
         with self._lock:
-            self._take_out(self._entry(job_id))
-
-    def remove_all_jobs(self) -> None:
-        with self._lock:
-            for entry in list(self._jobs.values()):
+            if broken:
+                aside = self._set_aside
+                self._set_aside = [] if job_ids is None else [item for item in aside if item[0].id not in job_ids]
+                return len(aside) - len(self._set_aside)
+            wanted = list(self._jobs) if job_ids is None else dict.fromkeys(job_ids)
+            found = [self._jobs[job_id] for job_id in wanted if job_id in self._jobs]
+            for entry in found:
                 self._take_out(entry)
-
-    def next_at(self) -> int | None:
-        with self._lock:
-            return self._times.earliest()
+            return len(found)
 
     def due(self, limit: int, hold: float) -> DuePage:
         with self._lock:
             now = self._now()
+            if not limit and not hold:
+                return DuePage(now, [], self._times.earliest())
             entries, next_at = self._times.take(now, limit, now + int(hold * SECOND))
             return DuePage(now, [_due(entry) for entry in entries], next_at)
 
@@ -140,8 +133,10 @@ class MemoryJobStore(JobStore):
             self._tell()
             return answers
 
-    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
+    def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
         with self._lock:
+            if reason is None:
+                return self._put_back(job_id)
             entry = self._jobs.get(job_id)
             if entry is None or entry.version != version:
                 return False
@@ -150,28 +145,17 @@ class MemoryJobStore(JobStore):
             self._set_aside.append((broken, entry))
             return True
 
-    def broken(self) -> list[BrokenJob]:
-        with self._lock:
-            return [broken for broken, _ in self._set_aside]
-
-    def restore(self, job_id: str) -> bool:
-        with self._lock:
-            found = next((item for item in reversed(self._set_aside) if item[0].id == job_id), None)
-            if found is None:
-                return False
-            if job_id in self._jobs:
-                raise ConflictingIdError(job_id)
-            self._set_aside.remove(found)
-            self._jobs[job_id] = found[1]
-            self._file(found[1])
-            self._tell()
-            return True
-
-    def discard(self, job_id: str) -> int:
-        with self._lock:
-            before = len(self._set_aside)
-            self._set_aside = [item for item in self._set_aside if item[0].id != job_id]
-            return before - len(self._set_aside)
+    def _put_back(self, job_id: str) -> bool:
+        found = next((item for item in reversed(self._set_aside) if item[0].id == job_id), None)
+        if found is None:
+            return False
+        if job_id in self._jobs:
+            raise ConflictingIdError(job_id)
+        self._set_aside.remove(found)
+        self._jobs[job_id] = found[1]
+        self._file(found[1])
+        self._tell()
+        return True
 
     def _entry(self, job_id: str) -> Entry:
         entry = self._jobs.get(job_id)

@@ -19,7 +19,7 @@ from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing, Miss
 from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
-from mainspring.jobstores.base import Claimed, DuePage, Hold, JobStore, RunQuery
+from mainspring.jobstores.base import BrokenJob, Claimed, DuePage, Hold, JobList, JobStore, RunQuery, unknown_job
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.rows import (
     ALTERED,
@@ -79,30 +79,33 @@ class RecordStore(JobStore):
             try:
                 job.version = self._update_job_row(self._packer.job_row(job))
                 return
+            except JobLookupError:
+                raise unknown_job(self, job.id) from None
             except VersionConflict:
                 if not made_anew:
                     raise
 
+    def _job_row(self, job_id: str) -> JobRow | None:
+        rows = self._job_rows([job_id])
+        return rows[0] if rows else None
+
     def _take_version(self, job: Job) -> None:
         row = self._job_row(job.id)
         if row is None:
-            raise JobLookupError(job.id)
+            raise unknown_job(self, job.id)
         job.version, job.incarnation = row.version, row.incarnation
 
-    def lookup_job(self, job_id: str) -> Job | None:
-        """Return a job, or None; one that cannot be restored is set aside."""
-        row = self._job_row(job_id)
-        jobs = self._jobs([] if row is None else self._whole_jobs([row]))
-        return jobs[0] if jobs else None
-
-    def get_all_jobs(self) -> list[Job]:
-        """Return all jobs by next run time, paused ones last; those that cannot be restored are set aside."""
-        return self._jobs(self._whole_jobs(self._all_job_rows()))
+    def get_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> JobList:
+        """Return jobs, or those that were set aside; jobs that cannot be restored are set aside."""
+        if broken:
+            found = self._broken_jobs()
+            return JobList(broken=[each for each in found if job_ids is None or each.id in job_ids])
+        return JobList(jobs=self._jobs(self._whole_jobs(self._job_rows(job_ids))))
 
     def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
         """Return the jobs that can be restored here, and by id why others cannot; set none aside."""
         jobs, reasons = [], {}
-        for row in self._all_job_rows():
+        for row in self._job_rows(None):
             try:
                 jobs.append(self._packer.job(row))
             except FrameError as error:
@@ -193,7 +196,7 @@ class RecordStore(JobStore):
 
     def _restore_readable(self) -> list[str]:
         restored = []
-        for broken in self.broken():
+        for broken in self._broken_jobs():
             try:
                 self._packer.job(JobRow(broken.id, None, None, broken.payload))
             except FrameError:
@@ -202,7 +205,7 @@ class RecordStore(JobStore):
                 continue
             try:
                 # A job that has the id now, readable here or not, has taken the place of the one that was set aside.
-                back = self._job_row(broken.id) is None and self.restore(broken.id)
+                back = self._job_row(broken.id) is None and self.set_aside(broken.id, 0, None)
             except ConflictingIdError:  # added in this moment
                 continue
             if back:
@@ -347,12 +350,12 @@ class RecordStore(JobStore):
         """Replace a job if its version is the row's; return the new version."""
 
     @abstractmethod
-    def _job_row(self, job_id: str) -> JobRow | None:
-        """Read a job."""
+    def _job_rows(self, job_ids: Sequence[str] | None) -> list[JobRow]:
+        """Read jobs, or all, by next run time, paused ones last."""
 
     @abstractmethod
-    def _all_job_rows(self) -> list[JobRow]:
-        """Read all jobs by next run time, paused ones last."""
+    def _broken_jobs(self) -> list[BrokenJob]:
+        """Read the jobs that were set aside, those that have been longest first."""
 
     @abstractmethod
     def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:

@@ -30,8 +30,6 @@ __all__ = ["RedisJobStore", "pin"]
 SCHEMA: Final = 3
 FIRES: Final = 1000
 """Firings in one script call."""
-NAMED: Final = 100
-"""Jobs among which a likely name is looked for when one is not found."""
 OLDEST: Final = (6, 2)
 """The oldest version of the server that has all the commands."""
 MOST_SHARDS: Final = 16_384
@@ -217,7 +215,8 @@ class RedisJobStore(RedisRuns):
             if isinstance(reply, int):
                 # All or none: shards are atomic each for itself, so what the others took is taken back.
                 for job_id, version in written:
-                    self._call(self._shards.of_job(job_id), "remove_job", [job_id, version_text(version)])
+                    mark = [job_id, version_text(version)]
+                    self._call(self._shards.of_job(job_id), "remove_jobs", [[mark], False])
                 raise ConflictingIdError(part[reply - 1].id)
             for row, version, incarnation in zip(part, *reply, strict=True):
                 stamps[id(row)] = version, int(incarnation)
@@ -228,28 +227,26 @@ class RedisJobStore(RedisRuns):
         args = [row.id, version_text(row.version), _or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)]
         version = int(self._call(self._shards.of_job(row.id), "update_job", args))
         if version < 0:
-            raise self._not_found(row.id)
+            raise JobLookupError(row.id)
         if version == 0:
             raise VersionConflict(row.id)
         return version
 
-    def remove_job(self, job_id: str) -> None:
-        """Remove a job; raise JobLookupError if it is not there."""
-        if not self._call(self._shards.of_job(job_id), "remove_job", [job_id, False]):
-            raise self._not_found(job_id)
+    def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
+        """Remove jobs, one shard after another."""
+        if job_ids is None:
+            return sum(int(self._call(shard, "remove_jobs", [False, broken])) for shard in self._shards.all)
+        parts: dict[Shard, list[Any]] = {}
+        for job_id in dict.fromkeys(job_ids):
+            parts.setdefault(self._shards.of_job(job_id), []).append([job_id, False])
+        return sum(int(self._call(shard, "remove_jobs", [marks, broken])) for shard, marks in parts.items())
 
-    def remove_all_jobs(self) -> None:
-        """Remove all jobs, one shard after another."""
-        for shard in self._shards.all:
-            self._call(shard, "remove_all_jobs")
-
-    def _job_row(self, job_id: str) -> JobRow | None:
-        rows = job_rows(self._call(self._shards.of_job(job_id), "get_job", [job_id], reads=True))
-        return rows[0] if rows else None
-
-    def _all_job_rows(self) -> list[JobRow]:
+    def _job_rows(self, job_ids: Sequence[str] | None) -> list[JobRow]:
         rows: dict[str, JobRow] = {}  # a page may repeat a job of an earlier one
-        for shard in self._shards.all:
+        for job_id in job_ids or ():
+            found = self._call(self._shards.of_job(job_id), "get_job", [job_id], reads=True)
+            rows.update((row.id, row) for row in job_rows(found))
+        for shard in self._shards.all if job_ids is None else ():
             cursor = "0"
             while True:
                 after, page = self._call(shard, "list_jobs", [cursor, 1000], reads=True)
@@ -258,10 +255,6 @@ class RedisJobStore(RedisRuns):
                 if cursor == "0":
                     break
         return sorted(rows.values(), key=lambda row: (row.at is None, row.at or 0))
-
-    def next_at(self) -> int | None:
-        """Return the earliest next run time of all jobs."""
-        return _earliest(self._call(shard, "next_at", reads=True) for shard in self._shards.all)
 
     def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
         now, times = 0, []
@@ -295,34 +288,23 @@ class RedisJobStore(RedisRuns):
 
         return self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRES)
 
-    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
-        """Keep a job that cannot be restored, with its bytes and the reason, out of the way of the others."""
-        return bool(self._call(self._shards.of_job(job_id), "set_aside", [job_id, version_text(version), reason]))
+    def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
+        """Keep a job that cannot be restored out of the way of the others, or put it back."""
+        shard = self._shards.of_job(job_id)
+        if reason is not None:
+            return bool(self._call(shard, "set_aside", [job_id, version_text(version), reason]))
+        answer = int(self._call(shard, "restore", [job_id, checksum(job_id)]))
+        if answer < 0:
+            raise ConflictingIdError(job_id)
+        return answer == 1
 
-    def broken(self) -> list[BrokenJob]:
-        """Return the jobs that were set aside, those that have been longest first."""
+    def _broken_jobs(self) -> list[BrokenJob]:
         found = []
         for shard in self._shards.all:
             for packed, frame in zip(*self._call(shard, "list_broken", reads=True), strict=True):
                 job_id, reason, at = _restored_broken(packed)
                 found.append(BrokenJob(id=job_id, reason=reason, payload=frame or b"", at=at))
         return sorted(found, key=lambda job: job.at)
-
-    def restore(self, job_id: str) -> bool:
-        """Put a job that was set aside back as it was; False if it is not there."""
-        answer = int(self._call(self._shards.of_job(job_id), "restore", [job_id, checksum(job_id)]))
-        if answer < 0:
-            raise ConflictingIdError(job_id)
-        return answer == 1
-
-    def discard(self, job_id: str) -> int:
-        """Delete the records of a job that were set aside."""
-        return int(self._call(self._shards.of_job(job_id), "discard", [job_id]))
-
-    def _not_found(self, job_id: str) -> JobLookupError:
-        if self.stats().jobs > NAMED:
-            return JobLookupError(job_id)
-        return JobLookupError(job_id, tuple(row.id for row in self._all_job_rows()))
 
     def __repr__(self) -> str:
         return f"<RedisJobStore ({self._link.place}, {self.name})>"

@@ -47,15 +47,12 @@ class JobsInRecords(RunsElsewhere):
     def _everything(self, kind: str) -> list[StoredJob]:
         return [kept_in(record) for record in self.jobs.all() if record.key.startswith(kind)]
 
-    def _job_row(self, job_id: str) -> JobRow | None:
-        kept = self._read([job_id])[0]
-        return None if kept is None or kept.state.gone else kept.row
-
-    def _all_job_rows(self) -> list[JobRow]:
-        rows = [kept.row for kept in self._everything("job:") if not kept.state.gone]
+    def _job_rows(self, job_ids: Sequence[str] | None) -> list[JobRow]:
+        found = self._everything("job:") if job_ids is None else self._read(dict.fromkeys(job_ids))
+        rows = [kept.row for kept in found if kept is not None and not kept.state.gone]
         return sorted(rows, key=lambda row: (row.at is None, row.at or 0))
 
-    def next_at(self) -> int | None:
+    def _next_at(self) -> int | None:
         """Return the earliest next run time of all jobs."""
         limit = 1
         while True:
@@ -127,26 +124,32 @@ class JobsInRecords(RunsElsewhere):
             return self.jobs.delete([(kept.key, kept.version)])[0]
         return self._write(kept, replace(kept.state, gone=True)) is not None
 
-    def remove_job(self, job_id: str) -> None:
-        """Remove a job; what it has fired is still run."""
-        insist(lambda: self._take_out(self._present(job_id)))
-
-    def remove_all_jobs(self) -> None:
-        """Remove all jobs; what they have fired is still run."""
-        kept = [each for each in self._everything("job:") if not each.state.gone]
+    def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
+        """Remove jobs; what they have fired is still run."""
+        if broken:
+            aside = [kept for kept in self._set_aside() if job_ids is None or _aside_id(kept) in job_ids]
+            return sum(self.jobs.delete([(kept.key, kept.version) for kept in aside])) if aside else 0
+        found = self._everything("job:") if job_ids is None else self._read(dict.fromkeys(job_ids))
+        kept = [each for each in found if each is not None and not each.state.gone]
         idle = [each for each in kept if each.state.fired is None]
-        done = self.jobs.delete([(each.key, each.version) for each in idle])
+        done = self.jobs.delete([(each.key, each.version) for each in idle]) if idle else []
+        changed = [each for each, deleted in zip(idle, done, strict=True) if not deleted]
         busy = [each for each in kept if each.state.fired is not None]
-        for each in [*busy, *(each for each, deleted in zip(idle, done, strict=True) if not deleted)]:
-            try:
-                self.remove_job(each.id)
-            except JobLookupError:  # somebody else was quicker
-                continue
+        return sum(done) + sum(self._remove_busy(each.id) for each in (*busy, *changed))
+
+    def _remove_busy(self, job_id: str) -> bool:
+        """Remove a job that has fired or was changed; False if somebody else was quicker."""
+        try:
+            return insist(lambda: self._take_out(self._present(job_id)))
+        except JobLookupError:
+            return False
 
     # -- set aside ---------------------------------------------------------------------------------------------
 
-    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
-        """Keep a job that cannot be restored, with its bytes and the reason, out of the way of the others."""
+    def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
+        """Keep a job that cannot be restored out of the way of the others, or put it back."""
+        if reason is None:
+            return self._put_back(job_id)
         kept = self._read([job_id])[0]
         if kept is None or kept.state.gone or kept.version != version:
             return False
@@ -168,11 +171,10 @@ class JobsInRecords(RunsElsewhere):
     def _set_aside(self) -> list[StoredJob]:
         return sorted(self._everything("broken:"), key=lambda kept: kept.state.set_aside_at)
 
-    def broken(self) -> list[BrokenJob]:
-        """Return the jobs that were set aside."""
+    def _broken_jobs(self) -> list[BrokenJob]:
         return [
             BrokenJob(
-                id=kept.id.partition(":")[2],
+                id=_aside_id(kept),
                 reason=kept.state.reason,
                 payload=kept.state.frame,
                 at=kept.state.set_aside_at,
@@ -180,14 +182,8 @@ class JobsInRecords(RunsElsewhere):
             for kept in self._set_aside()
         ]
 
-    def discard(self, job_id: str) -> int:
-        """Delete the records of a job that were set aside."""
-        marks = [(kept.key, kept.version) for kept in self._set_aside() if kept.id.partition(":")[2] == job_id]
-        return sum(self.jobs.delete(marks)) if marks else 0
-
-    def restore(self, job_id: str) -> bool:
-        """Put a job that was set aside back as it was; False if it is not there."""
-        aside = next((kept for kept in reversed(self._set_aside()) if kept.id.partition(":")[2] == job_id), None)
+    def _put_back(self, job_id: str) -> bool:
+        aside = next((kept for kept in reversed(self._set_aside()) if _aside_id(kept) == job_id), None)
         if aside is None:
             return False
         old = self._read([job_id])[0]
@@ -201,3 +197,8 @@ class JobsInRecords(RunsElsewhere):
         self.jobs.delete([(aside.key, aside.version)])
         self._watch.tell()
         return True
+
+
+def _aside_id(kept: StoredJob) -> str:
+    """Return the id that a job had before it was set aside."""
+    return kept.id.partition(":")[2]

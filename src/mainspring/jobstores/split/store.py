@@ -80,7 +80,7 @@ class SplitJobStore(JobsInRecords):
     def stats(self, query: RunQuery | None = None) -> Stats:
         """Return what the store of the runs has counted, and how many jobs there are here."""
         stats = self.runs.stats(query)
-        return stats if query is not None else replace(stats, jobs=len(self._all_job_rows()))
+        return stats if query is not None else replace(stats, jobs=len(self._job_rows(None)))
 
     def __repr__(self) -> str:
         return f"<SplitJobStore (jobs in {type(self.jobs).__name__}, runs in {self.runs!r})>"
@@ -89,6 +89,8 @@ class SplitJobStore(JobsInRecords):
 
     def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
         now = self.runs.beat()
+        if not limit and not hold:
+            return now, [], self._next_at()
         hidden = self._hide([], now, now)
         found, later = self._look(now, limit + len(hidden))
         left_open = [kept for kept in found if kept.state.fired is not None and not _matches(hidden, kept)]

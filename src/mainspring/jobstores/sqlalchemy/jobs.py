@@ -15,13 +15,12 @@ from mainspring.jobstores.sqlalchemy.runs import RunVerbs, unkeyed
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
 __all__ = [
-    "COLUMNS", "MOVED", "JobVerbs", "all_jobs", "broken_jobs", "discard", "get_job", "next_at", "next_due",
-    "remove_all", "remove_job", "restore", "set_aside", "simple", "update_job",
+    "COLUMNS", "MOVED", "JobVerbs", "broken_jobs", "get_jobs", "next_at", "next_due", "remove_jobs", "restore",
+    "set_aside", "simple", "update_job",
 ]  # fmt: skip
 
 COLUMNS: Final = "id, at, nominal, frame, version, incarnation, 0, miss"  # in the order of JobRow
 MOVED: Final = ("at", "nominal", "due_at", "version", "miss")
-_NEAR: Final = 100  # likely names are worth looking for only among a readable number of jobs
 _DUE: Final = f"SELECT {COLUMNS}, due_at FROM {{jobs}} WHERE due_at <= ? ORDER BY due_at LIMIT ? {{skip}}"
 _NEXT: Final = "SELECT due_at FROM {jobs} WHERE due_at > ? ORDER BY due_at LIMIT 1"
 _UNFINISHED: Final = (
@@ -181,32 +180,26 @@ def update_job(tx: Tx, row: JobRow, version: int) -> None:
     )
     if not changed:
         if tx.one("SELECT 1 FROM {jobs} WHERE id = ?", row.id) is None:
-            raise _unknown(tx, row.id)
+            raise JobLookupError(row.id)
         raise VersionConflict(row.id)
     tx.stirred |= row.at is not None
 
 
-def get_job(tx: Tx, job_id: str) -> JobRow | None:
-    """Read a job."""
-    row = tx.one(f"SELECT {COLUMNS} FROM {{jobs}} WHERE id = ?", job_id)
-    return None if row is None else JobRow(*row)
-
-
-def all_jobs(tx: Tx) -> list[JobRow]:
-    """Read all jobs by next run time, paused ones last."""
-    rows = tx.all(f"SELECT {COLUMNS} FROM {{jobs}}")
+def get_jobs(tx: Tx, job_ids: Sequence[str] | None) -> list[JobRow]:
+    """Read jobs, or all, by next run time, paused ones last."""
+    rows: list[Row] = []
+    if job_ids is None:
+        rows = tx.all(f"SELECT {COLUMNS} FROM {{jobs}}")
+    elif job_ids:  # MariaDB knows no empty list
+        rows = tx.all(f"SELECT {COLUMNS} FROM {{jobs}} WHERE id {{in}}", tx.many(sorted(set(job_ids))))
     return [JobRow(*row) for row in sorted(rows, key=lambda row: (row[1] is None, row[1] or 0, row[0]))]
 
 
-def remove_job(tx: Tx, job_id: str) -> None:
-    """Remove a job."""
-    if not tx.run("DELETE FROM {jobs} WHERE id = ?", job_id):
-        raise _unknown(tx, job_id)
-
-
-def remove_all(tx: Tx) -> None:
-    """Remove all jobs."""
-    tx.run("DELETE FROM {jobs}")
+def remove_jobs(tx: Tx, job_ids: Sequence[str] | None, table: str) -> int:
+    """Remove jobs, or all, from the table that has those that can fire or those that were set aside."""
+    if job_ids is None:
+        return tx.run(f"DELETE FROM {{{table}}}")
+    return tx.run(f"DELETE FROM {{{table}}} WHERE id {{in}}", tx.many(sorted(set(job_ids)))) if job_ids else 0
 
 
 def next_at(tx: Tx) -> int | None:
@@ -266,13 +259,3 @@ def restore(tx: Tx, job_id: str, version: int) -> bool:
     )
     tx.stirred = True
     return True
-
-
-def discard(tx: Tx, job_id: str) -> int:
-    """Delete the records of a job that were set aside."""
-    return tx.run("DELETE FROM {broken} WHERE id = ?", job_id)
-
-
-def _unknown(tx: Tx, job_id: str) -> JobLookupError:
-    known = [name for (name,) in tx.all(f"SELECT id FROM {{jobs}} LIMIT {_NEAR + 1}")]
-    return JobLookupError(job_id, tuple(known) if len(known) <= _NEAR else ())

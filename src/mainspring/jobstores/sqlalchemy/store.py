@@ -200,23 +200,20 @@ class SQLAlchemyJobStore(RecordStore):
         self._write(lambda tx: job_steps.update_job(tx, row, version))
         return version
 
-    def _job_row(self, job_id: str) -> JobRow | None:
-        return self._read(lambda tx: job_steps.get_job(tx, job_id))
+    def _job_rows(self, job_ids: Sequence[str] | None) -> list[JobRow]:
+        return self._read(lambda tx: job_steps.get_jobs(tx, job_ids))
 
-    def _all_job_rows(self) -> list[JobRow]:
-        return self._read(job_steps.all_jobs)
+    def _broken_jobs(self) -> list[BrokenJob]:
+        return self._read(job_steps.broken_jobs)
 
-    def remove_job(self, job_id: str) -> None:
-        self._write(lambda tx: job_steps.remove_job(tx, job_id))
-
-    def remove_all_jobs(self) -> None:
-        self._write(job_steps.remove_all)
-
-    def next_at(self) -> int | None:
-        return self._read(job_steps.next_at)
+    def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
+        return self._write(lambda tx: job_steps.remove_jobs(tx, job_ids, "broken" if broken else "jobs"))
 
     def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        return self._working().due(limit, hold)
+        database = self._working()
+        if not limit and not hold:
+            return database.read(lambda tx: (tx.now, [], job_steps.next_at(tx)))
+        return database.due(limit, hold)
 
     def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
         if not firings:
@@ -225,18 +222,11 @@ class SQLAlchemyJobStore(RecordStore):
         versions = database.versions(len(firings))
         return database.at_once(lambda tx: tx.fire(firings, lease, versions))
 
-    def set_aside(self, job_id: str, version: int, reason: str) -> bool:
-        return self._write(lambda tx: job_steps.set_aside(tx, job_id, version, reason))
-
-    def broken(self) -> list[BrokenJob]:
-        return self._read(job_steps.broken_jobs)
-
-    def restore(self, job_id: str) -> bool:
-        [version] = self._open().versions(1)
-        return self._write(lambda tx: job_steps.restore(tx, job_id, version))
-
-    def discard(self, job_id: str) -> int:
-        return self._write(lambda tx: job_steps.discard(tx, job_id))
+    def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
+        if reason is not None:
+            return self._write(lambda tx: job_steps.set_aside(tx, job_id, version, reason))
+        [new] = self._open().versions(1)
+        return self._write(lambda tx: job_steps.restore(tx, job_id, new))
 
     # -- runs --------------------------------------------------------------------------------------------------
 

@@ -247,7 +247,7 @@ class JobConformance:
         assert store.lookup_job("job") is None
         assert store.get_all_jobs() == []
         assert store.due(10, 0).jobs == []
-        assert store.next_at() is None
+        assert store.due(0, 0).next_at is None
 
     def test_removing_a_job_that_is_not_there_is_an_error(self, store: JobStore) -> None:
         with pytest.raises(JobLookupError) as caught:
@@ -259,7 +259,7 @@ class JobConformance:
         store.remove_all_jobs()
         assert store.get_all_jobs() == []
         assert store.due(10, 0).jobs == []
-        assert store.next_at() is None
+        assert store.due(0, 0).next_at is None
 
     def test_what_is_handed_out_or_in_is_not_shared_with_the_store(self, store: JobStore) -> None:
         added = add_job(store, max_instances=1)
@@ -279,24 +279,24 @@ class JobConformance:
         assert [job.at for job in jobs[3:]] == [None, None]
 
     def test_the_next_time_is_the_earliest_of_all_jobs(self, store: JobStore) -> None:
-        assert store.next_at() is None
+        assert store.due(0, 0).next_at is None
         assert store.get_next_run_time() is None
         add_job(store, "paused", due_in=None)
-        assert store.next_at() is None
+        assert store.due(0, 0).next_at is None
         later, sooner = add_job(store, "later", due_in=500), add_job(store, "sooner", due_in=100)
-        assert store.next_at() == sooner.at
+        assert store.due(0, 0).next_at == sooner.at
         assert sooner.at is not None
         assert store.get_next_run_time() == from_us(sooner.at)
         sooner.at += 900 * SECOND
         store.update_job(sooner)
-        assert store.next_at() == store.due(10, 0).next_at == later.at
+        assert store.due(0, 0).next_at == store.due(10, 0).next_at == later.at
         store.remove_job("sooner")
-        assert store.next_at() == later.at
+        assert store.due(0, 0).next_at == later.at
 
     def test_the_next_time_counts_jobs_that_were_handed_out(self, store: JobStore) -> None:
         job = add_job(store)
         assert len(store.due(10, LEASE).jobs) == 1
-        assert store.next_at() == job.at
+        assert store.due(0, 0).next_at == job.at
 
     def test_due_jobs_are_listed_up_to_a_time_earliest_first(self, store: JobStore) -> None:
         for name, due_in in (("third", 30), ("first", -30), ("fourth", 400), ("second", 10), ("paused", None)):
@@ -334,10 +334,39 @@ class JobConformance:
         at = job.at
         job.at = None
         store.update_job(job)
-        assert (store.due(10, 0).jobs, store.next_at(), stored(store).at) == ([], None, None)
+        assert (store.due(10, 0).jobs, store.due(0, 0).next_at, stored(store).at) == ([], None, None)
         job.at = at
         store.update_job(job)
-        assert due_one(store).at == store.next_at() == at
+        assert due_one(store).at == store.due(0, 0).next_at == at
+
+    # -- several at once ---------------------------------------------------------------------------------------
+
+    def test_jobs_are_read_by_their_ids_once_each_by_next_run_time(self, store: JobStore) -> None:
+        for name, due_in in (("paused", None), ("later", 100.0), ("sooner", 50.0), ("other", 10.0)):
+            add_job(store, name, due_in=due_in)
+        found = store.get_jobs(["paused", "later", "nobody", "sooner", "later"]).jobs
+        assert [job.id for job in found] == ["sooner", "later", "paused"]
+        assert [job.version for job in found] == [stored(store, job.id).version for job in found]
+        assert store.get_jobs([]).jobs == []
+
+    def test_the_jobs_of_some_ids_are_removed_and_counted(self, store: JobStore) -> None:
+        for name in ("one", "two", "three"):
+            add_job(store, name)
+        assert store.remove_jobs(["one", "nobody", "three", "one"]) == 2
+        assert [job.id for job in store.get_jobs().jobs] == ["two"]
+        assert store.remove_jobs([]) == 0
+        assert store.remove_jobs() == 1
+        assert (store.get_jobs().jobs, store.due(0, 0).next_at) == ([], None)
+
+    def test_all_that_was_set_aside_is_removed_and_nothing_else(self, store: JobStore) -> None:
+        for name in ("one", "two", "three"):
+            job = add_job(store, name)
+            if name != "three":
+                store.set_aside(name, job.version, "unreadable")
+        assert [broken.id for broken in store.get_jobs(["two", "three"], broken=True).broken] == ["two"]
+        assert store.remove_jobs(broken=True) == 2
+        assert store.get_jobs(broken=True).broken == []
+        assert [job.id for job in store.get_jobs().jobs] == ["three"]
 
     # -- set aside ---------------------------------------------------------------------------------------------
 
@@ -345,12 +374,13 @@ class JobConformance:
         job = add_job(store)
         add_job(store, "other", due_in=100)
         assert store.set_aside("job", job.version, "the signature is wrong") is True
-        assert [(broken.id, broken.reason) for broken in store.broken()] == [("job", "the signature is wrong")]
-        assert store.broken()[0].payload is not None
+        [aside] = store.get_jobs(broken=True).broken
+        assert (aside.id, aside.reason) == ("job", "the signature is wrong")
+        assert aside.payload is not None
         assert store.lookup_job("job") is None
         assert [job.id for job in store.get_all_jobs()] == ["other"]
         assert store.due(10, 0).jobs == []
-        assert store.next_at() == stored(store, "other").at
+        assert store.due(0, 0).next_at == stored(store, "other").at
 
     def test_a_job_is_set_aside_only_at_the_version_that_was_read(self, store: JobStore) -> None:
         job = add_job(store)
@@ -358,7 +388,7 @@ class JobConformance:
         store.update_job(job)
         assert store.set_aside("job", read, "unreadable") is False
         assert store.set_aside("nobody", 1, "unreadable") is False
-        assert store.broken() == []
+        assert store.get_jobs(broken=True).broken == []
         assert stored(store).version == job.version
 
     def test_a_job_set_aside_cannot_be_fired(self, store: JobStore) -> None:
@@ -374,11 +404,11 @@ class JobConformance:
         assert fire(store, due) is not None
         job = stored(store)
         store.set_aside("job", job.version, "unreadable")
-        assert store.restore("job") is True
+        assert store.set_aside("job", 0, None) is True
         back = stored(store)
         assert (back.at, back.nominal, back.incarnation) == (job.at, job.nominal, job.incarnation)
         assert (back.max_instances, back.trigger) == (6, job.trigger)
-        assert store.broken() == []
+        assert store.get_jobs(broken=True).broken == []
         store.shift_clock(120)
         assert (due_one(store).version, due_one(store).unfinished) == (back.version, 1)
 
@@ -387,14 +417,14 @@ class JobConformance:
             store.set_aside(name, add_job(store, name).version, "unreadable")
         store.set_aside("job", add_job(store).version, "unreadable")
         add_job(store)
-        assert store.discard("job") == 2
-        assert [broken.id for broken in store.broken()] == ["other"]
+        assert store.remove_jobs(["job"], broken=True) == 2
+        assert [broken.id for broken in store.get_jobs(broken=True).broken] == ["other"]
         assert stored(store).id == "job"
-        assert store.discard("job") == 0
-        assert store.restore("job") is False
-        assert store.restore("other") is True
+        assert store.remove_jobs(["job"], broken=True) == 0
+        assert store.set_aside("job", 0, None) is False
+        assert store.set_aside("other", 0, None) is True
 
     def test_what_is_not_set_aside_cannot_be_restored(self, store: JobStore) -> None:
         add_job(store)
-        assert store.restore("job") is False
-        assert store.restore("nobody") is False
+        assert store.set_aside("job", 0, None) is False
+        assert store.set_aside("nobody", 0, None) is False

@@ -310,7 +310,7 @@ class ServiceConformance:
             "replace job": lambda: store.add_jobs([job], replace=True),
             "earlier": lambda: store.update_job(job),
             "resume job": lambda: store.update_job(paused),
-            "restore": lambda: store.restore("broken"),
+            "restore": lambda: store.set_aside("broken", 0, None),
             "add run": lambda: add_run(store),
             "delayed run": lambda: add_run(store, due_in=5),
             "back": lambda: settle(store, give_back(store, run)),

@@ -1,10 +1,15 @@
 -- uses: jobs
 -- due: hand out due jobs, earliest first, and hide them for a while.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes hidden; reads job_states
---   ARGV  limit (0: only say when to come back), microseconds to hide them for (0: not at all)
+--   ARGV  limit (0: only say when to come back), microseconds to hide them for (0: not at all; with limit 0: say when
+--         the first of all is due, hidden or not)
 -- Answers now, when the next of the others can be had (or nil), and ids, frames and states (see lib_jobs).
 local limit, hold = args[1], args[2]
 local next_at, ids = nil, {}
+if limit == 0 and hold == 0 then
+  local first = call('ZRANGE', times, 0, 0, 'WITHSCORES')
+  return { now, exact(first[1], first[2]) or false, job_rows({}) }
+end
 
 local function later(at)
   if at and (not next_at or at < next_at) then next_at = at end
