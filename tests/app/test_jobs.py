@@ -14,6 +14,8 @@ from mainspring.core.plan import Place, firing, plan
 from mainspring.core.run import Status
 from mainspring.errors import ConflictingIdError, JobLookupError, MaxInstancesReachedError, VersionConflict
 from mainspring.events import EVENT_JOB_EXECUTED
+from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.finding import count_unfinished
 from mainspring.node import job_book
 from mainspring.testing.conformance.helpers import together
 from tests.app.kit import EVERYWHERE, LIMIT, LOCAL, Gate
@@ -151,15 +153,14 @@ def test_a_fire_between_the_count_and_the_run_now_is_counted_too(
     app: Mainspring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app.add_job(double, "interval", hours=1, args=[1], id="one", next_run_time=datetime(2020, 1, 1, tzinfo=UTC))
-    store, count = app.store, app.store.count_unfinished
 
-    def count_then_fire(jobs: Sequence[tuple[str, int]]) -> list[int]:
-        counts = count(jobs)
+    def count_then_fire(store: JobStore, jobs: Sequence[tuple[str, int]]) -> list[int]:
+        counts = count_unfinished(store, jobs)
         now = store.beat()
         store.fire([firing(due, plan(due, now), Place("default"), now) for due in store.due(1, 0).jobs], 15.0)
         return counts
 
-    monkeypatch.setattr(store, "count_unfinished", count_then_fire)
+    monkeypatch.setattr(job_book, "count_unfinished", count_then_fire)
     with pytest.raises(MaxInstancesReachedError):
         app.run_now("one")
     assert app.count(job="one") == 1
@@ -170,17 +171,17 @@ def test_running_a_job_now_gives_up_if_somebody_else_changes_it_every_time(
     app: Mainspring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app.add_job(double, "interval", hours=1, args=[1], id="one")
-    store, count, tries = app.store, app.store.count_unfinished, 0
+    tries = 0
 
-    def count_then_change(jobs: Sequence[tuple[str, int]]) -> list[int]:
+    def count_then_change(store: JobStore, jobs: Sequence[tuple[str, int]]) -> list[int]:
         nonlocal tries
         tries += 1
-        counts = count(jobs)
+        counts = count_unfinished(store, jobs)
         app.modify_job("one", name=f"changed {tries} times")
         return counts
 
     monkeypatch.setattr(job_book, "RUN_NOW_TRIES", 3)
-    monkeypatch.setattr(store, "count_unfinished", count_then_change)
+    monkeypatch.setattr(job_book, "count_unfinished", count_then_change)
     with pytest.raises(VersionConflict, match="'one' was changed by somebody else"):
         app.run_now("one")
     assert tries == 3

@@ -47,14 +47,14 @@ def opened(folder: str, url: str, name: str) -> SplitJobStore:
 def fire_and_die(folder: str, url: str, name: str, point: str, slot: str) -> None:
     """Fire everything that is due, and be killed between two steps."""
     store = opened(folder, url, name)
-    add_fired = store.runs.add_fired
+    add_fired = store._add_fired
 
     def die(*args: Any) -> Any:
         if point == "after the runs":
             add_fired(*args)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    store.runs.add_fired = die  # type: ignore[method-assign, assignment]
+    store._add_fired = die  # type: ignore[method-assign, assignment]
     place = Place(".default", "killed", "token-of-the-killed") if slot else Place(".default")
     page = store.due(100, 0)
     store.fire([firing(due, plan(due, page.now), place, page.now) for due in page.jobs], LEASE)

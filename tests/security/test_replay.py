@@ -20,6 +20,7 @@ from mainspring.core.transitions import cancel, recover, retry
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.split import SplitJobStore
+from mainspring.jobstores.split.fired import add_fired
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance.helpers import (
     LEASE,
@@ -151,8 +152,8 @@ REPLAYS: dict[str, Callable[[JobStore, Run], object]] = {
     "fire, besides": _fire_besides,
     "fire, besides, claimed": lambda store, run: _fire_besides(store, _leased(run)),
     "settle, as what follows": _follow,
-    "add_fired": lambda store, run: store.add_fired([run], [], LEASE),
-    "add_fired, claimed": lambda store, run: store.add_fired([_leased(run)], [], LEASE),
+    "add_fired": lambda store, run: add_fired(store, [run], [], LEASE),
+    "add_fired, claimed": lambda store, run: add_fired(store, [_leased(run)], [], LEASE),
 }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
@@ -21,16 +20,12 @@ from mainspring.clock import Clock
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Due, Firing
-from mainspring.core.run import Beat, Condition, Outcome, Run, Status
+from mainspring.core.run import Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
 from mainspring.jobstores.health import Health
 
-_PAGE = 1000
 _NAMED = 1000
 """Jobs among which a likely name is looked for when one is not found."""
-_UNFINISHED = (Status.PENDING, Status.RUNNING)
-_ASIDE = 10 * 365 * 86400 * SECOND
-"""How far away a record is put that nobody may claim before it is finished."""
 
 __all__ = [
     "BaseJobStore",
@@ -50,7 +45,6 @@ __all__ = [
     "Stats",
     "TransientJobError",
     "VersionConflict",
-    "as_waiting",
     "unknown_job",
 ]
 
@@ -163,16 +157,6 @@ def unknown_job(store: JobStore, job_id: str) -> JobLookupError:
     """Return the error for an id that no job has, with likely names if the jobs are few enough to be read."""
     few = store.stats().jobs <= _NAMED
     return JobLookupError(job_id, tuple(job.id for job in store.get_jobs().jobs) if few else ())
-
-
-def _by_stem(runs: Sequence[Run]) -> Counter[str]:
-    """Count fired runs by `<job id>@<incarnation>`."""
-    return Counter(run.id.rpartition("@")[0] for run in runs if not run.id.endswith(":missed"))
-
-
-def as_waiting(run: Run) -> Run:
-    """Return a fired run as one that waits in its lane, marked by the token it may have."""
-    return _with(run, status=Status.PENDING, attempt=0, node=None, lease_until=None, started_at=None)
 
 
 class BaseJobStore(ABC):
@@ -362,60 +346,6 @@ class JobStore(BaseJobStore):
         Whoever makes a run packs it, once: the error concerns no other run, and one thread packs while another stores.
         """
         return run
-
-    def add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
-        """Insert what a job that lives in another store has fired; answer for each run whether this call inserted it.
-
-        What `fire` does to runs, and safe to repeat: a known id changes nothing, a run that comes claimed is leased for
-        `lease` seconds (and counts as inserted only then), finished records are added, or replaced by longer ones.
-        This default is made of the other verbs, in a few round trips; a back end may do it in one step. It counts a
-        missed record anew each time it gets longer, and does not bring back one that was deleted within the hour.
-        """
-        ids = [run.id for run in (*runs, *missed)]
-        before = dict(zip(ids, self.get_runs(ids), strict=True))
-        claimed = [run for run in runs if run.status is Status.RUNNING]
-        now = self.beat() if claimed or missed else 0
-        # Claimed ones first wait, marked by their token: whoever claims one in between has it, and the mark is gone.
-        waiting = [as_waiting(run) for run in runs]
-        aside = [_with(run, status=Status.PENDING, run_at=now + _ASIDE, finished_at=None) for run in missed]
-        new = [run for run in (*waiting, *aside) if before[run.id] is None]
-        if new:
-            self.add_runs(new)
-        until = now + int(lease * SECOND)
-        leased = [_with(run, lease_until=until) for run in claimed if before[run.id] is None]
-        outcomes = [Outcome(run, Condition.WAITING) for run in leased]
-        for run in missed:
-            known = before[run.id]
-            if known is None or (known.status is Status.PENDING and known.run_at > now + _ASIDE // 2):
-                outcomes.append(Outcome(run, Condition.WAITING))
-            elif known.count < run.count:
-                outcomes.append(Outcome(run, Condition.FINISHED))
-        settled = self.settle(outcomes) if outcomes else []
-        held = {each.run.id for each, done in zip(outcomes, settled, strict=True) if done}
-        plain = [run.id for run in runs if run.status is not Status.RUNNING and before[run.id] is None]
-        # An id that is remembered from a run deleted within the hour was not inserted.
-        stored = {run.id for run in (self.get_runs(plain) if plain else ()) if run is not None}
-        return [run.id in held or run.id in stored for run in runs]
-
-    def count_unfinished(self, jobs: Sequence[tuple[str, int]]) -> list[int]:
-        """Return how many unfinished runs each job has, named by id and incarnation; a back end may do it at once."""
-        stems = [f"{job_id}@{incarnation}" for job_id, incarnation in jobs]
-        if len(jobs) > 1:
-            found = self.find_runs(RunQuery(status=_UNFINISHED), limit=_PAGE)
-            if len(found) < _PAGE:  # that is all there are
-                counted = _by_stem(found)
-                return [counted[stem] for stem in stems]
-        return [self._count_unfinished(job[0], stem) for job, stem in zip(jobs, stems, strict=True)]
-
-    def _count_unfinished(self, job_id: str, stem: str) -> int:
-        query = RunQuery(status=_UNFINISHED, job_id=job_id)
-        number, last = 0, None
-        while page := self.find_runs(query, after=last, limit=_PAGE):
-            number += _by_stem(page)[stem]
-            last = page[-1]
-            if len(page) < _PAGE:
-                break
-        return number
 
     @abstractmethod
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Final
 
@@ -14,8 +15,9 @@ from mainspring.errors import near
 from mainspring.jobstores.base import JobStore, RunQuery, unknown_job
 from mainspring.util import convert_to_datetime
 
-__all__ = ["PAGE", "find_job", "instant_of", "make_query", "newest", "pages"]
+__all__ = ["PAGE", "count_unfinished", "find_job", "instant_of", "make_query", "newest", "pages"]
 
+_UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
 PAGE: Final = 1000
 """Read this many runs at a time."""
 
@@ -87,3 +89,22 @@ def instant_of(since: datetime | timedelta, now: Callable[[], int], zone: Callab
     moment = convert_to_datetime(since, zone(), "since")
     assert moment is not None
     return to_us(moment)
+
+
+def count_unfinished(store: JobStore, jobs: Sequence[tuple[str, int]]) -> list[int]:
+    """Return how many unfinished runs each job has, named by id and incarnation."""
+    stems = [f"{job_id}@{incarnation}" for job_id, incarnation in jobs]
+    if len(jobs) > 1:
+        found = store.find_runs(RunQuery(status=_UNFINISHED), limit=PAGE)
+        if len(found) < PAGE:  # that is all there are
+            counted = _by_stem(found)
+            return [counted[stem] for stem in stems]
+    return [
+        sum(_by_stem(page)[stem] for page in pages(store, RunQuery(status=_UNFINISHED, job_id=job_id)))
+        for (job_id, _), stem in zip(jobs, stems, strict=True)
+    ]
+
+
+def _by_stem(runs: Sequence[Run]) -> Counter[str]:
+    """Count fired runs by `<job id>@<incarnation>`."""
+    return Counter(run.id.rpartition("@")[0] for run in runs if not run.id.endswith(":missed"))

@@ -27,6 +27,7 @@ from mainspring.errors import (
 )
 from mainspring.events import EVENT_JOB_ADDED, EVENT_JOB_MODIFIED, EVENT_JOB_REMOVED, JobEvent
 from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.finding import count_unfinished
 from mainspring.node.new_ids import new_job_id
 from mainspring.node.run_events import RunEvents
 from mainspring.plugins import make_trigger
@@ -374,7 +375,7 @@ class JobBook:
             if store is None:
                 raise SchedulerNotRunningError
             now = self._now(alias)
-            if store.count_unfinished([(read.id, read.incarnation)])[0] >= read.max_instances:
+            if count_unfinished(store, [(read.id, read.incarnation)])[0] >= read.max_instances:
                 raise MaxInstancesReachedError(read)
             place = Place(read.queue if read.executor == "queue" else f".{read.executor}")
             run = make_run(read, read.incarnation, place, now, now)

@@ -48,21 +48,7 @@ class Node:
         if point == "before the note":
             monkeypatch.setattr(store, "_close", dying(store._close, first=False))
         else:
-            # The other nodes have the same object: let this one alone have the way to it that ends.
-            runs = Passing(store.runs)
-            runs.add_fired = dying(store.runs.add_fired, first=point == "after the runs")
-            monkeypatch.setattr(store, "runs", runs)
-
-
-class Passing:
-    """Another name for an object, with some attributes of its own."""
-
-    def __init__(self, target: Any) -> None:
-        self._target = target
-        self.add_fired: Callable[..., Any] = target.add_fired
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
+            monkeypatch.setattr(store, "_add_fired", dying(store._add_fired, first=point == "after the runs"))
 
 
 def kill(node: Node, monkeypatch: pytest.MonkeyPatch, point: str, place: Place | None = None) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import count
 from threading import Lock
 from time import sleep
@@ -32,31 +33,20 @@ class Frail(SplitJobStore):
 
     def fire(self, *args: Any) -> Any:
         point = next(Frail.fires) % 6
-        runs, close = self.runs, self._close
+        add, close = self._add_fired, self._close
         try:
             if point in (0, 2):
-                self.runs = _Dying(runs, adds=point == 2)  # type: ignore[assignment]
+                self._add_fired = partial(_die, add if point == 2 else None)  # type: ignore[method-assign]
             elif point == 4:
-                self._close = _die  # type: ignore[method-assign, assignment]
+                self._close = partial(_die, None)  # type: ignore[method-assign]
             return super().fire(*args)
         finally:
-            self.runs, self._close = runs, close  # type: ignore[method-assign]
+            self._add_fired, self._close = add, close  # type: ignore[method-assign]
 
 
-class _Dying:
-    def __init__(self, runs: Any, *, adds: bool) -> None:
-        self._runs, self._adds = runs, adds
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runs, name)
-
-    def add_fired(self, *args: Any) -> Any:
-        if self._adds:
-            self._runs.add_fired(*args)
-        raise Killed
-
-
-def _die(*args: Any) -> Any:
+def _die(act: Callable[..., Any] | None, *args: Any) -> Any:
+    if act is not None:
+        act(*args)
     raise Killed
 
 

@@ -16,6 +16,7 @@ from mainspring.core.run import Status
 from mainspring.jobstores.base import ConflictingIdError
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.split import JobRecord, SplitJobStore
+from mainspring.jobstores.split.fired import add_fired
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import (
     LEASE,
@@ -69,7 +70,7 @@ def test_a_late_word_does_not_make_a_missed_record_shorter(store: SplitJobStore)
     assert store.fire([planned], LEASE) == [()]
     store.shift_clock(300)
     assert fire(store, due_one(store)) == ()
-    store.add_fired([], planned.missed, 0)
+    add_fired(store.runs, [], planned.missed, 0)
     assert [run.count for run in found(store)] == [7]
 
 

@@ -11,6 +11,7 @@ from mainspring.core.plan import Place
 from mainspring.core.run import Status
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.split import SplitJobStore
+from mainspring.jobstores.split.fired import add_fired
 from mainspring.testing.conformance.helpers import (
     LEASE,
     NODE,
@@ -28,7 +29,7 @@ from mainspring.testing.conformance.helpers import (
     stored,
     succeed,
 )
-from tests.jobstores.split.kit import HOUR, POINTS, Killed, Node, Passing, found, kill, open_firings
+from tests.jobstores.split.kit import HOUR, POINTS, Killed, Node, found, kill, open_firings
 from tests.record_stores import DictRecords
 
 # -- each point ----------------------------------------------------------------------------------------------------
@@ -177,17 +178,15 @@ def test_a_change_between_the_runs_and_the_note_does_not_leave_the_firing_open(
     first: Node, store: SplitJobStore, jobs: DictRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_job(store, every=HOUR)
-    passing = Passing(first.store.runs)
 
     def add_then_change(*args: Any) -> Any:
-        answer = store.runs.add_fired(*args)
+        answer = add_fired(store.runs, *args)
         job = stored(store)
         job.max_instances = 7
         store.update_job(job)
         return answer
 
-    passing.add_fired = add_then_change
-    monkeypatch.setattr(first.store, "runs", passing)
+    monkeypatch.setattr(first.store, "_add_fired", add_then_change)
     assert fire(first.store, due_one(store)) is not None
     assert (stored(store).max_instances, open_firings(jobs)) == (7, 0)
 
@@ -196,17 +195,16 @@ def test_a_slow_scheduler_does_not_close_the_firing_of_another(
     first: Node, store: SplitJobStore, jobs: DictRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_job(store, due_in=-1, every=2, max_instances=5)
-    passing, second = Passing(first.store.runs), Node(jobs, first.store.runs)
+    second = Node(jobs, first.store.runs)
 
     def add_then_wait(*args: Any) -> Any:
-        answer = store.runs.add_fired(*args)
+        answer = add_fired(store.runs, *args)
         store.shift_clock(2)
         kill(second, monkeypatch, "before the runs")
         return answer
 
-    passing.add_fired = add_then_wait
     with monkeypatch.context() as patch:
-        patch.setattr(first.store, "runs", passing)
+        patch.setattr(first.store, "_add_fired", add_then_wait)
         assert fire(first.store, due_one(store)) is not None
     assert open_firings(jobs) == 1
     store.shift_clock(2)
@@ -251,17 +249,15 @@ def test_a_slow_scheduler_that_was_given_up_starts_nothing_twice(
     first: Node, store: SplitJobStore, jobs: DictRecords, monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:
     add_job(store, every=HOUR)
-    passing = Passing(first.store.runs)
 
     def late(*args: Any) -> Any:
         store.shift_clock(LEASE + 1)
         store.due(10, 0)
         [mine] = claim(store)
         assert settle(store, succeed(store, mine))
-        return store.runs.add_fired(*args)
+        return add_fired(store.runs, *args)
 
-    passing.add_fired = late
-    monkeypatch.setattr(first.store, "runs", passing)
+    monkeypatch.setattr(first.store, "_add_fired", late)
     assert fire(first.store, due_one(store), place) == ()
     assert [run.status for run in found(store)] == [Status.SUCCEEDED]
     assert open_firings(jobs) == 0

@@ -32,12 +32,6 @@ class RunsElsewhere(RecordStore):
     def add_runs(self, runs: Sequence[Any]) -> list[str]:
         return self.runs.add_runs(runs)
 
-    def add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
-        return self.runs.add_fired(runs, missed, lease)
-
-    def count_unfinished(self, jobs: Sequence[tuple[str, int]]) -> list[int]:
-        return self.runs.count_unfinished(jobs)
-
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
         return self.runs.claim(lanes, node=node, token=token, limit=limit, lease=lease)
 

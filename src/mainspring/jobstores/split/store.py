@@ -21,8 +21,10 @@ from mainspring.codec import Codec, FrameError
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import Firing
 from mainspring.core.run import Error, Run, Status
-from mainspring.jobstores.base import JobStore, RunQuery, Stats, as_waiting
+from mainspring.jobstores.base import JobStore, RunQuery, Stats
+from mainspring.jobstores.finding import count_unfinished
 from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.split.fired import add_fired, as_waiting
 from mainspring.jobstores.split.jobs import JobsInRecords
 from mainspring.jobstores.split.records import (
     Fired,
@@ -111,7 +113,7 @@ class SplitJobStore(JobsInRecords):
                 page.append(kept)
         self._hide(page, now, now + int(hold * SECOND))
         rows = [kept.row for kept in page]
-        counts = self.runs.count_unfinished([(row.id, row.incarnation) for row in rows]) if rows else []
+        counts = count_unfinished(self.runs, [(row.id, row.incarnation) for row in rows]) if rows else []
         for row, number in zip(rows, counts, strict=True):
             row.unfinished = number
         return now, rows, min(times, default=None)
@@ -146,7 +148,7 @@ class SplitJobStore(JobsInRecords):
         won = self._open(steps.values())
         runs = [run for number, _ in won for run in firings[number].runs]
         missed = [run for number, _ in won for run in firings[number].missed]
-        inserted = iter(self.runs.add_fired(runs, missed, lease) if runs or missed else ())
+        inserted = iter(self._add_fired(runs, missed, lease) if runs or missed else ())
         for number, _ in won:
             answers[number] = tuple(run.id for run in firings[number].runs if next(inserted))
         try:
@@ -157,6 +159,9 @@ class SplitJobStore(JobsInRecords):
         if any(firings[number].job is not None for number, _ in won):
             self._watch.tell()
         return answers
+
+    def _add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
+        return add_fired(self.runs, runs, missed, lease)
 
     def _fired(self, kept: StoredJob, step: Firing, gone: bool, now: int, until: int) -> StoredJob:
         """Return a job as it is after its fire, with what it fires inside."""
@@ -231,7 +236,7 @@ class SplitJobStore(JobsInRecords):
                 finished += missed
             closing.append(kept)
         if runs or finished:
-            self.runs.add_fired(runs, finished, 0)
+            self._add_fired(runs, finished, 0)
         self._close(closing)
 
     def _lost(self, runs: list[Run], now: int) -> list[Run]:

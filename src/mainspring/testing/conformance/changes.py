@@ -41,7 +41,7 @@ class ChangeConformance:
         assert settle(store, change(run, queue="other"))
         [moved] = claim(store, "other")
         assert settle(store, fail(store, moved))
-        assert settle(store, retry(current(store, run), store.server_time()))
+        assert settle(store, retry(current(store, run), store.beat()))
         assert settle(store, change(current(store, run), queue="default"))
         assert claim(store, "other") == []
         assert [one.id for one in claim(store)] == [run.id]
@@ -51,12 +51,12 @@ class ChangeConformance:
         settle(store, change(run, queue="other"))
         [moved] = claim(store, "other")
         assert settle(store, break_(store, moved))
-        assert settle(store, retry(current(store, run), store.server_time()))
+        assert settle(store, retry(current(store, run), store.beat()))
         assert [one.call.args for one in claim(store, "other")] == [run.call.args]
 
     def test_a_postponed_run_waits_until_its_new_time(self, store: JobStore) -> None:
-        run = add_run(store, start_by=store.server_time() + SECOND)
-        assert settle(store, change(run, run_at=store.server_time() + 100 * SECOND))
+        run = add_run(store, start_by=store.beat() + SECOND)
+        assert settle(store, change(run, run_at=store.beat() + 100 * SECOND))
         assert claim(store) == []
         store.shift_clock(101)
         [late] = claim(store)
@@ -64,7 +64,7 @@ class ChangeConformance:
 
     def test_a_delayed_run_may_be_brought_forward(self, store: JobStore) -> None:
         run = add_run(store, due_in=1000)
-        assert settle(store, change(run, run_at=store.server_time()))
+        assert settle(store, change(run, run_at=store.beat()))
         assert [one.id for one in claim(store)] == [run.id]
 
     def test_a_prioritized_run_is_claimed_first(self, store: JobStore) -> None:

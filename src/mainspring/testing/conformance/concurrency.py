@@ -12,6 +12,7 @@ from mainspring.core.run import Run, Status
 from mainspring.core.transitions import cancel, recover
 from mainspring.errors import ConflictingIdError, VersionConflict
 from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.jobstores.finding import count_unfinished
 from mainspring.testing.conformance.helpers import (
     LEASE,
     UNFINISHED,
@@ -108,7 +109,7 @@ class ConcurrencyConformance:
             owner = (name, job.incarnation)
 
             def act(index: int, name: str = name, owner: tuple[str, int] = owner) -> None:
-                while store.count_unfinished([owner])[0] < 2:
+                while count_unfinished(store, [owner])[0] < 2:
                     now = store.beat()
                     if index % 2:
                         steps = [firing(due, plan(due, now), Place("default"), now) for due in store.due(10, 0).jobs]
@@ -116,7 +117,7 @@ class ConcurrencyConformance:
                         continue
                     read = stored(store, name)
                     run = make_run(store, f"{name}@{read.incarnation}@{index}", job_id=name)
-                    if store.count_unfinished([owner])[0] < 2:
+                    if count_unfinished(store, [owner])[0] < 2:
                         store.fire([Firing(name, read.version, read.at, read.nominal, (run,), besides=True)], LEASE)
 
             together(THREADS, act)

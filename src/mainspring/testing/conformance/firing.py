@@ -9,6 +9,7 @@ from mainspring.core.plan import Firing, Miss, Place, firing, passed_over, plan
 from mainspring.core.run import Status
 from mainspring.errors import VersionConflict
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
+from mainspring.jobstores.finding import count_unfinished
 from mainspring.testing.conformance.helpers import (
     LEASE,
     NODE,
@@ -270,7 +271,7 @@ class FiringConformance:
         assert (after.at, after.nominal, store.due(0, 0).next_at) == (job.at, job.nominal, job.at)
         assert (after.incarnation, after.version != job.version) == (job.incarnation, True)
         assert [run.id for run in claim(store)] == [now.runs[0].id]
-        assert store.count_unfinished([("job", job.incarnation)]) == [1]
+        assert count_unfinished(store, [("job", job.incarnation)]) == [1]
         if due_in is None:
             assert store.due(10, 0).jobs == []
         else:

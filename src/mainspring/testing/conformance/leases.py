@@ -13,6 +13,7 @@ from mainspring.core.run import Beat, Outcome, Report, Result, Run, Status
 from mainspring.core.transitions import conclude, recover, retry
 from mainspring.core.transitions import stop as stop_instead
 from mainspring.jobstores.base import Hold, JobStore, RunQuery
+from mainspring.jobstores.finding import count_unfinished
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_job,
@@ -309,7 +310,7 @@ class LeaseConformance:
         outcomes = [recover(late, store.beat()) for late in lapsed(store)]
         assert store.settle(outcomes) == [True, True]
         assert [current(store, each).status for each in (run, fired)] == [Status.CANCELLED, Status.CANCELLED]
-        assert store.count_unfinished([(job.id, job.incarnation)]) == [0]
+        assert count_unfinished(store, [(job.id, job.incarnation)]) == [0]
         assert store.stats(RunQuery(status=(Status.CANCELLED,))).matching == store.stats().totals["cancelled"] == 2
 
     def test_a_run_that_was_stopped_and_sent_back_is_no_longer_marked(self, store: JobStore) -> None:

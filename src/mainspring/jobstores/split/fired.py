@@ -1,0 +1,57 @@
+"""Insert what a job has fired into another store than the job's, by the verbs of the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec.structs import replace as _with
+
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Condition, Outcome, Run, Status
+from mainspring.jobstores.base import JobStore
+
+__all__ = ["add_fired", "as_waiting"]
+
+_ASIDE: Final = 10 * 365 * 86400 * SECOND
+"""How far away a record is put that nobody may claim before it is finished."""
+
+
+def as_waiting(run: Run) -> Run:
+    """Return a fired run as one that waits in its queue, marked by the token it may have."""
+    return _with(run, status=Status.PENDING, attempt=0, node=None, lease_until=None, started_at=None)
+
+
+def add_fired(store: JobStore, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
+    """Insert what a job that lives in another store has fired; answer for each run whether this call inserted it.
+
+    It does what `fire` does to runs, in a few round trips, and is safe to repeat: a known id changes nothing, a run
+    that comes claimed is leased for `lease` seconds (and counts as inserted only then), finished records are added, or
+    replaced by longer ones. A missed record is counted anew each time it gets longer, and one that was deleted within
+    the hour does not come back.
+    """
+    ids = [run.id for run in (*runs, *missed)]
+    before = dict(zip(ids, store.get_runs(ids), strict=True))
+    claimed = [run for run in runs if run.status is Status.RUNNING]
+    now = store.beat() if claimed or missed else 0
+    # Claimed ones first wait, marked by their token: whoever claims one in between has it, and the mark is gone.
+    waiting = [as_waiting(run) for run in runs]
+    aside = [_with(run, status=Status.PENDING, run_at=now + _ASIDE, finished_at=None) for run in missed]
+    new = [run for run in (*waiting, *aside) if before[run.id] is None]
+    if new:
+        store.add_runs(new)
+    until = now + int(lease * SECOND)
+    leased = [_with(run, lease_until=until) for run in claimed if before[run.id] is None]
+    outcomes = [Outcome(run, Condition.WAITING) for run in leased]
+    for run in missed:
+        known = before[run.id]
+        if known is None or (known.status is Status.PENDING and known.run_at > now + _ASIDE // 2):
+            outcomes.append(Outcome(run, Condition.WAITING))
+        elif known.count < run.count:
+            outcomes.append(Outcome(run, Condition.FINISHED))
+    settled = store.settle(outcomes) if outcomes else []
+    held = {each.run.id for each, done in zip(outcomes, settled, strict=True) if done}
+    plain = [run.id for run in runs if run.status is not Status.RUNNING and before[run.id] is None]
+    # An id that is remembered from a run deleted within the hour was not inserted.
+    stored = {run.id for run in (store.get_runs(plain) if plain else ()) if run is not None}
+    return [run.id in held or run.id in stored for run in runs]
