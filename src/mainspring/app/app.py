@@ -13,7 +13,7 @@ from datetime import tzinfo
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
 
 from mainspring import __version__
-from mainspring.app.enqueue import Calls
+from mainspring.app.enqueue import Calls, check_call
 from mainspring.app.handle import RunHandle
 from mainspring.app.import_guard import refuse_to_run, refuse_to_start
 from mainspring.app.including import alias_main, import_included, warn_of_forgotten
@@ -133,8 +133,8 @@ class Mainspring:
         )
         self.jobs = Jobs(shared, self.tasks, lambda: self.runs, self._lease)
         self.queues = Queues(shared, lambda: self.runs, ("default", *queues))
-        self._calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
-        self.tasks.add(Task(self, self._calls.collect, COLLECT_TASK, Options()))
+        self.calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
+        self.tasks.add(Task(self, self.calls.collect, COLLECT_TASK, Options()))
         self.insight = Insight(self)
         self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
@@ -298,15 +298,15 @@ class Mainspring:
 
     def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
         """Have a task, or any importable callable, called by a worker."""
-        return self._calls.enqueue_one(TaskCall(self.tasks.resolve(func), args, kwargs))
+        return self.calls.enqueue_one(TaskCall(self.tasks.resolve(func), args, kwargs))
 
     def enqueue_call(self, call: TaskCall[R]) -> RunHandle[R]:
         """Enqueue a call made by `task.call(...)`."""
-        return self._calls.enqueue_one(call)
+        return self.calls.enqueue_one(check_call(call))
 
     def enqueue_many(self, calls: Iterable[TaskCall[R]]) -> list[RunHandle[R]]:
         """Enqueue many calls, one round trip per thousand."""
-        return self._calls.enqueue(calls)
+        return self.calls.enqueue(calls)
 
     def again(
         self,
@@ -323,15 +323,15 @@ class Mainspring:
         the steps of a chain that followed.
         """
         record = self.runs.read(run if isinstance(run, str) else run.id)
-        return self._calls.again(record, args, kwargs, options)
+        return self.calls.again(record, args, kwargs, options)
 
     def chain(self, calls: Sequence[TaskCall[Any]], *, group: str | None = None) -> list[RunHandle[Any]]:
         """Enqueue calls to run one after another, each when the one before has succeeded; return their handles."""
-        return self._calls.chain(calls, group)
+        return self.calls.chain(calls, group)
 
     def gather(self, calls: Iterable[TaskCall[R]]) -> RunHandle[list[R]]:
         """Enqueue calls and a run that waits for all of them; its result is the list of theirs."""
-        return self._calls.gather(calls)
+        return self.calls.gather(calls)
 
     # -- runs, jobs, queues ------------------------------------------------------------------------------------
 

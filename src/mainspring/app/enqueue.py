@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from msgspec.structs import replace
 
 from mainspring.app.handle import RunHandle
+from mainspring.app.import_guard import warn_of_enqueuing
 from mainspring.app.registry import COLLECT_TASK, Options, TaskCall, make_options, reference_of
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.followups import MOST_STEPS, step_id, step_of
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from mainspring.app.store import AppStore
     from mainspring.jobstores.base import JobStore
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "check_call"]
 
 BATCH_RUNS: Final = 1000
 """Runs that are stored with one round trip."""
@@ -61,9 +62,12 @@ class Calls:
 
     def enqueue_one(self, call: TaskCall[Any]) -> RunHandle[Any]:
         """Store the run of a call."""
-        run = self._run(call)
-        (handle,) = (self._execute if self._is_inline(call) else self.send)([run])
-        return handle
+        run = self._make(call)
+        if self._middleware.signals["pre_enqueue"]:
+            self._middleware.emit("pre_enqueue", run)
+        if self._app_store.inline or call.options.inline:
+            return self._execute([run])[0]
+        return RunHandle(self._runs, self._store([run])[0])
 
     def again(
         self, run: Run, args: Iterable[Any] | None, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
@@ -84,7 +88,7 @@ class Calls:
         """Store the runs of calls, a thousand at a time."""
         handles: list[RunHandle[Any]] = []
         with Sender(self.send, handles) as sender:
-            for inline, some in itertools.groupby(map(_checked, calls), key=self._is_inline):
+            for inline, some in itertools.groupby(map(check_call, calls), key=self._is_inline):
                 while runs := [self._run(call) for call in itertools.islice(some, BATCH_RUNS)]:
                     if inline:
                         sender.wait()
@@ -98,18 +102,23 @@ class Calls:
 
     def _are_inline(self, calls: Iterable[TaskCall[Any]]) -> bool:
         """Tell whether calls that belong together are executed here; raise if only some of them are."""
-        kinds = {self._is_inline(_checked(call)) for call in calls}
+        kinds = {self._is_inline(check_call(call)) for call in calls}
         if len(kinds) > 1:
             raise ValueError("calls that are chained or gathered are all of them or none inline: give each inline=True")
         return self._app_store.inline or True in kinds
 
     def send(self, runs: Sequence[Run], packed: Sequence[Any] = ()) -> list[RunHandle[Any]]:
-        """Store runs, which may be packed already, and return their handles.
+        """Store runs, which may be packed already, and return their handles."""
+        return [RunHandle(self._runs, run_id) for run_id in self._store(runs, packed)]
 
-        Raise OutcomeUnknown with their ids if they may be stored and the store does not say so, asked again either.
+    def _store(self, runs: Sequence[Run], packed: Sequence[Any] = ()) -> list[str]:
+        """Store runs and return their ids.
+
+        Raise OutcomeUnknown with the ids if they may be stored and the store does not say so, asked again either.
         """
-        app_store, store = self._app_store, self._app_store.lasting
-        packed = packed or [store.pack_run(run) for run in runs]
+        app_store = self._app_store
+        store = app_store.opened or app_store.lasting
+        packed = packed or list(map(store.pack_run, runs))
         try:
             ids = store.add_runs(packed)
         except OutcomeUnknown as unknown:
@@ -118,10 +127,15 @@ class Calls:
             except StoreUnavailable as error:  # which says nothing of the first try
                 unknown.run_ids = tuple(run.id for run in runs)
                 raise unknown from error
-        # Under another id it is a run that was there already, by its unique key.
-        app_store.events.submitted((run for run, run_id in zip(runs, ids, strict=True) if run.id == run_id), ALIAS)
-        app_store.wake_worker(runs)
-        return [RunHandle(self._runs, run_id) for run_id in ids]
+        if app_store.events.listeners.mask:
+            # Under another id it is a run that was there already, by its unique key.
+            new = [run for run, run_id in zip(runs, ids, strict=True) if run.id == run_id]
+            app_store.events.submitted(new, ALIAS)
+        if app_store.opened_by_import:
+            warn_of_enqueuing()
+        if app_store.link is not None:
+            app_store.wake_worker(runs)
+        return ids
 
     def chain(self, calls: Sequence[TaskCall[Any]], group: str | None) -> list[RunHandle[Any]]:
         """Store the first of a chain of calls, the others inside it."""
@@ -168,7 +182,7 @@ class Calls:
 
     def _item(self, call: TaskCall[Any], group: str, number: int) -> Run:
         for name in ("id", "unique", "group"):
-            if getattr(_checked(call).options, name) is not None:
+            if getattr(check_call(call).options, name) is not None:
                 raise ValueError(f"{name}= cannot be given to a call that is gathered, which has one already: {call!r}")
         run = self._make(call)
         # However short its own retention, and however many they are, results are kept until they are collected.
@@ -204,7 +218,7 @@ class Calls:
         return run
 
     def _make(self, call: TaskCall[Any]) -> Run:
-        app_store, task, options = self._app_store, _checked(call).task, call.options
+        app_store, task, options = self._app_store, call.task, call.options
         policy, run_id, unique = options.policy, options.id or new_run_id(), None
         if policy is not DEFAULT_POLICY:
             self._tasks.check_policy(policy)
@@ -223,7 +237,12 @@ class Calls:
             run_id, unique = pin(options.shard, run_id), unique and pin(options.shard, unique)
         return Run(
             id=run_id,
-            call=Call(self._tasks.stored(task), tuple(call.args), dict(call.kwargs), options.name or task.__name__),
+            call=Call(
+                task.name if task.registry is self._tasks else self._tasks.stored(task),
+                tuple(call.args),
+                dict(call.kwargs),
+                options.name or task.__name__,
+            ),
             queue=options.queue,
             group=options.group,
             unique=unique,
@@ -236,7 +255,7 @@ class Calls:
     def _later_run(self, call: TaskCall[Any], run_id: str, group: str | None) -> Run:
         """Make the run of a later call of a chain, as it will be stored when its turn has come."""
         for name in ("id", "unique", "group", "at"):
-            if getattr(_checked(call).options, name) is not None:
+            if getattr(check_call(call).options, name) is not None:
                 raise ValueError(f"{name}= can be given to the first call of a chain only, not to {call!r}")
         return replace(self._make(call), id=run_id, group=group)
 
@@ -295,7 +314,8 @@ def _step(run: Run, delay: float) -> dict[str, Any]:
     return step_of(run.call, func if isinstance(func, str) else reference_of(func), run.queue, run.policy, delay)
 
 
-def _checked(call: Any) -> TaskCall[Any]:
+def check_call(call: Any) -> TaskCall[Any]:
+    """Refuse what no task has made."""
     if not isinstance(call, TaskCall):
         raise TypeError(f"a call is made by task.call(...), not {call!r}")
     return call

@@ -11,7 +11,7 @@ from typing import Final
 
 from mainspring.errors import ConfigurationError
 
-__all__ = ["importing", "refuse_to_run", "refuse_to_start", "warn_of_enqueuing"]
+__all__ = ["import_purpose", "importing", "refuse_to_run", "refuse_to_start", "warn_of_enqueuing"]
 
 _ADVICE: Final = 'put it under if __name__ == "__main__":, or into another module'
 _module: str | None = None
@@ -33,18 +33,18 @@ def importing(module: str) -> Iterator[None]:
 def refuse_to_start() -> None:
     """Raise if the app is started by a module that is imported to find it."""
     if _module is not None:
-        raise ConfigurationError(f"the app is started while {_purpose()}; {_ADVICE}")
+        raise ConfigurationError(f"the app is started while {import_purpose()}; {_ADVICE}")
 
 
 def refuse_to_run() -> None:
     """Raise if the app would keep the import of its module, in whatever process, from ever ending."""
-    if (purpose := _purpose()) is not None:
+    if (purpose := import_purpose()) is not None:
         raise ConfigurationError(f"the app is run while {purpose}; {_ADVICE}")
 
 
 def warn_of_enqueuing() -> None:
     """Say, once, that each of several processes enqueues the same."""
-    if (purpose := _purpose()) is not None:
+    if (purpose := import_purpose()) is not None:
         _warn(purpose)
 
 
@@ -53,7 +53,7 @@ def _warn(purpose: str) -> None:
     log.warning("a run was enqueued while %s; %s", purpose, _ADVICE)
 
 
-def _purpose() -> str | None:
+def import_purpose() -> str | None:
     """Say for what the module of an app is being imported, if not to be run as a program."""
     if _module is not None:
         return f"the module {_module!r} is imported to find its app, as each worker process does"

@@ -47,11 +47,12 @@ class Middleware:
     def __init__(self, awaiter: Awaiter | None = None) -> None:
         self._awaiter = awaiter or Awaiter()
         self._around: list[Callable[..., Any]] = []
-        self._signals: dict[str, list[Callable[..., Any]]] = {name: [] for name in SIGNALS}
+        self.signals: dict[str, list[Callable[..., Any]]] = {name: [] for name in SIGNALS}
+        """The functions that listen to each signal."""
 
     def share(self, other: Middleware) -> None:
         """Have the same functions and signals as another from now on."""
-        self._awaiter, self._around, self._signals = other._awaiter, other._around, other._signals
+        self._awaiter, self._around, self.signals = other._awaiter, other._around, other.signals
 
     def add(self, func: Callable[..., Any]) -> None:
         """Put a function around what is there."""
@@ -63,16 +64,16 @@ class Middleware:
         """Have a function called at a signal."""
         if not callable(callback):
             raise TypeError(f"a listener must be callable, not {callback!r}")
-        self._signals[name].append(callback)
+        self.signals[name].append(callback)
 
     @property
     def needs_loop(self) -> bool:
         """Whether a function is a coroutine function."""
-        return any(map(iscoroutinefunction_partial, itertools.chain(self._around, *self._signals.values())))
+        return any(map(iscoroutinefunction_partial, itertools.chain(self._around, *self.signals.values())))
 
     def emit(self, name: str, *args: Any) -> None:
         """Call those who listen; before something happens they may raise to prevent it, afterwards they harm nobody."""
-        for callback in self._signals[name]:
+        for callback in self.signals[name]:
             try:
                 self._call(callback, *args)
             except Exception:
@@ -82,7 +83,7 @@ class Middleware:
 
     async def emit_async(self, name: str, *args: Any) -> None:
         """Do as `emit` does, on this event loop."""
-        for callback in self._signals[name]:
+        for callback in self.signals[name]:
             try:
                 await resolve(callback, *args)
             except Exception:
@@ -93,7 +94,7 @@ class Middleware:
     def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function with everything around it, or itself if there is nothing."""
         func = getattr(func, _INNER, func)  # in memory a run that is tried again has it around already
-        if not (self._around or self._signals["pre_execute"] or self._signals["post_execute"] or error_reporters()):
+        if not (self._around or self.signals["pre_execute"] or self.signals["post_execute"] or error_reporters()):
             return func
         made = self._async_wrapper(func) if iscoroutinefunction_partial(func) else self._wrapper(func)
         setattr(made, _INNER, func)

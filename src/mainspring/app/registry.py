@@ -18,7 +18,7 @@ from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY_SECONDS, Backoff, Policy
 from mainspring.core.redaction import masked
 from mainspring.core.references import (
-    check_callable_args,
+    complaint_about,
     get_callable_name,
     iscoroutinefunction_partial,
     module_of,
@@ -152,6 +152,8 @@ class Task(Generic[P, R]):
         self.name = name
         self.defaults = options
         """The options that calls of this task have."""
+        self.registry: Registry | None = None
+        """The registry that knows the function by this name, so that runs keep the name."""
         self.is_async = iscoroutinefunction_partial(func)
         update_wrapper(self, func)
         self.__name__: str = getattr(func, "__name__", None) or get_callable_name(func)
@@ -162,7 +164,7 @@ class Task(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
         """Have the function called by a worker; return a handle on that run."""
-        return self.app.enqueue_call(TaskCall(self, args, kwargs))
+        return self.app.calls.enqueue_one(TaskCall(self, args, kwargs))
 
     delay = enqueue
 
@@ -172,7 +174,9 @@ class Task(Generic[P, R]):
 
     def options(self, **changes: Any) -> Task[P, R]:
         """Return the task with some options changed: `delay`, `at`, `queue`, `priority`, `unique`, `group`, ..."""
-        return type(self)(self.app, self.func, self.name, make_options(self.defaults, changes))
+        twin = type(self)(self.app, self.func, self.name, make_options(self.defaults, changes))
+        twin.registry = self.registry
+        return twin
 
     @property
     def import_name(self) -> str:
@@ -238,10 +242,12 @@ class TaskCall(Generic[R]):
     __slots__ = ("args", "kwargs", "options", "task")
 
     def __init__(self, task: Task[Any, R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        try:
-            check_callable_args(task.func, args, kwargs)
-        except ValueError as error:
-            raise TypeError(str(error)) from None
+        try:  # the answer is kept for calls of the same shape
+            complaint = complaint_about(task.func, len(args), tuple(kwargs))
+        except TypeError:  # not hashable
+            complaint = complaint_about.__wrapped__(task.func, len(args), tuple(kwargs))
+        if complaint:
+            raise TypeError(complaint)
         self.task, self.args, self.kwargs = task, args, kwargs
         self.options = task.defaults
 
@@ -266,6 +272,7 @@ class Registry:
                 f"two functions are the task {task.name!r}: {known.func!r} and {task.func!r}; give one of them name="
             )
         self._tasks[task.name] = task
+        task.registry = self
 
     def get(self, name: str) -> Task[Any, Any] | None:
         """Return the task of that name, or None."""
@@ -308,6 +315,8 @@ class Registry:
 
     def stored(self, task: Task[..., Any]) -> Any:
         """Return what a run of the task keeps as its callable: its name, or the object in a store of objects."""
+        if task.registry is self:
+            return task.name
         known = self._tasks.get(task.name)
         named = known is not None and (known.func is task.func or is_same(known.func, task.func))
         return task.name if named or not self._app_store.store.keeps_objects else task.func

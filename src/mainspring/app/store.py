@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
-from mainspring.app.import_guard import warn_of_enqueuing
+from mainspring.app.import_guard import import_purpose
 from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock, StoreTime
 from mainspring.codec import Codec, TypeBook
@@ -58,6 +58,8 @@ class AppStore:
         self.inline = False
         """Whether calls are executed where they are enqueued, in the companion's store."""
         self.opened: JobStore | None = None
+        self.opened_by_import = False
+        """Whether the app's module was only being imported, by a worker or a child, when its store was opened."""
         self.link: StoreLink | None = None
         """The node's link to the store, while this process takes part."""
         self.lock = threading.RLock()
@@ -107,6 +109,7 @@ class AppStore:
         if self.opened is None:
             with self.lock:
                 if self.opened is None:
+                    self.opened_by_import = import_purpose() is not None
                     self.opened = self._make_store()
         return self.opened
 
@@ -161,7 +164,6 @@ class AppStore:
 
     def wake_worker(self, runs: Sequence[Run]) -> None:
         """Have this process's own worker look for runs that were enqueued here; the store tells the others."""
-        warn_of_enqueuing()
         link = self.link
         if link is not None:
             for queue in dict.fromkeys(run.queue for run in runs):

@@ -68,6 +68,8 @@ class Codec:
             if value < 1:
                 raise ConfigurationError(f"{limit} is {value}, but has to be at least 1")
         self._keyring, self._scope = keyring, Scope(name)
+        self.signed = keyring is not None
+        """Whether frames are signed."""
         self._book = TypeBook(types, imports=keyring is not None)
         self.signed = keyring is not None
         """Whether frames are signed."""
@@ -88,7 +90,8 @@ class Codec:
 
     def dumps(self, value: Any, context: str) -> bytes:
         """Return a value as a frame that is valid for `context`, such as `job:<id>` or `run:<id>`."""
-        _check_context(context)
+        if not isinstance(context, str):
+            raise _wrong_context(context)
         flags, payload = 0, pack_plain(value)
         if payload is None:
             packer = Packer(self._book, pickles=self.allow_pickle)
@@ -121,7 +124,8 @@ class Codec:
 
     def loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
         """Return the value in a frame of `context`; everything that can be wrong with the frame is a FrameError."""
-        _check_context(context)
+        if not isinstance(context, str):
+            raise _wrong_context(context)
         try:
             return self._loads(frame, context)
         except RunTimeout:
@@ -161,6 +165,5 @@ class Codec:
         return Unpacker(self._book, signed=self._keyring is not None, unpickles=unpickles).unpack(payload)
 
 
-def _check_context(context: str) -> None:
-    if not isinstance(context, str):
-        raise TypeError(f"the context is text such as 'job:<id>', not {type(context).__name__}")
+def _wrong_context(context: object) -> TypeError:
+    return TypeError(f"the context is text such as 'job:<id>', not {type(context).__name__}")

@@ -61,7 +61,9 @@ def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None, scop
         head = _HEAD.pack(_MAGIC, _VERSION, flags, len(payload))
         return b"".join((head, _checksum(head, payload), payload))
     head = _HEAD.pack(_MAGIC, _VERSION, flags | SIGNED, len(payload)) + keyring.signing_id
-    signature = keyring.sign(keyring.signing_id, _signed(scope, context, head, payload))
+    # Ids are the user's: a lone surrogate in one must not make it unsignable.
+    where = context.encode("utf-8", "surrogatepass")
+    signature = keyring.sign(keyring.signing_id, (scope.prefix, len(where).to_bytes(4), where, head, payload))
     assert signature is not None
     return b"".join((head, signature, payload))
 
@@ -89,7 +91,8 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None, scope: Scope
     if not flags & SIGNED:
         raise FrameError(Reason.UNSIGNED, "not signed, but with a key set only signed frames are read")
     head = frame[:_MAC_AT]
-    signature = keyring.sign(head[_HEAD.size :], _signed(scope, context, head, payload))
+    where = context.encode("utf-8", "surrogatepass")
+    signature = keyring.sign(head[_HEAD.size :], (scope.prefix, len(where).to_bytes(4), where, head, payload))
     if signature is None:
         known = ", ".join(key_id.hex() for key_id in keyring.ids)
         raise FrameError(
@@ -125,13 +128,6 @@ def _too_new(version: int, flags: int) -> FrameError:
         f"of version {version} with flags {flags:#04x}, and only version {_VERSION} can be read here; it comes from a "
         "newer mainspring",
     )
-
-
-def _signed(scope: Scope, context: str, head: bytes, payload: bytes) -> bytes:
-    """Return what a signature covers."""
-    # Ids are the user's: a lone surrogate in one must not make it unsignable.
-    where = context.encode("utf-8", "surrogatepass")
-    return b"".join((scope.prefix, len(where).to_bytes(4), where, head, payload))
 
 
 def _checksum(head: bytes, payload: bytes) -> bytes:

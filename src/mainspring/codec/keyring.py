@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NoReturn
 
 from mainspring.errors import ConfigurationError
@@ -58,13 +58,13 @@ class Keyring:
         """The ids of all keys, newest first."""
         return tuple(self._by_id)
 
-    def sign(self, key_id: bytes, message: bytes) -> bytes | None:
-        """Return the HMAC-SHA-256 of a message by the key of that id, None if there is no such key."""
+    def sign(self, key_id: bytes, parts: Iterable[bytes]) -> bytes | None:
+        """Return the HMAC-SHA-256 of a message in parts by the key of that id, None if there is no such key."""
         begun = self._macs.get(key_id)
         if begun is None:
             return None
         inner, outer = begun[0].copy(), begun[1].copy()
-        inner.update(message)
+        inner.update(b"".join(parts))
         outer.update(inner.digest())
         signature: bytes = outer.digest()
         return signature

@@ -14,6 +14,7 @@ from mainspring.errors import CallableReferenceError, near
 
 __all__ = [
     "check_callable_args",
+    "complaint_about",
     "get_callable_name",
     "iscoroutinefunction_partial",
     "maybe_ref",
@@ -151,15 +152,15 @@ def check_callable_args(func: Callable[..., Any], args: Iterable[Any], kwargs: M
     """Raise ValueError if `func` cannot be called with these arguments."""
     positional = len(args) if isinstance(args, (tuple, list)) else len(list(args))
     try:
-        complaint = _complaint(func, positional, tuple(kwargs))
+        complaint = complaint_about(func, positional, tuple(kwargs))
     except TypeError:  # not hashable: ask without the cache
-        complaint = _complaint.__wrapped__(func, positional, tuple(kwargs))
+        complaint = complaint_about.__wrapped__(func, positional, tuple(kwargs))
     if complaint:
         raise ValueError(complaint)
 
 
 @lru_cache(maxsize=1024)
-def _complaint(func: Callable[..., Any], positional: int, names: tuple[str, ...]) -> str:
+def complaint_about(func: Callable[..., Any], positional: int, names: tuple[str, ...]) -> str:
     """Return what is wrong with a call of this shape, or an empty text; the values do not matter."""
     try:
         signature = inspect.signature(func, follow_wrapped=False)

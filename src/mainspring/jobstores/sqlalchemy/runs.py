@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
@@ -33,6 +35,8 @@ REMEMBERED: Final = 3600 * SECOND
 LONGEST_LEASE: Final = 7 * 86400 * SECOND
 """A lease that ends later than this was given by nobody."""
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
+_id: Final = attrgetter("id")
+_unique: Final = attrgetter("unique")
 _BROKEN: Final = Status.BROKEN.value
 _JUDGED: Final = ("id", "status", "token", "lease_until", "cancelling", "unique_key")
 _KNOWN: Final = "SELECT id FROM {runs} WHERE id {in} UNION ALL SELECT id FROM {gone} WHERE id {in} AND expires_at > ?"
@@ -90,10 +94,11 @@ class RunVerbs(Tx):
         An id that is known, also by a run deleted within the hour, changes nothing. Should somebody insert the same id
         or key between the look and the insert, the insert fails, and the whole transaction is begun again.
         """
-        self.begin()
-        ids = self.many(sorted({run.id for run in runs}))
-        known = {run_id for (run_id,) in self.all(_KNOWN, ids, ids, self.now)}
-        keys = sorted({run.unique for run in runs if run.unique is not None})
+        if not self.begun:
+            self.begin()
+        ids = self.many(sorted(set(map(_id, runs))))
+        known = set(chain.from_iterable(self.all(_KNOWN, ids, ids, self.now)))
+        keys = sorted(set(map(_unique, runs)) - {None})
         holders: dict[str, str] = dict(self.all(_HOLDERS, self.many(keys))) if keys else {}
         new: dict[str, RunRow] = {}
         answers: dict[str, str] = {}

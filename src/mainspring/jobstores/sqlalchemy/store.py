@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
+from operator import methodcaller
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 from sqlalchemy import MetaData, create_engine, make_url
@@ -233,7 +234,7 @@ class SQLAlchemyJobStore(RecordStore):
     def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
         if not rows:
             return []
-        answers = self._open().at_once(lambda tx: tx.add_runs(rows))
+        answers = self._open().at_once(methodcaller("add_runs", rows))
         return [answers[row.id] or row.id for row in rows]
 
     def _claim_rows(
