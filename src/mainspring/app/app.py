@@ -9,8 +9,8 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from datetime import tzinfo
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from datetime import datetime, tzinfo
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from mainspring import __version__
 from mainspring.app.enqueue import Calls, check_call
@@ -57,6 +57,8 @@ from mainspring.node.run_events import RunEvents
 if TYPE_CHECKING:
     from mainspring.aio import AsyncFace
     from mainspring.app.inline import InlineRunner
+    from mainspring.core.job import Job
+    from mainspring.core.schedules.upcoming import Fire
     from mainspring.triggers.base import BaseTrigger
 
 __all__ = ["Mainspring"]
@@ -367,7 +369,10 @@ class Mainspring:
     remove_job = _verb("jobs", Jobs.remove)
     run_now = _verb("jobs", Jobs.run_now)
     skip_next = _verb("jobs", Jobs.skip_next)
-    preview = _verb("jobs", Jobs.preview)
+    fires = _verb("jobs", Jobs.fires)
+    backfill = _verb("jobs", Jobs.backfill)
+    differences = _verb("jobs", Jobs.differences)
+    adopt = _verb("jobs", Jobs.adopt)
 
     pause_queue = _verb("queues", Queues.pause)
     resume_queue = _verb("queues", Queues.resume)
@@ -377,6 +382,16 @@ class Mainspring:
     story = _verb("insight", Insight.story)
     health = _verb("insight", Insight.health)
     healths = _verb("insight", Insight.healths)
+
+    @overload
+    def preview(self, job: str | Job, n: int = 10, *, notes: Literal[False] = False) -> list[datetime]: ...
+
+    @overload
+    def preview(self, job: str | Job, n: int = 10, *, notes: Literal[True]) -> list[Fire]: ...
+
+    def preview(self, job: str | Job, n: int = 10, *, notes: bool = False) -> list[datetime] | list[Fire]:
+        """Return a job's next `n` fire times, before jitter; with `notes` also what the clock does to each."""
+        return self.jobs.preview(job, n, notes=True) if notes else self.jobs.preview(job, n)
 
     def declared_queues(self) -> list[str]:
         """Return the queues that this app's tasks use, and those it was given."""

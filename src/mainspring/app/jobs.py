@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
 from mainspring.app.registry import is_same, is_typed_in, job_id_of, make_options, reference_of
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.ids import check_id
+from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy, policy_to_data
 from mainspring.core.run import Call, Status
+from mainspring.core.schedules.declaration import SCHEDULE, Difference, declared_values, differences, is_same_trigger
+from mainspring.core.schedules.upcoming import LoadStep, expected_load, past_fires
 from mainspring.core.validation import POLICY_FIELDS
 from mainspring.errors import ConflictingIdError
 from mainspring.node.job_book import JobBook
@@ -25,11 +31,17 @@ if TYPE_CHECKING:
     from mainspring.app.registry import Registry
     from mainspring.app.store import AppStore
 
-__all__ = ["Jobs", "Reconciled"]
+__all__ = ["Backfill", "Jobs", "Reconciled"]
+
+_Differences = list[Difference]  # inside the class, `list` is a verb
+_Load = list[LoadStep]
 
 _DEFAULTS: Final = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 _NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
 """The options of a declared schedule that are not its trigger's."""
+
+MOST_BACKFILLED: Final = 1000
+"""Fires of a job that one backfill runs: its first run carries all that come after it."""
 
 log = logging.getLogger("mainspring.app")
 
@@ -41,6 +53,14 @@ class Reconciled(NamedTuple):
     updated: list[str]
     unchanged: list[str]
     gone: list[str]
+
+
+class Backfill(NamedTuple):
+    """The fires of a job that a backfill runs, one after another, those that have a run already, and the first run."""
+
+    fires: list[datetime]
+    known: list[datetime]
+    run: RunHandle[Any] | None = None
 
 
 class Jobs(JobBook):
@@ -107,6 +127,65 @@ class Jobs(JobBook):
         run = self.fire_now(job, lease=self._lease)
         self._app_store.work_inline([run.id])
         return RunHandle(self._runs(), run.id)
+
+    def backfill(
+        self, job: str | Job, since: datetime, until: datetime | None = None, *, trial: bool = False
+    ) -> Backfill:
+        """Run the past fires of a job between two times that have no run yet; with `trial` only say which.
+
+        They run one after another, oldest first, as overdue fires do. Each run has the id that its fire would have
+        given it, so a fire that has run does not run again, as long as its record is kept and for an hour after that.
+        Raise MaxInstancesReachedError above `max_instances`.
+        """
+        found, now = self.get(job), self._app_store.now()
+        end = now if until is None else min(now, self._instant(until, "until"))
+        instants = past_fires(found.trigger, self._instant(since, "since"), end, MOST_BACKFILLED)
+        known = self._fired(found, instants)
+        wanted, run = tuple(at for at in instants if at not in known), None
+        while wanted and run is None and not trial:
+            run = self._fire_besides(found, None, self._lease, lambda _, wanted=wanted: wanted)  # type: ignore[misc]
+            if self._app_store.store.get_runs([run.id])[0] is None:  # it was deleted within the hour
+                known.add(wanted[0])
+                wanted, run = wanted[1:], None
+        zone = found.trigger.timezone or self.timezone
+        shown = Backfill([from_us(at, zone) for at in wanted], [from_us(at, zone) for at in sorted(known)])
+        if run is None:
+            return shown
+        self._app_store.work_inline([run.id])
+        return shown._replace(run=RunHandle(self._runs(), run.id))
+
+    def _fired(self, job: Job, instants: Sequence[int]) -> set[int]:
+        """Return those of some fires of a job that have a run; with jitter it is later than the fire itself."""
+        jitter = int((job.trigger.jitter or 0) * SECOND)
+        if not jitter:
+            ids = [f"{job.id}@{job.incarnation}@{at}" for at in instants]
+            found = self._app_store.store.get_runs(ids) if ids else []
+            return {at for at, run in zip(instants, found, strict=True) if run is not None}
+        times = sorted(
+            run.fire_time
+            for run in self._runs().iterate(job=job.id)
+            if run.fire_time is not None and run.status is not Status.MISSED
+        )
+        return {at for at in instants if (n := bisect_left(times, at)) < len(times) and times[n] <= at + jitter}
+
+    def load(
+        self,
+        since: datetime | None = None,
+        until: datetime | timedelta = timedelta(days=1),
+        step: timedelta = timedelta(minutes=15),
+    ) -> _Load:
+        """Return how busy the fires ahead will keep the workers: for each step how many fires, and busy slots.
+
+        Each run is taken to last as long as the median of its job's last successes.
+        """
+        start, end = self._span(since, until)
+        jobs = self.list()
+        usual = {
+            job_id: median(took)
+            for job_id, runs in self._runs().recent([job.id for job in jobs]).items()
+            if (took := [run.duration for run in runs if run.status is Status.SUCCEEDED and run.duration is not None])
+        }
+        return expected_load(jobs, usual, start, end, int(step.total_seconds() * SECOND), self.timezone)
 
     def remove(self, job: str | Job, jobstore: str | None = None, *, cancel_runs: bool = False) -> None:
         """Remove a job; with `cancel_runs` also cancel the runs it has made that have not ended."""
@@ -175,6 +254,55 @@ class Jobs(JobBook):
         self._report_gone(done, remove)
         return done
 
+    def differences(self) -> _Differences:
+        """Return what differs between the schedules that the code declares and those in the store, field by field.
+
+        Without the code, as on a URL alone, it is what was changed by hand since it was declared.
+        """
+        stored = {job.id: job for job in self.list()}
+        found: _Differences = []
+        for job_id, make in self._declared.items():
+            fresh, job = make(), stored.get(job_id)
+            if job is None:
+                found.append(Difference(job_id, SCHEDULE, fresh.trigger, None))
+            else:
+                found += differences(job, declared_values(fresh))
+        for job in stored.values():
+            if job.declared is not None and job.id not in self._declared:
+                if self._declared:  # else this process has no code to compare with
+                    found.append(Difference(job.id, SCHEDULE, None, job.trigger))
+                found += differences(job, declared_values(job))
+        return found
+
+    def adopt(self, job: str | Job, source: str = "code") -> Job:
+        """Take what the code declares for a job that was changed by hand; a paused job stays paused.
+
+        Without the code the job goes back to what was declared last. Raise ValueError for a job that no code declares.
+        """
+        if source != "code":
+            raise ValueError(f"a job adopts what the code says: adopt(job, 'code'), not {source!r}")
+        make = self._declared.get(self._id_of(job))
+        fresh = None if make is None else make()
+
+        def change(job: Job, alias: str) -> Job:
+            if fresh is None and job.declared is None:
+                raise ValueError(f"job {job.id!r} was added by hand: no code declares it")
+            declared = declared_values(job if fresh is None else fresh)
+            changed = job.copy()
+            changed.overridden = {}
+            for name, value in declared.items():
+                if name != "trigger":
+                    setattr(changed, name, value)
+            if fresh is not None:
+                changed.declared = fresh.declared
+            if not is_same_trigger(declared["trigger"], job.trigger):
+                changed.trigger = declared["trigger"]
+                if job.at is not None:
+                    self._time(changed, alias)
+            return changed
+
+        return self._change(job, None, change)
+
     def declare_again(self) -> None:
         """Add the declared schedules that the store has lost; leave alone those that it still has."""
         store = self._app_store.store
@@ -190,8 +318,9 @@ class Jobs(JobBook):
         changed = job.copy()
         for name in ("call", "queue", "policy", "declared", *_DEFAULTS):
             setattr(changed, name, getattr(fresh, name))
+        changed.overridden = {name: value for name, value in job.overridden.items() if name == "trigger"}
         if str(fresh.declared).partition(".")[0] != str(job.declared).partition(".")[0]:
-            changed.trigger = fresh.trigger
+            changed.trigger, changed.overridden = fresh.trigger, {}
             if job.at is not None:  # what is paused stays so
                 self._time(changed, alias)
         return changed

@@ -21,6 +21,8 @@ __all__ = ["Book", "Job"]
 
 _PLAIN_FIELDS = ("executor", "queue", "coalesce", "max_instances", "misfire_grace_time", "trigger")
 _CALL_FIELDS = ("func", "args", "kwargs", "name")
+DECLARED_FIELDS = ("trigger", "call", "queue", "policy", "coalesce", "max_instances", "misfire_grace_time")
+"""What the declaration of a schedule says of its job."""
 MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run_time"})
 
 
@@ -70,6 +72,7 @@ class Job:
         "max_instances",
         "misfire_grace_time",
         "nominal",
+        "overridden",
         "policy",
         "queue",
         "timed",
@@ -107,6 +110,8 @@ class Job:
         """Whether the next run time is set; if not, it is computed when the job is stored."""
         self.declared: str | None = None
         """For a schedule declared in code: a digest of the declaration."""
+        self.overridden: Mapping[str, Any] = {}
+        """For a schedule declared in code: what was changed since, each field as it was declared."""
         self.version = 0
         self.incarnation = 0
         self._book: Book | None = None
@@ -184,6 +189,7 @@ class Job:
         twin.nominal = self.nominal
         twin.timed = self.timed
         twin.declared = self.declared
+        twin.overridden = self.overridden
         twin.version = self.version
         twin.incarnation = self.incarnation
         twin._book = None
@@ -208,6 +214,8 @@ class Job:
                 setattr(twin, name, check_field(name, changes[name]))
         if "next_run_time" in changes:
             twin.next_run_time = changes["next_run_time"]
+        if self.declared is not None:
+            twin.overridden = _overridden(self, twin)
         return twin
 
     def _get_run_times(self, now: datetime) -> list[datetime]:
@@ -318,3 +326,17 @@ def _changed_call(call: Call, changes: dict[str, Any]) -> Call:
     func = changes.get("func", call.func)
     name = changes.get("name", call.name)
     return make_call(func, changes.get("args", call.args), changes.get("kwargs", call.kwargs), name)
+
+
+def _overridden(job: Job, changed: Job) -> dict[str, Any]:
+    """Return the fields in which a changed job differs from its declaration, as they were declared."""
+    declared = {name: job.overridden.get(name, getattr(job, name)) for name in DECLARED_FIELDS}
+    return {name: value for name, value in declared.items() if not _is_same(value, getattr(changed, name))}
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    if isinstance(one, Call):  # whatever bytes they were read from
+        return (one.task_name, one.args, dict(one.kwargs), one.name) == (
+            other.task_name, other.args, dict(other.kwargs), other.name,
+        )  # fmt: skip
+    return bool(one == other)

@@ -8,15 +8,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from datetime import datetime, tzinfo
-from typing import Any, Final, NamedTuple
+from datetime import datetime, timedelta, tzinfo
+from typing import Any, Final, Literal, NamedTuple, overload
 
 from mainspring.core.ids import check_id, pin
-from mainspring.core.instants import SECOND, from_us
+from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Firing, Place, make_run, passed_over
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
+from mainspring.core.schedules.upcoming import Fire, fires_between, preview
 from mainspring.core.validation import POLICY_FIELDS, check_field
 from mainspring.errors import (
     JobLookupError,
@@ -38,6 +39,7 @@ __all__ = ["JobBook", "PendingJob"]
 
 _Jobs = list[Job]  # inside the class, `list` is a verb
 _Moments = list[datetime]
+_Fires = list[Fire]
 
 RUN_NOW_TRIES: Final = 1000
 """Give up after so many others have changed a job just as it was to be run now."""
@@ -239,17 +241,38 @@ class JobBook:
         """Return a job; raise JobLookupError with near matches."""
         return self._find(self._id_of(job), jobstore)[0]
 
-    def preview(self, job: str | Job, n: int = 10, jobstore: str | None = None) -> _Moments:
-        """Return a job's next `n` fire times, before jitter."""
-        moments: _Moments = []
+    @overload
+    def preview(
+        self, job: str | Job, n: int = 10, jobstore: str | None = None, *, notes: Literal[False] = False
+    ) -> _Moments: ...
+
+    @overload
+    def preview(self, job: str | Job, n: int = 10, jobstore: str | None = None, *, notes: Literal[True]) -> _Fires: ...
+
+    def preview(
+        self, job: str | Job, n: int = 10, jobstore: str | None = None, *, notes: bool = False
+    ) -> _Moments | _Fires:
+        """Return a job's next `n` fire times, before jitter; with `notes` also what the clock does to each."""
         found, alias, _ = self._find(self._id_of(job), jobstore)
-        trigger = found.trigger
-        at = found.nominal if found.at is not None else trigger.next_fire(None, self._now(alias))
-        zone = getattr(trigger, "timezone", None) or self.timezone
-        while at is not None and len(moments) < n:
-            moments.append(from_us(at, zone))
-            at = trigger.next_fire(at, at)
-        return moments
+        fires = preview(found, self._now(alias), n, self.timezone)
+        return fires if notes else [fire.at for fire in fires]
+
+    def fires(
+        self, since: datetime | None = None, until: datetime | timedelta = timedelta(days=1), limit: int = 100
+    ) -> _Fires:
+        """Return the fires of all jobs from `since`, by default now, until a time or for so long, in their order."""
+        start, end = self._span(since, until)
+        return fires_between(self.list(), start, end, limit, self.timezone)
+
+    def _span(self, since: datetime | None, until: datetime | timedelta) -> tuple[int, int]:
+        start = self._now("default") if since is None else self._instant(since, "since")
+        end = start + int(until.total_seconds() * SECOND) if isinstance(until, timedelta) else None
+        return start, self._instant(until, "until") if end is None else end
+
+    def _instant(self, moment: Any, name: str) -> int:
+        found = convert_to_datetime(moment, self.timezone, name)
+        assert found is not None
+        return to_us(found)
 
     def current_run_time(self, job: Job) -> int | None:
         """Return the next run time to show for a job that somebody holds."""
@@ -369,6 +392,12 @@ class JobBook:
 
     def fire_now(self, job: str | Job, jobstore: str | None = None, *, lease: float) -> Run:
         """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
+        return self._fire_besides(job, jobstore, lease, lambda now: (now,))
+
+    def _fire_besides(
+        self, job: str | Job, jobstore: str | None, lease: float, fires: Callable[[int], tuple[int, ...]]
+    ) -> Run:
+        """Make a run of a job for the first of some fires; the others follow one after another."""
         job_id = self._id_of(job)
         for _ in range(RUN_NOW_TRIES):
             read, alias, store = self._find(job_id, jobstore)
@@ -378,7 +407,8 @@ class JobBook:
             if count_unfinished(store, [(read.id, read.incarnation)])[0] >= read.max_instances:
                 raise MaxInstancesReachedError(read)
             place = Place(read.queue if read.executor == "queue" else f".{read.executor}")
-            run = make_run(read, read.incarnation, place, now, now)
+            first, *later = fires(now)
+            run = make_run(read, read.incarnation, place, first, now, later=tuple(later))
             step = Firing(read.id, read.version, read.at, read.nominal, (run,), besides=True)
             # Whatever fired the job since it was read has made a new version, and is counted next time.
             if store.fire([step], lease) != [None]:

@@ -10,7 +10,7 @@ from mainspring.cli.common.output import Column, ago, echo, fields, length, prin
 from mainspring.cli.common.target import FAILED, json_option, opened, target_options
 from mainspring.cli.jobs.group import choose, jobs, next_time, only, queue_of, read_jobs, shown_call
 from mainspring.core.instants import from_us
-from mainspring.core.upcoming import Fire, fires_between, preview
+from mainspring.core.schedules.upcoming import Fire, fires_between, preview
 from mainspring.triggers.zones import MAX_INSTANT
 
 if TYPE_CHECKING:

@@ -11,12 +11,14 @@ from operator import attrgetter
 from typing import Any, Final
 
 from mainspring.codec import EncodeError
+from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY, Policy, policy_from_data, policy_to_data
 from mainspring.core.references import obj_to_ref, portable_call
 from mainspring.core.run import Call
 from mainspring.errors import CallableReferenceError, TransientJobError
+from mainspring.triggers import trigger_from_data
 
-__all__ = ["call_from_data", "call_to_data", "in_call"]
+__all__ = ["call_from_data", "call_to_data", "in_call", "overridden_from_data", "overridden_to_data"]
 
 _KEYS: Final = {"a": "args", "k": "kwargs", "n": "name", "p": "policy", "t": "trigger"}
 _TOP: Final = re.compile(r"(\w*)(\[\d+\]|\.\w+|)(.*)", re.DOTALL)
@@ -64,6 +66,31 @@ def call_from_data(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
     """Return the call and the policy that `call_to_data` made data of; `frame` is what they were read from."""
     policy = policy_from_data(data["p"]) if "p" in data else DEFAULT_POLICY
     return Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame), policy
+
+
+def overridden_to_data(job: Job) -> dict[str, Any]:
+    """Return what was changed of a declared job, as it was declared, as plain data."""
+    data = dict(job.overridden)
+    if "trigger" in data:
+        data["trigger"] = data["trigger"].to_data()
+    if "call" in data:
+        data["call"] = call_to_data(data["call"], DEFAULT_POLICY, job.id)
+    if "policy" in data:
+        data["policy"] = policy_to_data(data["policy"], partial(_reference, job_id=job.id))
+    return data
+
+
+def overridden_from_data(data: dict[str, Any]) -> dict[str, Any]:
+    """Return what `overridden_to_data` made data of."""
+    found = dict(data)
+    if "trigger" in found:
+        found["trigger"] = trigger_from_data(found["trigger"])
+    if "call" in found:
+        call = found["call"]
+        found["call"] = Call(call["f"], tuple(call["a"]), call["k"], call["n"])
+    if "policy" in found:
+        found["policy"] = policy_from_data(found["policy"])
+    return found
 
 
 def _reference(obj: Callable[..., Any], job_id: str) -> str:

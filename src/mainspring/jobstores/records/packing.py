@@ -11,7 +11,13 @@ from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
 from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, Beat, Call, Error, Run, Start, Status
-from mainspring.jobstores.records.calls import call_from_data, call_to_data, in_call
+from mainspring.jobstores.records.calls import (
+    call_from_data,
+    call_to_data,
+    in_call,
+    overridden_from_data,
+    overridden_to_data,
+)
 from mainspring.jobstores.records.rows import FINAL_VALUES, BeatRow, JobRow, RunRow
 from mainspring.triggers import trigger_from_data
 
@@ -102,6 +108,8 @@ class RecordPacker:
         }
         if job.declared is not None:
             data["d"] = job.declared
+            if job.overridden:
+                data["o"] = overridden_to_data(job)
         try:
             frame = self.codec.dumps(data, f"job:{job.id}")
         except EncodeError as error:
@@ -140,6 +148,8 @@ class RecordPacker:
                 policy=policy,
             )
             job.declared = data.get("d")
+            if "o" in data:
+                job.overridden = overridden_from_data(data["o"])
             return job
         except Exception as error:
             raise _as_frame_error(error) from error

@@ -15,11 +15,13 @@ from mainspring.testing.conformance.helpers import (
     current,
     fail,
     give_back,
+    make_job,
     make_run,
     settle,
     start,
     succeed,
 )
+from mainspring.triggers.interval import IntervalTrigger
 
 
 class ChangeConformance:
@@ -90,6 +92,21 @@ class ChangeConformance:
         waiting = Outcome(change(make_run(store, run.id), queue="other").run, Condition.WAITING)
         assert settle(store, waiting) is False
         assert current(store, run).status is Status.SUCCEEDED
+
+    def test_what_a_changed_job_was_declared_as_is_kept(self, store: JobStore) -> None:
+        job = make_job(store, "declared")
+        job.declared = "a digest"
+        store.add_job(job)
+        read = store.lookup_job("declared")
+        assert read is not None
+        assert read.overridden == {}
+        changed = read.evolve(args=("changed",), queue="other", retries=3, trigger=IntervalTrigger(days=9))
+        store.update_job(changed)
+        kept = store.lookup_job("declared")
+        assert kept is not None
+        assert set(kept.overridden) == {"call", "queue", "policy", "trigger"}
+        assert (kept.overridden["call"].args, kept.overridden["queue"]) == (job.args, job.queue)
+        assert (kept.overridden["policy"], kept.overridden["trigger"]) == (job.policy, job.trigger)
 
     def test_what_a_run_was_copied_from_is_kept(self, store: JobStore) -> None:
         run = start(store, copied_from="another")

@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
+from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.clock_notes import ClockNote, clock_note
 
-__all__ = ["MOST_STEPS", "Fire", "LoadStep", "expected_load", "fires_between", "next_fires", "preview"]
+__all__ = ["MOST_STEPS", "Fire", "LoadStep", "expected_load", "fires_between", "next_fires", "past_fires", "preview"]
 
 MOST_STEPS: Final = 10_000
 """Compute the load of at most this many steps."""
@@ -44,6 +45,18 @@ def next_fires(job: Job, now: int) -> Iterator[int]:
     while at is not None:
         yield at
         at = trigger.next_fire(at, at)
+
+
+def past_fires(trigger: BaseTrigger, since: int, until: int, most: int) -> list[int]:
+    """Return the fires of a trigger between two instants; raise ValueError if there are more than `most`."""
+    found: list[int] = []
+    at = trigger.first_fire(since)
+    while at is not None and at <= until:
+        if len(found) == most:
+            raise ValueError(f"there are more than {most:,} fires between those times; take a shorter time")
+        found.append(at)
+        at = trigger.next_fire(at, at)
+    return found
 
 
 def preview(job: Job, now: int, number: int, zone: tzinfo) -> list[Fire]:

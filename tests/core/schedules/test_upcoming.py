@@ -9,7 +9,7 @@ import pytest
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import Call
-from mainspring.core.upcoming import expected_load, fires_between, next_fires
+from mainspring.core.schedules.upcoming import expected_load, fires_between, next_fires
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.date import DateTrigger

@@ -1,0 +1,78 @@
+"""What differs between a schedule as the code declares it and as it is stored, field by field. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from mainspring.core.job import DECLARED_FIELDS, Job
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call
+from mainspring.triggers.base import BaseTrigger
+
+__all__ = ["SCHEDULE", "Difference", "declared_values", "differences", "is_same_trigger"]
+
+SCHEDULE: Final = "schedule"
+"""The field of a difference that is the whole schedule: it is only in the code, or only in the store."""
+_POLICY_FIELDS: Final = tuple(name for name in Policy.__struct_fields__ if name not in ("then", "collect"))
+
+
+class Difference(NamedTuple):
+    """A field of a job that the code declares in another way than the store has it.
+
+    `code` and `store` are values as they are; `by` and `at` say who changed the job last and when, where that is known.
+    """
+
+    job: str
+    field: str
+    code: Any
+    store: Any
+    by: str | None = None
+    at: datetime | None = None
+
+
+def declared_values(job: Job) -> dict[str, Any]:
+    """Return how a stored job was declared: as it is, but for what was changed by hand since."""
+    return {name: job.overridden.get(name, getattr(job, name)) for name in DECLARED_FIELDS}
+
+
+def differences(job: Job, declared: Mapping[str, Any]) -> Iterator[Difference]:
+    """Yield the fields in which a stored job differs from its declaration."""
+    for name in DECLARED_FIELDS:
+        for field, code, store in _parts(name, declared[name], getattr(job, name)):
+            if code != store:
+                yield Difference(job.id, field, code, store)
+
+
+def _parts(name: str, code: Any, store: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Part a call and a policy into the fields that people know."""
+    if isinstance(code, Call):
+        yield "task", code.task_name, store.task_name
+        for part in ("args", "kwargs", "name"):
+            yield part, _plain(getattr(code, part)), _plain(getattr(store, part))
+    elif isinstance(code, Policy):
+        for part in _POLICY_FIELDS:
+            yield part, getattr(code, part), getattr(store, part)
+    elif isinstance(code, BaseTrigger):
+        yield name, code, code if is_same_trigger(code, store) else store
+    else:
+        yield name, code, store
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else tuple(value) if isinstance(value, list | tuple) else value
+
+
+def is_same_trigger(one: BaseTrigger, other: BaseTrigger) -> bool:
+    """Tell whether two triggers are the same but for the start of an interval, which is when it was made."""
+    return one == other or _without_start(one) == _without_start(other)
+
+
+def _without_start(trigger: BaseTrigger) -> Any:
+    try:
+        data = trigger.to_data()
+    except (TypeError, ValueError):  # a trigger that cannot be stored
+        return trigger
+    moves = ("start_date",) if data.get("type") in ("interval", "calendarinterval") else ()
+    return {key: value for key, value in data.items() if key not in moves}
