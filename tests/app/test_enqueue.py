@@ -330,23 +330,38 @@ def test_an_app_can_be_used_again_after_it_was_closed(app: Mainspring) -> None:
 
 
 @LOCAL
-def test_each_executed_run_is_a_line_of_the_log_at_debug_and_none_above(
+def test_each_run_that_ended_is_a_line_of_the_log_at_info_and_none_above(
     app: Mainspring, caplog: pytest.LogCaptureFixture
 ) -> None:
     def lines(run_id: str) -> list[str]:
         return [record.getMessage() for record in caplog.records if run_id in record.getMessage()]
 
     app.start(work=True)
-    caplog.set_level(logging.INFO, "mainspring.worker")
+    caplog.set_level(logging.WARNING, "mainspring.runs")
     silent = app.enqueue(abs, -1)
     assert silent.result(LIMIT) == 1
-    caplog.set_level(logging.DEBUG, "mainspring.worker")
+    app.stop()
+    caplog.set_level(logging.INFO, "mainspring.runs")
+    app.start(work=True)
     told = app.enqueue(abs, -2)
     assert told.result(LIMIT) == 2
     app.stop()
     assert lines(silent.id) == []
     [line] = lines(told.id)
-    assert re.fullmatch(rf"run '{told.id}' of \"abs\" returned after \d+\.\d\d\d s", line)
+    assert re.fullmatch(rf"abs\(-2\) {told.id} succeeded in .+", line)
+
+
+@LOCAL
+def test_an_app_may_keep_runs_that_end_well_out_of_the_log(app: Mainspring, caplog: pytest.LogCaptureFixture) -> None:
+    quiet = Mainspring(app.url, name="quiet", log_runs=False)
+    caplog.set_level(logging.INFO, "mainspring")
+    with quiet:
+        quiet.start(work=True)
+        good, bad = quiet.enqueue(abs, -1), quiet.enqueue(abs, "x")
+        quiet.wait([good.id, bad.id], LIMIT)
+        quiet.stop()
+    said = [record.levelname for record in caplog.records if record.name == "mainspring.runs"]
+    assert said == ["ERROR"]
 
 
 @LASTING

@@ -6,7 +6,7 @@ from datetime import UTC
 
 import pytest
 
-from mainspring.core.failures import group_errors, place_of
+from mainspring.core.failures import folded, group_errors, place_of
 from mainspring.core.run import Call, Error, Run, Status
 from mainspring.core.run_view import RunView
 
@@ -60,3 +60,28 @@ def test_runs_with_the_same_error_at_the_same_place_make_one_group() -> None:
 def test_a_group_keeps_the_ids_of_its_newest_runs_only() -> None:
     [group] = group_errors(failed(number, "KeyError", "", "") for number in range(20, 0, -1))
     assert (group.count, group.run_ids) == (20, ["r20", "r19", "r18", "r17", "r16"])
+
+
+def test_frames_of_libraries_are_folded_and_those_of_the_user_are_whole() -> None:
+    library = ("/v/lib/python3.11/site-packages/requests/api.py", 3, "get")
+    trace = traceback(
+        ("/usr/lib/python3.11/threading.py", 1, "run"), ("/srv/shop.py", 9, "send"), library, library,
+        ("/srv/hooks.py", 2, "hook"), ("/usr/lib/python3.11/json/decoder.py", 3, "decode"),
+    )  # fmt: skip
+    assert folded(trace).splitlines() == [
+        "Traceback (most recent call last):",
+        "  ... 1 frame in threading ...",
+        '  File "/srv/shop.py", line 9, in send',
+        "    code()",
+        "  ... 2 frames in requests ...",
+        '  File "/srv/hooks.py", line 2, in hook',
+        "    code()",
+        "  ... 1 frame in json ...",
+        "ValueError: x",
+    ]
+
+
+def test_a_traceback_without_frames_of_the_user_stays_whole() -> None:
+    trace = traceback(("/usr/lib/python3.11/json/decoder.py", 3, "decode"))
+    assert folded(trace) == trace
+    assert folded("ValueError: x") == "ValueError: x"

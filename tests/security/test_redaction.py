@@ -19,7 +19,7 @@ from mainspring import Mainspring
 from mainspring.app.registry import TaskCall
 from mainspring.cli import main
 from mainspring.core.followups import FinishedRun
-from mainspring.core.redaction import Secret, masked, without_password
+from mainspring.core.redaction import Secret, call_text, masked, without_password
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED
 from mainspring.schedulers.background import BackgroundScheduler
 from mainspring.schedulers.base import BaseScheduler
@@ -93,6 +93,47 @@ def test_fields_of_objects_and_passwords_in_addresses_are_hidden() -> None:
     assert CANARY not in said
     assert said.count("ada") == 2
     assert "host" in said
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_a_call_in_one_line_hides_what_has_the_name_of_a_secret(name: str) -> None:
+    said = call_text("f", ([{name: CANARY}], "visible"), {name: CANARY, "n": 5432}, shown)
+    assert CANARY not in said
+    assert "visible" in said
+    assert "n=5432" in said
+
+
+def test_a_call_in_one_line_hides_secrets_in_objects_addresses_and_parameters() -> None:
+    def log_in(user: str, password: str) -> None: ...
+
+    assert call_text("log_in", ("ada", CANARY), {}, log_in) == "log_in('ada', ***)"
+    for value in (Login("ada", CANARY), Token("ada", CANARY), Secret(CANARY), f"redis://:{CANARY}@host/0"):
+        assert CANARY not in call_text("f", (value,), {}, shown)
+        assert CANARY not in call_text("f", (), {"value": [value]}, shown)
+    assert call_text("log_in", ("ada", CANARY), {"n": 1}) == "log_in(n=1, …)"
+
+
+def test_a_call_in_one_line_is_short_whatever_the_arguments_are() -> None:
+    class Big:
+        looked = 0
+
+        def __repr__(self) -> str:
+            Big.looked += 1
+            return "x" * 10
+
+    class Rude:
+        def __repr__(self) -> str:
+            raise SystemExit(3)
+
+    loop: list[Any] = []
+    loop.append(loop)
+    values: list[Any] = ["y" * 10**6, b"z" * 10**6, list(range(10**5)), {n: n for n in range(10**5)}, loop, 10**100]
+    for value in [*values, [Big()] * 10**5, {"a": [Big()] * 10**5}, (1,), set(), frozenset([1])]:
+        assert len(call_text("f", (value, value), {"k": value}, shown)) < 120
+    assert Big.looked < 200
+    assert call_text("f", (Rude(),), {}, shown) == "f(<Rude whose repr raised SystemExit>)"
+    assert call_text("f", ((1,), set(), "a\nb"), {}, shown) == "f((1,), set(), 'a\\nb')"
+    assert call_text("f", (1, [2, 3]), {"a": {"b": 4}}, shown) == "f(1, [2, 3], a={'b': 4})"
 
 
 def test_a_secret_shows_itself_to_nobody_who_does_not_ask() -> None:

@@ -89,7 +89,8 @@ class Mainspring:
     Making one opens nothing and starts nothing. Without a URL, `MAINSPRING_URL` says where the store is, else it is
     `mainspring.db` in the current folder. Several apps share a store under different names. With `require`, `"durable"`
     or `"replicated(n)"`, it does not start on a store that gives less. `include` names the modules with its tasks and
-    schedules, also by pattern (`shop.reports.*`): they are imported when the app starts.
+    schedules, also by pattern (`shop.reports.*`): they are imported when the app starts. With `log_runs=False` the log
+    says nothing of runs that end well.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Mainspring:
         require: str | None = None,
         clock: Clock | None = None,
         store_options: Mapping[str, Any] | None = None,
+        log_runs: bool = True,
     ) -> None:
         self._lease = check_lease(lease)
         self.require = None if require is None else check_requirement(require)
@@ -124,6 +126,7 @@ class Mainspring:
         )
         self.url, self.name, self.inline = shared.url, shared.name, inline
         self.tasks = Registry(shared, functools.partial(Task, self))
+        self.events.log.each_run, self.events.log.find = log_runs, self.tasks.function
         self._runs = Runs(
             lambda: shared.lasting,
             shared.now,

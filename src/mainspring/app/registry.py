@@ -278,6 +278,11 @@ class Registry:
         """Return the task of that name, or None."""
         return self._tasks.get(name)
 
+    def function(self, name: str) -> Callable[..., Any] | None:
+        """Return the function that is registered under a name, or None."""
+        task = self.get(name)
+        return None if task is None else task.func
+
     def find(self, name: str) -> Task[Any, Any]:
         """Return the task of that name; raise TaskNotFound with near matches."""
         found = self._tasks.get(name)

@@ -18,7 +18,6 @@ from mainspring.core.run import Beat, Outcome, Report, Result, Run, Status, desc
 from mainspring.core.transitions import conclude
 from mainspring.errors import RunTimeout, StoreLocked, StoreUnavailable, WorkerDied
 from mainspring.executors.current_run import CurrentRun, RunNotes
-from mainspring.executors.execution import is_reported
 from mainspring.executors.scoreboard import StartedRun
 from mainspring.jobstores.base import Hold
 from mainspring.node.settling import Settler
@@ -34,7 +33,6 @@ CROWD_RUNS: Final = 20
 """If more runs than this die together, do not charge them: most are innocent, and running each alone takes long."""
 
 log = logging.getLogger("mainspring.cluster")
-reported_log = logging.getLogger("mainspring.cluster.reported")
 
 
 class LeaseKeeper:
@@ -172,14 +170,9 @@ class LeaseKeeper:
             settler.add(report, self._conclude(report, now), now)
         for report, outcome, accepted in settler.settle(now):
             if accepted and report.exception is not None:
-                self._tell(report.run, report.exception)
+                self._app.report(report.exception, CurrentRun(report.run, _NoNotesSink()))
             if accepted:
                 self._app.events.settled(outcome, ALIAS, report)
-
-    def _tell(self, run: Run, error: BaseException) -> None:
-        self._app.report(error, CurrentRun(run, _NoNotesSink()))
-        logger = reported_log if is_reported(error) else log
-        logger.error('run %s of "%s": %s', run.id, run.name, error)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
         policy = report.run.policy

@@ -17,8 +17,7 @@ sentry_sdk: Any = import_module("sentry_sdk")  # typed or not, installed or not:
 _logging: Any = import_module("sentry_sdk.integrations.logging")
 
 # Sentry makes an event of each error in the log, too. These are what has just been reported, with less to see.
-for _name in ("mainspring.worker.reported", "mainspring.cluster.reported"):
-    _logging.ignore_logger(_name)
+_logging.ignore_logger("mainspring.runs.reported")
 
 
 def report(error: BaseException, run: CurrentRun | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,12 +10,16 @@ from typing import Final
 
 from mainspring.core.run_view import RunError, RunView
 
-__all__ = ["ErrorGroup", "group_errors", "place_of"]
+__all__ = ["ErrorGroup", "folded", "group_errors", "place_of"]
 
 GROUP_RUN_IDS: Final = 5
 BACKSLASH: Final = "\\"
 _FRAME: Final = re.compile(r'^  File "(.+)", line \d+, in (.+)$', re.MULTILINE)
 _OTHERS: Final = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]|^<frozen ")
+_FRAMES: Final = re.compile(r'((?:^  File ".+", line \d+, in .+\n(?:    .*\n)*)+)', re.MULTILINE)
+_ONE_FRAME: Final = re.compile(r'^  File "(.+)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
+_PACKAGE: Final = re.compile(r".*[\\/](?:site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]([^\\/.]+)")
+_OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 @dataclass(slots=True)
@@ -58,3 +63,38 @@ def place_of(traceback: str) -> str:
         return ""
     path, function = own[-1]
     return f"{path.replace(BACKSLASH, '/').rpartition('/')[2]}:{function}"
+
+
+def folded(traceback: str) -> str:
+    """Return a traceback with the frames of libraries folded into one line each time, and the user's own left whole."""
+    if all(_is_library(path) for path, _ in _FRAME.findall(traceback)):
+        return traceback
+    return _FRAMES.sub(lambda found: _fold(found[0]), traceback)
+
+
+def _fold(frames: str) -> str:
+    lines: list[str] = []
+    packages: list[str] = []
+    for frame in [*_ONE_FRAME.finditer(frames), None]:
+        if frame is not None and _is_library(frame[1]):
+            packages.append(_package(frame[1]))
+            continue
+        if packages:
+            number = len(packages)
+            names = ", ".join(dict.fromkeys(packages))
+            lines.append(f"  ... {number} frame{'s' * (number > 1)} in {names} ...\n")
+            packages = []
+        if frame is not None:
+            lines.append(frame[0])
+    return "".join(lines)
+
+
+def _is_library(path: str) -> bool:
+    return path.startswith(_OURS) or _OTHERS.search(path) is not None
+
+
+def _package(path: str) -> str:
+    if path.startswith(_OURS):
+        return "mainspring"
+    found = _PACKAGE.match(path)
+    return found[1] if found is not None else "the import system"

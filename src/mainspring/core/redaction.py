@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import lru_cache
+from itertools import islice
 from typing import Any, Final, Generic, TypeVar
 
-__all__ = ["HIDDEN", "Secret", "masked", "without_password"]
+from mainspring.errors import is_own
+
+__all__ = ["HIDDEN", "Secret", "call_text", "masked", "without_password"]
 
 T = TypeVar("T")
 
@@ -19,6 +23,10 @@ _NAMES: Final = re.compile(
     re.IGNORECASE,
 )
 _MOST_LEVELS: Final = 8
+_LEFT_OUT: Final = "…"
+_URL_CHARS: Final = 2000
+ARGUMENTS_CHARS: Final = 80
+"""Characters of the arguments of a call that one line shows."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -81,6 +89,93 @@ def _masked(value: Any, depth: int) -> Any:
     return value
 
 
+def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None) -> str:
+    """Write a call in one short line: `send_mail('ann', password=***)`. Never raises, whatever the arguments are.
+
+    Looks at no more of the arguments than it shows. Without `func` nobody knows which positional arguments are secret,
+    so they are left out.
+    """
+    names = () if func is None else _known_names(func)
+    shown: list[str] = []
+    room = ARGUMENTS_CHARS
+    for number, value in enumerate(args) if func is not None else ():
+        if room <= 0:
+            break
+        secret = number < len(names) and _is_secret(names[number])
+        shown.append(HIDDEN if secret else _brief(value, room, 0))
+        room -= len(shown[-1]) + 2
+    complete = len(shown) == len(args)
+    for keyword, value in kwargs.items():
+        if room <= 0:
+            complete = False
+            break
+        shown.append(f"{keyword}={HIDDEN if _is_secret(keyword) else _brief(value, room, 0)}")
+        room -= len(shown[-1]) + 2
+    return f"{name}({', '.join([*shown, *([] if complete else [_LEFT_OUT])])})"
+
+
+def _brief(value: Any, room: int, depth: int) -> str:
+    """Write a value in about so many characters, without its secrets."""
+    try:
+        return _cut(_plain(value, room, depth), room)
+    except BaseException as error:  # a repr of the user's may even exit
+        if not is_own(error):
+            raise
+        return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+
+
+def _plain(value: Any, room: int, depth: int) -> str:
+    kind = type(value)
+    if isinstance(value, str | bytes | bytearray):
+        start = value[: room + 1]
+        if isinstance(start, str) and "://" in start:
+            start = without_password(str(value[:_URL_CHARS]))
+        return repr(start)
+    if depth > _MOST_LEVELS:
+        return _LEFT_OUT
+    if isinstance(value, Mapping):
+        pairs = (
+            f"{_brief(name, room, depth + 1)}: {HIDDEN if _is_secret(name) else _brief(item, room, depth + 1)}"
+            for name, item in value.items()
+        )
+        return f"{{{_listed(pairs, room)}}}"
+    if kind in (list, tuple, set, frozenset):
+        inside = _listed((_brief(item, room, depth + 1) for item in value), room)
+        if kind is tuple:
+            return f"({inside},)" if len(value) == 1 else f"({inside})"
+        return f"[{inside}]" if kind is list else f"{{{inside}}}" if value else f"{kind.__name__}()"
+    names = [each.name for each in fields(kind)] if is_dataclass(kind) else getattr(kind, "_fields", ())
+    if names and kind is not Secret:
+        parts = (
+            f"{name}={HIDDEN if _is_secret(name) else _brief(getattr(value, name, None), room, depth + 1)}"
+            for name in names
+        )
+        return f"{kind.__qualname__}({_listed(parts, room)})"
+    return repr(value)
+
+
+def _listed(texts: Iterable[str], room: int) -> str:
+    shown: list[str] = []
+    for text in islice(texts, room):
+        shown.append(text)
+        room -= len(text) + 2
+        if room <= 0:
+            break
+    return ", ".join(shown) if room > 0 else f"{', '.join(shown)}, {_LEFT_OUT}"
+
+
+def _cut(text: str, room: int) -> str:
+    text = text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[: room + 1])
+    return text if len(text) <= room else f"{text[: max(1, room - 1)]}{_LEFT_OUT}"
+
+
+def _known_names(func: Callable[..., Any]) -> tuple[str, ...]:
+    try:
+        return _cached_names(func)
+    except TypeError:  # it cannot be hashed
+        return _positional_names(func)
+
+
 def _is_secret(name: object) -> bool:
     text = name.decode("latin-1") if isinstance(name, bytes) else name
     return isinstance(text, str) and _NAMES.search(text) is not None
@@ -92,6 +187,9 @@ def _positional_names(func: Callable[..., Any]) -> tuple[str, ...]:
     except (TypeError, ValueError):  # some built-ins tell nothing about themselves
         return ()
     return tuple(each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD))
+
+
+_cached_names = lru_cache(maxsize=1024)(_positional_names)
 
 
 def without_password(url: str) -> str:

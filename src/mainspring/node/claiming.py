@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Run, Status
+from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Status
 from mainspring.core.transitions import conclude
-from mainspring.errors import Retry, is_own
+from mainspring.errors import is_own
 from mainspring.events import EVENT_RUN_LOST
-from mainspring.executors.execution import is_reported
 from mainspring.jobstores.base import Claimed, RunQuery
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS
 from mainspring.node.settling import Settler
@@ -35,11 +34,10 @@ MOST_GROUPS: Final = 1000
 LONGEST_PAUSE: Final = 0.05
 """Seconds between two claims that find nothing, however many hints come."""
 
-_EXECUTED: Final = (Result.RETURNED, Result.RAISED, Result.CANCELLED)
+_REMARKABLE: Final = (Result.RAISED, Result.LATE, Result.INTERRUPTED)
+"""What is logged whoever listens."""
 
 log = logging.getLogger("mainspring.worker")
-reported_log = logging.getLogger("mainspring.worker.reported")
-"""For failures that error reporters have: one that also reads the log passes over this logger."""
 
 
 class WorkerTick:
@@ -132,23 +130,21 @@ class WorkerTick:
         link.end([each.report for each in batch])
         if self._look_at:  # there is room again for what waits
             link.wake_worker()
-        listening, tracing = link.node.listening, log.isEnabledFor(logging.DEBUG)
+        # Asked once for the batch: with nobody listening and no line wanted, a run that ends well costs nothing more.
+        telling = bool(link.node.listening) or link.node.events.log.wanted
         collectors: set[str] = set()
         for report, outcome, accepted in batch:
             if not accepted:
                 self._tell_lost(report)
                 continue
-            if tracing and report.result in _EXECUTED:
-                seconds = (report.finished_at - report.started_at) / SECOND
-                log.debug('run %r of "%s" %s after %.3f s', report.run.id, report.run.name, report.result, seconds)
             if outcome.run.status is Status.PENDING:
                 self.look(outcome.run.queue, outcome.run.run_at)
             for follower in outcome.then:
                 self.look(follower.queue, follower.run_at)
             if outcome.run.policy.collect is not None and outcome.run.status in FINAL:
                 collectors.add(outcome.run.policy.collect)
-            if listening or report.result is Result.RAISED:
-                self._tell(report, outcome)
+            if telling or report.result in _REMARKABLE:
+                link.node.events.settled(outcome, link.alias, report)
         if collectors:
             self._wake_collectors(collectors)
 
@@ -195,16 +191,6 @@ class WorkerTick:
             plain = replace(report.run.policy, backoff=(), hook=None, then=())
             report.run, report.exception = replace(report.run, policy=plain), None
             return conclude(report, now, 0.0, retry=False)
-
-    def _tell(self, report: Report, outcome: Outcome) -> None:
-        run = outcome.run
-        waits = isinstance(report.exception, Retry) and not report.exception.counted
-        if report.result is Result.RAISED and not waits and run.status in (Status.FAILED, Status.PENDING):
-            again = "" if run.status is Status.FAILED else f"; {_what_follows(report.run, run)}"
-            trace = report.error.traceback if report.error else report.exception
-            logger = reported_log if is_reported(report.exception) else log
-            logger.error('Job "%s" (%s) raised an exception%s\n%s', run.name, run.id, again, trace)
-        self.link.node.events.settled(outcome, self.link.alias, report)
 
     def _tell_lost(self, report: Report) -> None:
         log.warning("run %r was lost to another node before it ended here; its outcome is dropped", report.run.id)
@@ -277,10 +263,3 @@ class WorkerTick:
             held = link.store.claim(lanes, node=node.id, token=self.uncertain[0], limit=1, lease=node.lease)
             link.begin([run for run in held.runs if run.id not in link.claims])
             del self.uncertain[0]
-
-
-def _what_follows(before: Run, after: Run) -> str:
-    """Say how a run that waits again goes on: a crash spends no retry."""
-    if after.failures == before.failures:
-        return "it is executed again, and no retry is spent"
-    return f"retry {after.failures} of {after.policy.retries} follows"

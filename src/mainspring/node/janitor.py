@@ -10,6 +10,7 @@ from mainspring.core.run import BY_HAND_PREFIX, Outcome, Report, Result, Run
 from mainspring.core.transitions import recover
 from mainspring.jobstores.base import RunQuery
 from mainspring.node.settling import Settler
+from mainspring.node.unserved import UnservedQueues
 
 if TYPE_CHECKING:
     from mainspring.node.store_link import StoreLink
@@ -38,6 +39,7 @@ class JanitorTick:
         self._seen: tuple[int, float] | None = None
         """The store's time at the last look, and this node's monotonic time just before it."""
         self._patient_until = self._prunes_at = 0.0
+        self.unserved = UnservedQueues(link)
 
     def __call__(self) -> float:
         """Recover a page of expired runs; prune; now and then restore records that other nodes have set aside."""
@@ -57,6 +59,7 @@ class JanitorTick:
                 return 0.0
         if node.clock.monotonic() >= self._prunes_at and link.store.prune() >= 1000:
             return 0.0
+        self.unserved.look_if_due()
         if node.clock.monotonic() >= self._restores_at:
             self._restores_at = node.clock.monotonic() + RESTORE_AFTER_SECONDS * (0.5 + node.clock.random())
             if link.store.restore_readable():
@@ -111,6 +114,5 @@ class JanitorTick:
 
     def _announce(self, outcome: Outcome) -> None:
         link, run = self.link, outcome.run
-        log.warning("run %r was lost with its node and is %s now", run.id, run.status)
         link.node.events.recovered(outcome, link.alias)
         link.worker.look(run.queue, run.run_at)

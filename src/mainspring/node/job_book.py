@@ -183,8 +183,7 @@ class JobBook:
             job._jobstore_alias = None
             raise
         job._book = self
-        if self.log.isEnabledFor(logging.INFO):
-            self.log.info('added job "%s" (%s) to the job store %r', job.name, job.id, alias)
+        self._log_job("added", job, f" to the job store {alias!r}")
         self._announce(EVENT_JOB_ADDED, job.id, alias, missed)
         self._wake(alias, job.at)
 
@@ -216,6 +215,12 @@ class JobBook:
         elif trigger.jitter:
             job.at += int(trigger.jitter * self._random() * SECOND)
         return job
+
+    def _log_job(self, what: str, job: Job, where: str = "") -> None:
+        if self.log.isEnabledFor(logging.INFO):
+            next_at = "paused" if job.at is None else f"next at {from_us(job.at, self.timezone):%Y-%m-%d %H:%M:%S %Z}"
+            words = job.trigger.describe()
+            self.log.info('%s job "%s" (%s)%s: %s; %s', what, job.name, job.id, where, words, next_at)
 
     def _announce(self, code: int, job_id: str, alias: str, missed: Run | None = None) -> None:
         """Tell the listeners what was done to a job, and which overdue fires that has skipped."""
@@ -324,6 +329,7 @@ class JobBook:
             except VersionConflict:
                 continue
             self._bound(changed, alias)
+            self._log_job("changed", changed)
             self._announce(EVENT_JOB_MODIFIED, job_id, alias, missed)
             self._wake(alias, changed.at)
             return changed
@@ -339,14 +345,7 @@ class JobBook:
             return None
         if store.fire([step], 0) == [None]:
             raise VersionConflict(job.id)
-        record = step.missed[0]
-        self.log.warning(
-            "job %r was changed after it came due at %s; fires recorded as missed: %d",
-            job.id,
-            from_us(record.run_at),
-            record.count,
-        )
-        return record
+        return step.missed[0]
 
     def modify(self, job: str | Job, jobstore: str | None = None, /, **changes: Any) -> Job:
         """Change attributes of a job."""

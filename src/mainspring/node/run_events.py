@@ -1,7 +1,7 @@
 """Every event about a run is made here: submitted, started, ended, retried, lost, set aside.
 
-The code that changes a run calls this after the store has accepted the change. Without a listener that costs one look
-at a mask.
+The code that changes a run calls this after the store has accepted the change; `run_log` writes the log lines.
+Without a listener or a reader that costs one look at a mask.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from mainspring.events import (
     SchedulerEvent,
 )
 from mainspring.node.listeners import Listeners
+from mainspring.node.run_log import RunLog
 
 __all__ = ["RunEvents"]
 
@@ -56,10 +57,12 @@ class RunEvents:
         self.listeners = listeners or Listeners()
         self._deliver = deliver or self.listeners.call
         self._zone = zone
+        self.log = RunLog(self._local)
 
     def share(self, others: RunEvents) -> None:
         """Publish to the listeners of others instead, from now on."""
         self.listeners, self._deliver, self._zone = others.listeners, others._deliver, others._zone
+        self.log = others.log
 
     def publish(self, event: SchedulerEvent) -> None:
         """Tell the listeners."""
@@ -74,12 +77,15 @@ class RunEvents:
                 self._deliver(_about(run, JobSubmissionEvent(EVENT_JOB_SUBMITTED, run.job_id, alias, times)))
 
     def settled(self, outcome: Outcome, alias: str, report: Report | None = None) -> None:
-        """Publish the outcome of a run and its follow-ups; `report` is its executor's report."""
-        if not self.listeners.mask:
-            return
+        """Publish and log the outcome of a run and its follow-ups; `report` is its executor's report."""
+        self.log.settled(outcome, report)
+        if self.listeners.mask:
+            self._publish_settled(outcome, alias, report)
+
+    def _publish_settled(self, outcome: Outcome, alias: str, report: Report | None) -> None:
         run = outcome.run
         if run.status is not Status.PENDING:
-            self.ended(run, alias, report)
+            self._publish_end(run, alias, report)
         elif report is not None and report.result is Result.RAISED:
             self.tell(EVENT_RUN_RETRIED, run, alias, "" if report.error is None else report.error.message)
         elif report is not None and report.result is Result.INTERRUPTED:
@@ -89,6 +95,10 @@ class RunEvents:
 
     def ended(self, run: Run, alias: str, report: Report | None = None) -> None:
         """Say that a run is over."""
+        self.log.ended(run, report)
+        self._publish_end(run, alias, report)
+
+    def _publish_end(self, run: Run, alias: str, report: Report | None) -> None:
         code = _ENDS[run.status]
         if code == EVENT_JOB_MISSED and run.reason == MAX_INSTANCES:
             code = EVENT_JOB_MAX_INSTANCES
@@ -111,11 +121,12 @@ class RunEvents:
         self._deliver(_about(run, event))
 
     def recovered(self, outcome: Outcome, alias: str) -> None:
-        """Publish that a run was lost with its node, and its outcome."""
+        """Publish and log that a run was lost with its node, and its outcome."""
+        self.log.recovered(outcome.run)
         self.tell(EVENT_RUN_LOST, outcome.run, alias, "its node is gone")
         if outcome.run.status is Status.PENDING:
             self.tell(EVENT_RUN_RECOVERED, outcome.run, alias)
-        self.settled(outcome, alias)
+        self._publish_settled(outcome, alias, None)
 
     def set_aside(self, alias: str, what: str, record_id: str, queue: str | None, reason: str) -> None:
         """Publish that the unreadable record of a job or a run was set aside; its task is unknown."""

@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import MAX_INSTANCES, Due, Firing, Place, firing, plan
+from mainspring.core.plan import Due, Firing, Place, firing, plan
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.node.complaints import Complaints
@@ -119,10 +119,8 @@ class SchedulerTick:
                     link.worker.look(run.queue)
                 else:
                     started.append(run)
-            if step.missed or step.next_at is None:
-                self._log(step)
-            if link.node.listening:
-                self._publish(step, inserted)
+            if step.missed or step.next_at is None or link.node.listening:
+                self._tell(step, inserted)
         link.begin(started)
         return soonest
 
@@ -138,22 +136,13 @@ class SchedulerTick:
         half = len(firings) // 2
         return self._take(firings[:half]) + self._take(firings[half:])
 
-    def _log(self, step: Firing) -> None:
-        for run in step.missed:
-            moment = self.link.node.local(run.last or run.run_at)
-            if run.reason == MAX_INSTANCES:
-                log.warning('job "%s" (%s) was skipped at %s: max_instances reached', run.name, step.job_id, moment)
-            else:
-                log.warning('job "%s" (%s) missed its run time %s: %s', run.name, step.job_id, moment, run.reason)
-        if step.next_at is None:
-            log.info("removed job %s: it has no run time left", step.job_id)
-
-    def _publish(self, step: Firing, inserted: tuple[str, ...]) -> None:
+    def _tell(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias
         node.events.submitted((run for run in step.runs if run.id in inserted), alias)
         for run in step.missed:
             node.events.ended(run, alias)
         if step.next_at is None:
+            log.info("removed job %s: it has no run time left", step.job_id)
             node.publish(JobEvent(EVENT_JOB_REMOVED, step.job_id, alias))
 
     def _report_homeless(self, job: Job) -> None:

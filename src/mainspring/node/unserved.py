@@ -1,0 +1,70 @@
+"""Queues whose runs wait though no living node serves them: said once, and again only if it was over in between."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from mainspring.core.insight.wording import duration, several
+from mainspring.core.instants import SECOND
+from mainspring.node.complaints import Complaints
+
+if TYPE_CHECKING:
+    from mainspring.jobstores.base import NodeInfo
+    from mainspring.node.store_link import StoreLink
+
+__all__ = ["UnservedQueues"]
+
+FIRST_LOOK_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 30.0
+"""Seconds between two looks."""
+GRACE_SECONDS: Final = 10.0
+"""Seconds for which a run may wait unserved, as while its workers are restarted, before that is worth a word."""
+
+log = logging.getLogger("mainspring.janitor")
+
+
+class UnservedQueues:
+    """Warns of queues that nobody serves. Of all living nodes only the first looks, so the fleet says it once."""
+
+    def __init__(self, link: StoreLink) -> None:
+        self._link = link
+        self._looks_at = link.node.clock.monotonic() + FIRST_LOOK_SECONDS
+        self._known = Complaints()
+
+    def look_if_due(self) -> None:
+        """Look at all queues now and then."""
+        clock = self._link.node.clock
+        if clock.monotonic() >= self._looks_at:
+            self._looks_at = clock.monotonic() + LOOK_SECONDS * (0.75 + 0.5 * clock.random())
+            self.look()
+
+    def look(self) -> None:
+        """Warn of each queue with runs that wait and that no living node serves."""
+        link, now = self._link, self._link.now()
+        nodes = [node.seen_at(now, link.node.lease) for node in link.store.nodes()]
+        living = [node for node in nodes if node.state not in ("draining", "silent")]
+        if any(node.id < link.node.id for node in living):
+            return
+        served = {queue for node in living for queue in node.lanes} | set(link.node.lanes)
+        waiting = {queue.name: queue for queue in link.store.stats().queues if queue.waiting and not queue.paused}
+        for name in [name for name in self._known.first(len(self._known)) if name in served or name not in waiting]:
+            self._known.end(name)
+            log.info("%s is served, or empty, again", _shown(name))
+        for name, queue in waiting.items():
+            age = 0 if queue.oldest_at is None else now - queue.oldest_at
+            if name not in served and age >= GRACE_SECONDS * SECOND and self._known.begin(name):
+                runs = f"{several(queue.waiting, 'run')} waiting, the oldest for {duration(age)}"
+                log.warning("%s has %s, and no living node serves it; %s", _shown(name), runs, _advice(name, living))
+
+
+def _shown(name: str) -> str:
+    return f"executor {name[1:]!r}" if name.startswith(".") else f"queue {name!r}"
+
+
+def _advice(name: str, living: list[NodeInfo]) -> str:
+    if name.startswith("."):
+        return "start a scheduler that has this executor"
+    served = sorted({queue for node in living for queue in node.lanes})
+    others = f" (workers serve {', '.join(served)})" if served else ""
+    return f"start a worker for it: mainspring worker MODULE:APP -Q {name}{others}"
