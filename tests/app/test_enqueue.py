@@ -357,7 +357,7 @@ def test_an_app_may_keep_runs_that_end_well_out_of_the_log(app: Mainspring, capl
     caplog.set_level(logging.INFO, "mainspring")
     with quiet:
         quiet.start(work=True)
-        good, bad = quiet.enqueue(abs, -1), quiet.enqueue(abs, "x")
+        good, bad = quiet.enqueue(abs, -1), quiet.enqueue("builtins:abs", "x")
         quiet.wait([good.id, bad.id], LIMIT)
         quiet.stop()
     said = [record.levelname for record in caplog.records if record.name == "mainspring.runs"]
