@@ -66,7 +66,7 @@ class DuePage(msgspec.Struct):
 
 
 class Claimed(msgspec.Struct):
-    """Runs leased to a node, most urgent first: the store's now, and when the next waiting run of the lanes is due."""
+    """Runs leased to a node, most urgent first: the store's now, and when the next waiting run of the queues is due."""
 
     now: int
     runs: list[Run]
@@ -94,7 +94,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A lane and what is in it; `oldest_at` is the run time of the run that has been due longest."""
+    """A queue and what is in it; `oldest_at` is the run time of the run that has been due longest."""
 
     name: str
     waiting: int = 0
@@ -337,8 +337,10 @@ class JobStore(BaseJobStore):
 
     @abstractmethod
     def add_runs(self, runs: Sequence[Run]) -> list[str]:
-        """Add pending runs; answer the id under which each is stored: its own, or that of the unfinished run with its
-        unique key. A known id changes nothing. A run may be packed, see `pack_run`."""
+        """Add pending runs; answer each one's id, or that of the unfinished run that holds its unique key.
+
+        A known id changes nothing. A run may be packed, see `pack_run`.
+        """
 
     def pack_run(self, run: Run) -> Any:
         """Return a run as this store keeps it, for `add_runs`; raise EncodeError if it cannot be kept.
@@ -349,10 +351,10 @@ class JobStore(BaseJobStore):
 
     @abstractmethod
     def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
-        """Lease up to `limit` due runs of the lanes to `node`: higher priority first, then earlier run time.
+        """Lease up to `limit` due runs of these queues to `node`: higher priority first, then earlier run time.
 
         Each becomes running with `attempt` raised, `token` set and `started_at` the store's present time. Repeating
-        with the same token returns the runs still held under it instead of claiming more. A paused lane gives nothing.
+        with the same token returns the runs still held under it instead of claiming more. A paused queue gives nothing.
         """
 
     @abstractmethod
@@ -414,7 +416,7 @@ class JobStore(BaseJobStore):
 
     @abstractmethod
     def set_queue(self, name: str, *, paused: bool) -> None:
-        """Pause or resume a lane."""
+        """Pause or resume a queue."""
 
     @abstractmethod
     def stats(self, query: RunQuery | None = None) -> Stats:

@@ -1,0 +1,416 @@
+"""A whole job store in dictionaries, the simplest thing that passes the conformance suite.
+
+Read it beside docs/writing-a-store.md, and write yours from it. Every method is one step under one lock; it looks
+through everything it holds and sorts it. A real store has indexes instead, and does the same.
+
+Run it: `python examples/reference_store.py`
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.plan import Due, Firing, Miss
+from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
+from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
+from mainspring.jobstores.base import (
+    BrokenJob,
+    Claimed,
+    DuePage,
+    Hold,
+    JobList,
+    JobStore,
+    NodeInfo,
+    QueueInfo,
+    RunQuery,
+    Stats,
+)
+
+HOUR = 3600 * SECOND
+WEEK = 7 * 86400 * SECOND
+LOG_LINES = 1000
+
+
+@dataclass
+class Entry:
+    """A stored job, and what the store knows besides."""
+
+    job: Job
+    miss: Miss | None = None
+    hidden_until: int = 0
+
+
+class ReferenceStore(JobStore):
+    """Keeps jobs and runs as they are while the process lives."""
+
+    volatile = True
+    keeps_objects = True
+
+    def __init__(self) -> None:
+        self.keep_runs = 10_000
+        self._changed = threading.Condition()  # its lock makes every method one step
+        self._cursor = 0
+        self._shift = 0
+        self._versions = itertools.count(1)
+        self._jobs: dict[str, Entry] = {}
+        self._aside: list[tuple[BrokenJob, Entry]] = []
+        self._runs: dict[str, Run] = {}
+        self._ended: dict[str, int] = {}  # finished runs in the order in which they ended, and when
+        self._deleted: dict[str, int] = {}  # ids of deleted runs, and when they were
+        self._totals = dict.fromkeys(sorted(FINAL), 0)
+        self._paused: set[str] = set()
+        self._nodes: dict[str, tuple[int, NodeInfo]] = {}
+
+    # -- jobs --------------------------------------------------------------------------------------------------
+
+    def add_jobs(self, jobs: Sequence[Job], *, replace: bool = False) -> None:
+        with self._changed:
+            ids = [job.id for job in jobs]
+            taken = [each for n, each in enumerate(ids) if each in self._jobs or each in ids[:n]]
+            if taken and not replace:
+                raise ConflictingIdError(taken[0])
+            for job in jobs:
+                self._put(job)
+
+    def update_job(self, job: Job) -> None:
+        with self._changed:
+            entry = self._jobs.get(job.id)
+            if entry is None:
+                raise JobLookupError(job.id)
+            if job.version not in (0, entry.job.version):
+                raise VersionConflict(job.id)
+            self._put(job)
+
+    def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
+        with self._changed:
+            if broken:
+                aside = self._aside
+                self._aside = [each for each in aside if job_ids is not None and each[0].id not in job_ids]
+                return len(aside) - len(self._aside)
+            found = [job_id for job_id in list(self._jobs) if job_ids is None or job_id in job_ids]
+            for job_id in found:
+                del self._jobs[job_id]
+            return len(found)
+
+    def get_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> JobList:
+        with self._changed:
+            if broken:
+                return JobList(broken=[each for each, _ in self._aside if job_ids is None or each.id in job_ids])
+            jobs = [entry.job.copy() for entry in self._jobs.values() if job_ids is None or entry.job.id in job_ids]
+            return JobList(jobs=sorted(jobs, key=lambda job: (job.at is None, job.at or 0)))
+
+    def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
+        with self._changed:
+            entry = self._jobs.get(job_id)
+            if reason is not None:
+                if entry is None or entry.job.version != version:
+                    return False
+                at = self._now()
+                self._aside.append((BrokenJob(id=job_id, reason=reason, payload=entry.job.copy(), at=at), entry))
+                del self._jobs[job_id]
+                return True
+            last = next((each for each in reversed(self._aside) if each[0].id == job_id), None)
+            if last is None:
+                return False
+            if entry is not None:
+                raise ConflictingIdError(job_id)
+            self._aside.remove(last)
+            self._jobs[job_id] = last[1]
+            self._stamp(last[1])
+            return True
+
+    def due(self, limit: int, hold: float) -> DuePage:
+        with self._changed:
+            now = self._now()
+            timed = [entry for entry in self._jobs.values() if entry.job.at is not None]
+            if not limit and not hold:
+                return DuePage(now, [], min((_at(entry) for entry in timed), default=None))
+            shown = sorted((entry for entry in timed if _at(entry) <= now >= entry.hidden_until), key=_at)
+            page = shown[:limit]
+            others = [max(_at(entry), entry.hidden_until) for entry in timed if entry not in page]
+            for entry in page:
+                entry.hidden_until = now + int(hold * SECOND)
+            return DuePage(now, [self._due(entry) for entry in page], min(others, default=None))
+
+    def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
+        with self._changed:
+            return [self._fire(step, self._now(), lease) for step in firings]
+
+    def _fire(self, step: Firing, now: int, lease: float) -> tuple[str, ...] | None:
+        entry = self._jobs.get(step.job_id)
+        if entry is None or entry.job.version != step.version:
+            return None
+        if not step.besides and (entry.job.at is None or entry.job.at > now):
+            return None
+        if step.next_at is None and not step.besides:
+            del self._jobs[step.job_id]
+        else:
+            incarnation = entry.job.incarnation
+            entry.job = entry.job if step.job is None else step.job.copy()
+            entry.job.incarnation, entry.job.at, entry.job.nominal = incarnation, step.next_at, step.next_nominal
+            entry.miss = step.miss
+            self._stamp(entry)
+        until = now + int(lease * SECOND)
+        runs = [replace(run, lease_until=until) if run.status is Status.RUNNING else run for run in step.runs]
+        inserted = tuple(run.id for run in runs if self._insert(run))
+        for run in step.missed:
+            self._write(run)
+        return inserted
+
+    def _put(self, job: Job) -> None:
+        """Write a job; one that is new gets an incarnation, one that is replaced keeps it."""
+        entry = self._jobs.get(job.id)
+        own = job.copy()
+        if entry is None:
+            entry = self._jobs[job.id] = Entry(own)
+            own.incarnation = 0
+        else:
+            own.incarnation, entry.job = entry.job.incarnation, own
+        self._stamp(entry)
+        own.incarnation = own.incarnation or own.version
+        job.version, job.incarnation = own.version, own.incarnation
+
+    def _stamp(self, entry: Entry) -> None:
+        """Give a job that is written a version that no job ever had, and show it again."""
+        entry.job.version, entry.hidden_until = next(self._versions), 0
+        self._tell()
+
+    def _due(self, entry: Entry) -> Due:
+        job, at = entry.job.copy(), _at(entry)
+        mine = f"{job.id}@{job.incarnation}@"
+        unfinished = sum(run.status not in FINAL and run.id.startswith(mine) for run in self._runs.values())
+        nominal = at if job.nominal is None else job.nominal
+        return Due(job, at, nominal, job.version, job.incarnation, unfinished, entry.miss)
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    def add_runs(self, runs: Sequence[Run]) -> list[str]:
+        with self._changed:
+            return [run.id if self._insert(run) or run.id in self._runs else self._holder(run) for run in runs]
+
+    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+        with self._changed:
+            now = self._now()
+            held = [run for run in self._runs.values() if run.status is Status.RUNNING and run.token == token]
+            if not held:
+                due = sorted((run for run in self._waiting(lanes) if run.run_at <= now), key=_urgency)
+                claim = {"status": Status.RUNNING, "node": node, "token": token, "started_at": now}
+                until = now + int(lease * SECOND)
+                held = [replace(run, **claim, attempt=run.attempt + 1, lease_until=until) for run in due[:limit]]
+                for run in held:
+                    self._write(run)
+            times = [max(run.run_at, now) for run in self._waiting(lanes)]
+            return Claimed(now, sorted(held, key=_urgency), min(times, default=None))
+
+    def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
+        with self._changed:
+            until = self._now() + int(lease * SECOND)
+            return [self._extend(beat, until) for beat in beats]
+
+    def _extend(self, beat: Beat, until: int) -> Hold:
+        run = self._runs.get(beat.run_id)
+        if run is None or run.status is not Status.RUNNING or run.token != beat.token:
+            return Hold.LOST
+        reported = {name: said for name in ("progress", "data") if (said := getattr(beat, name)) is not None}
+        log = (*run.log, *beat.log)[-LOG_LINES:]
+        self._write(replace(run, lease_until=until, log=log, **reported))
+        return Hold.CANCEL if run.cancelling else Hold.HELD
+
+    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+        with self._changed:
+            return [self._settle(outcome) for outcome in outcomes]
+
+    def _settle(self, outcome: Outcome) -> bool:
+        run, stored = outcome.run, self._runs.get(outcome.run.id)
+        if stored is None or stored.token != run.token or not self._holds(outcome.condition, stored):
+            return False
+        if run.status is Status.PENDING and stored.status is Status.RUNNING and stored.cancelling:
+            return False  # whoever cancelled it was told that it ends
+        if run.status not in FINAL and self._holder(run) != run.id:
+            return False  # another run has its unique key
+        if outcome.condition is Condition.HELD:
+            kept = {name: getattr(stored, name) for name in ("progress", "data") if getattr(run, name) is None}
+            run = replace(run, **kept, log=run.log or stored.log)
+        self._write(run)
+        for follower in outcome.then:
+            self._insert(follower)
+        return True
+
+    def _holds(self, condition: Condition, stored: Run) -> bool:
+        if condition is Condition.WAITING:
+            return stored.status is Status.PENDING
+        if condition is Condition.FINISHED:
+            return stored.status in FINAL
+        over = (stored.lease_until or 0) <= self._now()
+        return stored.status is Status.RUNNING and (condition is Condition.HELD or over)
+
+    def cancel(self, run_ids: Sequence[str]) -> list[bool]:
+        with self._changed:
+            found = [self._runs.get(run_id) for run_id in run_ids]
+            running = [run for run in found if run is not None and run.status is Status.RUNNING]
+            for run in running:
+                self._write(replace(run, cancelling=True))
+            return [run in running for run in found]
+
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        with self._changed:
+            return [self._runs.get(run_id) for run_id in run_ids]
+
+    def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
+        with self._changed:
+            found = sorted(self._matching(query), key=_age, reverse=True)
+            return [run for run in found if after is None or _age(run) < _age(after)][:limit]
+
+    def delete_runs(self, run_ids: Sequence[str]) -> int:
+        with self._changed:
+            found = [run_id for run_id in dict.fromkeys(run_ids) if run_id in self._ended]
+            for run_id in found:
+                del self._runs[run_id], self._ended[run_id]
+                self._deleted[run_id] = self._now()
+            return len(found)
+
+    def prune(self, limit: int = 1000) -> int:
+        with self._changed:
+            now = self._now()
+            ended = [run for run_id in self._ended if (run := self._runs[run_id]).status is not Status.BROKEN]
+            usual = [run for run in ended if run.policy.retention is None]
+            many = usual[: max(0, len(usual) - self.keep_runs)]
+            old = [run for run in ended if self._ended[run.id] + _retention(run) <= now]
+            return self.delete_runs(list(dict.fromkeys(run.id for run in (*old, *many)))[:limit])
+
+    def _insert(self, run: Run) -> bool:
+        """Add a run unless its id is known or its unique key is taken."""
+        known = run.id in self._runs or self._deleted.get(run.id, -HOUR) + HOUR > self._now()
+        if known or self._holder(run) != run.id:
+            return False
+        self._write(run)
+        return True
+
+    def _write(self, run: Run) -> None:
+        """Write a run's next record, and count an end that it had not reached before."""
+        before = self._runs.get(run.id)
+        self._runs[run.id] = run
+        self._ended.pop(run.id, None)
+        if run.status in FINAL:
+            self._ended[run.id] = self._now()
+            self._totals[run.status] += before is None or before.status is not run.status
+        self._tell()
+
+    def _holder(self, run: Run) -> str:
+        """Return the id of the unfinished run that has a run's unique key: its own if nobody has it."""
+        others = (each for each in self._runs.values() if each.unique == run.unique and each.status not in FINAL)
+        return run.id if run.unique is None else next((each.id for each in others), run.id)
+
+    def _waiting(self, queues: Iterable[str]) -> list[Run]:
+        served = set(queues) - self._paused
+        return [run for run in self._runs.values() if run.status is Status.PENDING and run.queue in served]
+
+    def _matching(self, query: RunQuery) -> list[Run]:
+        now = self._now()
+        return [
+            run
+            for run in self._runs.values()
+            if (not query.status or run.status in query.status)
+            and query.queue in (None, run.queue)
+            and query.group in (None, run.group)
+            and query.job_id in (None, run.job_id)
+            and not (query.lapsed and (run.status is not Status.RUNNING or (run.lease_until or 0) > now))
+        ]
+
+    # -- service -----------------------------------------------------------------------------------------------
+
+    def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
+        with self._changed:
+            now = self._now()
+            if node is not None:
+                self._nodes[node.id] = now + int(ttl * SECOND), replace(node, beat_at=now)
+            return now
+
+    def nodes(self) -> list[NodeInfo]:
+        with self._changed:
+            return [self._nodes[name][1] for name in sorted(self._nodes) if self._nodes[name][0] > self._now()]
+
+    def set_queue(self, name: str, *, paused: bool) -> None:
+        with self._changed:
+            (self._paused.add if paused else self._paused.discard)(name)
+            self._tell()
+
+    def stats(self, query: RunQuery | None = None) -> Stats:
+        with self._changed:
+            if query is not None:
+                return Stats(matching=len(self._matching(query)))
+            names = {run.queue for run in self._runs.values() if run.status not in FINAL} | self._paused
+            totals = {str(status): number for status, number in self._totals.items()}
+            return Stats(queues=[self._queue(name) for name in sorted(names)], totals=totals, jobs=len(self._jobs))
+
+    def _queue(self, name: str) -> QueueInfo:
+        runs, now = [run for run in self._runs.values() if run.queue == name], self._now()
+        pending = [run for run in runs if run.status is Status.PENDING]
+        due = [run.run_at for run in pending if run.run_at <= now]
+        return QueueInfo(
+            name=name,
+            waiting=len(due),
+            delayed=len(pending) - len(due),
+            running=sum(run.status is Status.RUNNING for run in runs),
+            paused=name in self._paused,
+            oldest_at=min(due, default=None),
+        )
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        with self._changed:
+            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
+            return self._cursor
+
+    def shutdown(self) -> None:
+        with self._changed:
+            self._tell()
+
+    def shift_clock(self, seconds: float) -> None:
+        with self._changed:
+            self._shift += int(seconds * SECOND)
+            self._tell()
+
+    def _now(self) -> int:
+        return time.time_ns() // 1000 + self._shift
+
+    def _tell(self) -> None:
+        self._cursor += 1
+        self._changed.notify_all()
+
+
+def _at(entry: Entry) -> int:
+    return entry.job.at or 0
+
+
+def _urgency(run: Run) -> tuple[int, int]:
+    return -run.priority, run.run_at
+
+
+def _age(run: Run) -> tuple[int, str]:
+    return run.created_at, run.id
+
+
+def _retention(run: Run) -> int:
+    return WEEK if run.policy.retention is None else int(run.policy.retention * SECOND)
+
+
+if __name__ == "__main__":
+    from mainspring import Mainspring
+
+    with Mainspring(ReferenceStore()) as app:
+
+        @app.task
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+        app.start(work=True)
+        print("from the reference store:", add.enqueue(1, 2).result(timeout=30))
