@@ -58,7 +58,6 @@ class StoreLink:
         self._time = StoreTime(self._ask, node.clock)
         self.now = self._time.now
         """The store's time as far as this node knows it."""
-        self.report = _Outbox(self)
         self._books = threading.Lock()
         clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
         # A settle that waits for a server must not delay the next claim.
@@ -71,6 +70,7 @@ class StoreLink:
             else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out)
         )
         self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, self._failed, self._ended)
+        self.report = _Outbox(self)
         self._generations: tuple[Generation, ...] | None = None
         self._claimed_out = self._worked_out = False
         self._listener: threading.Thread | None = None
@@ -291,10 +291,6 @@ class StoreLink:
         """Let the worker tick look into the queues soon."""
         self.work.wake(self.worker.claims)
 
-    def wake_monitor(self) -> None:
-        """Let the ended runs be settled soon."""
-        self.monitor.wake(self.worker.settles)
-
     def _listen(self) -> None:
         cursor = 0
         pause = self.node.clock.wake()
@@ -350,7 +346,7 @@ class _Outbox:
         self._link = link
         self._worker = link.worker
         self._append = link.worker.outbox.append
-        self._wake = link.wake_monitor
+        self._wake = partial(link.monitor.wake, link.worker.settles)
 
     def __call__(self, report: Report) -> None:
         if report.result is not Result.BUSY:  # an earlier claim of that run still runs

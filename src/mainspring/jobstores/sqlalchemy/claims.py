@@ -124,7 +124,8 @@ class ClaimVerbs(Tx):
 
         Those that others have locked are passed by.
         """
-        self.begin()
+        if not self.begun:
+            self.begin()
         runs = self._lock(queues, priority, room, terms[3])
         if runs:
             self.run(_LEASE, *terms, self.many(sorted([run.id for run in runs])))

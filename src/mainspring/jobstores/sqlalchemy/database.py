@@ -135,13 +135,10 @@ class Database(ABC):
         self.names, self.columns = tables.names(self.engine.dialect), tables.kept()
         self.texts = Statements({**self.words, **self.names}, self.placeholder)
         self._locked(partial(self._set_up, tables=tables))
-        self.read(self.look_at_schema)
-        if self.other_schema is not None:
-            raise self.other_schema
         if self.read(meta.altered):
             self.write(meta.mend)
         self._trusted.begin(self.read(lambda tx: meta.number(tx, "clock")))
-        if self._has_apscheduler():
+        if self.read(lambda tx: self._columns(tx, Table("apscheduler_jobs", MetaData()))):
             log.info(
                 "the database also holds APScheduler's table apscheduler_jobs, which is left alone; "
                 "`mainspring import` copies its jobs"
@@ -158,24 +155,26 @@ class Database(ABC):
     def abandon(self) -> None:  # noqa: B027
         """Let go of a database in whose place there is another, without touching that."""
 
-    @abstractmethod
     def _prepare(self) -> str | None:
         """Check that the server can be used; return the collation of its text columns, if it needs one."""
+        return None
 
     @abstractmethod
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
         """Do work under a lock that all nodes respect, in a transaction if the tables can be changed in one."""
 
     def _set_up(self, tx: StoreTx, tables: Tables) -> None:
-        """Create the tables, unless they are there; refuse those of somebody else."""
+        """Create the tables, unless they are there; refuse those of somebody else or of another schema."""
         by_word = dict(zip(WORDS, tables.all(), strict=True))
         where = without_password(self.engine.url.render_as_string())
         found = {word: self._columns(tx, by_word[word]) for word in ("meta", "jobs")}
         complete = bool(found["meta"])  # it is made last
+        if {"name", "value"} <= found["meta"] and (mismatch := meta.other_schema(tx)):
+            raise mismatch
         if not complete:
             found |= {word: self._columns(tx, table) for word, table in by_word.items() if word not in found}
         for word, columns in found.items():
-            if columns and not tables.FIRST_COLUMNS[word] <= columns:
+            if columns and not {column.name for column in self.columns[word]} <= columns:
                 raise ConfigurationError(
                     f"the table {by_word[word].name!r} in {where} holds data that mainspring did not write; choose "
                     "another tablename" + ", or take the data over with `mainspring import`" * (word == "jobs")
@@ -198,10 +197,6 @@ class Database(ABC):
         for statement in ddl(tables.all(), self.engine.dialect):
             tx.cursor.execute(statement)
         tx.insert("meta", ("name", "value"), meta.first_rows())
-
-    @abstractmethod
-    def _has_apscheduler(self) -> bool:
-        """Tell whether APScheduler's default table is there too."""
 
     def look_at_schema(self, tx: StoreTx) -> None:
         """Note whether another release has changed the tables."""

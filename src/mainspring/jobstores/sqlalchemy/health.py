@@ -22,30 +22,64 @@ IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "gfs2", "glusterfs", "lustre"})
 ROOM: Final = 100_000_000
 """Bytes that should be free where a SQLite file is."""
+_POSTGRESQL_FAULTS: Final = {
+    "fsync": "a power failure may destroy the whole database",
+    "full_page_writes": "a power failure may leave pages half written",
+    "synchronous_commit": "a crash of the server undoes the last moments",
+}
+"""What may happen if a setting is off."""
+_POSTGRESQL: Final = [
+    *_POSTGRESQL_FAULTS, "lock_timeout", "plan_cache_mode", "server_version", "statement_timeout",
+    "synchronous_standby_names",
+]  # fmt: skip
+_MARIADB: Final = ["binlog_format", "innodb_flush_log_at_trx_commit", "log_bin", "sync_binlog", "version"]
 
 
 def health(database: Database) -> Health:
     """Ask a database how it is set."""
-    if database.kind == "sqlite":
+    if database.kind == "sqlite":  # the connection that writes: how it syncs is its own setting
         return database.write(lambda tx: _sqlite(tx, database.path))  # type: ignore[attr-defined]
     return database.read(_postgresql if database.kind == "postgresql" else _mariadb)
 
 
-def _schema(tx: Tx) -> int | None:
-    return number(tx, "schema")
+def _health(tx: Tx, version: str, faults: list[str], good: str, warnings: list[str], replicas: int = 0) -> Health:
+    return Health(
+        durable=not faults,
+        replicas=0 if faults else replicas,
+        reasons=tuple(faults) or (good,),
+        version=version,
+        schema=number(tx, "schema"),
+        warnings=tuple(warnings),
+    )
+
+
+def _one(tx: Tx, statement: str) -> Any:
+    [(value,)] = tx.all(statement)
+    return value
 
 
 # -- SQLite --------------------------------------------------------------------------------------------------------
 
 
 def _sqlite(tx: Tx, path: str | None) -> Health:
-    """Look at the connection that writes: how it syncs is its own setting."""
-    version, schema = f"SQLite {_one(tx, 'SELECT sqlite_version()')}", _schema(tx)
+    version = f"SQLite {_one(tx, 'SELECT sqlite_version()')}"
+    faults: list[str] = []
+    warnings: list[str] = []
     if path is None:
-        reason = "the database is in the memory of this process and ends with it; name a file: sqlite:///jobs.db"
-        return Health(durable=False, reasons=(reason,), version=version, schema=schema)
+        faults += ["the database is in the memory of this process and ends with it; name a file: sqlite:///jobs.db"]
+        return _health(tx, version, faults, "", warnings)
     mode, sync = str(_one(tx, "PRAGMA journal_mode")), int(_one(tx, "PRAGMA synchronous"))
-    faults, warnings = _sync_faults(mode, sync), []
+    if mode in ("off", "memory"):
+        faults.append(f"journal_mode is {mode}: a crash in a transaction may destroy the file; set it to wal")
+    elif sync < 2:
+        faults.append(
+            f"synchronous is {('OFF', 'NORMAL')[sync]}: it survives kill -9, but a power failure undoes the last "
+            'moments; set synchronous="FULL"'
+        )
+    elif mode == "delete" and sync < 3:
+        faults.append("journal_mode is delete: a power failure may undo the last commit; set it to wal")
+    if sys.platform == "darwin":
+        faults.append("macOS lets SQLite's data wait in the drive; only its fullfsync would survive a power failure")
     kind = file_system(path)
     if kind in IN_MEMORY:
         faults.append(f"{path} is on a {kind}, which is memory: gone with a reboot; put it on a disk")
@@ -58,29 +92,7 @@ def _sqlite(tx: Tx, path: str | None) -> Health:
     if (free := shutil.disk_usage(os.path.dirname(path)).free) < ROOM:
         warnings.append(f"{free / 1e6:.0f} MB are free on the disk of {path}; make room before it is full")
     good = f"journal_mode is {mode} and synchronous is FULL, on a local disk{f' ({kind})' if kind else ''}"
-    return Health(
-        durable=not faults,
-        reasons=tuple(faults) or (good,),
-        version=version,
-        schema=schema,
-        warnings=tuple(warnings),
-    )
-
-
-def _sync_faults(mode: str, sync: int) -> list[str]:
-    faults = []
-    if mode in ("off", "memory"):
-        faults.append(f"journal_mode is {mode}: a crash in a transaction may destroy the file; set it to wal")
-    elif sync < 2:
-        faults.append(
-            f"synchronous is {('OFF', 'NORMAL')[sync]}: it survives kill -9, but a power failure undoes the last "
-            'moments; set synchronous="FULL"'
-        )
-    elif mode == "delete" and sync < 3:
-        faults.append("journal_mode is delete: a power failure may undo the last commit; set it to wal")
-    if sys.platform == "darwin":
-        faults.append("macOS lets SQLite's data wait in the drive; only its fullfsync would survive a power failure")
-    return faults
+    return _health(tx, version, faults, good, warnings)
 
 
 def file_system(path: str) -> str:
@@ -101,51 +113,24 @@ def file_system(path: str) -> str:
 
 # -- PostgreSQL ----------------------------------------------------------------------------------------------------
 
-_POSTGRESQL: Final = [
-    "fsync",
-    "full_page_writes",
-    "lock_timeout",
-    "plan_cache_mode",
-    "server_version",
-    "statement_timeout",
-    "synchronous_commit",
-    "synchronous_standby_names",
-]
-
 
 def _postgresql(tx: Tx) -> Health:
     known: dict[str, str] = dict(tx.all("SELECT name, setting FROM pg_settings WHERE name {in}", tx.many(_POSTGRESQL)))
-    faults = []
-    if known["fsync"] == "off":
-        faults.append("fsync is off: a power failure may destroy the whole database; set fsync = on")
-    if known["full_page_writes"] == "off":
-        faults.append("full_page_writes is off: a power failure may leave pages half written; set it on")
-    if known["synchronous_commit"] == "off":
-        faults.append("synchronous_commit is off: a crash of the server undoes the last moments; set it on")
-    replicas, warnings = 0, []
-    if known["synchronous_commit"] in ("on", "remote_apply", "remote_write"):
-        replicas = standbys(known["synchronous_standby_names"])
-    reason = f"fsync is on, synchronous_commit is {known['synchronous_commit']}"
-    if replicas:
-        reason += f", and each commit waits for {replicas} of the standbys {known['synchronous_standby_names']!r}"
-        seen = _one(tx, "SELECT count(*) FROM pg_stat_replication")
-        if seen < replicas:
+    faults = [f"{name} is off: {risk}; set it on" for name, risk in _POSTGRESQL_FAULTS.items() if known[name] == "off"]
+    commit, names, replicas = known["synchronous_commit"], known["synchronous_standby_names"], 0
+    good, warnings = f"fsync is on, synchronous_commit is {commit}", []
+    if commit in ("on", "remote_apply", "remote_write") and (replicas := standbys(names)):
+        good += f", and each commit waits for {replicas} of the standbys {names!r}"
+        if (seen := _one(tx, "SELECT count(*) FROM pg_stat_replication")) < replicas:
             warnings.append(f"{seen} of {replicas} synchronous standbys are connected: commits wait for more")
-    if known["statement_timeout"] == "0" or known["lock_timeout"] == "0":
+    if "0" in (known["statement_timeout"], known["lock_timeout"]):
         warnings.append(
             "statement_timeout or lock_timeout is 0 on these connections, as behind a pooler: a call may wait for "
             "ever; ALTER ROLE ... SET statement_timeout = '4500ms', and lock_timeout"
         )
     if known["plan_cache_mode"] != "force_generic_plan":
         warnings.append("plan_cache_mode is not force_generic_plan, so plans may go astray; ALTER ROLE ... SET it")
-    return Health(
-        durable=not faults,
-        replicas=0 if faults else replicas,
-        reasons=tuple(faults) or (reason,),
-        version=f"PostgreSQL {known['server_version']}",
-        schema=_schema(tx),
-        warnings=tuple(warnings),
-    )
+    return _health(tx, f"PostgreSQL {known['server_version']}", faults, good, warnings, replicas)
 
 
 def standbys(names: str) -> int:
@@ -158,37 +143,23 @@ def standbys(names: str) -> int:
 
 # -- MariaDB and MySQL ---------------------------------------------------------------------------------------------
 
-_MARIADB: Final = ["binlog_format", "innodb_flush_log_at_trx_commit", "log_bin", "sync_binlog", "version"]
-
 
 def _mariadb(tx: Tx) -> Health:
     known: dict[str, str] = dict(tx.all("SHOW GLOBAL VARIABLES WHERE Variable_name {in}", tx.many(_MARIADB)))
-    flush, version = known["innodb_flush_log_at_trx_commit"], known["version"]
+    flush, sync, binlog = known["innodb_flush_log_at_trx_commit"], known["sync_binlog"], known["log_bin"] == "ON"
     faults, warnings = [], []
     if flush not in ("1", "3"):  # 3, which MariaDB has, syncs even more often
         faults.append(
             f"innodb_flush_log_at_trx_commit is {flush}: it survives kill -9{' only in part' if flush == '0' else ''}, "
             "but a power failure undoes about a second; set it to 1"
         )
-    binlog = known["log_bin"] == "ON"
-    if binlog and known["sync_binlog"] != "1":
+    if binlog and sync != "1":
         faults.append(
-            f"sync_binlog is {known['sync_binlog']} with the binary log on: a power failure may undo commits that the "
-            "log has lost; set it to 1"
+            f"sync_binlog is {sync} with the binary log on: a power failure may undo commits that the log has lost; "
+            "set it to 1"
         )
     if binlog and known["binlog_format"] == "STATEMENT":
         warnings.append("binlog_format is STATEMENT, which SKIP LOCKED is not safe with; set it to ROW")
-    reason = f"innodb_flush_log_at_trx_commit is {flush}, " + ("sync_binlog is 1" if binlog else "there is no binlog")
-    return Health(
-        durable=not faults,
-        reasons=tuple(faults) or (reason,),
-        version=f"{'MariaDB' if 'mariadb' in version.lower() else 'MySQL'} {version}",
-        schema=_schema(tx),
-        warnings=tuple(warnings),
-    )
-
-
-def _one(tx: Tx, statement: str) -> Any:
-    row = tx.one(statement)
-    assert row is not None
-    return row[0]
+    good = f"innodb_flush_log_at_trx_commit is {flush}, " + ("sync_binlog is 1" if binlog else "there is no binlog")
+    version = f"{'MariaDB' if 'mariadb' in known['version'].lower() else 'MySQL'} {known['version']}"
+    return _health(tx, version, faults, good, warnings)

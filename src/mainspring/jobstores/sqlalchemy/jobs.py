@@ -41,7 +41,8 @@ class JobVerbs(RunVerbs):
             self.insert("jobs", _ADDED, [(row.id, row.at, row.nominal, row.at, row.frame, version, version)])
             self.stirred |= row.at is not None
             return [(version, version)]
-        self.begin()
+        if not self.begun:
+            self.begin()
         ids = sorted({row.id for row in rows})
         locked = self.all("SELECT id, incarnation FROM {jobs} WHERE id {in} ORDER BY id {lock}", self.many(ids))
         stored: dict[str, int] = dict(locked)
@@ -65,7 +66,8 @@ class JobVerbs(RunVerbs):
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
         """Hand out due jobs and hide them: now, the jobs, when the next of the others can be had."""
-        self.begin()
+        if not self.begun:
+            self.begin()
         now = self.now
         found = self.all(_DUE, now, limit + 1)
         # One more than asked for tells when the next of the others can be had.
@@ -96,7 +98,8 @@ class JobVerbs(RunVerbs):
 
     def fire(self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
         """Take each step whose job is unchanged and due; answer which runs each has inserted, None if it was lost."""
-        self.begin()
+        if not self.begun:
+            self.begin()
         now, until = self.now, self.now + int(lease * SECOND)
         ids = sorted({step.job_id for step in firings})
         locked = self.all("SELECT id, version, at FROM {jobs} WHERE id {in} ORDER BY id {lock}", self.many(ids))

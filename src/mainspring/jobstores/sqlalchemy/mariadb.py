@@ -49,9 +49,8 @@ class MariaDBTx(StoreTx):
         return tuple(values)
 
     def begin(self) -> None:
-        if not self.begun:
-            self.begun = True
-            self.cursor.execute("START TRANSACTION")
+        self.begun = True
+        self.cursor.execute("START TRANSACTION")
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         marks = f"({', '.join(['%s'] * len(columns))})"
@@ -225,10 +224,6 @@ class MariaDBDatabase(ServerDatabase):
         tx.cursor.execute(made)
         tx.cursor.executemany(f"INSERT INTO {quoted} (name, value) VALUES (%s, %s)", first_rows())
         tx.cursor.execute(f"RENAME TABLE {quoted} TO {self.names['meta']}")
-
-    def _has_apscheduler(self) -> bool:
-        found = "SELECT 1 FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?"
-        return self.read(lambda tx: tx.one(found, "apscheduler_jobs")) is not None
 
     def _tx(self, connection: Any) -> StoreTx:
         return MariaDBTx(self, connection.cursor())

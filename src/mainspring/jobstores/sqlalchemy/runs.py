@@ -130,7 +130,8 @@ class RunVerbs(Tx):
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         """Write each outcome whose condition holds, with what follows from it."""
-        self.begin()
+        if not self.begun:
+            self.begin()
         now, locked = self.now, self.many(sorted({each.run.id for each in outcomes}))
         rows = self.table(_JUDGED, "FROM {runs} WHERE id {in} ORDER BY id {lock}", locked)
         stored = {run_id: tuple(row) for run_id, *row in rows}

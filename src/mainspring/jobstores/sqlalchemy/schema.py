@@ -64,18 +64,6 @@ def odd(table: str, columns: Sequence[Kept], kind: str) -> str:
 class Tables:
     """The tables of one store: `<prefix>_jobs`, `<prefix>_runs` and the small ones beside them."""
 
-    FIRST_COLUMNS: Final = {
-        "jobs": {"id", "at", "nominal", "due_at", "frame", "version", "incarnation", "miss"},
-        "runs": {"id", "payload", "state", "queue", "status", "run_at", "token", "node", "lease_until", "unique_key"},
-        "broken": {"incarnation", "id", "reason", "broken_at", "frame"},
-        "gone": {"id", "expires_at"},
-        "lanes": {"name"},
-        "nodes": {"id", "info", "expires_at"},
-        "totals": {"status", "slot", "n"},
-        "meta": {"name", "value"},
-    }
-    """Columns by which a table is known as ours: the first schema has them, and so has every later one."""
-
     def __init__(
         self, tablename: str, metadata: MetaData, schema: str | None, kind: str, collation: str | None
     ) -> None:

@@ -41,7 +41,7 @@ class Tx(ABC):
         self.stirred = False  # something has changed that a sleeping loop may want to know
 
     def begin(self) -> None:  # noqa: B027
-        """Begin a transaction, unless one has begun: what comes next is more than one statement."""
+        """Begin a transaction, for what is more than one statement; called once."""
 
     @staticmethod
     @abstractmethod

@@ -93,10 +93,6 @@ class PostgreSQLDatabase(ServerDatabase):
     def _driver_error(self) -> type[Exception]:
         return psycopg.Error
 
-    def _prepare(self) -> str | None:
-        self.read(lambda tx: tx.one("SELECT 1"))
-        return None
-
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
         def attempt(tx: StoreTx) -> tuple[T] | None:
             # Held until the transaction ends: of several nodes that start at once, the others find everything done.
@@ -120,9 +116,6 @@ class PostgreSQLDatabase(ServerDatabase):
     def _columns(self, tx: StoreTx, table: Table) -> set[str]:
         found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
         return {name for (name,) in tx.all(found, self.engine.dialect.identifier_preparer.format_table(table))}
-
-    def _has_apscheduler(self) -> bool:
-        return self.read(lambda tx: tx.one("SELECT to_regclass('apscheduler_jobs')")) != (None,)
 
     def _tx(self, connection: Any) -> StoreTx:
         return PostgreSQLTx(self, connection.cursor(binary=True))

@@ -52,11 +52,10 @@ class PostgreSQLTx(StoreTx):
 
     def begin(self) -> None:
         """Begin, and read the clock in the same round trip."""
-        if not self.begun:
-            self.begun = True
-            self.cursor.execute(_BEGIN, prepare=False, binary=False)  # two statements at once are text
-            self.cursor.nextset()
-            self.now = self.cursor.fetchone()[0] + self.database.shift
+        self.begun = True
+        self.cursor.execute(_BEGIN, prepare=False, binary=False)  # two statements at once are text
+        self.cursor.nextset()
+        self.now = self.cursor.fetchone()[0] + self.database.shift
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         if rows:
@@ -137,7 +136,7 @@ class PostgreSQLTx(StoreTx):
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         if not ends(outcomes):
             return super().settle(outcomes)
-        if any(each.then for each in outcomes):
+        if not self.begun and any(each.then for each in outcomes):
             self.begin()
         written = self._finish(sorted(written_row(each.run, 0) for each in outcomes))
         followers = [run for each in outcomes if each.run.id in written for run in each.then]

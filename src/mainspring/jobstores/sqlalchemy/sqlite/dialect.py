@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import msgspec
-from sqlalchemy import MetaData, Table
+from sqlalchemy import Table
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -67,23 +67,14 @@ class SQLiteDatabase(Database):
         " FROM json_each(?)) AS level",
     }
 
-    def __init__(
-        self,
-        engine: Engine,
-        tablename: str,
-        metadata: MetaData,
-        schema: str | None,
-        *,
-        own: bool = True,
-        synchronous: str = "FULL",
-    ) -> None:
+    def __init__(self, engine: Engine, tablename: str, *names: Any, synchronous: str = "FULL", **options: Any) -> None:
         if sqlite3.sqlite_version_info < OLDEST:
             oldest = ".".join(map(str, OLDEST))
             raise ConfigurationError(
                 f"SQLite {oldest} or newer is needed, and this Python brings {sqlite3.sqlite_version}; use a newer "
                 "Python or another store"
             )
-        super().__init__(engine, tablename, metadata, schema, own=own)
+        super().__init__(engine, tablename, *names, **options)
         self.clock = HostClock()
         self._named, self.path = _paths(engine)
         self._files: dict[str, os.stat_result] = {}
@@ -168,10 +159,6 @@ class SQLiteDatabase(Database):
         for suffix in ("", "-wal", "-shm"):
             with contextlib.suppress(OSError):
                 self._files.setdefault(suffix, os.stat(f"{self.path}{suffix}"))
-
-    def _has_apscheduler(self) -> bool:
-        found = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'apscheduler_jobs'"
-        return self.read(lambda tx: tx.one(found)) is not None
 
     def close(self) -> None:
         self.waker.close()
