@@ -140,7 +140,8 @@ class StoreLink:
 
     def observe(self, now: int, asked: float) -> None:
         """Note the store's time, asked for at `asked` by the monotonic clock."""
-        self.answered()
+        if self._down:
+            self.answered()
         self._time.observe(now, asked)
 
     def date(self, report: Report) -> None:
