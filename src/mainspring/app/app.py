@@ -128,7 +128,7 @@ class Mainspring:
         self.tasks = Registry(shared, functools.partial(Task, self))
         self.events.log.each_run, self.events.log.find = log_runs, self.tasks.function
         self._runs = Runs(
-            lambda: shared.lasting,
+            shared.open,
             shared.now,
             lambda: shared.timezone,
             self.events,

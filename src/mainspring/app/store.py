@@ -106,6 +106,10 @@ class AppStore:
     @property
     def lasting(self) -> JobStore:
         """The store at the app's URL; inline mode does not touch it."""
+        return self.opened or self.open()
+
+    def open(self) -> JobStore:
+        """Return the store at the app's URL, opened if it is not."""
         if self.opened is None:
             with self.lock:
                 if self.opened is None:

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final
 
 from mainspring.app.waiting.coming import ExpectedRuns
@@ -55,13 +56,16 @@ class Waiter:
         self._done: dict[str, Run] = {}
         self._first: Run | None = None
         """The first of those that are left, unless it is a step that a chain has not come to."""
-        self._coming = ExpectedRuns()
         self._pause = FIRST_LOOK_SECONDS
         self._all_at = 0.0
         """When to look at all that are left, though the first ones have not ended."""
         self._answered = False
         self._away = False
         """Whether the store did not answer the last time."""
+
+    @cached_property
+    def _expected(self) -> ExpectedRuns:
+        return ExpectedRuns()
 
     def look(self, store: JobStore) -> bool:
         """Tell whether all have ended; raise TimeoutError when it has taken too long.
@@ -98,9 +102,10 @@ class Waiter:
             part = self._left[start : start + size]
             start, size = start + size, PAGE
             seen = dict(zip(part, store.get_runs(part), strict=True))
-            broken = self._coming.expect([run_id for run_id in part if seen[run_id] is None], seen, store)
-            if broken is not None:
-                result_of(broken)
+            if None in seen.values():
+                broken = self._expected.expect([run_id for run_id in part if seen[run_id] is None], seen, store)
+                if broken is not None:
+                    result_of(broken)
             for run_id in part:
                 run = seen[run_id]
                 if run is not None and run.status in FINAL:
@@ -142,7 +147,7 @@ class Waiter:
 
     def ended(self) -> list[Run]:
         """Return the runs, in the order they were asked for."""
-        return [self._done[run_id] for run_id in self._wanted]
+        return list(map(self._done.__getitem__, self._wanted))
 
 
 def _unserved(run: Run, store: JobStore) -> str:

@@ -28,10 +28,12 @@ _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSIT
 
 def call_to_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
     """Return what is called and how as plain data."""
-    try:
-        ref, args = portable_call(call.func, call.args)
-    except (CallableReferenceError, LookupError) as error:
-        raise TransientJobError(job_id, str(error)) from error
+    ref, args = call.func, call.args
+    if not isinstance(ref, str):
+        try:
+            ref, args = portable_call(ref, args)
+        except (CallableReferenceError, LookupError) as error:
+            raise TransientJobError(job_id, str(error)) from error
     data = {"f": ref, "a": list(args), "k": dict(call.kwargs), "n": call.name}
     if policy != DEFAULT_POLICY:
         data["p"] = policy_to_data(policy, partial(_reference, job_id=job_id))

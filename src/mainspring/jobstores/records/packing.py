@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import starmap
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -263,7 +264,7 @@ class RecordPacker:
                     raise FrameError(Reason.UNSIGNED, "its outcome is not signed: a stranger may have written it")
                 return _Outcome(state.result, (), state.reason)
             more = self.codec.loads(state.frame, _seal_context(row.id, row.status, row.attempt))
-            errors = tuple(Error(*error) for error in more["errors"])
+            errors = tuple(starmap(Error, more["errors"]))
             return _Outcome(more["result"], errors, more.get("reason", state.reason))
         except Exception as error:
             if row.status not in _SEALED:

@@ -274,8 +274,10 @@ class RecordStore(JobStore):
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         """Return the runs of these ids, None where there is none."""
         rows, altered = self._whole_runs(self._run_rows(run_ids))
-        found = {row.id: row for row in (*rows, *(self._run_rows(altered) if altered else ()))}
-        return [None if run_id not in found else self._packer.shown(found[run_id]) for run_id in run_ids]
+        found: dict[str, Run] = {}
+        for row in (*rows, *(self._run_rows(altered) if altered else ())):
+            found[row.id] = self._packer.shown(row)
+        return list(map(found.get, run_ids))
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any, Final
 
@@ -114,7 +114,7 @@ class RunVerbs(Tx):
                 new[run.id] = run
                 self.stirred |= run.status == "pending"
         if new:
-            self.insert("runs", INSERTED, [inserted_row(new[run_id], self.now) for run_id in sorted(new)])
+            self.insert("runs", INSERTED, list(map(inserted_row, map(new.__getitem__, sorted(new)), repeat(self.now))))
         return answers
 
     def record_missed(self, runs: Sequence[RunRow]) -> None:

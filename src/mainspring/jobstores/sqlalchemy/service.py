@@ -47,7 +47,7 @@ _COUNTED: Final = (
 def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
     """Read runs by id."""
     rows = tx.all(f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE id {{in}}", tx.many(sorted(set(run_ids))))
-    return [run_row(row) for row in rows]
+    return list(map(run_row, rows))
 
 
 def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:

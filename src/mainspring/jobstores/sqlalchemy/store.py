@@ -252,7 +252,7 @@ class SQLAlchemyJobStore(RecordStore):
         return self._read(lambda tx: claim_steps.lapsed(tx, limit, skip))
 
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
-        return self._read(lambda tx: service_steps.get_runs(tx, run_ids)) if run_ids else []
+        return self._open().read(partial(service_steps.get_runs, run_ids=run_ids)) if run_ids else []
 
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         return self._read(lambda tx: service_steps.find_runs(tx, query, after, limit))

@@ -105,7 +105,13 @@ class SocketWaker(Waker):
         """Send a datagram to every other node; the socket of one that is dead is removed."""
         if self._folder is None:
             return
-        for name in self._list():
+        try:
+            if os.stat(self._folder).st_mtime_ns + FRESH > self._listed_at:
+                self._listed_at = time.time_ns()
+                self._others = os.listdir(self._folder)
+        except OSError:  # no node has a socket
+            return
+        for name in self._others:
             if name == self._name or not name.startswith(self._prefix):
                 continue
             if self._sender is None:
@@ -117,17 +123,6 @@ class SocketWaker(Waker):
                 if error.errno == errno.ECONNREFUSED:
                     with contextlib.suppress(OSError):
                         os.unlink(self._address(name))
-
-    def _list(self) -> list[str]:
-        assert self._folder is not None
-        try:
-            changed_at = os.stat(self._folder).st_mtime_ns
-            if changed_at + FRESH > self._listed_at:
-                self._listed_at = time.time_ns()
-                self._others = os.listdir(self._folder)
-        except OSError:
-            return []
-        return self._others
 
     def _address(self, name: str) -> str:
         """Return the path of a socket: by way of an open folder, since such a path may have 107 bytes only."""
