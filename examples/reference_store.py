@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.plan import Due, Firing, Miss
+from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import (
     BrokenJob,
-    Claimed,
+    ClaimedRuns,
     DuePage,
     Hold,
     JobList,
@@ -183,12 +183,12 @@ class ReferenceStore(JobStore):
         entry.job.version, entry.hidden_until = next(self._versions), 0
         self._tell()
 
-    def _due(self, entry: Entry) -> Due:
+    def _due(self, entry: Entry) -> DueJob:
         job, at = entry.job.copy(), _at(entry)
         mine = f"{job.id}@{job.incarnation}@"
         unfinished = sum(run.status not in FINAL and run.id.startswith(mine) for run in self._runs.values())
         nominal = at if job.nominal is None else job.nominal
-        return Due(job, at, nominal, job.version, job.incarnation, unfinished, entry.miss)
+        return DueJob(job, at, nominal, job.version, job.incarnation, unfinished, entry.miss)
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -196,19 +196,19 @@ class ReferenceStore(JobStore):
         with self._changed:
             return [run.id if self._insert(run) or run.id in self._runs else self._holder(run) for run in runs]
 
-    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
         with self._changed:
             now = self._now()
             held = [run for run in self._runs.values() if run.status is Status.RUNNING and run.token == token]
             if not held:
-                due = sorted((run for run in self._waiting(lanes) if run.run_at <= now), key=_urgency)
+                due = sorted((run for run in self._waiting(queues) if run.run_at <= now), key=_urgency)
                 claim = {"status": Status.RUNNING, "node": node, "token": token, "started_at": now}
                 until = now + int(lease * SECOND)
                 held = [replace(run, **claim, attempt=run.attempt + 1, lease_until=until) for run in due[:limit]]
                 for run in held:
                     self._write(run)
-            times = [max(run.run_at, now) for run in self._waiting(lanes)]
-            return Claimed(now, sorted(held, key=_urgency), min(times, default=None))
+            times = [max(run.run_at, now) for run in self._waiting(queues)]
+            return ClaimedRuns(now, sorted(held, key=_urgency), min(times, default=None))
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         with self._changed:

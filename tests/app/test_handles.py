@@ -246,7 +246,7 @@ def test_nodes_tells_who_takes_part(app: Mainspring) -> None:
     app.start(work=True, queues=["mail"])
     app.task(queue="mail")(plain).enqueue(1).result(timeout=LIMIT)
     (node,) = app.nodes()
-    assert (node.lanes, node.state) == (("mail",), "running")
+    assert (node.queues, node.state) == (("mail",), "running")
     app.stop()
     assert app.nodes() == []
 

@@ -16,7 +16,7 @@ from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.testing.conformance.helpers import claim, make_run, succeed
 from tests.app.kit import LIMIT
 
-NODE = NodeInfo(id="n1", host="here", pid=1, started_at=0, lanes=("mail",))
+NODE = NodeInfo(id="n1", host="here", pid=1, started_at=0, queues=("mail",))
 
 
 class CountingStore(MemoryJobStore):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mainspring import Mainspring
 from mainspring.core.run import Call, Run, Status
 from mainspring.executors.debug import DebugExecutor
-from mainspring.jobstores.base import Claimed
+from mainspring.jobstores.base import ClaimedRuns
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.node.node import Node
 from mainspring.node.store_link import StoreLink
@@ -24,8 +24,8 @@ class Late(MemoryJobStore):
     link: StoreLink
     late: Run | None = None
 
-    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
-        claimed = super().claim(lanes, node=node, token=token, limit=limit, lease=lease)
+    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+        claimed = super().claim(queues, node=node, token=token, limit=limit, lease=lease)
         if self.late is not None:
             self.add_runs([self.late])
             self.late = None

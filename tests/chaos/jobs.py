@@ -16,7 +16,7 @@ from mainspring import Mainspring
 from mainspring.clock import SystemClock
 from mainspring.core.run import FINAL, Condition, Outcome
 from mainspring.executors.current_run import current_run
-from mainspring.jobstores.base import Claimed
+from mainspring.jobstores.base import ClaimedRuns
 from tests.chaos.ledger import (
     ACCEPTED,
     BACK,
@@ -74,8 +74,8 @@ def watch(app: Mainspring) -> None:
             began.add(os.getpid())
             ledger.note(BEGIN, "node")
 
-    def watched_claim(*args: Any, **options: Any) -> Claimed:
-        claimed: Claimed = claim(*args, **options)
+    def watched_claim(*args: Any, **options: Any) -> ClaimedRuns:
+        claimed: ClaimedRuns = claim(*args, **options)
         ledger.write(CLAIMED, [(run.id, run.attempt, run.token, 0) for run in claimed.runs])
         return claimed
 

@@ -145,7 +145,7 @@ def test_a_node_whose_beats_stay_away_is_called_silent_and_serves_nothing(tmp_pa
     url = f"sqlite:///{tmp_path}/jobs.db"
     with Mainspring(url) as app:
         app.enqueue("json:dumps", 1)
-        told = NodeInfo(id="n", host="host", pid=7, started_at=app.store.beat(), lanes=("default",))
+        told = NodeInfo(id="n", host="host", pid=7, started_at=app.store.beat(), queues=("default",))
         app.store.beat(told, 60)
         assert [node.state for node in app.nodes()] == ["running"]
         app.store.shift_clock(11)

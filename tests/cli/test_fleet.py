@@ -23,7 +23,7 @@ def add_node(shop: Shop) -> None:
         host="web1",
         pid=7,
         started_at=started,
-        lanes=("mail",),
+        queues=("mail",),
         version="1.0",
         missing=("shop:old",),
     )

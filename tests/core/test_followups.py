@@ -225,7 +225,7 @@ def test_a_crash_of_what_may_start_only_once_is_its_end() -> None:
     assert [each.id for each in outcome.then] == ["r~hook"]
 
 
-def test_in_the_lane_of_an_executor_a_crash_is_a_failure_as_it_was() -> None:
+def test_in_the_queue_of_an_executor_a_crash_is_a_failure_as_it_was() -> None:
     outcome = conclude(died(running(queue=".processes", policy=Policy(retries=1))), NOW, 0.5)
     assert (outcome.run.status, outcome.run.crashes, outcome.run.failures) == (Status.PENDING, 0, 1)
 

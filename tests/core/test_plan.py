@@ -9,7 +9,7 @@ import pytest
 
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.plan import Due, Miss, Place, firing, passed_over, plan
+from mainspring.core.plan import DueJob, Miss, Place, firing, passed_over, plan
 from mainspring.core.run import Call, Status
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
@@ -19,7 +19,7 @@ from mainspring.triggers.interval import IntervalTrigger
 START = datetime(2026, 1, 1, tzinfo=UTC)
 T0 = int(START.timestamp()) * SECOND
 YEAR = 365 * 86_400 * SECOND
-LANE = Place(".default")
+PLACE = Place(".default")
 
 
 def work() -> None: ...
@@ -29,9 +29,9 @@ def every(seconds: float, **options: Any) -> IntervalTrigger:
     return IntervalTrigger(seconds=seconds, start_date=START, timezone="UTC", **options)
 
 
-def due(trigger: BaseTrigger, *, unfinished: int = 0, miss: Miss | None = None, **options: Any) -> Due:
+def due(trigger: BaseTrigger, *, unfinished: int = 0, miss: Miss | None = None, **options: Any) -> DueJob:
     job = Job("j", Call(work, name="work"), trigger, **options)
-    return Due(job, T0, T0, version=7, incarnation=3, unfinished=unfinished, miss=miss)
+    return DueJob(job, T0, T0, version=7, incarnation=3, unfinished=unfinished, miss=miss)
 
 
 def test_a_job_on_time_runs_once_and_is_due_again_one_interval_later() -> None:
@@ -148,7 +148,7 @@ def test_a_trigger_that_can_only_be_walked_is_planned_within_a_bound() -> None:
 
 def test_a_fire_is_named_by_job_incarnation_and_time() -> None:
     it = due(every(10))
-    step = firing(it, plan(it, T0), LANE, T0)
+    step = firing(it, plan(it, T0), PLACE, T0)
     assert [run.id for run in step.runs] == [f"j@3@{T0}"]
     assert (step.version, step.next_at, step.miss) == (7, T0 + 10 * SECOND, None)
     assert (step.runs[0].status, step.runs[0].queue, step.runs[0].attempt) == (Status.PENDING, ".default", 0)
@@ -162,17 +162,17 @@ def test_a_fire_into_a_free_slot_is_claimed_already() -> None:
 
 def test_the_grace_time_travels_with_the_run() -> None:
     it = due(every(10), misfire_grace_time=3)
-    (run,) = firing(it, plan(it, T0), LANE, T0).runs
+    (run,) = firing(it, plan(it, T0), PLACE, T0).runs
     assert run.start_by == T0 + 3 * SECOND
 
 
 def test_fires_missed_in_a_row_for_one_reason_are_one_record() -> None:
     first = due(every(10), unfinished=1)
-    step = firing(first, plan(first, T0), LANE, T0)
+    step = firing(first, plan(first, T0), PLACE, T0)
     assert step.miss is not None
     second = due(every(10), unfinished=1, miss=step.miss)
     second.at = second.nominal = T0 + 10 * SECOND
-    again = firing(second, plan(second, T0 + 10 * SECOND), LANE, T0 + 10 * SECOND)
+    again = firing(second, plan(second, T0 + 10 * SECOND), PLACE, T0 + 10 * SECOND)
     assert [run.id for run in again.missed] == [run.id for run in step.missed]
     assert [(r.count, r.fire_time, r.last, r.reason) for r in again.missed] == [
         (2, T0, T0 + 10 * SECOND, "max_instances")
@@ -181,7 +181,7 @@ def test_fires_missed_in_a_row_for_one_reason_are_one_record() -> None:
 
 def test_another_reason_begins_another_record() -> None:
     it = due(every(100), misfire_grace_time=1, miss=Miss("old", "max_instances", 5, T0 - 50))
-    step = firing(it, plan(it, T0 + 50 * SECOND), LANE, T0 + 50 * SECOND)
+    step = firing(it, plan(it, T0 + 50 * SECOND), PLACE, T0 + 50 * SECOND)
     assert step.missed[0].id != "old"
     assert step.miss is not None
     assert step.miss.count == 1
@@ -189,7 +189,7 @@ def test_another_reason_begins_another_record() -> None:
 
 def test_a_fire_that_runs_closes_the_record_of_missed_ones() -> None:
     it = due(every(10), miss=Miss("old", "max_instances", 5, T0 - 50))
-    assert firing(it, plan(it, T0), LANE, T0).miss is None
+    assert firing(it, plan(it, T0), PLACE, T0).miss is None
 
 
 def change(trigger: BaseTrigger, next_at: int | None) -> tuple[Job, Job]:

@@ -23,7 +23,7 @@ from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.redis.connection import RedisConnection
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
-from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase, _Item
+from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase, _SharedWork
 from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
 from mainspring.testing.conformance import helpers
 from tests.executors import tasks
@@ -196,10 +196,10 @@ def test_the_time_out_of_one_caller_is_no_error_of_another_who_shares_its_commit
 
     def slowly(tx: Any) -> str:
         until_interrupted(pool)
-        tx.insert("lanes", ("name",), [("theirs",)])
+        tx.insert("queues", ("name",), [("theirs",)])
         return "done"
 
-    other = _Item(slowly)
+    other = _SharedWork(slowly)
     database._queue.append(other)  # as another thread does that waits for its turn
     timed_out(pool, lambda: store.set_queue("ours", paused=True))
     assert (other.done, other.error, other.result) == (True, None, "done")

@@ -8,7 +8,7 @@ from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.opening import open_store
 from mainspring.jobstores.redis import RedisJobStore
-from mainspring.jobstores.redis.servers import Address, Cluster, Fixed, Sentinels
+from mainspring.jobstores.redis.servers import Address, ClusterServers, FixedServer, SentinelServers
 from mainspring.jobstores.redis.urls import make_servers, take_options
 
 GIVEN = {"name": "mainspring", "shards": 1, "replicas": 0, "keep_runs": 100_000}
@@ -16,7 +16,7 @@ GIVEN = {"name": "mainspring", "shards": 1, "replicas": 0, "keep_runs": 100_000}
 
 def test_sentinels_a_service_and_a_database_are_read_from_a_url() -> None:
     servers = make_servers("redis+sentinel://me:p%40ss@a:1,b,[::1]:3/main/2?socket_timeout=9", 0, {})
-    assert isinstance(servers, Sentinels)
+    assert isinstance(servers, SentinelServers)
     assert servers._hosts == [Address("a", 1), Address("b", 26379), Address("::1", 3)]
     assert servers.place == "a:1,b:26379,[::1]:3/main (Sentinel)"
     known = servers._pool_at(Address("c", 6379)).connection_kwargs
@@ -30,7 +30,7 @@ def test_sentinels_a_service_and_a_database_are_read_from_a_url() -> None:
 
 def test_the_sentinels_have_a_password_of_their_own() -> None:
     servers = make_servers("redis+sentinel://me:mine@a:1/main?sentinel_password=theirs", 0, {})
-    assert isinstance(servers, Sentinels)
+    assert isinstance(servers, SentinelServers)
     (pool,) = servers._sentinels.values()
     assert (pool.connection_kwargs["username"], pool.connection_kwargs["password"]) == (None, "theirs")
     assert "sentinel_password" not in servers._pool_at(Address("c", 1)).connection_kwargs
@@ -39,7 +39,7 @@ def test_the_sentinels_have_a_password_of_their_own() -> None:
 @pytest.mark.parametrize("path", ["", "/", "/0"])
 def test_the_servers_of_a_cluster_are_read_from_a_url(path: str) -> None:
     servers = make_servers(f"rediss+cluster://:secret@a:1,b{path}", 0, {})
-    assert isinstance(servers, Cluster)
+    assert isinstance(servers, ClusterServers)
     assert servers.place == "a:1,b:6379 (Cluster)"
     pool = servers._pool_at(Address("a", 1))
     assert pool.connection_kwargs["password"] == "secret"
@@ -98,7 +98,7 @@ def test_the_options_of_the_store_are_taken_out_of_a_url() -> None:
     url, options = take_options("redis://a/0?replicas=2&socket_timeout=3&name=x", GIVEN)
     assert url == "redis://a/0?socket_timeout=3"
     assert options == {"name": "x", "shards": 1, "replicas": 2, "keep_runs": 100_000}
-    assert isinstance(make_servers(url, 0, {}), Fixed)
+    assert isinstance(make_servers(url, 0, {}), FixedServer)
 
 
 def test_an_option_that_is_no_number_is_named() -> None:

@@ -120,7 +120,7 @@ def test_two_schedulers_fire_a_due_job_once(bench: Bench, other: Bench) -> None:
     assert len(runs(bench)) == 50
 
 
-def test_what_no_slot_is_free_for_waits_in_the_lane_and_is_claimed_when_one_is(bench: Bench) -> None:
+def test_what_no_slot_is_free_for_waits_in_the_queue_and_is_claimed_when_one_is(bench: Bench) -> None:
     for n in range(25):
         bench.add(f"j{n}")
     bench.link.scheduler()

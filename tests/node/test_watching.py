@@ -25,7 +25,7 @@ class Watching:
         self._claims = bench.link.claims
         bench.node.watcher = self
 
-    def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None: ...
+    def claiming(self, node: str, token: str, queues: Sequence[str]) -> None: ...
 
     def claimed(self, runs: Sequence[Run]) -> None:
         self.told.append(("claimed", [run.id in self._claims for run in runs]))

@@ -200,7 +200,7 @@ def test_a_bulk_is_added_though_the_scripts_are_flushed_meanwhile(make_store: Ma
     assert store.stats(RunQuery()).matching == 1000
 
 
-def test_all_pending_runs_of_a_lane_are_cancelled_whether_due_or_not(make_store: MakeStore) -> None:
+def test_all_pending_runs_of_a_queue_are_cancelled_whether_due_or_not(make_store: MakeStore) -> None:
     store = make_store()
     store.add_runs([make_run(store, unique=f"{n}", due_in=-10 if n < 1000 else 10) for n in range(2200)])
     assert cancel_all(store) == 2200

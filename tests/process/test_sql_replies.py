@@ -136,14 +136,14 @@ END = {"postgresql": b"WITH ended", "mariadb": b"COMMIT"}
 
 
 def test_a_run_added_again_is_there_once(store: SQLAlchemyJobStore, lose: Lose, kind: str) -> None:
-    run = make_run(store, queue=new_id("lane"))
+    run = make_run(store, queue=new_id("queue"))
     lose(ADD[kind], lambda: store.add_runs([run]))
     assert store.add_runs([run]) == [run.id]
     assert [one.id for one in claim(store, run.queue)] == [run.id]
 
 
 def test_a_run_with_a_key_added_again_is_there_once(store: SQLAlchemyJobStore, lose: Lose, kind: str) -> None:
-    run = make_run(store, queue=new_id("lane"), unique=new_id("key"))
+    run = make_run(store, queue=new_id("queue"), unique=new_id("key"))
     lose(COMMIT[kind], lambda: store.add_runs([run]))
     assert store.add_runs([run]) == [run.id]
     assert [one.id for one in claim(store, run.queue)] == [run.id]
@@ -160,14 +160,14 @@ def test_a_job_added_again_is_found_to_be_there(store: SQLAlchemyJobStore, lose:
 def test_a_claim_made_again_with_its_token_holds_the_same_runs(
     store: SQLAlchemyJobStore, lose: Lose, kind: str
 ) -> None:
-    run, token = add_run(store, queue=new_id("lane")), new_token()
+    run, token = add_run(store, queue=new_id("queue")), new_token()
     lose(CLAIM[kind], lambda: claim(store, run.queue, token=token))
     assert [(one.id, one.attempt) for one in claim(store, run.queue, token=token)] == [(run.id, 1)]
 
 
 def test_an_end_told_again_is_refused_and_counted_once(store: SQLAlchemyJobStore, lose: Lose, kind: str) -> None:
     before = store.stats().totals["succeeded"]
-    outcome = succeed(store, start(store, queue=new_id("lane")))
+    outcome = succeed(store, start(store, queue=new_id("queue")))
     lose(END[kind], lambda: store.settle([outcome]))
     assert store.settle([outcome]) == [False]
     [run] = store.get_runs([outcome.run.id])

@@ -19,7 +19,7 @@ ROWS: Final = {  # the rows that are altered
     "runs": ("id = 'waits-victim'", "id = 'runs-victim'", "id = 'ended-victim'", "job_id = 'chain'"),
     "broken": ("id = 'broken-victim'",),
     "gone": ("id = 'gone-victim'",),
-    "lanes": ("name = 'paused-victim'",),
+    "queues": ("name = 'paused-victim'",),
     "nodes": ("id = 'node-victim'",),
     "totals": ("status = 'succeeded'",),
     "meta": tuple(f"name = '{name}'" for name in ("schema", "oldest_reader", "versions", "clock", "stirs")),

@@ -110,7 +110,7 @@ class Scenario:
         self._names = 0
         self._nodes: list[Process] = []
         self._outside = Process(self.world, "outside", 0)
-        self._lane = "work" if seed % 2 else ".default"
+        self._queue = "work" if seed % 2 else ".default"
 
     def run(self) -> History:
         world, chance = self.world, self.world.chance
@@ -144,7 +144,7 @@ class Scenario:
             trigger = IntervalTrigger(seconds=chance.choice([1, 3, 7, 20]), start_date=from_us(START), timezone="UTC")
             job = Job(
                 f"job{number}", Call(work, name="work"), trigger, at=START, coalesce=chance.random() < 0.5,
-                executor="default" if self._lane == ".default" else "queue", queue="work",
+                executor="default" if self._queue == ".default" else "queue", queue="work",
                 max_instances=chance.choice([1, 2, 100]), misfire_grace_time=chance.choice([None, 5.0]),
                 policy=Policy(retries=chance.choice([0, 2]), backoff=Backoff(first=0.5)),
             )  # fmt: skip
@@ -156,7 +156,7 @@ class Scenario:
         skew = world.chance.choice([0, world.chance.randrange(-60 * SECOND, 60 * SECOND)])
         process = Process(world, f"n{self._names}", skew)
         executor = SimExecutor(process)
-        queues = None if self._lane == ".default" else {"work": None}
+        queues = None if self._queue == ".default" else {"work": None}
         node = Node(
             {"default": executor}, clock=SimClock(process), lease=LEASE, timezone=UTC, queues=queues,
             prepare=lambda run: replace(run, executor="default"),
@@ -184,8 +184,8 @@ class Scenario:
         for number in range(RUNS):
             world.sleep(self._outside, chance.randrange(TROUBLE // RUNS * 2))
             run = Run(
-                id=f"run{number}", call=Call(work, name="work"), queue=self._lane,
-                executor="default" if self._lane == ".default" else None, created_at=world.now, run_at=world.now,
+                id=f"run{number}", call=Call(work, name="work"), queue=self._queue,
+                executor="default" if self._queue == ".default" else None, created_at=world.now, run_at=world.now,
                 policy=Policy(
                     retries=chance.choice([0, 3]), backoff=Backoff(first=0.5),
                     delivery=chance.choice(["at_least_once"] * 4 + ["at_most_once"]),

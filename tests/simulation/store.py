@@ -12,10 +12,10 @@ from greenlet import GreenletExit
 from msgspec.structs import replace
 
 from mainspring.core.job import Job
-from mainspring.core.plan import Due, Firing, Miss
+from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores.base import Claimed, DuePage, Generation, Hold, NodeInfo, RunQuery, Stats
+from mainspring.jobstores.base import ClaimedRuns, DuePage, Generation, Hold, NodeInfo, RunQuery, Stats
 from tests.simulation.world import SECOND, Process, World
 
 
@@ -67,7 +67,7 @@ class SimStore:
 
     def due(self, limit: int, hold: float) -> DuePage:
         now = self.world.now
-        page: list[Due] = []
+        page: list[DueJob] = []
         entries = sorted(self.jobs.values(), key=lambda entry: (entry.job.at or 0, entry.job.id))
         for entry in entries:
             at = entry.job.at
@@ -76,7 +76,7 @@ class SimStore:
                 unfinished = sum(run.job_id == entry.job.id and run.status not in FINAL for run in self.runs.values())
                 version, incarnation = entry.version, entry.job.incarnation
                 nominal = entry.job.nominal or at
-                page.append(Due(entry.job.copy(), at, nominal, version, incarnation, unfinished, entry.miss))
+                page.append(DueJob(entry.job.copy(), at, nominal, version, incarnation, unfinished, entry.miss))
         later = [max(e.job.at, e.hidden_until) for e in entries if e.job.at is not None and e.hidden_until <= now]
         return DuePage(now, page, min((at for at in later if at > now), default=None))
 
@@ -119,11 +119,11 @@ class SimStore:
                 self.runs[run.id] = run
         return [run.id for run in runs]
 
-    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
         now = self.world.now
         held = [run for run in self.runs.values() if run.token == token and run.status is Status.RUNNING]
         if not held:
-            waiting = [run for run in self.runs.values() if run.status is Status.PENDING and run.queue in lanes]
+            waiting = [run for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
             due = sorted((run for run in waiting if run.run_at <= now), key=lambda run: (run.run_at, run.id))[:limit]
             for run in due:
                 claimed = replace(
@@ -136,8 +136,8 @@ class SimStore:
                 else:
                     self.runs[run.id] = claimed
                 self.oracle.claimed(claimed, lease)
-        times = [run.run_at for run in self.runs.values() if run.status is Status.PENDING and run.queue in lanes]
-        return Claimed(now, held, min(times, default=None))
+        times = [run.run_at for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
+        return ClaimedRuns(now, held, min(times, default=None))
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         answers = []

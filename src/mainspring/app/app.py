@@ -18,7 +18,7 @@ from mainspring.app.handle import RunHandle
 from mainspring.app.import_guard import refuse_to_run, refuse_to_start
 from mainspring.app.including import alias_main, import_included, warn_of_forgotten
 from mainspring.app.insight.insight import Insight
-from mainspring.app.jobs import Jobs, Reconciled
+from mainspring.app.jobs import Jobs, Reconciliation
 from mainspring.app.middleware import SIGNALS, Middleware
 from mainspring.app.participation import Participation
 from mainspring.app.placement import Workplace
@@ -406,7 +406,7 @@ class Mainspring:
         # Without the app's lock: a module that another thread imports may be waiting for it.
         import_included([*self._include, *include])
 
-    def reconcile(self, remove: bool = False) -> Reconciled:
+    def reconcile(self, remove: bool = False) -> Reconciliation:
         """Bring the store in line with the schedules declared in code; those gone from it are removed on request."""
         self.load()
         return self.jobs.reconcile(remove)

@@ -189,7 +189,7 @@ def _path(app: Mainspring, code: bool) -> str:
 
 
 def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterator[Finding]:
-    served = {lane for node in nodes if node.state not in ("draining", "silent") for lane in node.lanes}
+    served = {queue for node in nodes if node.state not in ("draining", "silent") for queue in node.queues}
     fine = True
     for queue in queues:
         local = queue.name.startswith(".")
@@ -260,7 +260,7 @@ def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
 
 def _reported(nodes: list[NodeInfo]) -> Iterator[Finding]:
     """Name the functions that living nodes say they cannot call."""
-    workers = [node for node in nodes if node.lanes]
+    workers = [node for node in nodes if node.queues]
     for name in sorted({name for node in nodes for name in node.missing}):
         lacking = [node for node in nodes if name in node.missing]
         where = ", ".join(f"{node.host}:{node.pid}" for node in lacking[:EXAMPLES_SHOWN])

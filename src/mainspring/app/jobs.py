@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from mainspring.app.registry import Registry
     from mainspring.app.store import AppStore
 
-__all__ = ["Backfill", "Jobs", "Reconciled"]
+__all__ = ["Backfill", "Jobs", "Reconciliation"]
 
 _Differences = list[Difference]  # inside the class, `list` is a verb
 _Load = list[LoadStep]
@@ -46,7 +46,7 @@ MOST_BACKFILLED: Final = 1000
 log = logging.getLogger("mainspring.app")
 
 
-class Reconciled(NamedTuple):
+class Reconciliation(NamedTuple):
     """What comparing the declared schedules with the store led to; `gone` are in the store but not in the code."""
 
     added: list[str]
@@ -228,9 +228,9 @@ class Jobs(JobBook):
         self._declared[job_id] = make
         self._functions[job_id] = function
 
-    def reconcile(self, remove: bool = False) -> Reconciled:
+    def reconcile(self, remove: bool = False) -> Reconciliation:
         """Bring the store in line with the declared schedules; what people paused or edited stays so."""
-        done, store = Reconciled([], [], [], []), self._app_store.store
+        done, store = Reconciliation([], [], [], []), self._app_store.store
         for job_id, make in self._declared.items():
             fresh = make()
             if store.sign_anew(fresh):
@@ -325,7 +325,7 @@ class Jobs(JobBook):
                 self._time(changed, alias)
         return changed
 
-    def _report_gone(self, done: Reconciled, remove: bool) -> None:
+    def _report_gone(self, done: Reconciliation, remove: bool) -> None:
         for job in self.list():
             if job.declared is None or job.id in self._declared:
                 continue

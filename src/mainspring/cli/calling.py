@@ -165,5 +165,5 @@ def _warn_if_unserved(app: Mainspring, run: RunView) -> None:
     queue = visible(run.queue)
     if any(info.name == run.queue and info.paused for info in app.queues()):
         click.echo(f"the queue {queue} is paused\nTry: {command(f'queues resume {queue}')}", err=True)
-    elif not any(run.queue in node.lanes and node.state != "silent" for node in app.nodes()):
+    elif not any(run.queue in node.queues and node.state != "silent" for node in app.nodes()):
         click.echo(f"no worker serves the queue {queue}\nTry: mainspring worker MODULE:APP -Q {queue}", err=True)

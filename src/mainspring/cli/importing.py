@@ -253,8 +253,8 @@ def _make_way(jobs: Sequence[Job], store: JobStore) -> None:
             _remove(job_id, store)
     # They would count against max_instances for ever, when the job has moved to a queue.
     queued = {job.id for job in jobs if job.executor == "queue"}
-    for lane in [queue.name for queue in store.stats().queues if queue.name.startswith(".")]:
-        _cancel_waiting(lane, queued, store)
+    for name in [queue.name for queue in store.stats().queues if queue.name.startswith(".")]:
+        _cancel_waiting(name, queued, store)
 
 
 def _remove(job_id: str, store: JobStore) -> None:
@@ -262,8 +262,8 @@ def _remove(job_id: str, store: JobStore) -> None:
         store.remove_job(job_id)
 
 
-def _cancel_waiting(lane: str, job_ids: Collection[str], store: JobStore) -> None:
-    query, last = RunQuery(status=(Status.PENDING,), queue=lane), None
+def _cancel_waiting(queue: str, job_ids: Collection[str], store: JobStore) -> None:
+    query, last = RunQuery(status=(Status.PENDING,), queue=queue), None
     while page := store.find_runs(query, after=last, limit=_BATCH_JOBS):
         last = page[-1]
         now = store.beat()

@@ -31,7 +31,7 @@ def nodes(as_json: bool, where: str | None, name: str) -> None:
                     "host": node.host,
                     "pid": node.pid,
                     "state": node.state,
-                    "queues": list(node.lanes),
+                    "queues": list(node.queues),
                     "version": node.version,
                     "uptime_seconds": max(0, now - node.started_at) / 1e6,
                     "heard_seconds_ago": max(0, now - node.beat_at) / 1e6,
@@ -52,7 +52,7 @@ def nodes(as_json: bool, where: str | None, name: str) -> None:
             says = [f"does not know {', '.join(node.missing)}"] if node.missing else []
             says += [f"{node.stuck} threads are stuck"] if node.stuck else []
             up, heard = duration(now - node.started_at), ago(now - node.beat_at)
-            served = ", ".join(node.lanes) or "none: it only schedules"
+            served = ", ".join(node.queues) or "none: it only schedules"
             rows.append([node.host, str(node.pid), node.state, up, heard, served, node.version, "; ".join(says)])
         table(columns, rows)
     else:

@@ -53,7 +53,7 @@ def list_(as_json: bool, where: str | None, name: str) -> None:
 
 def _gather(app: Mainspring) -> list[dict[str, Any]]:
     now = app.now()
-    served = {lane for node in app.nodes() if node.state != "silent" for lane in node.lanes}
+    served = {queue for node in app.nodes() if node.state != "silent" for queue in node.queues}
     return [
         {
             "name": queue.name,
@@ -75,7 +75,7 @@ def _row(queue: dict[str, Any]) -> list[str]:
 
 def _check_known(app: Mainspring, names: Sequence[str], force: bool) -> None:
     """Refuse a name that no queue has: it is probably misspelt."""
-    known = {queue.name for queue in app.queues()} | {lane for node in app.nodes() for lane in node.lanes}
+    known = {queue.name for queue in app.queues()} | {queue for node in app.nodes() for queue in node.queues}
     for each in names:
         if each not in known and not force:
             raise CommandFailed(

@@ -57,7 +57,7 @@ def _gather(app: Any) -> dict[str, Any]:
             "host": node.host,
             "pid": node.pid,
             "state": node.state,
-            "queues": list(node.lanes),
+            "queues": list(node.queues),
             "uptime_seconds": round(max(0, now - node.started_at) / 1e6),
             "heard_seconds_ago": round(max(0, now - node.beat_at) / 1e6, 1),
             "missing": list(node.missing),
@@ -69,7 +69,7 @@ def _gather(app: Any) -> dict[str, Any]:
         {"id": job_id, "next_run_time": from_us(at).isoformat(), "in_seconds": round((at - now) / 1e6, 1)}
         for at, job_id in jobs[:JOBS_SHOWN]
     ]
-    served = {lane for node in nodes if node["state"] != "silent" for lane in node["queues"]}
+    served = {queue for node in nodes if node["state"] != "silent" for queue in node["queues"]}
     unserved = [queue["name"] for queue in queues if queue["waiting"] and queue["name"] not in served]
     return {
         "queues": queues,

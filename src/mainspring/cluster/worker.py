@@ -155,7 +155,7 @@ class Worker:
         node = app.node
         if node is None or any(link.claims for link in node.links.values()):
             return False
-        mine = set(node.lanes)
+        mine = set(node.served_queues)
         try:
             queues = app.store.stats().queues
         except Exception:  # the loops report the outage

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CATCH_UP_FIRES",
-    "Due",
+    "DueJob",
     "Firing",
     "Miss",
     "MissedFires",
@@ -48,7 +48,7 @@ class Miss(msgspec.Struct, frozen=True, gc=False):
     first: int
 
 
-class Due(msgspec.Struct, gc=False):
+class DueJob(msgspec.Struct, gc=False):
     """A due job as the store returns it. `at` is its next run time, `nominal` the same before jitter."""
 
     job: Job
@@ -107,7 +107,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     until: int | None = None  # the end of the lease, so that the store need not compute it
 
 
-def plan(due: Due, now: int, noise: float = 0.0) -> Plan:
+def plan(due: DueJob, now: int, noise: float = 0.0) -> Plan:
     """Decide what a due job does at `now`, by the store's clock; `noise` in [0, 1) is the part of its jitter to use."""
     job, trigger = due.job, due.job.trigger
     following = trigger.next_fire(due.nominal, now)
@@ -155,7 +155,7 @@ def _in_time(job: Job, fires: list[int], first: int, count: int, now: int, misse
     return in_time
 
 
-def firing(due: Due, planned: Plan, place: Place, now: int) -> Firing:
+def firing(due: DueJob, planned: Plan, place: Place, now: int) -> Firing:
     """Turn a plan into one atomic step of the store."""
     job = due.job
     runs: tuple[Run, ...] = ()
@@ -198,7 +198,7 @@ def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
         count, fires = 1, []
     reason = PAUSED if changed.at is None else RESCHEDULED
     skipped = MissedFires(reason, max(count, 1), job.at, max([job.at, *fires]))
-    due = Due(job, job.at, nominal, job.version, job.incarnation)
+    due = DueJob(job, job.at, nominal, job.version, job.incarnation)
     place = Place(job.queue if job.executor == "queue" else f".{job.executor}")
     record, _ = _record(due, skipped, None, place, now)
     return Firing(job.id, job.version, changed.at, changed.nominal, missed=(record,), job=changed, besides=True)
@@ -240,7 +240,7 @@ def make_run(
     )
 
 
-def _record(due: Due, item: MissedFires, miss: Miss | None, place: Place, now: int) -> tuple[Run, Miss]:
+def _record(due: DueJob, item: MissedFires, miss: Miss | None, place: Place, now: int) -> tuple[Run, Miss]:
     """Make the record of missed fires, extending the open one if the reason is the same."""
     job = due.job
     if miss is None or miss.reason != item.reason:

@@ -19,7 +19,7 @@ from msgspec.structs import replace as _with
 from mainspring.clock import Clock
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
-from mainspring.core.plan import Due, Firing
+from mainspring.core.plan import DueJob, Firing
 from mainspring.core.run import Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
 from mainspring.jobstores.health import Health
@@ -30,7 +30,7 @@ _NAMED = 1000
 __all__ = [
     "BaseJobStore",
     "BrokenJob",
-    "Claimed",
+    "ClaimedRuns",
     "ConflictingIdError",
     "DuePage",
     "Generation",
@@ -61,11 +61,11 @@ class DuePage(msgspec.Struct):
     """A page of due jobs: the store's now, and when the next job that is not on the page comes due."""
 
     now: int
-    jobs: list[Due]
+    jobs: list[DueJob]
     next_at: int | None
 
 
-class Claimed(msgspec.Struct):
+class ClaimedRuns(msgspec.Struct):
     """Runs leased to a node, most urgent first: the store's now, and when the next waiting run of the queues is due."""
 
     now: int
@@ -80,7 +80,7 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     started_at: int
-    lanes: tuple[str, ...] = ()
+    queues: tuple[str, ...] = ()
     state: str = "running"
     version: str = ""
     missing: tuple[str, ...] = ()  # functions that this node cannot import
@@ -350,7 +350,7 @@ class JobStore(BaseJobStore):
         return run
 
     @abstractmethod
-    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
         """Lease up to `limit` due runs of these queues to `node`: higher priority first, then earlier run time.
 
         Each becomes running with `attempt` raised, `token` set and `started_at` the store's present time. Repeating

@@ -15,7 +15,7 @@ from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, R
 from mainspring.core.transitions import conclude
 from mainspring.errors import is_own
 from mainspring.events import EVENT_RUN_LOST
-from mainspring.jobstores.base import Claimed, RunQuery
+from mainspring.jobstores.base import ClaimedRuns, RunQuery
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS
 from mainspring.node.settling import Settler
 
@@ -63,27 +63,27 @@ class WorkerTick:
         """How many runs have ended here without the store knowing."""
         return len(self.outbox) + len(self._settler.unsettled)
 
-    def look(self, lane: str, at: int = 0) -> None:
-        """Remember that a run of the lane becomes claimable at the instant `at`, if this node serves it."""
-        if lane not in self.link.node.lanes:
+    def look(self, queue: str, at: int = 0) -> None:
+        """Remember that a run of the queue becomes claimable at the instant `at`, if this node serves it."""
+        if queue not in self.link.node.served_queues:
             return
-        self._note((lane,), at)
+        self._note((queue,), at)
         self.link.wake_worker()
 
-    def _note(self, lanes: Iterable[str], at: int) -> None:
+    def _note(self, queues: Iterable[str], at: int) -> None:
         # Several threads note; what one of them has noted must not be overwritten by something later.
         with self._looking:
-            for lane in lanes:
-                self._look_at[lane] = min(at, self._look_at.get(lane, at))
+            for queue in queues:
+                self._look_at[queue] = min(at, self._look_at.get(queue, at))
 
     def look_everywhere(self) -> None:
-        """Look into all lanes at the next tick, or a moment later if others have been quicker again and again."""
-        self._note(self.link.node.lanes, self._not_before)
+        """Look into all queues at the next tick, or a moment later if others have been quicker again and again."""
+        self._note(self.link.node.served_queues, self._not_before)
 
-    def waits(self, lane: str | None = None) -> bool:
-        """Tell whether a run is known to wait in the lane (or any) for a slot."""
+    def waits(self, queue: str | None = None) -> bool:
+        """Tell whether a run is known to wait in the queue (or any) for a slot."""
         now = self.link.now()
-        return any(at <= now for known, at in list(self._look_at.items()) if lane is None or known == lane)
+        return any(at <= now for known, at in list(self._look_at.items()) if queue is None or known == queue)
 
     def __call__(self) -> float:
         """Settle what has ended, then claim what waits; a link with a server does the two on two threads."""
@@ -201,17 +201,17 @@ class WorkerTick:
 
     def _claim_queues(self, queues: Mapping[str, int | None]) -> float:
         """Claim from all queues together, so that priority holds across them; from a limited one by itself."""
-        unlimited = tuple([lane for lane, limit in queues.items() if limit is None])
+        unlimited = tuple([queue for queue, limit in queues.items() if limit is None])
         delay = self._claim(unlimited, self.link.node.room()[0]) if unlimited else LONGEST_SLEEP_SECONDS
-        for lane, limit in queues.items():
+        for queue, limit in queues.items():
             if limit is not None:
-                room = min(self.link.node.room()[0], limit - self.link.in_queue.get(lane, 0))
-                delay = min(delay, self._claim((lane,), room))
+                room = min(self.link.node.room()[0], limit - self.link.in_queue.get(queue, 0))
+                delay = min(delay, self._claim((queue,), room))
         return delay
 
-    def _claim(self, lanes: tuple[str, ...], free: int) -> float:
+    def _claim(self, queues: tuple[str, ...], free: int) -> float:
         link = self.link
-        times = [at for at in map(self._look_at.get, lanes) if at is not None]
+        times = [at for at in map(self._look_at.get, queues) if at is not None]
         if not times:
             return LONGEST_SLEEP_SECONDS
         look_at, now = min(times), link.now()
@@ -223,19 +223,19 @@ class WorkerTick:
         limit = min(free, BATCH)
         token = node.new_token()
         if node.watcher is not None:
-            node.watcher.claiming(node.id, token, lanes)
-        for lane in lanes:  # before the store looks, so that what others tell meanwhile is not forgotten
-            self._look_at.pop(lane, None)
+            node.watcher.claiming(node.id, token, queues)
+        for queue in queues:  # before the store looks, so that what others tell meanwhile is not forgotten
+            self._look_at.pop(queue, None)
         asked = node.clock.monotonic()
         try:
-            claimed = link.store.claim(lanes, node=node.id, token=token, limit=limit, lease=node.lease)
+            claimed = link.store.claim(queues, node=node.id, token=token, limit=limit, lease=node.lease)
         except Exception:
             self.uncertain.append(token)
-            self._note(lanes, 0)
+            self._note(queues, 0)
             raise
         link.observe(claimed.now, asked)
         if claimed.next_at is not None:
-            self._note(lanes, claimed.next_at)
+            self._note(queues, claimed.next_at)
         self._pace_hints(claimed)
         if claimed.runs:
             link.begin(claimed.runs)
@@ -245,7 +245,7 @@ class WorkerTick:
             return LONGEST_SLEEP_SECONDS
         return max(0.0, (claimed.next_at - claimed.now) / SECOND)
 
-    def _pace_hints(self, claimed: Claimed) -> None:
+    def _pace_hints(self, claimed: ClaimedRuns) -> None:
         """When a hint wakes a whole fleet for one run, have those who find nothing come a little later next time."""
         if claimed.runs:
             self._pause, self._not_before = 0.0, 0
@@ -258,8 +258,8 @@ class WorkerTick:
     def _reclaim(self) -> None:
         """Ask for what a claim or fire whose reply was lost had leased to us."""
         link, node = self.link, self.link.node
-        lanes = node.lanes
+        queues = node.served_queues
         while self.uncertain:
-            held = link.store.claim(lanes, node=node.id, token=self.uncertain[0], limit=1, lease=node.lease)
+            held = link.store.claim(queues, node=node.id, token=self.uncertain[0], limit=1, lease=node.lease)
             link.begin([run for run in held.runs if run.id not in link.claims])
             del self.uncertain[0]

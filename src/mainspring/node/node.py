@@ -211,8 +211,8 @@ class Node:
         return self.schedules and not (self.paused or self.draining)
 
     @property
-    def lanes(self) -> tuple[str, ...]:
-        """The lanes this node claims from."""
+    def served_queues(self) -> tuple[str, ...]:
+        """The queues this node claims from."""
         return tuple(f".{alias}" for alias in self.executors) if self.queues is None else tuple(self.queues)
 
     @property
@@ -321,7 +321,7 @@ class Node:
             host=self.host,
             pid=os.getpid(),
             started_at=self._started_at,
-            lanes=self.lanes,
+            queues=self.served_queues,
             state="draining" if self.draining else "paused" if self.paused else "running",
             version=__version__,
             missing=tuple(sorted(name[:REFERENCE_LIMIT_CHARS] for name in self.missing.first(MOST_MISSING_FUNCTIONS))),

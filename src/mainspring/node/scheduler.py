@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import Due, Firing, Place, firing, plan
+from mainspring.core.plan import DueJob, Firing, Place, firing, plan
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.node.complaints import Complaints
@@ -71,7 +71,7 @@ class SchedulerTick:
             log.debug("next wake-up at %s, in %.3f s", link.node.local(self.looks_at), wait)
         return wait
 
-    def _fire(self, jobs: list[Due], now: int) -> int:
+    def _fire(self, jobs: list[DueJob], now: int) -> int:
         """Fire jobs; return when the first of them is due again."""
         link, soonest = self.link, now + int(LONGEST_SLEEP_SECONDS * SECOND)
         places = _Places(link, now)

@@ -15,12 +15,12 @@ from mainspring.core.transitions import failures, shortened, stop
 from mainspring.errors import is_own
 from mainspring.jobstores.base import JobStore
 
-__all__ = ["Settled", "Settler"]
+__all__ = ["SettledOutcome", "Settler"]
 
 log = logging.getLogger("mainspring.worker")
 
 
-class Settled(NamedTuple):
+class SettledOutcome(NamedTuple):
     """An outcome that the store has judged."""
 
     report: Report
@@ -51,12 +51,12 @@ class Settler:
             packed = self._packed_shorter(report, outcome, packed, now)
         self.unsettled.append(packed)
 
-    def settle(self, now: int) -> Iterator[Settled]:
+    def settle(self, now: int) -> Iterator[SettledOutcome]:
         """Write until nothing is unsettled; yield what the store has judged."""
         while self.unsettled:
             yield from self.write(now)
 
-    def write(self, now: int) -> list[Settled]:
+    def write(self, now: int) -> list[SettledOutcome]:
         """Write what is unsettled; return what the store has judged.
 
         A run that may not wait again, because it is lost or is to be stopped, stays unsettled, as cancelled.
@@ -88,15 +88,15 @@ class Settler:
                 return packed
         raise problem
 
-    def _write(self, now: int) -> list[Settled]:
+    def _write(self, now: int) -> list[SettledOutcome]:
         """Write all at once; if the store refuses that, in smaller parts, so that one bad outcome holds up no other."""
-        settled: list[Settled] = []
+        settled: list[SettledOutcome] = []
         size = len(self.unsettled)
         while self.unsettled:
             part = self.unsettled[:size]
             try:
                 answers = self._store.settle([each.packed for each in part])
-                written = [Settled(*each[:2], accepted) for each, accepted in zip(part, answers, strict=True)]
+                written = [SettledOutcome(*each[:2], accepted) for each, accepted in zip(part, answers, strict=True)]
             except OSError:  # the store is away
                 if settled:
                     break
@@ -117,7 +117,7 @@ class Settler:
             size *= 2
         return settled
 
-    def _write_failure(self, unwritable: _Unsettled, problem: Exception, now: int) -> Settled:
+    def _write_failure(self, unwritable: _Unsettled, problem: Exception, now: int) -> SettledOutcome:
         """End a run as failed because the store cannot write its outcome."""
         for report, outcome in failures(unwritable.report, unwritable.outcome, problem, now):
             try:
@@ -127,5 +127,5 @@ class Settler:
             except Exception:
                 continue
             log.error("the outcome of run %r cannot be written, so the run has failed: %s", report.run.id, problem)
-            return Settled(report, outcome, accepted)
+            return SettledOutcome(report, outcome, accepted)
         raise problem

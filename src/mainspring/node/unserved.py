@@ -46,7 +46,7 @@ class UnservedQueues:
         living = [node for node in nodes if node.state not in ("draining", "silent")]
         if any(node.id < link.node.id for node in living):
             return
-        served = {queue for node in living for queue in node.lanes} | set(link.node.lanes)
+        served = {queue for node in living for queue in node.queues} | set(link.node.served_queues)
         waiting = {queue.name: queue for queue in link.store.stats().queues if queue.waiting and not queue.paused}
         for name in [name for name in self._known.first(len(self._known)) if name in served or name not in waiting]:
             self._known.end(name)
@@ -65,6 +65,6 @@ def _shown(name: str) -> str:
 def _advice(name: str, living: list[NodeInfo]) -> str:
     if name.startswith("."):
         return "start a scheduler that has this executor"
-    served = sorted({queue for node in living for queue in node.lanes})
+    served = sorted({queue for node in living for queue in node.queues})
     others = f" (workers serve {', '.join(served)})" if served else ""
     return f"start a worker for it: mainspring worker MODULE:APP -Q {name}{others}"

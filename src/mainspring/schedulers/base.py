@@ -25,7 +25,7 @@ from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
 from mainspring.plugins import check_options, find_plugin
 from mainspring.schedulers import config
-from mainspring.schedulers.jobs import JobVerbs, SchedulerJobs
+from mainspring.schedulers.jobs import SchedulerJobs, SchedulerVerbs
 from mainspring.util import astimezone
 
 __all__ = ["STATE_PAUSED", "STATE_RUNNING", "STATE_STOPPED", "BaseScheduler"]
@@ -43,7 +43,7 @@ _JOB_DEFAULTS: Final = {
 }
 
 
-class BaseScheduler(JobVerbs):
+class BaseScheduler(SchedulerVerbs):
     """What all schedulers share; a front end adds how it starts and which executor it has by default."""
 
     _options: frozenset[str] = frozenset()

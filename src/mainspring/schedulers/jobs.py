@@ -29,7 +29,7 @@ from mainspring.node.run_events import RunEvents
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import undefined
 
-__all__ = ["JobVerbs", "SchedulerJobs"]
+__all__ = ["SchedulerJobs", "SchedulerVerbs"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -41,7 +41,7 @@ class SchedulerJobs(JobBook):
     options = JOB_OPTIONS | {"jobstore", "executor"}
     reads_crontab = False  # APScheduler refuses one, too
 
-    def __init__(self, scheduler: JobVerbs) -> None:
+    def __init__(self, scheduler: SchedulerVerbs) -> None:
         super().__init__(
             lambda: None if scheduler._node is None else scheduler._jobstores,
             scheduler._now,
@@ -72,11 +72,11 @@ class SchedulerJobs(JobBook):
         executors = self._scheduler._executors
         if job.executor in executors or job.executor == "queue" or not store.volatile:
             return
-        if not any(f".{job.executor}" in node.lanes for node in store.nodes()):
+        if not any(f".{job.executor}" in node.queues for node in store.nodes()):
             raise UnknownAlias("executor", job.executor, (*executors, "queue"))
 
 
-class JobVerbs:
+class SchedulerVerbs:
     """A scheduler's verbs about jobs; before it starts they are pending, then they are in its stores."""
 
     timezone: tzinfo

@@ -68,7 +68,7 @@ def missing() -> None: ...
 
 def node(app: Mainspring, id: str = "n1", **fields: Any) -> None:
     """Announce a node that serves the default queue."""
-    told = {"lanes": ("default",), "host": "host", "pid": 7, **fields}
+    told = {"queues": ("default",), "host": "host", "pid": 7, **fields}
     app.store.beat(NodeInfo(id=id, started_at=app.store.beat(), **told), 60)
 
 
@@ -126,7 +126,7 @@ def test_a_length_of_time_is_told_in_its_two_largest_units(seconds: float, words
 
 
 def test_a_queue_that_nobody_serves_is_a_problem_once_a_run_of_it_is_due(app: Mainspring) -> None:
-    node(app, lanes=("mail",))
+    node(app, queues=("mail",))
     node(app, "n2", state="draining")
     app.as_task(known).options(delay=3600).enqueue()
     later = one(diagnose(app))
@@ -146,7 +146,7 @@ def test_a_queue_that_is_paused_is_a_warning(app: Mainspring) -> None:
     assert (paused.mark, paused.text) == (Mark.WARNING, "queue 'default' is paused, with 1 run waiting and 0 for later")
 
 
-def test_the_lane_of_an_executor_is_called_by_its_name(app: Mainspring, make_app: MakeApp) -> None:
+def test_the_queue_of_an_executor_is_called_by_its_name(app: Mainspring, make_app: MakeApp) -> None:
     from mainspring.testing.conformance.helpers import add_run
 
     add_run(app.store, queue=".pool")

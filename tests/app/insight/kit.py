@@ -16,5 +16,5 @@ TASK = "mainspring.testing.conformance.helpers:work"
 
 def announce(app: Mainspring, node_id: str = "node-1", *queues: str, **fields: Any) -> None:
     """Announce a node that serves queues."""
-    info = {"host": "web", "pid": 7, "started_at": 0, "lanes": queues or ("default",), **fields}
+    info = {"host": "web", "pid": 7, "started_at": 0, "queues": queues or ("default",), **fields}
     app.store.beat(NodeInfo(id=node_id, **info), 60.0)

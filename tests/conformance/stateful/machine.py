@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
-from mainspring.core.plan import Due, Place, firing, plan
+from mainspring.core.plan import DueJob, Place, firing, plan
 from mainspring.core.policy import Policy
 from mainspring.core.run import Beat, Call, Report, Result, Run, Status, describe
 from mainspring.core.transitions import cancel, conclude, recover, retry
@@ -30,7 +30,7 @@ from mainspring.triggers.interval import IntervalTrigger
 STEP = 1000
 LEASE = 500.0
 NAMES = ["a", "b", "c@1", "d:{x}"]
-LANES = ["default", "mail", ".default"]
+QUEUES = ["default", "mail", ".default"]
 
 
 def budget(examples: int) -> settings:
@@ -56,7 +56,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.steps = 0
         self.serial = 0
         self.jobs: list[tuple[Job, Job]] = []  # ever read from the store and from the model: stale ones stay
-        self.dues: list[tuple[Due, Due]] = []
+        self.dues: list[tuple[DueJob, DueJob]] = []
         self.claims: list[tuple[Run, Run]] = []  # every claim ever granted, by the store and by the model
         self.seen: list[Run] = []
 
@@ -175,19 +175,19 @@ class StoreMachine(RuleBasedStateMachine):
     # -- runs --------------------------------------------------------------------------------------------------
 
     @rule(
-        lane=st.sampled_from(LANES),
+        queue=st.sampled_from(QUEUES),
         steps=st.integers(-2, 2),
         priority=st.integers(-1, 1),
         unique=st.none() | st.sampled_from(["u1", "u2"]),
         again=st.booleans(),
         retries=st.integers(0, 1),
     )
-    def enqueue(self, lane: str, steps: int, priority: int, unique: str | None, again: bool, retries: int) -> None:
+    def enqueue(self, queue: str, steps: int, priority: int, unique: str | None, again: bool, retries: int) -> None:
         run_id = self.seen[-1].id if again and self.seen else f"r{self.number()}"
         run = Run(
             id=run_id,
             call=Call(noop, name="noop"),
-            queue=lane,
+            queue=queue,
             run_at=self.instant(steps),
             created_at=self.base + self.number(),
             priority=priority,
@@ -197,11 +197,11 @@ class StoreMachine(RuleBasedStateMachine):
         self.agree(lambda store: store.add_runs([run]))
         self.seen.append(run)
 
-    @rule(lanes=st.lists(st.sampled_from(LANES), min_size=1, max_size=3, unique=True), limit=st.integers(1, 3))
-    def claim(self, lanes: list[str], limit: int) -> None:
+    @rule(queues=st.lists(st.sampled_from(QUEUES), min_size=1, max_size=3, unique=True), limit=st.integers(1, 3))
+    def claim(self, queues: list[str], limit: int) -> None:
         token = f"t{self.number()}"
         ours, model = self.both(
-            lambda store: store.claim(lanes, node="node", token=token, limit=limit, lease=LEASE).runs
+            lambda store: store.claim(queues, node="node", token=token, limit=limit, lease=LEASE).runs
         )
         self.claims += self.pairs(ours, model)
 
@@ -214,7 +214,7 @@ class StoreMachine(RuleBasedStateMachine):
         held = {_name(run.id) for run in running if run.token == token}
         if held:
             ours, model = self.both(
-                lambda store: store.claim(LANES, node="node", token=token, limit=1, lease=LEASE).runs
+                lambda store: store.claim(QUEUES, node="node", token=token, limit=1, lease=LEASE).runs
             )
             assert {_name(run.id) for run in ours} == {_name(run.id) for run in model} == held
 
@@ -278,13 +278,13 @@ class StoreMachine(RuleBasedStateMachine):
             run = data.draw(st.sampled_from(self.seen))
             self.agree(lambda store: store.delete_runs([run.id]))
 
-    @rule(lane=st.sampled_from(LANES), paused=st.booleans())
-    def pause(self, lane: str, paused: bool) -> None:
-        self.agree(lambda store: store.set_queue(lane, paused=paused))
+    @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
+    def pause(self, queue: str, paused: bool) -> None:
+        self.agree(lambda store: store.set_queue(queue, paused=paused))
 
-    @rule(lane=st.sampled_from(LANES))
-    def cancel_all(self, lane: str) -> None:
-        self.agree(lambda store: cancel_all(store, lane))
+    @rule(queue=st.sampled_from(QUEUES))
+    def cancel_all(self, queue: str) -> None:
+        self.agree(lambda store: cancel_all(store, queue))
 
     @rule()
     def advance(self) -> None:
@@ -298,7 +298,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Let every lease end and another node have the runs: the claims from before are stale now."""
         self.advance()
         self.recover()
-        self.claim(LANES, 50)
+        self.claim(QUEUES, 50)
         self.settle(data, Result.RETURNED)
 
     # -- what must hold after every command ------------------------------------------------------------------------

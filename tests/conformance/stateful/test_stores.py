@@ -44,7 +44,7 @@ def emptied() -> Iterator[Callable[[Server], Maker]]:
             store = SQLAlchemyJobStore(engine=engine)
             store.beat()
             with engine.begin() as connection:
-                for table in ("jobs", "runs", "broken", "gone", "lanes", "nodes", "totals"):
+                for table in ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals"):
                     connection.execute(text(f"DELETE FROM mainspring_{table}"))
             return store
 
@@ -64,7 +64,7 @@ def test_mariadb_agrees_with_memory(mariadb_server: MariaDB, emptied: Callable[[
 
 
 def test_redis_agrees_with_memory(redis_server: Redis) -> None:
-    # One shard: with more, the order of a lane holds within each of them only.
+    # One shard: with more, the order of a queue holds within each of them only.
     agree(lambda: RedisJobStore(url=redis_server.url, name=f"stateful-{next(_numbers)}"), 15)
 
 

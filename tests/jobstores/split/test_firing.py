@@ -214,7 +214,7 @@ def test_a_slow_scheduler_does_not_close_the_firing_of_another(
 # -- claimed at once -----------------------------------------------------------------------------------------------
 
 
-def test_a_run_for_a_slot_of_a_lost_node_waits_in_the_lane(
+def test_a_run_for_a_slot_of_a_lost_node_waits_in_the_queue(
     first: Node, store: SplitJobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     add_job(store, every=HOUR)
@@ -244,7 +244,7 @@ def test_a_run_in_a_slot_stays_with_its_node_while_that_lives(
     assert [lost.id for lost in lapsed(store)] == [run.id]
 
 
-@pytest.mark.parametrize("place", [Place("default"), Place("default", NODE, "slow-token")], ids=["lane", "slot"])
+@pytest.mark.parametrize("place", [Place("default"), Place("default", NODE, "slow-token")], ids=["queue", "slot"])
 def test_a_slow_scheduler_that_was_given_up_starts_nothing_twice(
     first: Node, store: SplitJobStore, jobs: DictRecords, monkeypatch: pytest.MonkeyPatch, place: Place
 ) -> None:

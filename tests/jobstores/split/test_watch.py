@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from mainspring.jobstores.split import watch as watching
-from mainspring.jobstores.split.watch import Watch
+from mainspring.jobstores.split.watch import StoreWatch
 
 
 class Source:
@@ -38,7 +38,7 @@ class Source:
             self.changed.notify_all()
 
 
-def seen_by_now(watch: Watch) -> int:
+def seen_by_now(watch: StoreWatch) -> int:
     """Return a cursor after which nothing is on its way."""
     cursor = watch.wait(0, 0)
     while (later := watch.wait(cursor, 0.2)) != cursor:
@@ -49,7 +49,7 @@ def seen_by_now(watch: Watch) -> int:
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_change_of_either_store_wakes(which: int) -> None:
     sources = Source(), Source()
-    watch = Watch([source.wait for source in sources])
+    watch = StoreWatch([source.wait for source in sources])
     cursor = seen_by_now(watch)
     sources[which].change()
     assert watch.wait(cursor, 30) != cursor
@@ -59,7 +59,7 @@ def test_a_change_of_either_store_wakes(which: int) -> None:
 def test_a_store_that_fails_is_listened_to_again_and_its_return_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "PAUSE", 0.01)
     source = Source()
-    watch = Watch([source.wait])
+    watch = StoreWatch([source.wait])
     seen_by_now(watch)
     source.fail(True)
     source.asked.clear()
@@ -75,7 +75,7 @@ def test_a_store_that_fails_is_listened_to_again_and_its_return_wakes(monkeypatc
 def test_it_can_be_stopped_and_used_again() -> None:
     before = set(threading.enumerate())
     source = Source()
-    watch = Watch([source.wait])
+    watch = StoreWatch([source.wait])
     cursor = seen_by_now(watch)
     watch.stop()
     source.change()

@@ -110,7 +110,7 @@ def _node(info: NodeInfo) -> NodeFacts:
         id=info.id,
         host=info.host,
         pid=info.pid,
-        queues=info.lanes,
+        queues=info.queues,
         state=info.state,
         missing=info.missing,
         stuck=info.stuck,

@@ -152,10 +152,10 @@ class Waiter:
 
 def _unserved(run: Run, store: JobStore) -> str:
     """Say that nobody executes the runs of a queue, or that it is paused, and what to do, if that is so."""
-    if run.status is not Status.PENDING or run.queue.startswith("."):  # a scheduler's own lane, which no worker serves
+    if run.status is not Status.PENDING or run.queue.startswith("."):  # a scheduler's own queue, which no worker serves
         return ""
     try:
-        served = any(run.queue in node.lanes for node in store.nodes())
+        served = any(run.queue in node.queues for node in store.nodes())
         paused = any(info.name == run.queue and info.paused for info in store.stats().queues)
     except Exception:  # that the time is over has to be said in any case
         return ""

@@ -19,7 +19,7 @@ from mainspring.core.job import Job
 from mainspring.core.plan import Miss
 from mainspring.core.run import Run
 
-__all__ = ["Entry", "History", "Lane", "Record", "Timetable", "next_run_at", "take_runs"]
+__all__ = ["Entry", "History", "QueueIndex", "Record", "Timetable", "next_run_at", "take_runs"]
 
 SLACK = 64
 """Outdated items that are not worth a sweep."""
@@ -42,7 +42,7 @@ class Record(msgspec.Struct, eq=False):
 
     run: Run
     owner: Entry | None
-    number: int = 0  # of the item that is valid in a lane or in the history
+    number: int = 0  # of the item that is valid in a queue or in the history
 
 
 _Filed = tuple[int, int, str]  # run time, version, job id
@@ -139,7 +139,7 @@ _Ready = tuple[int, int, int, str]  # -priority, run_at, number, run id
 _Delayed = tuple[int, int, str]  # run_at, number, run id
 
 
-class Lane:
+class QueueIndex:
     """The waiting runs of one queue: those that are due by urgency, the others by time."""
 
     __slots__ = ("_delayed", "_outdated", "_ready", "_records", "paused")
@@ -153,7 +153,7 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to know about the lane."""
+        """Whether there is nothing to know about the queue."""
         return not (self._ready or self._delayed or self.paused)
 
     def put(self, record: Record, number: int, now: int) -> bool:
@@ -229,30 +229,30 @@ class Lane:
         return record is not None and record.number == item[-2]
 
 
-def take_runs(lanes: Sequence[Lane], now: int, limit: int) -> list[Record]:
-    """Take up to `limit` due runs out of several lanes, most urgent first."""
-    for lane in lanes:
-        lane.ripen(now)
-    # No two items are equal (their numbers differ), so a lane is never compared.
-    heads = [(head, lane) for lane in lanes if (head := lane.head()) is not None]
+def take_runs(queues: Sequence[QueueIndex], now: int, limit: int) -> list[Record]:
+    """Take up to `limit` due runs out of several queues, most urgent first."""
+    for queue in queues:
+        queue.ripen(now)
+    # No two items are equal (their numbers differ), so a queue is never compared.
+    heads = [(head, queue) for queue in queues if (head := queue.head()) is not None]
     heapify(heads)
     taken: list[Record] = []
     while heads and len(taken) < limit:
-        lane = heads[0][1]
-        taken.append(lane.pop())
-        head = lane.head()
+        queue = heads[0][1]
+        taken.append(queue.pop())
+        head = queue.head()
         if head is None:
             heappop(heads)
         else:
-            heapreplace(heads, (head, lane))
+            heapreplace(heads, (head, queue))
     return taken
 
 
-def next_run_at(lanes: Sequence[Lane], now: int) -> int | None:
-    """Return when a waiting run of the lanes can be claimed: now, if one is due."""
-    if any(lane.head() is not None for lane in lanes):
+def next_run_at(queues: Sequence[QueueIndex], now: int) -> int | None:
+    """Return when a waiting run of the queues can be claimed: now, if one is due."""
+    if any(queue.head() is not None for queue in queues):
         return now
-    return min((at for lane in lanes if (at := lane.next_delayed()) is not None), default=None)
+    return min((at for queue in queues if (at := queue.next_delayed()) is not None), default=None)
 
 
 class History:

@@ -8,8 +8,8 @@ from itertools import count, islice
 from msgspec.structs import replace
 
 from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
-from mainspring.jobstores.base import Claimed, Hold, QueueInfo
-from mainspring.jobstores.memory.indexes import Entry, History, Lane, Record, next_run_at, take_runs
+from mainspring.jobstores.base import ClaimedRuns, Hold, QueueInfo
+from mainspring.jobstores.memory.indexes import Entry, History, QueueIndex, Record, next_run_at, take_runs
 
 __all__ = ["RunTable"]
 
@@ -22,7 +22,7 @@ _HELD, _EXPIRED, _WAITING = Condition.HELD, Condition.EXPIRED, Condition.WAITING
 
 
 class RunTable:
-    """Runs by id, and by what is asked for: lane, token, unique key, age. `keep_for` is in microseconds."""
+    """Runs by id, and by what is asked for: queue, token, unique key, age. `keep_for` is in microseconds."""
 
     def __init__(self, jobs: Mapping[str, Entry], keep_runs: int, keep_for: int) -> None:
         self.stirred = False  # a run can be claimed, or shall be stopped: a sleeping loop may want to know
@@ -32,7 +32,7 @@ class RunTable:
         self._keep_for = keep_for
         self._numbers = count(1)
         self._records: dict[str, Record] = {}
-        self._lanes: dict[str, Lane] = {}
+        self._queues: dict[str, QueueIndex] = {}
         self._held: dict[str | None, dict[str, Record]] = {}  # the running ones, by token
         self._unique: dict[str, str] = {}
         self._history = History(self._records)
@@ -76,14 +76,14 @@ class RunTable:
             record.run = run
             self._history.add(record, next(self._numbers), now)
 
-    def claim(self, names: Iterable[str], node: str, token: str, limit: int, now: int, until: int) -> Claimed:
-        """Lease due runs of some lanes, or say again which are held under this token."""
-        named = [self._lanes.get(name) for name in dict.fromkeys(names)]
-        lanes = [lane for lane in named if lane is not None and not lane.paused]
+    def claim(self, names: Iterable[str], node: str, token: str, limit: int, now: int, until: int) -> ClaimedRuns:
+        """Lease due runs of some queues, or say again which are held under this token."""
+        named = [self._queues.get(name) for name in dict.fromkeys(names)]
+        queues = [queue for queue in named if queue is not None and not queue.paused]
         held = self._held.get(token)
         if held is None:
             held = {}
-            for record in take_runs(lanes, now, limit):
+            for record in take_runs(queues, now, limit):
                 run = record.run
                 record.run = replace(
                     run,
@@ -97,7 +97,7 @@ class RunTable:
                 held[run.id] = record
             if held:
                 self._held[token] = held
-        return Claimed(now, [record.run for record in held.values()], next_run_at(lanes, now))
+        return ClaimedRuns(now, [record.run for record in held.values()], next_run_at(queues, now))
 
     def extend(self, beat: Beat, until: int) -> Hold:
         """Renew a lease and keep what its holder reports."""
@@ -155,33 +155,33 @@ class RunTable:
         return True
 
     def prune(self, limit: int, now: int) -> int:
-        """Delete finished runs that are past their retention, and forget lanes with nothing in them."""
+        """Delete finished runs that are past their retention, and forget queues with nothing in them."""
         outdated = 0
         for record in islice(self._history.outdated(now, self._keep_for), limit):
             self._delete(record, now)
             outdated += 1
-        for name in [name for name, lane in self._lanes.items() if lane.idle]:
-            del self._lanes[name]
+        for name in [name for name, queue in self._queues.items() if queue.idle]:
+            del self._queues[name]
         return outdated
 
     def queues(self, now: int) -> list[QueueInfo]:
-        """Describe the lanes that hold unfinished runs or are paused."""
+        """Describe the queues that hold unfinished runs or are paused."""
         running: dict[str, int] = {}
         for held in self._held.values():
             for record in held.values():
                 running[record.run.queue] = running.get(record.run.queue, 0) + 1
-        lanes = [
-            _describe(name, self._lanes.get(name), running.get(name, 0), now)
-            for name in sorted(self._lanes.keys() | running.keys())
+        queues = [
+            _describe(name, self._queues.get(name), running.get(name, 0), now)
+            for name in sorted(self._queues.keys() | running.keys())
         ]
-        return [lane for lane in lanes if lane.waiting or lane.delayed or lane.running or lane.paused]
+        return [queue for queue in queues if queue.waiting or queue.delayed or queue.running or queue.paused]
 
     def set_queue(self, name: str, paused: bool) -> None:
-        """Pause or resume a lane."""
-        lane = self._lanes.setdefault(name, Lane(self._records))
-        if lane.paused and not paused:
+        """Pause or resume a queue."""
+        queue = self._queues.setdefault(name, QueueIndex(self._records))
+        if queue.paused and not paused:
             self.stirred = True
-        lane.paused = paused
+        queue.paused = paused
 
     def _owner(self, run: Run) -> Entry | None:
         """Find the job that a run counts for: the one of its id, if it is still the same incarnation."""
@@ -199,7 +199,7 @@ class RunTable:
             if not held:
                 del self._held[old.token]
         elif old.status is _PENDING:
-            self._lanes[old.queue].discard(record)
+            self._queues[old.queue].discard(record)
         else:
             self._history.discard(record)
         ended, ends = old.status in FINAL, run.status in FINAL
@@ -220,10 +220,10 @@ class RunTable:
         self._records[run.id] = record
         status = run.status
         if status is _PENDING:
-            lane = self._lanes.get(run.queue)
-            if lane is None:
-                lane = self._lanes[run.queue] = Lane(self._records)
-            if lane.put(record, next(self._numbers), now):
+            queue = self._queues.get(run.queue)
+            if queue is None:
+                queue = self._queues[run.queue] = QueueIndex(self._records)
+            if queue.put(record, next(self._numbers), now):
                 self.stirred = True
         elif status is _RUNNING:
             self._held.setdefault(run.token, {})[run.id] = record
@@ -264,16 +264,16 @@ def _with_reports(run: Run, stored: Run) -> Run:
     )
 
 
-def _describe(name: str, lane: Lane | None, running: int, now: int) -> QueueInfo:
-    if lane is None:
+def _describe(name: str, queue: QueueIndex | None, running: int, now: int) -> QueueInfo:
+    if queue is None:
         return QueueInfo(name=name, running=running)
-    lane.ripen(now)
-    due = [record.run.run_at for record in lane.waiting()]
+    queue.ripen(now)
+    due = [record.run.run_at for record in queue.waiting()]
     return QueueInfo(
         name=name,
         waiting=len(due),
-        delayed=len(lane.delayed()),
+        delayed=len(queue.delayed()),
         running=running,
-        paused=lane.paused,
+        paused=queue.paused,
         oldest_at=min(due, default=None),
     )

@@ -13,12 +13,22 @@ from msgspec.structs import replace
 from mainspring.clock import Clock, SystemClock
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.plan import Due, Firing
+from mainspring.core.plan import DueJob, Firing
 from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.run import Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.interrupts import sheltering
-from mainspring.jobstores.base import BrokenJob, Claimed, DuePage, Hold, JobList, JobStore, NodeInfo, RunQuery, Stats
+from mainspring.jobstores.base import (
+    BrokenJob,
+    ClaimedRuns,
+    DuePage,
+    Hold,
+    JobList,
+    JobStore,
+    NodeInfo,
+    RunQuery,
+    Stats,
+)
 from mainspring.jobstores.memory.indexes import Entry, Timetable
 from mainspring.jobstores.memory.runs import RunTable
 
@@ -222,10 +232,10 @@ class MemoryJobStore(JobStore):
             self._tell()
             return ids
 
-    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
         with self._lock:
             now = self._now()
-            return self._runs.claim(lanes, node, token, limit, now, now + int(lease * SECOND))
+            return self._runs.claim(queues, node, token, limit, now, now + int(lease * SECOND))
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         with self._lock:
@@ -344,8 +354,8 @@ def _age(run: Run) -> tuple[int, str]:
     return run.created_at, run.id
 
 
-def _due(entry: Entry) -> Due:
+def _due(entry: Entry) -> DueJob:
     job = entry.job.copy()
     assert job.at is not None
     nominal = job.at if job.nominal is None else job.nominal
-    return Due(job, job.at, nominal, job.version, job.incarnation, entry.unfinished, entry.miss)
+    return DueJob(job, job.at, nominal, job.version, job.incarnation, entry.unfinished, entry.miss)

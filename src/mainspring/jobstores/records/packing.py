@@ -42,7 +42,7 @@ _SEALED: Final = FINAL_VALUES - {Status.BROKEN.value}
 """How a run ends that was verified: a broken one was set aside, perhaps by a node that could not verify anything."""
 
 
-class _State(msgspec.Struct, array_like=True, gc=False):
+class _RunState(msgspec.Struct, array_like=True, gc=False):
     """What only the core looks at in a run.
 
     `frame` holds result and errors where they need the codec: signed, compressed, of any type. Of a run that has ended
@@ -71,7 +71,7 @@ class _State(msgspec.Struct, array_like=True, gc=False):
     call: bytes | None = None
 
 
-class _Outcome(NamedTuple):
+class _RunEnd(NamedTuple):
     """The end of a run, and the reason if it cannot be believed."""
 
     result: Any
@@ -81,8 +81,8 @@ class _Outcome(NamedTuple):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(_State).decode
-_NO_STATE: Final = _State()
+_decode = msgspec.msgpack.Decoder(_RunState).decode
+_NO_STATE: Final = _RunState()
 _NO_STATE_BYTES: Final = _encode(_NO_STATE)
 
 
@@ -211,7 +211,7 @@ class RecordPacker:
                 more["reason"], reason = reason, None
             result, frame = None, self.codec.dumps(more, _seal_context(run.id, run.status._value_, run.attempt))
         packed = _encode(
-            _State(
+            _RunState(
                 run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
                 run.interruptions, reason, run.count, run.last, run.later, result, frame, None, run.key, run.retried,
                 run.earlier_starts, run.copied_from, call,
@@ -233,9 +233,9 @@ class RecordPacker:
         try:
             state = _decode(row.state) if row.state else _NO_STATE
             frame = row.call if state.call is None else state.call
-            call, policy, lane = self._restored_call(frame, _origin(row.id, row.job_id, row.queue))
-            if self.codec.signed and lane != row.queue and row.job_id is not None:
-                raise FrameError(Reason.BAD_SIGNATURE, f"signed for the queue {lane!r}, but found in {row.queue!r}")
+            call, policy, queue = self._restored_call(frame, _origin(row.id, row.job_id, row.queue))
+            if self.codec.signed and queue != row.queue and row.job_id is not None:
+                raise FrameError(Reason.BAD_SIGNATURE, f"signed for the queue {queue!r}, but found in {row.queue!r}")
             outcome = self._outcome(row, state)
             progress, data, lines = (None, None, ()) if row.live is None else self._loaded_live(row)
             started_at = state.started_at
@@ -256,21 +256,21 @@ class RecordPacker:
         except Exception as error:
             raise _as_frame_error(error) from error
 
-    def _outcome(self, row: RunRow, state: _State) -> _Outcome:
+    def _outcome(self, row: RunRow, state: _RunState) -> _RunEnd:
         """Restore what a run has led to. Of one that has ended, say what is wrong with its seal instead of raising."""
         try:
             if state.frame is None:
                 if self.codec.signed and (row.status in _SEALED or state.result is not None):
                     raise FrameError(Reason.UNSIGNED, "its outcome is not signed: a stranger may have written it")
-                return _Outcome(state.result, (), state.reason)
+                return _RunEnd(state.result, (), state.reason)
             more = self.codec.loads(state.frame, _seal_context(row.id, row.status, row.attempt))
             errors = tuple(starmap(Error, more["errors"]))
-            return _Outcome(more["result"], errors, more.get("reason", state.reason))
+            return _RunEnd(more["result"], errors, more.get("reason", state.reason))
         except Exception as error:
             if row.status not in _SEALED:
                 raise
             why = _told(_as_frame_error(error))
-            return _Outcome(None, (), why, why)
+            return _RunEnd(None, (), why, why)
 
     def shown(self, row: RunRow) -> Run:
         """Restore a run to look at; where its bytes are damaged, say so in its reason."""
@@ -289,7 +289,7 @@ class RecordPacker:
         """Mark a row as broken, its bytes kept with the reason."""
         before = _readable_state(row)
         key = row.unique or before.key
-        state = _encode(_State(reason=reason, was=row.state, key=key, retried=before.retried, call=before.call))
+        state = _encode(_RunState(reason=reason, was=row.state, key=key, retried=before.retried, call=before.call))
         return msgspec.structs.replace(
             row, status=Status.BROKEN.value, state=state, finished_at=now, lease_until=None, unique=None
         )
@@ -312,7 +312,7 @@ class RecordPacker:
         known = self._calls.get(key)
         if known is None:
             data = self.codec.loads(frame, origin)
-            known = *call_from_data(data, frame), _lane(data)
+            known = *call_from_data(data, frame), _queue(data)
             # A signed frame of a direct call does not come again, nor does a long one.
             again = origin.startswith("job:") or (not self.codec.signed and len(frame) <= _SHORT)
             if again and _is_unchangeable(known[0]):
@@ -354,7 +354,7 @@ def _seal_context(run_id: str, status: str, attempt: int) -> str:
     return f"end:{status}:{attempt}:{run_id}" if status in FINAL_VALUES else f"state:{run_id}"
 
 
-def _readable_state(row: RunRow) -> _State:
+def _readable_state(row: RunRow) -> _RunState:
     """Return what can be read of the state of a row that is damaged."""
     try:
         return _decode(row.state) if row.state else _NO_STATE
@@ -367,8 +367,8 @@ def _origin(run_id: str, job_id: str | None, queue: str) -> str:
     return f"run:{queue}:{run_id}" if job_id is None else f"job:{job_id}"
 
 
-def _lane(data: dict[str, Any]) -> str | None:
-    """Return the lane for which the call of a job is signed."""
+def _queue(data: dict[str, Any]) -> str | None:
+    """Return the queue for which the call of a job is signed."""
     if "l" in data:
         return str(data["l"])
     return None if "x" not in data else str(data["q"]) if data["x"] == "queue" else f".{data['x']}"

@@ -16,10 +16,10 @@ import msgspec
 
 from mainspring.codec import Codec, FrameError, Reason
 from mainspring.core.job import Job
-from mainspring.core.plan import Due, Firing, Miss
+from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
-from mainspring.jobstores.base import BrokenJob, Claimed, DuePage, Hold, JobList, JobStore, RunQuery, unknown_job
+from mainspring.jobstores.base import BrokenJob, ClaimedRuns, DuePage, Hold, JobList, JobStore, RunQuery, unknown_job
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.rows import (
     ALTERED,
@@ -120,7 +120,7 @@ class RecordStore(JobStore):
             job = self._restore_job(row)
             if job is not None and row.at is not None:
                 nominal = row.at if row.nominal is None else row.nominal
-                found.append(Due(job, row.at, nominal, row.version, row.incarnation, row.unfinished, _miss(row)))
+                found.append(DueJob(job, row.at, nominal, row.version, row.incarnation, row.unfinished, _miss(row)))
         return DuePage(now, found, next_at)
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
@@ -250,10 +250,10 @@ class RecordStore(JobStore):
         """Add pending runs; answer the id under which each is stored."""
         return self._add_run_rows([run if isinstance(run, RunRow) else self.pack_run(run) for run in runs])
 
-    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
+    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
         """Lease up to `limit` due runs; those that cannot be restored are set aside."""
-        now, rows, next_at = self._claim_rows(lanes, node, token, limit, lease)
-        return Claimed(now, self._runs(self._whole_runs(rows)[0], now)[0], next_at)
+        now, rows, next_at = self._claim_rows(queues, node, token, limit, lease)
+        return ClaimedRuns(now, self._runs(self._whole_runs(rows)[0], now)[0], next_at)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         """Renew the lease of each claim that is still held, keep what it reports, and say how it stands."""
@@ -373,7 +373,7 @@ class RecordStore(JobStore):
 
     @abstractmethod
     def _claim_rows(
-        self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         """Claim; the rows as they are after the claim, most urgent first."""
 

@@ -104,24 +104,24 @@ class RedisRuns(RecordStore):
         return self._shards.ask(rows, lambda row: self._shards.of_new_run(row.id, row.unique), act, BATCH)
 
     def _claim_rows(
-        self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        lanes = list(lanes)
+        queues = list(queues)
         if len(self._shards.all) == 1:
-            return self._claim_from(self._shards.all[0], lanes, node, token, limit, lease)
-        return self._claim_from_several(lanes, node, token, limit, lease)
+            return self._claim_from(self._shards.all[0], queues, node, token, limit, lease)
+        return self._claim_from_several(queues, node, token, limit, lease)
 
     def _claim_from(
-        self, shard: Shard, lanes: list[str], node: str, token: str, limit: int, lease: float
+        self, shard: Shard, queues: list[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        args = [lanes, node, token, limit, int(lease * SECOND)]
+        args = [queues, node, token, limit, int(lease * SECOND)]
         now, next_at, until, reply, altered = self._call(shard, "claim", args)
         if altered:
             self._set_heads_aside(shard, altered, [None] * len(altered))
         return now, _by_urgency(self._seen(shard, reply, until)), instant(next_at)
 
     def _claim_from_several(
-        self, lanes: list[str], node: str, token: str, limit: int, lease: float
+        self, queues: list[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         """Look into every shard, then claim from those that have the most urgent runs, unless the claim is repeated."""
         now, times = 0, {}
@@ -129,7 +129,7 @@ class RedisRuns(RecordStore):
         holders: list[Shard] = []
         due: list[tuple[bytes, int, Shard]] = []  # the number keeps shards from being compared
         for shard in self._shards.turn():
-            at, next_at, urgencies, held = self._call(shard, "peek", [lanes, token, limit])
+            at, next_at, urgencies, held = self._call(shard, "peek", [queues, token, limit])
             now, times[shard] = max(now, at), instant(next_at)
             if held[0]:
                 holders.append(shard)
@@ -137,7 +137,7 @@ class RedisRuns(RecordStore):
         # What is held already is claimed again, too: replicas may not have it yet.
         shares = dict.fromkeys(holders, limit) or Counter(shard for _, _, shard in nsmallest(limit, due))
         for shard, share in shares.items():
-            at, rows, times[shard] = self._claim_from(shard, lanes, node, token, share, lease)
+            at, rows, times[shard] = self._claim_from(shard, queues, node, token, share, lease)
             now = max(now, at)
             runs += rows
         return now, _by_urgency(runs), _earliest(times.values())
@@ -355,7 +355,7 @@ class RedisRuns(RecordStore):
         return sorted(found, key=lambda node: node.id)
 
     def set_queue(self, name: str, *, paused: bool) -> None:
-        """Pause or resume a lane, shard by shard."""
+        """Pause or resume a queue, shard by shard."""
         for shard in self._shards.all:
             self._call(shard, "set_queue", [name, paused])
 

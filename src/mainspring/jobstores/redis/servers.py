@@ -16,7 +16,7 @@ from redis.exceptions import MovedError, RedisError, ResponseError
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.redis.errors import CONNECTION
 
-__all__ = ["TIMEOUT", "Address", "Cluster", "Fixed", "Sentinels", "Servers"]
+__all__ = ["TIMEOUT", "Address", "ClusterServers", "FixedServer", "SentinelServers", "Servers"]
 
 TIMEOUT: Final = 4.0
 """Seconds for which a call waits: less than a third of a lease."""
@@ -68,7 +68,7 @@ class Servers(ABC):
         """Close all connections."""
 
 
-class Fixed(Servers):
+class FixedServer(Servers):
     """One server, by a client that knows where it is."""
 
     patience = 0.0
@@ -101,7 +101,7 @@ class Fixed(Servers):
         self._pool.disconnect()
 
 
-class _Several(Servers):
+class _ServerGroup(Servers):
     """Servers that tell which of them are primaries."""
 
     def __init__(self, hosts: Sequence[Address], settings: dict[str, Any]) -> None:
@@ -135,7 +135,7 @@ class _Several(Servers):
         return ",".join(map(str, self._hosts))
 
 
-class Sentinels(_Several):
+class SentinelServers(_ServerGroup):
     """The primary that Redis Sentinels name; they are asked again twice a second and whenever it fails."""
 
     def __init__(
@@ -247,7 +247,7 @@ class Sentinels(_Several):
             )
 
 
-class Cluster(_Several):
+class ClusterServers(_ServerGroup):
     """The primaries of a Redis Cluster, by hash slot."""
 
     spread = True

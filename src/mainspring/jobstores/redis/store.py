@@ -20,7 +20,7 @@ from mainspring.jobstores.records.rows import ALTERED, FireRow, JobRow
 from mainspring.jobstores.redis import health as redis_health
 from mainspring.jobstores.redis.connection import RedisConnection
 from mainspring.jobstores.redis.runs import RedisRuns
-from mainspring.jobstores.redis.servers import Fixed
+from mainspring.jobstores.redis.servers import FixedServer
 from mainspring.jobstores.redis.shards import Shard, Shards, pin
 from mainspring.jobstores.redis.urls import make_servers, take_options
 from mainspring.jobstores.redis.wire import checksum, job_rows, new_run, raw, times_text, version_text
@@ -75,7 +75,7 @@ class RedisJobStore(RedisRuns):
         url, options = take_options(url, given)
         check_count("db", db, least=0)
         _check(options, jobs_key, run_times_key, client, url, connect_args)
-        servers = Fixed(client) if client is not None else make_servers(url, db, connect_args)
+        servers = FixedServer(client) if client is not None else make_servers(url, db, connect_args)
         if servers.spread and (jobs_key or run_times_key):
             raise ConfigurationError(
                 "jobs_key and run_times_key cannot be chosen in a Redis Cluster, where all keys of a shard share a "

@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, near
-from mainspring.jobstores.redis.servers import TIMEOUT, Address, Cluster, Fixed, Sentinels, Servers
+from mainspring.jobstores.redis.servers import TIMEOUT, Address, ClusterServers, FixedServer, SentinelServers, Servers
 
 __all__ = ["make_servers", "take_options"]
 
@@ -63,9 +63,9 @@ def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
         return _several(url[form.end() :], form[1], form[2], db, settings)
     settings.setdefault("socket_connect_timeout", TIMEOUT)
     if url is None:
-        return Fixed(redis.Redis(db=db, **settings))
+        return FixedServer(redis.Redis(db=db, **settings))
     try:
-        return Fixed(redis.Redis.from_url(url, db=db, **settings))
+        return FixedServer(redis.Redis.from_url(url, db=db, **settings))
     except ValueError as error:
         # Its text may quote a part of the password that was taken for the port.
         if not re.match(r"(redis|rediss|unix)://", url):
@@ -121,13 +121,13 @@ def _several(rest: str, scheme: str, kind: str, db: int, settings: dict[str, Any
     if kind == "cluster":
         if words not in ([], ["0"]) or db:
             raise ConfigurationError(f"a Redis Cluster has no databases; leave {'/'.join(words) or f'db={db}'!r} out")
-        return Cluster(_addresses(hosts, 6379, kind), settings)
+        return ClusterServers(_addresses(hosts, 6379, kind), settings)
     if not words:
         raise ConfigurationError(f"the URL names no service of the Sentinels; write {_FORMS[kind]}")
     if len(words) > 2 or not all(word.isdecimal() for word in words[1:]):
         raise ConfigurationError(f"'/{path}' is not a service and the number of a database; write {_FORMS[kind]}")
     settings["db"] = int(words[1]) if len(words) == 2 else db
-    return Sentinels(_addresses(hosts, 26379, kind), words[0], settings, own)
+    return SentinelServers(_addresses(hosts, 26379, kind), words[0], settings, own)
 
 
 def _connect_args(query: str) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflic
 from mainspring.jobstores.base import BrokenJob
 from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.split.records import (
-    Fired,
     JobRecords,
-    State,
+    OpenFiring,
+    RecordState,
     StoredJob,
     added,
     insist,
@@ -66,7 +66,7 @@ class JobsInRecords(RunsElsewhere):
 
     # -- jobs: write -------------------------------------------------------------------------------------------
 
-    def _write(self, kept: StoredJob, state: State) -> StoredJob | None:
+    def _write(self, kept: StoredJob, state: RecordState) -> StoredJob | None:
         """Write a job's next state if nobody was first."""
         new = StoredJob(kept.key, new_version(), state)
         return new if self.jobs.put([(record_of(new), kept.version)])[0] else None
@@ -159,7 +159,7 @@ class JobsInRecords(RunsElsewhere):
         self.jobs.delete([(aside.key, aside.version)])
         return False
 
-    def _keep_aside(self, kept: StoredJob, reason: str, fired: Fired | None = None) -> StoredJob:
+    def _keep_aside(self, kept: StoredJob, reason: str, fired: OpenFiring | None = None) -> StoredJob:
         """Write a copy of a job among the broken ones; what it has fired stays with the job, unless that is broken."""
         version = new_version()
         state = replace(kept.state, fired=fired, gone=False, reason=reason, set_aside_at=self.runs.beat())

@@ -14,10 +14,10 @@ from mainspring.errors import ConflictingIdError, StoreUnavailable
 from mainspring.jobstores.records.rows import JobRow, RunRow
 
 __all__ = [
-    "Fired",
     "JobRecord",
     "JobRecords",
-    "State",
+    "OpenFiring",
+    "RecordState",
     "StoredJob",
     "added",
     "insist",
@@ -81,7 +81,7 @@ class JobRecords(ABC):
         raise NotImplementedError
 
 
-class Fired(msgspec.Struct, gc=False, array_like=True):
+class OpenFiring(msgspec.Struct, gc=False, array_like=True):
     """The open firing: what has been decided and may not be in the other store yet."""
 
     mark: int
@@ -91,7 +91,7 @@ class Fired(msgspec.Struct, gc=False, array_like=True):
     missed: list[RunRow]
 
 
-class State(msgspec.Struct, gc=False, array_like=True):
+class RecordState(msgspec.Struct, gc=False, array_like=True):
     """What a record's data says. A job that is `gone` is there only until its open firing is finished."""
 
     frame: bytes
@@ -99,7 +99,7 @@ class State(msgspec.Struct, gc=False, array_like=True):
     nominal: int | None = None
     incarnation: int = 0
     miss: str | None = None
-    fired: Fired | None = None
+    fired: OpenFiring | None = None
     gone: bool = False
     reason: str = ""
     set_aside_at: int = 0
@@ -110,7 +110,7 @@ class StoredJob(msgspec.Struct, gc=False):
 
     key: str
     version: int
-    state: State
+    state: RecordState
 
     @property
     def id(self) -> str:
@@ -125,7 +125,7 @@ class StoredJob(msgspec.Struct, gc=False):
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(State).decode
+_decode: Final = msgspec.msgpack.Decoder(RecordState).decode
 
 
 def new_version() -> int:
@@ -144,7 +144,7 @@ def kept_in(record: JobRecord) -> StoredJob:
     try:
         state = _decode(record.data)
     except msgspec.DecodeError:  # as a frame it cannot be restored either, and is set aside like any other
-        state = State(record.data, record.wake)
+        state = RecordState(record.data, record.wake)
     return StoredJob(record.key, record.version, state)
 
 
@@ -159,7 +159,7 @@ def record_of(kept: StoredJob) -> JobRecord:
 
 def added(row: JobRow, old: StoredJob | None) -> StoredJob:
     """Return a job as it is when it is added, or when it replaces another; what was fired before stays open."""
-    state, version = State(row.frame, row.at, row.nominal), new_version()
+    state, version = RecordState(row.frame, row.at, row.nominal), new_version()
     if old is None:
         return StoredJob(job_key(row.id), version, replace(state, incarnation=version))
     if old.state.gone:

@@ -7,17 +7,17 @@ from typing import Any, NoReturn
 
 from mainspring.codec import Codec
 from mainspring.core.run import Beat, Outcome, Run
-from mainspring.jobstores.base import Claimed, Hold, JobStore, NodeInfo, RunQuery
+from mainspring.jobstores.base import ClaimedRuns, Hold, JobStore, NodeInfo, RunQuery
 from mainspring.jobstores.records.store import RecordStore
-from mainspring.jobstores.split.watch import Watch
+from mainspring.jobstores.split.watch import StoreWatch
 
 __all__ = ["RunsElsewhere"]
 
 
 class RunsElsewhere(RecordStore):
-    """Runs, lanes, nodes and time are those of another store."""
+    """Runs, queues, nodes and time are those of another store."""
 
-    def __init__(self, runs: JobStore, codec: Codec | None, watch: Watch) -> None:
+    def __init__(self, runs: JobStore, codec: Codec | None, watch: StoreWatch) -> None:
         if codec is None and isinstance(runs, RecordStore):
             codec = runs._packer.codec
         super().__init__(codec)
@@ -32,8 +32,8 @@ class RunsElsewhere(RecordStore):
     def add_runs(self, runs: Sequence[Any]) -> list[str]:
         return self.runs.add_runs(runs)
 
-    def claim(self, lanes: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> Claimed:
-        return self.runs.claim(lanes, node=node, token=token, limit=limit, lease=lease)
+    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+        return self.runs.claim(queues, node=node, token=token, limit=limit, lease=lease)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         return self.runs.extend(beats, lease)

@@ -27,16 +27,16 @@ from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.split.fired import add_fired, as_waiting
 from mainspring.jobstores.split.jobs import JobsInRecords
 from mainspring.jobstores.split.records import (
-    Fired,
     JobRecord,
     JobRecords,
+    OpenFiring,
     StoredJob,
     insist,
     kept_in,
     new_version,
     record_of,
 )
-from mainspring.jobstores.split.watch import Watch
+from mainspring.jobstores.split.watch import StoreWatch
 
 __all__ = ["JobRecord", "JobRecords", "SplitJobStore"]
 
@@ -55,7 +55,7 @@ class SplitJobStore(JobsInRecords):
     """
 
     def __init__(self, jobs: JobRecords, runs: JobStore, *, codec: Codec | None = None) -> None:
-        super().__init__(runs, codec, Watch([runs.wait, jobs.wait] if jobs.watches else [runs.wait]))
+        super().__init__(runs, codec, StoreWatch([runs.wait, jobs.wait] if jobs.watches else [runs.wait]))
         self.jobs = jobs
         self._owns_runs = False
         self._hiding = threading.Lock()
@@ -168,7 +168,9 @@ class SplitJobStore(JobsInRecords):
         version, pack = new_version(), self._packer.run_row
         fired = None
         if step.runs or step.missed:
-            fired = Fired(version, now, until, [pack(run) for run in step.runs], [pack(run) for run in step.missed])
+            fired = OpenFiring(
+                version, now, until, [pack(run) for run in step.runs], [pack(run) for run in step.missed]
+            )
         miss = None if step.miss is None else msgspec.json.encode(step.miss).decode()
         state = replace(kept.state, at=step.next_at, nominal=step.next_nominal, miss=miss, fired=fired, gone=gone)
         if step.job is not None:
@@ -211,7 +213,7 @@ class SplitJobStore(JobsInRecords):
     # -- finishing what others left open -----------------------------------------------------------------------
 
     def _finish(self, left_open: Iterable[StoredJob], now: int) -> None:
-        """Repeat what a scheduler may have left undone: the runs, which wait in their lanes now, then the records."""
+        """Repeat what a scheduler may have left undone: the runs, which wait in their queues now, then the records."""
         runs: list[Run] = []
         finished: list[Run] = []
         closing: list[StoredJob] = []

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Final
 
-__all__ = ["Watch"]
+__all__ = ["StoreWatch"]
 
 SLEEP: Final = 5.0
 PAUSE: Final = 1.0
@@ -16,7 +16,7 @@ PAUSE: Final = 1.0
 Wait = Callable[[int, float], int]
 
 
-class Watch:
+class StoreWatch:
     """One cursor for the changes of several stores, each listened to by a thread that starts when somebody waits."""
 
     def __init__(self, waits: Sequence[Wait]) -> None:

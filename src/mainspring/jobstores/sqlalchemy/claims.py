@@ -30,7 +30,7 @@ WITH RECURSIVE wanted AS (%s),
 level(queue, priority) AS (
     SELECT name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.queue = name
                    ORDER BY r.priority DESC LIMIT 1)
-      FROM wanted WHERE name NOT IN (SELECT name FROM {lanes})
+      FROM wanted WHERE name NOT IN (SELECT name FROM {queues})
     UNION ALL
     SELECT queue, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending'
                       AND r.queue = level.queue AND r.priority < level.priority

@@ -25,11 +25,11 @@ from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.sqlalchemy import meta
 from mainspring.jobstores.sqlalchemy.claims import ClaimVerbs
 from mainspring.jobstores.sqlalchemy.jobs import JobVerbs
-from mainspring.jobstores.sqlalchemy.schema import WORDS, Kept, Tables, ddl
+from mainspring.jobstores.sqlalchemy.schema import WORDS, ColumnType, Tables, ddl
 from mainspring.jobstores.sqlalchemy.transaction import Statements, Tx
 from mainspring.jobstores.sqlalchemy.waking import Waker
 
-__all__ = ["ANSWER", "CREATING", "TIMEOUT", "Database", "StoreTx", "Unreadable"]
+__all__ = ["ANSWER", "CREATING", "TIMEOUT", "Database", "StoreTx", "UnreadableValue"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ DOUBT: Final = 3600.0
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
 
-class Unreadable(StoreUnavailable):
+class UnreadableValue(StoreUnavailable):
     """A statement failed over a value that somebody altered."""
 
 
@@ -112,7 +112,7 @@ class Database(ABC):
         self.names: dict[str, str] = {}
         """The quoted name of each table."""
         self.texts = Statements({}, self.placeholder)
-        self.columns: dict[str, list[Kept]] = {}
+        self.columns: dict[str, list[ColumnType]] = {}
         self.mend: Callable[[StoreTx], int] = lambda tx: 0
         """Sets aside what somebody altered; answers how much."""
         self._block: Iterator[int] = iter(())

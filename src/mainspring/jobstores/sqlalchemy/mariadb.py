@@ -101,7 +101,7 @@ class MariaDBTx(StoreTx):
         wanted = set(queues)
         if len(queues) > ASKED:
             wanted &= {name for (name,) in self.all("SELECT DISTINCT queue FROM {runs} WHERE status = 'pending'")}
-        wanted -= {name for (name,) in self.all("SELECT name FROM {lanes}")}
+        wanted -= {name for (name,) in self.all("SELECT name FROM {queues}")}
         above = dict.fromkeys(sorted(wanted), 2**31)
         found: list[Level] = []
         highest = "(SELECT max(priority) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority < ?)"

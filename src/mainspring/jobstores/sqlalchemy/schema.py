@@ -13,7 +13,7 @@ from sqlalchemy.types import TypeEngine
 
 from mainspring.jobstores.records.rows import EARLIEST, LATEST, MOST_ATTEMPTS, STATUS_VALUES
 
-__all__ = ["NEVER", "Kept", "Tables", "ddl", "odd"]
+__all__ = ["NEVER", "ColumnType", "Tables", "ddl", "odd"]
 
 NEVER: Final = 2**62
 """The `expires_at` of a finished run that is never pruned; it is NULL as long as the run is unfinished."""
@@ -21,7 +21,7 @@ NEVER: Final = 2**62
 ID_LENGTH: Final = 255
 RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
 
-WORDS: Final = ("jobs", "runs", "broken", "gone", "lanes", "nodes", "totals", "meta")
+WORDS: Final = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "meta")
 """The names of the tables in statements."""
 _INSTANT: Final = f"NOT BETWEEN {EARLIEST} AND {LATEST}"
 _ODD: Final = {
@@ -35,7 +35,7 @@ _ODD: Final = {
 _CLASSES: Final = {"number": ("integer", int), "text": ("text", str), "bytes": ("blob", bytes)}
 
 
-class Kept(NamedTuple):
+class ColumnType(NamedTuple):
     """A column and what it keeps: numbers, text or bytes."""
 
     name: str
@@ -55,7 +55,7 @@ class Kept(NamedTuple):
         return f"typeof({self.name}) <> '{_CLASSES[self.kind][0]}'" + (f" AND {self.name} IS NOT NULL" * self.null)
 
 
-def odd(table: str, columns: Sequence[Kept], kind: str) -> str:
+def odd(table: str, columns: Sequence[ColumnType], kind: str) -> str:
     """Return the condition that finds rows with a value that nobody can have written; empty if there is none."""
     terms = [*_ODD.get(table, ()), *(column.wrong for column in columns if kind == "sqlite")]
     return " OR ".join(terms) and f"({' OR '.join(terms)})"
@@ -76,7 +76,7 @@ class Tables:
         self.runs = self._runs()
         self.broken = self._broken()
         self.gone = self._gone()
-        self.lanes = self._table("lanes", self._id("name"))
+        self.queues = self._table("queues", self._id("name"))
         self.nodes = self._table("nodes", self._id("id"), self._bytes("info"), _number("expires_at"))
         self.totals = self._table(
             "totals", self._id("status", 20), Column("slot", Integer, primary_key=True), _number("n")
@@ -85,9 +85,9 @@ class Tables:
 
     def all(self) -> list[Table]:
         """Return the tables in the order in which they are created; `meta`, which tells of the others, comes last."""
-        return [self.jobs, self.runs, self.broken, self.gone, self.lanes, self.nodes, self.totals, self.meta]
+        return [self.jobs, self.runs, self.broken, self.gone, self.queues, self.nodes, self.totals, self.meta]
 
-    def kept(self) -> dict[str, list[Kept]]:
+    def kept(self) -> dict[str, list[ColumnType]]:
         """Return by the word for each table what its columns keep."""
         return {word: _kept(table) for word, table in zip(WORDS, self.all(), strict=True)}
 
@@ -226,13 +226,13 @@ class Tables:
         )
 
 
-def _kept(table: Table) -> list[Kept]:
+def _kept(table: Table) -> list[ColumnType]:
     def kind(column: Column[Any]) -> str:
         if isinstance(column.type, LargeBinary | mysql.MEDIUMBLOB):
             return "bytes"
         return "number" if isinstance(column.type, Integer) else "text"
 
-    return [Kept(each.name, kind(each), bool(each.nullable), each.primary_key) for each in table.columns]
+    return [ColumnType(each.name, kind(each), bool(each.nullable), each.primary_key) for each in table.columns]
 
 
 def _number(name: str, *, null: bool = False, key: bool = False) -> Column[Any]:

@@ -15,7 +15,7 @@ from mainspring.interrupts import sheltered
 from mainspring.jobstores.sqlalchemy.database import Database, StoreTx
 from mainspring.jobstores.sqlalchemy.waking import readable
 
-__all__ = ["Again", "ServerDatabase"]
+__all__ = ["CollisionError", "ServerDatabase"]
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ REPEATS: Final = 8
 """How often a transaction is begun again when it collided with another."""
 
 
-class Again(Exception):
+class CollisionError(Exception):
     """The transaction collided with another and changed nothing: begin it again."""
 
 
@@ -52,7 +52,7 @@ class ServerDatabase(Database):
         for attempt in range(REPEATS):
             try:
                 return self._do(work, begin=begin or attempt > 0)
-            except Again as collision:
+            except CollisionError as collision:
                 if attempt == REPEATS - 1:
                     raise self.unavailable(collision.__cause__ or collision) from collision
                 time.sleep(random.random() * 0.002 * 2**attempt)
@@ -105,7 +105,7 @@ class ServerDatabase(Database):
         except BaseException as error:
             fairy.invalidate()
             translated = self._translated(error)
-            if isinstance(error, self._driver_error) and not isinstance(translated, Again):
+            if isinstance(error, self._driver_error) and not isinstance(translated, CollisionError):
                 translated = self.unavailable(error, OutcomeUnknown)
             raise translated from error
 
@@ -137,7 +137,7 @@ class ServerDatabase(Database):
         if not isinstance(error, self._driver_error):
             return error
         if self._collided(error):
-            again = Again()
+            again = CollisionError()
             again.__cause__ = error
             return again
         if self._is_value(error):

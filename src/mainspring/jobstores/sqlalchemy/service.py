@@ -1,4 +1,4 @@
-"""Finding, pruning, lanes, nodes and counters in SQL."""
+"""Finding, pruning, queues, nodes and counters in SQL."""
 
 from __future__ import annotations
 
@@ -140,13 +140,13 @@ def _forget_ids(tx: Tx, limit: int, now: int) -> None:
         tx.run("DELETE FROM {gone} WHERE id {in}", tx.many(sorted(run_id for (run_id,) in old)))
 
 
-# -- lanes ---------------------------------------------------------------------------------------------------------
+# -- queues ---------------------------------------------------------------------------------------------------------
 
 
 def _queues(tx: Tx) -> list[QueueInfo]:
-    """Describe the lanes that hold unfinished runs or are paused."""
+    """Describe the queues that hold unfinished runs or are paused."""
     now = tx.now
-    found: dict[str, dict[str, Any]] = {name: {"paused": True} for (name,) in tx.all("SELECT name FROM {lanes}")}
+    found: dict[str, dict[str, Any]] = {name: {"paused": True} for (name,) in tx.all("SELECT name FROM {queues}")}
     pending = tx.all(
         "SELECT queue, sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END), count(*), min(run_at)"
         " FROM {runs} WHERE status = 'pending' GROUP BY queue",
@@ -161,12 +161,12 @@ def _queues(tx: Tx) -> list[QueueInfo]:
 
 
 def set_queue(tx: Tx, name: str, paused: bool) -> None:
-    """Pause or resume a lane."""
-    known = tx.one("SELECT 1 FROM {lanes} WHERE name = ?", name) is not None
+    """Pause or resume a queue."""
+    known = tx.one("SELECT 1 FROM {queues} WHERE name = ?", name) is not None
     if paused and not known:
-        tx.insert("lanes", ("name",), [(name,)])
+        tx.insert("queues", ("name",), [(name,)])
     elif known and not paused:
-        tx.run("DELETE FROM {lanes} WHERE name = ?", name)
+        tx.run("DELETE FROM {queues} WHERE name = ?", name)
         tx.stirred = True
 
 

@@ -238,9 +238,9 @@ class SQLAlchemyJobStore(RecordStore):
         return [answers[row.id] or row.id for row in rows]
 
     def _claim_rows(
-        self, lanes: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        return self._working().at_once(lambda tx: tx.claim(lanes, node, token, limit, lease))
+        return self._working().at_once(lambda tx: tx.claim(queues, node, token, limit, lease))
 
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         return self._write(lambda tx: claim_steps.extend(tx, beats, lease)) if beats else []

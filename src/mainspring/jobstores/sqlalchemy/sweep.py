@@ -25,7 +25,7 @@ from mainspring.jobstores.records.rows import (
 )
 from mainspring.jobstores.sqlalchemy.meta import take_versions
 from mainspring.jobstores.sqlalchemy.runs import COLUMNS, INSERTED, inserted_row, run_row
-from mainspring.jobstores.sqlalchemy.schema import Kept, odd
+from mainspring.jobstores.sqlalchemy.schema import ColumnType, odd
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
 __all__ = ["sweep"]
@@ -43,7 +43,7 @@ Break = Callable[[RunRow, str, int], RunRow]
 """Makes a broken run of a run, the reason and the time."""
 
 
-class _Found(NamedTuple):
+class _AlteredRow(NamedTuple):
     """An altered row: how to find it again, its values with a sound one for each that is not, and what is wrong."""
 
     key: Any
@@ -55,7 +55,7 @@ def sweep(tx: Tx, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str])
     """Set altered records aside, those of these ids among them; answer how many."""
     number = _set_runs_aside(tx, break_, run_ids) + _set_jobs_aside(tx, job_ids)
     if tx.database.kind == "sqlite":
-        number += _mend_broken(tx) + sum(_drop(tx, table) for table in ("gone", "lanes", "nodes", "totals"))
+        number += _mend_broken(tx) + sum(_drop(tx, table) for table in ("gone", "queues", "nodes", "totals"))
     # When a job is handed out follows from when it is due.
     number += tx.run(
         "UPDATE {jobs} SET due_at = at WHERE (at IS NULL) <> (due_at IS NULL) OR (due_at <> at AND due_at > ?)",
@@ -144,7 +144,7 @@ def _key(tx: Tx) -> str:
     return "rowid" if tx.database.kind == "sqlite" else "id"
 
 
-def _find(tx: Tx, table: str, ids: Sequence[str]) -> list[_Found]:
+def _find(tx: Tx, table: str, ids: Sequence[str]) -> list[_AlteredRow]:
     columns = tx.database.columns[table]
     names = ", ".join(column.name for column in columns)
     select = f"SELECT {_key(tx)}, {names} FROM {{{table}}} WHERE"
@@ -155,10 +155,10 @@ def _find(tx: Tx, table: str, ids: Sequence[str]) -> list[_Found]:
     if ids:
         rows |= {row[0]: row[1:] for row in tx.raw(f"{select} id {{in}} {{lock}}", tx.many(sorted(ids)))}
     rows |= {key: row for key in tx.undecodable(table, columns) for _, *row in tx.raw(f"{select} rowid = ?", key)}
-    return [_Found(key, *_sound(columns, row, key)) for key, row in rows.items()]
+    return [_AlteredRow(key, *_sound(columns, row, key)) for key, row in rows.items()]
 
 
-def _sound(columns: Sequence[Kept], row: Row, key: Any) -> tuple[dict[str, Any], str]:
+def _sound(columns: Sequence[ColumnType], row: Row, key: Any) -> tuple[dict[str, Any], str]:
     values, notes = {}, []
     for column, value in zip(columns, row, strict=True):
         if column.takes(value):
@@ -169,7 +169,7 @@ def _sound(columns: Sequence[Kept], row: Row, key: Any) -> tuple[dict[str, Any],
     return values, "; ".join(notes)[:MESSAGE_CHARS]
 
 
-def _substitute(column: Kept, value: Any, key: Any) -> Any:
+def _substitute(column: ColumnType, value: Any, key: Any) -> Any:
     """Return a value of the column's type that tells as much as it can of one that is not."""
     if column.kind == "number":
         return None if column.null else 0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.database import Database
-    from mainspring.jobstores.sqlalchemy.schema import Kept
+    from mainspring.jobstores.sqlalchemy.schema import ColumnType
 
 __all__ = ["Row", "Set", "Statements", "Tx"]
 
@@ -79,7 +79,7 @@ class Tx(ABC):
         """Return all rows, whatever somebody has put into them."""
         return self.all(statement, *params)
 
-    def undecodable(self, table: str, columns: Sequence[Kept]) -> list[Any]:
+    def undecodable(self, table: str, columns: Sequence[ColumnType]) -> list[Any]:
         """Return what finds the rows of a table whose text is none."""
         return []
 

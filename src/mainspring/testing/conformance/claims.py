@@ -243,7 +243,7 @@ class ClaimConformance:
             add_run(store, f"run-{number}", run_at=1_763_000_000_000_000 + number)
         assert [run.id for run in claim(store)] == ["run-1", "run-2", "run-3"]
 
-    def test_only_the_lanes_asked_for_are_claimed_from(self, store: JobStore) -> None:
+    def test_only_the_queues_asked_for_are_claimed_from(self, store: JobStore) -> None:
         for queue in ("mail", "Mail", ".mail", "default"):
             add_run(store, queue=queue, group=queue)
         assert [run.group for run in claim(store, ".mail")] == [".mail"]
@@ -251,7 +251,7 @@ class ClaimConformance:
         assert claim(store, "nobody's") == []
         assert store.claim([], node=NODE, token=new_token(), limit=5, lease=LEASE).runs == []
 
-    def test_several_lanes_are_claimed_from_in_one_order(self, store: JobStore) -> None:
+    def test_several_queues_are_claimed_from_in_one_order(self, store: JobStore) -> None:
         for name, queue, priority, due_in in (
             ("c", "x", 0, -30),
             ("a", "y", 9, -10),
@@ -263,16 +263,16 @@ class ClaimConformance:
         assert [run.id for run in claim(store, "x", "y", "z", limit=4)] == ["a", "b", "c", "d"]
         assert [run.id for run in claim(store, "z", "z")] == ["e"]
 
-    def test_any_number_of_lanes_is_claimed_from(self, store: JobStore) -> None:
-        lanes = [f"lane-{number}" for number in range(2000)]
-        filled = [lane for lane in lanes[::40] for _ in range(3)]
-        store.add_runs([make_run(store, f"r{number}", queue=lane) for number, lane in enumerate(filled)])
-        urgent = [add_run(store, queue=lane, priority=5).id for lane in lanes[1::1000]]
-        later = add_run(store, queue=lanes[7], due_in=100)
-        store.set_queue(lanes[0], paused=True)
+    def test_any_number_of_queues_is_claimed_from(self, store: JobStore) -> None:
+        queues = [f"queue-{number}" for number in range(2000)]
+        filled = [queue for queue in queues[::40] for _ in range(3)]
+        store.add_runs([make_run(store, f"r{number}", queue=queue) for number, queue in enumerate(filled)])
+        urgent = [add_run(store, queue=queue, priority=5).id for queue in queues[1::1000]]
+        later = add_run(store, queue=queues[7], due_in=100)
+        store.set_queue(queues[0], paused=True)
         found: list[str] = []
         for limit, number in ((20, 20), (1, 1), (1000, len(filled) - 3 + 2 - 21), (1000, 0)):
-            claimed = store.claim(lanes, node=NODE, token=new_token(), limit=limit, lease=LEASE)
+            claimed = store.claim(queues, node=NODE, token=new_token(), limit=limit, lease=LEASE)
             assert len(claimed.runs) == number
             found += [run.id for run in claimed.runs]
             left = len(filled) - 3 + 2 - len(found)
@@ -296,9 +296,9 @@ class ClaimConformance:
         store.shift_clock(30)
         assert [run.id for run in claim(store)] == ["a", "b", "c", "d", "e"]
 
-    def test_a_claim_says_when_the_next_run_of_its_lanes_is_due(self, store: JobStore) -> None:
-        def next_at(*lanes: str, limit: int = 10) -> int | None:
-            return store.claim(lanes, node=NODE, token=new_token(), limit=limit, lease=LEASE).next_at
+    def test_a_claim_says_when_the_next_run_of_its_queues_is_due(self, store: JobStore) -> None:
+        def next_at(*queues: str, limit: int = 10) -> int | None:
+            return store.claim(queues, node=NODE, token=new_token(), limit=limit, lease=LEASE).next_at
 
         assert next_at("x", "y") is None
         late, soon = add_run(store, queue="x", due_in=500), add_run(store, queue="y", due_in=300)
@@ -348,9 +348,9 @@ class ClaimConformance:
         assert (theirs.id, theirs.attempt) == (mine.id, 2)
         assert claim(store, token=token) == []
 
-    # -- paused lanes ------------------------------------------------------------------------------------------
+    # -- paused queues ------------------------------------------------------------------------------------------
 
-    def test_a_paused_lane_gives_nothing_until_it_is_resumed(self, store: JobStore) -> None:
+    def test_a_paused_queue_gives_nothing_until_it_is_resumed(self, store: JobStore) -> None:
         held, other = add_run(store, queue="held"), add_run(store, queue="other")
         store.set_queue("held", paused=True)
         added_later = add_run(store, queue="held", due_in=-5)
@@ -360,13 +360,13 @@ class ClaimConformance:
         store.set_queue("held", paused=False)
         assert [run.id for run in claim(store, "held", "other")] == [held.id, added_later.id]
 
-    def test_what_runs_in_a_paused_lane_goes_on(self, store: JobStore) -> None:
+    def test_what_runs_in_a_paused_queue_goes_on(self, store: JobStore) -> None:
         run = start(store)
         store.set_queue("default", paused=True)
         assert claim(store, token=run.token) == [current(store, run)]
         assert settle(store, succeed(store, run))
 
-    def test_a_run_that_goes_back_into_a_paused_lane_waits_there(self, store: JobStore) -> None:
+    def test_a_run_that_goes_back_into_a_paused_queue_waits_there(self, store: JobStore) -> None:
         run = start(store)
         store.set_queue("default", paused=True)
         assert settle(store, give_back(store, run))

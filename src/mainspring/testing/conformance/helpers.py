@@ -12,7 +12,7 @@ import msgspec
 
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
-from mainspring.core.plan import Due, Firing, Place, firing, plan
+from mainspring.core.plan import DueJob, Firing, Place, firing, plan
 from mainspring.core.references import obj_to_ref
 from mainspring.core.run import Beat, Call, Condition, Outcome, Report, Result, Run, Status, describe
 from mainspring.core.transitions import cancel, conclude
@@ -125,14 +125,14 @@ def stored(store: JobStore, id: str = "job") -> Job:
     return job
 
 
-def due_one(store: JobStore, id: str = "job") -> Due:
+def due_one(store: JobStore, id: str = "job") -> DueJob:
     """Return a job that must be due, without hiding it."""
     found = [due for due in store.due(1000, 0).jobs if due.job.id == id]
     assert len(found) == 1, f"job {id!r} is handed out {len(found)} times"
     return found[0]
 
 
-def fire(store: JobStore, due: Due, place: Place | None = None) -> tuple[str, ...] | None:
+def fire(store: JobStore, due: DueJob, place: Place | None = None) -> tuple[str, ...] | None:
     """Plan and fire a job as a scheduler does."""
     now = store.beat()
     return store.fire([firing(due, plan(due, now), place or Place("default"), now)], LEASE)[0]
@@ -174,11 +174,11 @@ def add_run(store: JobStore, id: str | None = None, **fields: Any) -> Run:
 
 
 def claim(
-    store: JobStore, *lanes: str, limit: int = 1000, token: str | None = None, node: str = NODE, lease: float = LEASE
+    store: JobStore, *queues: str, limit: int = 1000, token: str | None = None, node: str = NODE, lease: float = LEASE
 ) -> list[Run]:
-    """Claim what is due in the lanes, `default` if none is named."""
+    """Claim what is due in the queues, `default` if none is named."""
     token = token or new_token()
-    return store.claim(lanes or ("default",), node=node, token=token, limit=limit, lease=lease).runs
+    return store.claim(queues or ("default",), node=node, token=token, limit=limit, lease=lease).runs
 
 
 def start(store: JobStore, id: str | None = None, **fields: Any) -> Run:

@@ -145,7 +145,7 @@ class InstantConformance:
     @pytest.mark.parametrize("at", FUTURE)
     def test_a_run_of_every_year_is_cancelled(self, store: JobStore, at: int) -> None:
         first, second = add_run(store, run_at=at), add_run(store, run_at=at, queue="other")
-        assert [(lane.waiting, lane.delayed, lane.oldest_at) for lane in store.stats().queues] == [(0, 1, None)] * 2
+        assert [(queue.waiting, queue.delayed, queue.oldest_at) for queue in store.stats().queues] == [(0, 1, None)] * 2
         assert all(store.settle([cancel(run, store.beat()) for run in (first, second)]))
         assert [current(store, run).status for run in (first, second)] == [Status.CANCELLED] * 2
         assert store.stats().queues == []
@@ -159,7 +159,7 @@ class InstantConformance:
         assert [one.id for one in claim(store)] == ([run.id] if at in PAST else [])
 
     @pytest.mark.parametrize("at", PAST)
-    def test_a_lane_says_what_has_waited_longest_in_every_year(self, store: JobStore, at: int) -> None:
+    def test_a_queue_says_what_has_waited_longest_in_every_year(self, store: JobStore, at: int) -> None:
         add_run(store, run_at=at)
         add_run(store, priority=5)
-        assert [lane.oldest_at for lane in store.stats().queues] == [at]
+        assert [queue.oldest_at for queue in store.stats().queues] == [at]

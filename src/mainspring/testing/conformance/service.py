@@ -1,4 +1,4 @@
-"""Finding and forgetting runs, lanes, nodes, counters, waking, time."""
+"""Finding and forgetting runs, queues, nodes, counters, waking, time."""
 
 from __future__ import annotations
 
@@ -185,9 +185,9 @@ class ServiceConformance:
         assert store.add_runs([make_run(store, run.id)]) == [run.id]
         assert store.get_runs([run.id]) == [None]
 
-    # -- lanes -------------------------------------------------------------------------------------------------
+    # -- queues -------------------------------------------------------------------------------------------------
 
-    def test_lanes_are_described_by_name(self, store: JobStore) -> None:
+    def test_queues_are_described_by_name(self, store: JobStore) -> None:
         assert store.stats().queues == []
         oldest = add_run(store, queue="mail", due_in=-50)
         add_run(store, queue="mail", due_in=-20, priority=9)
@@ -200,7 +200,7 @@ class ServiceConformance:
             QueueInfo(name="mail", waiting=2, delayed=1, oldest_at=oldest.run_at),
         ]
 
-    def test_a_lane_without_unfinished_runs_is_not_listed(self, store: JobStore) -> None:
+    def test_a_queue_without_unfinished_runs_is_not_listed(self, store: JobStore) -> None:
         run = start(store)
         store.set_queue("idle", paused=True)
         settle(store, succeed(store, run))
@@ -222,7 +222,7 @@ class ServiceConformance:
         store.set_queue("default", paused=False)
         assert store.stats().queues[0].paused is False
 
-    def test_what_waits_in_one_lane_can_be_cancelled_at_once(self, store: JobStore) -> None:
+    def test_what_waits_in_one_queue_can_be_cancelled_at_once(self, store: JobStore) -> None:
         running = start(store)
         due, delayed, other = add_run(store), add_run(store, due_in=500), add_run(store, queue="other")
         store.set_queue("default", paused=True)
@@ -239,7 +239,7 @@ class ServiceConformance:
 
     def test_a_node_is_listed_as_it_announced_itself(self, store: JobStore) -> None:
         assert store.nodes() == []
-        told = _node("n1", lanes=("mail", ".pool"), state="draining", version="1.2", missing=("a:b",), stuck=2)
+        told = _node("n1", queues=("mail", ".pool"), state="draining", version="1.2", missing=("a:b",), stuck=2)
         before = store.beat()
         store.beat(told, ttl=30)
         [node] = store.nodes()

@@ -150,7 +150,7 @@ class SettleConformance:
         assert (again.id, again.attempt, again.failures) == (run.id, 1, 0)
         assert again.token != run.token
 
-    def test_a_run_may_go_back_to_another_lane(self, store: JobStore) -> None:
+    def test_a_run_may_go_back_to_another_queue(self, store: JobStore) -> None:
         run = start(store)
         back = give_back(store, run)
         assert settle(store, replace(back, run=replace(back.run, queue="other", priority=9)))

@@ -1,17 +1,17 @@
 -- uses: heads read
 -- find_runs: matching runs by (creation time, id), newest first, or how many there are.
 --   KEYS  prefix, jobs, times (see lib_base); reads totals, leases, t: and all that runs have
---   ARGV  statuses (numbers), name of a status in whose index to look (or false), lane, group, job id (each false: any);
+--   ARGV  statuses (numbers), name of a status in whose index to look (or false), queue, group, job id (each false: any);
 --         limit; creation time and id after which to go on, as an index has them (or false); how many to look at;
 --         whether to count only; checksum of the job id
 -- Answers how many match, the creation time and id after which to go on looking (or nil), and the matching runs (see
 -- lib_read), none if they are only counted.
-local statuses, index, lane, group, job = args[1], args[2], args[3], args[4], args[5]
+local statuses, index, queue, group, job = args[1], args[2], args[3], args[4], args[5]
 local limit, after, most, counting, sum = args[6], args[7], args[8], args[9], args[10]
 local wanted = {}
 for _, status in ipairs(statuses) do wanted[status] = true end
 
--- How many runs there are, in a lane or in all.
+-- How many runs there are, in a queue or in all.
 local function total(name)
   local number, all = 0, call('HGETALL', prefix .. 'totals')
   for i = 1, #all, 2 do
@@ -22,13 +22,13 @@ local function total(name)
   return number
 end
 
-if counting and not job and not group then return { total(lane), false, rows({}, {}, {}) } end
+if counting and not job and not group then return { total(queue), false, rows({}, {}, {}) } end
 
 local function matches(head)
   if not head or #head < A or not wanted[byte(head, 4)] then return false end
-  if not lane and not group and not job then return true end
+  if not queue and not group and not job then return true end
   local run = parsed(head)
-  return run and (not lane or run.lane == lane) and (not group or run.group == group) and (not job or run.job == job)
+  return run and (not queue or run.queue == queue) and (not group or run.group == group) and (not job or run.job == job)
 end
 
 local function answer(ids, following)

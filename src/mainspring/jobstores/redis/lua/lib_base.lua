@@ -1,6 +1,6 @@
 -- lib_base: the keys of one shard and its clock; the loader puts it in front of every script.
 --   KEYS  prefix  `{name:k}:`. Every key but the next two is this prefix and one of the names below, so that all keys
---                 of a shard share a hash slot. Where a name ends in a colon, text follows: a lane, a token, a number.
+--                 of a shard share a hash slot. Where a name ends in a colon, text follows: a queue, a token, a number.
 --         jobs    hash  job id -> frame
 --         times   zset  job id -> next run time, of the jobs that are not paused
 --   ARGV  1       MessagePack array of the script's arguments; absent values are false
@@ -22,8 +22,8 @@
 --   by_job      zset  creation time and id of a job's runs -> checksum of the job's id, which others may share
 --   g:          zset  `g:<group>`: creation time and id of its runs
 --   s:          zset  `s:<status>`: creation time and id of the runs that ended in it, unless they succeeded
---   w:          zset  `w:<lane>`: place and id of the runs that are due
---   d:          zset  `d:<lane>`: place and id of the others -> run time
+--   w:          zset  `w:<queue>`: place and id of the runs that are due
+--   d:          zset  `d:<queue>`: place and id of the others -> run time
 --   t:          set   `t:<token>`: the running runs claimed under it
 --   leases      zset  token -> when the lease of its runs is over
 --   extended    zset  id of a running run whose lease is not that of its token -> when it is over
@@ -33,11 +33,11 @@
 --   gone, gone_before
 --               set   ids of deleted runs, since gone_since (text) and before
 --   unique      hash  unique key -> the unfinished run that holds it
---   totals      hash  status and lane -> runs that are there; claims only look into lanes where some are pending
+--   totals      hash  status and queue -> runs that are there; claims only look into queues where some are pending
 --   asked       hash  `runs` -> ended runs that are kept for as long as was asked for, however many there are
 --   counters    hash  final status -> runs that ever reached it
---   paused      set   lanes that are paused
---   sequence    text  number of the last script that put runs into lanes or ended some
+--   paused      set   queues that are paused
+--   sequence    text  number of the last script that put runs into queues or ended some
 --   outbox      hash  id of a follow-up for another shard -> when it was made
 --   outbox_runs hash  that id -> bytes of the run
 --   nodes, node_beats, node_ends
@@ -90,7 +90,7 @@ local function count_up(name)
   return math.floor(now / 1000)
 end
 
--- The next of the numbers that order what is put into lanes and what ends, of a fixed width.
+-- The next of the numbers that order what is put into queues and what ends, of a fixed width.
 local function next_in_sequence() return ('0000000000000' .. whole(count_up('sequence'))):sub(-14) end
 
 -- Wake the loops that sleep on this shard.

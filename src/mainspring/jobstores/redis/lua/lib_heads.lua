@@ -4,8 +4,8 @@
 --   1-3  array of 20    4  status (0 pending, 1 running, 2 succeeded, 3 failed, 4 cancelled, 5 missed, 6 broken)
 --   5-9  attempt       10  to be stopped       11  state is in `states`       12-16, 17-21  where B and C begin
 --   A    never changes: owner, job id, group, creation time (18 digits, see lib_base)
---   B    changes when the run is settled: unique key, lane, how long it is kept, priority, run time, finish time, state
---   C    changes with its status: token, node, place (in its lane; when it was claimed, while it runs and if it was not
+--   B    changes when the run is settled: unique key, queue, how long it is kept, priority, run time, finish time, state
+--   C    changes with its status: token, node, place (in its queue; when it was claimed, while it runs and if it was not
 --        fired as running; of an ended run the number of its set `e:`)
 local heads = prefix .. 'heads'
 local MAGIC, NIL, UINT = '\220\0\20', '\192', '\206'
@@ -28,11 +28,11 @@ local unpack_limit = cmsgpack.unpack_limit
 
 local function read_fields(head, b, c)
   local _, owner, job, group, created = unpack_limit(head, 4, A - 1)
-  local _, unique, lane, keep = unpack_limit(head, 3, b - 1)
+  local _, unique, queue, keep = unpack_limit(head, 3, b - 1)
   local _, token, _, place = unpack_limit(head, 3, c - 1)
-  return type(lane) == 'string' and type(created) == 'string' and {
+  return type(queue) == 'string' and type(created) == 'string' and {
     head = head, b = b, c = c, status = byte(head, 4), owner = owner, job = job, group = group, created = created,
-    unique = unique, lane = lane, keep = keep, token = token, place = place,
+    unique = unique, queue = queue, keep = keep, token = token, place = place,
   }
 end
 

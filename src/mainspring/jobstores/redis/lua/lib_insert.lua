@@ -1,7 +1,7 @@
 -- lib_insert: put new runs in. Needs lib_write and lib_heads.
 -- A new run comes as an array of these; absent values are false, absent bytes are ''. Its head lacks the place; the sum is
 -- the checksum of its job's id.
-local ID, HEAD, CALL, LANE, CREATED, OWNER, JOB, GROUP, UNIQUE, TOKEN, KEEP, URGENCY, RUN_AT, STATE, LIVE, SUM =
+local ID, HEAD, CALL, QUEUE, CREATED, OWNER, JOB, GROUP, UNIQUE, TOKEN, KEEP, URGENCY, RUN_AT, STATE, LIVE, SUM =
   1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16
 local PLACE_SIZE = 44 -- 6 of priority, 18 of run time, 20 of number
 local calls, created_, by_job, unique = prefix .. 'calls', prefix .. 'created', prefix .. 'by_job', prefix .. 'unique'
@@ -10,8 +10,8 @@ local waiting, delayed = prefix .. 'w:', prefix .. 'd:'
 local found, damaged, remembered = {}, {}, {} -- by run id: head or false; whether it cannot be read; whether it is gone
 local changed = {}                            -- by run id: whether changes of it are collected and not written yet
 local holder = {}                             -- by unique key: run id or false
-local lanes = {}                              -- by lane: {whether it is open, when the first of the delayed is due}
-local tally, owed, debtors = {}, {}, {}       -- by status and lane, by owner: how many runs more there are; owner's job
+local queues = {}                              -- by queue: {whether it is open, when the first of the delayed is due}
+local tally, owed, debtors = {}, {}, {}       -- by status and queue, by owner: how many runs more there are; owner's job
 local batch, number, stirred = nil, 100000, false
 
 -- Look runs up, once each.
@@ -51,13 +51,13 @@ local function read_for_insert(runs)
   for i, key in ipairs(keys) do holder[key] = holders[i] end
 end
 
-local function count(status, lane, by)
+local function count(status, queue, by)
   local counts = tally[status]
   if not counts then
     counts = {}
     tally[status] = counts
   end
-  counts[lane] = (counts[lane] or 0) + by
+  counts[queue] = (counts[queue] or 0) + by
 end
 
 -- Change the count of unfinished runs of jobs that still have the incarnation which fired them. It is nine digits of the
@@ -89,9 +89,9 @@ end
 
 -- Write all that was collected.
 local write = function()
-  for lane in pairs(tally[RUNNING] or {}) do count(PENDING, lane, 0) end -- a claim may have left a zero
+  for queue in pairs(tally[RUNNING] or {}) do count(PENDING, queue, 0) end -- a claim may have left a zero
   for status, counts in pairs(tally) do
-    for lane, by in pairs(counts) do add(prefix .. 'totals', status .. lane, by) end
+    for queue, by in pairs(counts) do add(prefix .. 'totals', status .. queue, by) end
   end
   flush()
   if next(owed) then pay() end
@@ -111,30 +111,30 @@ local function next_number()
   return batch .. number
 end
 
-local function put_into_lane(id, lane, urgency, run_at)
-  local known = lanes[lane]
+local function put_into_queue(id, queue, urgency, run_at)
+  local known = queues[queue]
   if not known then
-    known = { call('SISMEMBER', prefix .. 'paused', lane) == 0, nil }
-    lanes[lane] = known
+    known = { call('SISMEMBER', prefix .. 'paused', queue) == 0, nil }
+    queues[queue] = known
   end
   local place = urgency .. next_number()
   if run_at <= now then
-    note(zadds, waiting .. lane, '0', place .. id)
+    note(zadds, waiting .. queue, '0', place .. id)
     stirred = stirred or known[1]
     return place
   end
   if not known[2] then
-    known[2] = tonumber(call('ZRANGE', delayed .. lane, 0, 0, 'WITHSCORES')[2]) or math.huge
+    known[2] = tonumber(call('ZRANGE', delayed .. queue, 0, 0, 'WITHSCORES')[2]) or math.huge
   end
-  note(zadds, delayed .. lane, run_at, place .. id)
+  note(zadds, delayed .. queue, run_at, place .. id)
   stirred = stirred or known[1] and run_at < known[2]
   return place
 end
 
 -- File a new run under its status, which is pending here; answers its place.
 local file_new = function(run)
-  count(PENDING, run[LANE], 1)
-  return put_into_lane(run[ID], run[LANE], run[URGENCY], run[RUN_AT])
+  count(PENDING, run[QUEUE], 1)
+  return put_into_queue(run[ID], run[QUEUE], run[URGENCY], run[RUN_AT])
 end
 
 local function store_bytes(id, state, live)

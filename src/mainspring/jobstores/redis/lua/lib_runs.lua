@@ -64,18 +64,18 @@ local function end_with_others(id, status, keep)
 end
 
 -- File a run that ended; answers its place.
-local function file_ended(id, status, lane, created, keep)
-  count(status, lane, 1)
+local function file_ended(id, status, queue, created, keep)
+  count(status, queue, 1)
   add(prefix .. 'counters', NAMES[status], 1)
   if status ~= SUCCEEDED then note(zadds, prefix .. 's:' .. NAMES[status], '0', created .. id) end
   return end_with_others(id, status, keep)
 end
 
 file_new = function(run, until_)
-  local id, status, lane = run[ID], byte(run[HEAD], 4), run[LANE]
-  if status > RUNNING then return file_ended(id, status, lane, run[CREATED], run[KEEP]) end
-  count(status, lane, 1)
-  if status == PENDING then return put_into_lane(id, lane, run[URGENCY], run[RUN_AT]) end
+  local id, status, queue = run[ID], byte(run[HEAD], 4), run[QUEUE]
+  if status > RUNNING then return file_ended(id, status, queue, run[CREATED], run[KEEP]) end
+  count(status, queue, 1)
+  if status == PENDING then return put_into_queue(id, queue, run[URGENCY], run[RUN_AT]) end
   lease(id, run[TOKEN], until_)
 end
 
@@ -83,11 +83,11 @@ end
 local function unfile(id, run)
   local status = run.status
   touch(id)
-  count(status, run.lane, -1)
+  count(status, run.queue, -1)
   if status == PENDING then
     if run.place then
-      note(zrems, waiting .. run.lane, run.place .. id)
-      note(zrems, delayed .. run.lane, run.place .. id)
+      note(zrems, waiting .. run.queue, run.place .. id)
+      note(zrems, delayed .. run.queue, run.place .. id)
     end
   elseif status == RUNNING then
     if run.token then

@@ -57,13 +57,13 @@ local function text(value)
 end
 
 -- File the run under its new status; answers its place.
-local function file(id, status, lane, old, keep, rest)
+local function file(id, status, queue, old, keep, rest)
   if status > RUNNING then
     if status == old.status then add(prefix .. 'counters', NAMES[status], -1) end -- written again, not reached again
-    return file_ended(id, status, lane, old.created, keep)
+    return file_ended(id, status, queue, old.created, keep)
   end
-  count(status, lane, 1)
-  if status == PENDING then return put_into_lane(id, lane, rest[1], rest[2]) end
+  count(status, queue, 1)
+  if status == PENDING then return put_into_queue(id, queue, rest[1], rest[2]) end
   lease(id, old.token, rest[3], true)
 end
 
@@ -74,11 +74,11 @@ local function settle(outcome)
   if sub(old.head, old.c, old.c + #token - 1) ~= token or not holds(outcome[2], old, id) then return 0 end
   local status = byte(fixed)
   if status == PENDING and old.status == RUNNING and byte(old.head, 10) == 195 then return 0 end -- it is to be stopped
-  local _, key, lane, keep = cmsgpack.unpack_limit(fixed, 3, 8)
+  local _, key, queue, keep = cmsgpack.unpack_limit(fixed, 3, 8)
   if key and status <= RUNNING and holder[key] and holder[key] ~= id then return 0 end
   unfile(id, old)
   keep_books(id, old, key, status > RUNNING)
-  local place = file(id, status, lane, old, keep, rest)
+  local place = file(id, status, queue, old, keep, rest)
   local head = MAGIC .. sub(fixed, 1, 8) .. sub(old.head, 12, 16) .. UINT .. struct.pack('>I4', old.b + #fixed - 8)
     .. sub(old.head, A, old.b - 1) .. sub(fixed, 9) .. token .. text(outcome[5]) .. place_text(place)
   note(hsets, heads, id, head)

@@ -1,4 +1,4 @@
--- uses: lanes
+-- uses: queues
 -- stats: the queues that hold unfinished runs or are paused, and what was counted.
 --   KEYS  prefix, jobs, times (see lib_base); reads totals, paused, w:, d:, counters, job_states
 --   ARGV  (nothing)

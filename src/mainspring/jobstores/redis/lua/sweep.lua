@@ -1,7 +1,7 @@
--- uses: write heads insert lanes runs
+-- uses: write heads insert queues runs
 -- sweep: look through some runs for those that were altered, and file anew those that are not where they belong.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have
---   ARGV  cursor (text; '0' at first), about how many, whether to look at the lanes and leases, too
+--   ARGV  cursor (text; '0' at first), about how many, whether to look at the queues and leases, too
 -- Answers the cursor of the next page ('0': this was the last), ids and heads of what was altered, how many were filed anew.
 local LONGEST = 604800000000 -- microseconds: nobody leases a run for longer
 local ids, found, mended = {}, {}, 0
@@ -21,12 +21,12 @@ local function file_waiting(id, run)
   local place = run.place
   if type(place) ~= 'string' or #place ~= PLACE_SIZE or not place:find('^%d+$') then return false end
   local member = place .. id
-  if not call('ZSCORE', waiting .. run.lane, member) and not call('ZSCORE', delayed .. run.lane, member) then
+  if not call('ZSCORE', waiting .. run.queue, member) and not call('ZSCORE', delayed .. run.queue, member) then
     local at = sub(place, 7, 24)
     if at <= present then
-      call('ZADD', waiting .. run.lane, '0', member)
+      call('ZADD', waiting .. run.queue, '0', member)
     else
-      call('ZADD', delayed .. run.lane, whole(tonumber(at) - 1e17), member)
+      call('ZADD', delayed .. run.queue, whole(tonumber(at) - 1e17), member)
     end
     mend()
   end
@@ -74,12 +74,12 @@ for i = 1, #page[2], 2 do
 end
 
 if args[3] then
-  -- A claim looks only into lanes of which it is said that something waits in them.
+  -- A claim looks only into queues of which it is said that something waits in them.
   local all = call('HGETALL', totals)
   for i = 1, #all, 2 do
-    local status, lane, number = sub(all[i], 1, 1), sub(all[i], 2), tonumber(all[i + 1])
+    local status, queue, number = sub(all[i], 1, 1), sub(all[i], 2), tonumber(all[i + 1])
     if status == '0' then
-      call('HSET', totals, all[i], call('ZCARD', waiting .. lane) + call('ZCARD', delayed .. lane))
+      call('HSET', totals, all[i], call('ZCARD', waiting .. queue) + call('ZCARD', delayed .. queue))
     elseif not number or number < 0 or number > 2 ^ 52 or number % 1 ~= 0 then
       call('HDEL', totals, all[i])
     end

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.records.rows import JobRow
-from mainspring.jobstores.sqlalchemy.database import CREATING, TIMEOUT, Database, StoreTx, Unreadable, log
+from mainspring.jobstores.sqlalchemy.database import CREATING, TIMEOUT, Database, StoreTx, UnreadableValue, log
 from mainspring.jobstores.sqlalchemy.jobs import next_due
 from mainspring.jobstores.sqlalchemy.sqlite import forks
 from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undecodable, is_undone
@@ -37,14 +37,14 @@ GROUP: Final = 64
 OLDEST: Final = (3, 35)
 """Since then UPDATE takes its values FROM rows."""
 
-_ALTERED: Final = (TypeError, ValueError, ArithmeticError, Unreadable)
+_ALTERED: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
 """What work fails with over a value that somebody altered."""
 
 LOOK: Final = 10
 """Milliseconds for which SQLite itself waits for the writer's turn."""
 
 
-class _Item(msgspec.Struct, eq=False, gc=False):
+class _SharedWork(msgspec.Struct, eq=False, gc=False):
     """One caller's work, waiting for a commit that it may share."""
 
     work: Callable[[StoreTx], Any]
@@ -85,7 +85,7 @@ class SQLiteDatabase(Database):
         self._writer: Any = None
         self._turn = threading.Lock()
         self._queue_lock = threading.Lock()
-        self._queue: list[_Item] = []
+        self._queue: list[_SharedWork] = []
         self._watcher: Any = None
         self._closed = False
         self.suspect = False
@@ -235,7 +235,7 @@ class SQLiteDatabase(Database):
 
         Only here can that be: other databases keep in a column nothing but values of its type.
         """
-        if isinstance(error, MainspringError) and not isinstance(error, Unreadable):
+        if isinstance(error, MainspringError) and not isinstance(error, UnreadableValue):
             raise error
         number = self._write(self.mend)
         self.suspect = False
@@ -256,7 +256,7 @@ class SQLiteDatabase(Database):
             raise self.unavailable(error) from error
 
     def _write(self, work: Callable[[StoreTx], T]) -> T:
-        item = _Item(work)
+        item = _SharedWork(work)
         with self._queue_lock:
             self._queue.append(item)
         with self._turn:
@@ -273,7 +273,7 @@ class SQLiteDatabase(Database):
         result: T = item.result
         return result
 
-    def _lead(self, group: list[_Item]) -> None:
+    def _lead(self, group: list[_SharedWork]) -> None:
         """Do the work of all callers that wait, and commit it once."""
         try:
             self._transact(group)
@@ -289,7 +289,7 @@ class SQLiteDatabase(Database):
             for item in group:
                 item.done = True
 
-    def _transact(self, group: list[_Item]) -> None:
+    def _transact(self, group: list[_SharedWork]) -> None:
         if self._closed:
             raise StoreUnavailable(f"{self.path or 'the database'} has been closed")
         if self._writer is None:  # broken by an error
@@ -330,7 +330,7 @@ class SQLiteDatabase(Database):
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
 
-    def _do(self, item: _Item, cursor: sqlite3.Cursor, *, alone: bool) -> bool:
+    def _do(self, item: _SharedWork, cursor: sqlite3.Cursor, *, alone: bool) -> bool:
         """Do one caller's work; tell whether sleepers may want to know of it."""
         tx = SQLiteTx(self, cursor)
         if not alone:
@@ -368,7 +368,7 @@ class SQLiteDatabase(Database):
         locked = kind is StoreUnavailable and is_busy(error.__cause__ if isinstance(error, SQLAlchemyError) else error)
         if is_undecodable(error):
             self.suspect = True
-            kind = Unreadable
+            kind = UnreadableValue
         return super().unavailable(error, StoreLocked if locked else kind)
 
     def _explain(self, error: BaseException) -> str:

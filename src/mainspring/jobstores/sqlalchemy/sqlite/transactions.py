@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mainspring.jobstores.sqlalchemy.database import StoreTx
-from mainspring.jobstores.sqlalchemy.schema import Kept
+from mainspring.jobstores.sqlalchemy.schema import ColumnType
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class SQLiteTx(StoreTx):
         finally:
             connection.text_factory = before
 
-    def undecodable(self, table: str, columns: Sequence[Kept]) -> list[Any]:
+    def undecodable(self, table: str, columns: Sequence[ColumnType]) -> list[Any]:
         if not self.database.suspect:  # only then is it worth to read everything
             return []
         names = [column.name for column in columns if column.kind == "text"]

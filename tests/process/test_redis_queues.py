@@ -1,4 +1,4 @@
-"""What the Redis store does with many lanes, many delayed runs, silent nodes, and records that would not fit."""
+"""What the Redis store does with many queues, many delayed runs, silent nodes, and records that would not fit."""
 
 from __future__ import annotations
 
@@ -44,50 +44,50 @@ def _calls(client: redis.Redis) -> int:
     return sum(int(stats["calls"]) for stats in client.info("commandstats").values())
 
 
-# -- lanes -----------------------------------------------------------------------------------------------------------
+# -- queues -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("limit", [1, 7, 50, 1000])
 @pytest.mark.parametrize("shards", [1, 2])
-def test_many_lanes_give_the_most_urgent_runs_of_all(make_store: MakeStore, limit: int, shards: int) -> None:
+def test_many_queues_give_the_most_urgent_runs_of_all(make_store: MakeStore, limit: int, shards: int) -> None:
     store = make_store(shards=shards)
     chance = random.Random(1)
-    lanes = [f"lane-{number}" for number in range(60)]
+    queues = [f"queue-{number}" for number in range(60)]
     first = make_run(store)
     runs = [
         msgspec.structs.replace(
-            first, id=f"run-{index}", queue=chance.choice(lanes[:40]), priority=chance.randrange(3), run_at=index + 1
+            first, id=f"run-{index}", queue=chance.choice(queues[:40]), priority=chance.randrange(3), run_at=index + 1
         )
         for index in range(400)
     ]
     store.add_runs(chance.sample(runs, len(runs)))
     expected = [run.id for run in sorted(runs, key=lambda run: (-run.priority, run.run_at))]
     found = []
-    while some := claim(store, *lanes, limit=limit):
+    while some := claim(store, *queues, limit=limit):
         found += [run.id for run in some]
         assert len(found) == len(expected) or len(some) == limit
     assert found == expected
 
 
-def test_empty_lanes_are_not_looked_into(make_store: MakeStore, client: redis.Redis) -> None:
+def test_empty_queues_are_not_looked_into(make_store: MakeStore, client: redis.Redis) -> None:
     store = make_store()
-    lanes = [f"lane-{number}" for number in range(1000)]
-    add_run(store, queue=lanes[500])
+    queues = [f"queue-{number}" for number in range(1000)]
+    add_run(store, queue=queues[500])
     claim(store, "other")
     before = _calls(client)
-    assert len(claim(store, *lanes)) == 1
+    assert len(claim(store, *queues)) == 1
     assert _calls(client) - before < 50
 
 
-def test_a_claim_says_that_more_is_due_in_any_of_its_lanes(make_store: MakeStore) -> None:
+def test_a_claim_says_that_more_is_due_in_any_of_its_queues(make_store: MakeStore) -> None:
     store = make_store()
-    for lane in ("a", "b", "c"):
-        add_run(store, queue=lane)
+    for queue in ("a", "b", "c"):
+        add_run(store, queue=queue)
     told = [store.claim("abc", node="node", token=new_token(), limit=1, lease=60.0) for _ in range(4)]
     assert [page.next_at for page in told] == [told[0].now, told[1].now, None, None]
 
 
-def test_a_lane_that_is_done_leaves_no_count_behind(make_store: MakeStore, client: redis.Redis) -> None:
+def test_a_queue_that_is_done_leaves_no_count_behind(make_store: MakeStore, client: redis.Redis) -> None:
     store = make_store("tidy")
     run = start(store)
     assert settle(store, succeed(store, run))
@@ -102,9 +102,9 @@ def test_a_lane_that_is_done_leaves_no_count_behind(make_store: MakeStore, clien
 def test_thousands_that_come_due_at_once_are_claimed_bit_by_bit_and_none_is_lost(make_store: MakeStore) -> None:
     store = make_store()
     store.add_runs(_runs(store, 4500, due_in=100))
-    assert [(lane.waiting, lane.delayed) for lane in store.stats().queues] == [(0, 4500)]
+    assert [(queue.waiting, queue.delayed) for queue in store.stats().queues] == [(0, 4500)]
     store.shift_clock(200)
-    assert [(lane.waiting, lane.delayed) for lane in store.stats().queues] == [(4500, 0)]
+    assert [(queue.waiting, queue.delayed) for queue in store.stats().queues] == [(4500, 0)]
     ids, page = [], None
     while page is None or page.runs:
         assert page is None or page.next_at == (page.now if len(ids) < 4500 else None)
@@ -120,7 +120,10 @@ def test_one_claim_moves_a_bounded_number_of_delayed_runs(make_store: MakeStore,
     page = store.claim(["default", "other"], node="node", token="token", limit=1, lease=60.0)
     assert (len(page.runs), page.next_at) == (1, page.now)
     assert client.zcard("{much:0}:d:default") == client.zcard("{much:0}:d:other") == 2000
-    assert {(lane.waiting, lane.delayed, lane.running) for lane in store.stats().queues} == {(2999, 0, 1), (3000, 0, 0)}
+    assert {(queue.waiting, queue.delayed, queue.running) for queue in store.stats().queues} == {
+        (2999, 0, 1),
+        (3000, 0, 0),
+    }
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------------

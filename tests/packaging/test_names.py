@@ -1,0 +1,43 @@
+"""One word, one thing: no two classes share a name, and every class is named by what it is."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import mainspring
+
+PACKAGE = Path(mainspring.__file__).parent
+MODULES = [(path, ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))]
+CLASSES = [
+    (node.name, str(path.relative_to(PACKAGE)))
+    for path, tree in MODULES
+    for node in tree.body
+    if isinstance(node, ast.ClassDef)
+]
+NO_NOUNS = """
+Again Altered Asked Cancelled Claimed Coming Due Elsewhere Ended Expected Failed Finished Fired
+Fixed Forgetful Found Given Gone Held Here Kept Known Left Live Lost Missed Mute Once Planned
+Reconciled Registers Seen Settled Several Shown Started Stopped Taken Told Unreadable Unsupported
+Waited Waiting Whatever Which Whoever
+"""
+"""Participles, adverbs and pronouns that were class names once: say what the thing is (`DueJob`, not `Due`)."""
+
+
+def test_no_two_classes_have_one_name() -> None:
+    times = Counter(name.lstrip("_") for name, _ in CLASSES)
+    twice = sorted(f"{name} in {path}" for name, path in CLASSES if times[name.lstrip("_")] > 1)
+    assert not twice
+
+
+def test_a_class_is_named_by_a_noun() -> None:
+    wrong = sorted(f"{name} in {path}" for name, path in CLASSES if name.lstrip("_") in NO_NOUNS.split())
+    assert not wrong
+
+
+def test_a_queue_is_called_a_queue() -> None:
+    lane = re.compile(r"lanes?(?![a-z])", re.IGNORECASE)
+    text = (path for suffix in ("py", "lua") for path in PACKAGE.rglob(f"*.{suffix}"))
+    assert not [str(path.relative_to(PACKAGE)) for path in text if lane.search(path.read_text(encoding="utf-8"))]
