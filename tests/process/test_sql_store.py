@@ -296,7 +296,7 @@ def test_what_was_to_start_while_the_clock_was_ahead_starts_when_it_is_right_aga
     at_once, later = add_run(store, due_in=0), add_run(store, due_in=10)
     host.jump(-86400.0)
     assert claim(store) == []
-    store.sweep()
+    store.mend(thorough=True)
     assert [run.id for run in claim(store)] == [at_once.id]
     assert store.due(10, 2.0).jobs
     host.pass_(86410.0)

@@ -314,25 +314,6 @@ class JobStore(BaseJobStore):
         removed. A `job` that the step brings replaces the stored one, as `update_job` does.
         """
 
-    def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
-        """Return the jobs that can be restored here, and by id why others cannot; set none aside."""
-        return self.get_jobs().jobs, {}
-
-    def sign_anew(self, job: Job) -> bool:
-        """Sign a stored job that is not signed and has the declaration of `job`: write `job` in its place.
-
-        The stored next run time stays. Answer False, with nothing changed, if there is no such job.
-        """
-        return False
-
-    def restore_readable(self) -> list[str]:
-        """Put back the jobs that were set aside and can be restored by now; answer their ids."""
-        return []
-
-    def sweep(self) -> int:
-        """Set aside records that somebody altered so that no other verb finds them; answer how many."""
-        return 0
-
     # -- runs --------------------------------------------------------------------------------------------------
 
     @abstractmethod
@@ -341,13 +322,6 @@ class JobStore(BaseJobStore):
 
         A known id changes nothing. A run may be packed, see `pack_run`.
         """
-
-    def pack_run(self, run: Run) -> Any:
-        """Return a run as this store keeps it, for `add_runs`; raise EncodeError if it cannot be kept.
-
-        Whoever makes a run packs it, once: the error concerns no other run, and one thread packs while another stores.
-        """
-        return run
 
     @abstractmethod
     def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
@@ -370,10 +344,6 @@ class JobStore(BaseJobStore):
         `pack_outcome`.
         """
 
-    def pack_outcome(self, outcome: Outcome) -> Any:
-        """Return an outcome as this store keeps it, for `settle`; raise EncodeError if it cannot be kept."""
-        return outcome
-
     @abstractmethod
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         """Return the runs of these ids, None where there is none."""
@@ -384,10 +354,6 @@ class JobStore(BaseJobStore):
 
         Runs that have `lapsed` by the store's clock come in any order, and nothing else is asked of them.
         """
-
-    def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
-        """Return up to `limit` of the newest runs of each job; a back end may do it in one round trip."""
-        return [self.find_runs(RunQuery(job_id=job_id), limit=limit) for job_id in job_ids]
 
     @abstractmethod
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
@@ -432,6 +398,12 @@ class JobStore(BaseJobStore):
         Return the new cursor; start with 0. Changes made before the call are not missed.
         """
 
+    # -- what a store may do better, or besides --------------------------------------------------------------------
+
+    def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
+        """Return up to `limit` of the newest runs of each job; a back end may do it in one round trip."""
+        return [self.find_runs(RunQuery(job_id=job_id), limit=limit) for job_id in job_ids]
+
     def generations(self) -> tuple[Generation, ...]:
         """Return what tells each part of the store from one that has lost data; nothing if this store cannot tell."""
         return ()
@@ -448,3 +420,34 @@ class JobStore(BaseJobStore):
     def shift_clock(self, seconds: float) -> None:
         """Move the store's clock for a test."""
         raise NotImplementedError(f"{type(self).__name__} has no clock that tests can move")
+
+    # -- what a store of bytes does besides: see `RecordStore` -----------------------------------------------------
+
+    def pack_run(self, run: Run) -> Any:
+        """Return a run as this store keeps it, for `add_runs`; raise EncodeError if it cannot be kept.
+
+        Whoever makes a run packs it, once: the error concerns no other run, and one thread packs while another stores.
+        """
+        return run
+
+    def pack_outcome(self, outcome: Outcome) -> Any:
+        """Return an outcome as this store keeps it, for `settle`; raise EncodeError if it cannot be kept."""
+        return outcome
+
+    def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
+        """Return the jobs that can be restored here, and by id why others cannot; set none aside."""
+        return self.get_jobs().jobs, {}
+
+    def sign_anew(self, job: Job) -> bool:
+        """Sign a stored job that is not signed and has the declaration of `job`: write `job` in its place.
+
+        The stored next run time stays. Answer False, with nothing changed, if there is no such job.
+        """
+        return False
+
+    def mend(self, *, thorough: bool = False) -> int:
+        """Put back jobs that were set aside and can be restored by now; answer how many records were mended.
+
+        If `thorough`, also set aside records that somebody altered so that no other verb finds them.
+        """
+        return 0

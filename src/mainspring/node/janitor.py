@@ -60,15 +60,21 @@ class JanitorTick:
         if node.clock.monotonic() >= self._prunes_at and link.store.prune() >= 1000:
             return 0.0
         self.unserved.look_if_due()
-        if node.clock.monotonic() >= self._restores_at:
-            self._restores_at = node.clock.monotonic() + RESTORE_AFTER_SECONDS * (0.5 + node.clock.random())
-            if link.store.restore_readable():
-                link.work.wake(link.scheduler)
-        if node.clock.monotonic() >= self._sweeps_at:
-            self._sweeps_at = node.clock.monotonic() + SWEEP_SECONDS * (0.5 + node.clock.random())
-            if link.store.sweep():
-                link.wake()
+        self._mend()
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
+
+    def _mend(self) -> None:
+        """Put back what others have set aside; now and then look for what somebody altered."""
+        link, clock = self.link, self.link.node.clock
+        now = clock.monotonic()
+        thorough = now >= self._sweeps_at
+        if now < self._restores_at and not thorough:
+            return
+        self._restores_at = now + RESTORE_AFTER_SECONDS * (0.5 + clock.random())
+        if thorough:
+            self._sweeps_at = now + SWEEP_SECONDS * (0.5 + clock.random())
+        if link.store.mend(thorough=thorough):
+            link.wake()
 
     def _has_jumped(self) -> bool:
         """Return True if leases may be over only because the store's clock was put forward, or all machines slept."""

@@ -1,4 +1,4 @@
-"""Keep jobs and runs in this process: the reference implementation of the store contract, for tests and scripts."""
+"""Keep jobs and runs in this process, for tests and scripts. examples/reference_store.py does it without indexes."""
 
 from __future__ import annotations
 

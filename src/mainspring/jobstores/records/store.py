@@ -164,19 +164,16 @@ class RecordStore(JobStore):
             RecordStore._told_unsigned = True
             log.info("no key is set, so nothing is signed: whoever can write to the job store decides what is called")
         with suppress(OutcomeUnknown):  # too few replicas: the sweep is safe to repeat, and the janitor does
-            self.sweep()
+            self._set_altered_aside((), ())
         self._restore_readable()
 
-    def restore_readable(self) -> list[str]:
-        """Put back the jobs that were set aside and can be restored by now: a node without their key was too quick.
+    def mend(self, *, thorough: bool = False) -> int:
+        """Put back the jobs that can be restored by now: a node without their key was too quick to set them aside.
 
         A node without any key does that at its start only: it would put back what others refuse, again and again.
         """
-        return self._restore_readable() if self._packer.codec.signed else []
-
-    def sweep(self) -> int:
-        """Set aside records that somebody altered so that no other verb finds them; answer how many."""
-        return self._set_altered_aside((), ())
+        altered = self._set_altered_aside((), ()) if thorough else 0
+        return altered + (self._restore_readable() if self._packer.codec.signed else 0)
 
     def _whole_jobs(self, rows: list[JobRow]) -> list[JobRow]:
         """Return the rows that are whole; set the others aside."""
@@ -194,8 +191,8 @@ class RecordStore(JobStore):
         self._set_altered_aside(altered, ())
         return [row for row in rows if row.id not in altered], altered
 
-    def _restore_readable(self) -> list[str]:
-        restored = []
+    def _restore_readable(self) -> int:
+        restored = 0
         for broken in self._broken_jobs():
             try:
                 self._packer.job(JobRow(broken.id, None, None, broken.payload))
@@ -210,7 +207,7 @@ class RecordStore(JobStore):
                 continue
             if back:
                 log.warning("job %r can be restored again and is back", broken.id)
-                restored.append(broken.id)
+                restored += 1
         return restored
 
     def sign_anew(self, job: Job) -> bool:
