@@ -228,6 +228,13 @@ def test_a_backfill_runs_each_fire_once_one_after_another(daily: Mainspring) -> 
     assert [fire.day for fire in more.fires] == [31]
 
 
+def test_a_backfill_ends_when_its_job_is_removed_with_its_runs(daily: Mainspring) -> None:
+    run = daily.backfill("daily", datetime(2026, 1, 1), datetime(2026, 1, 4)).run
+    daily.remove_job("daily", cancel_runs=True)
+    assert run is not None
+    assert (str(run.status()), daily.count(status="pending")) == ("cancelled", 0)
+
+
 def test_a_backfill_passes_over_a_fire_whose_run_was_just_deleted(daily: Mainspring) -> None:
     first = daily.backfill("daily", datetime(2026, 1, 1), datetime(2026, 1, 2)).run
     assert first is not None

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from mainspring.cli import main
-from mainspring.cli.runs import _new_lines
+from mainspring.cli.runs.looking import _new_lines
 from tests.cli.kit import KEY, LIMIT, Shop
 
 
@@ -174,3 +174,59 @@ def test_json_takes_any_result_and_masks_its_secrets(shop: Shop) -> None:
     shown = shop.call("runs", "show", handle.id).output
     assert "hunter2" not in shown
     assert "'token': ***" in shown
+
+
+def test_runs_that_wait_are_changed_in_every_store(any_shop: Shop) -> None:
+    shop = any_shop
+    cat, dog = shop.ids["cat"], shop.ids["dog"]
+    assert shop.call("runs", "move", cat, "--to", "slow").output == f"moved {cat}\n"
+    assert shop.call("runs", "postpone", cat, "--until", "2035-01-01T12:00").output == f"postponed {cat}\n"
+    assert (
+        shop.call("runs", "prioritize", cat, dog, "--priority", "7").output == f"prioritized {cat}\nprioritized {dog}\n"
+    )
+    run = shop.app.get(cat)
+    assert (run.queue, run.run_at.year, run.priority, shop.app.get(dog).priority) == ("slow", 2035, 7, 7)
+    shop.app.move(cat, "default")
+
+
+def test_all_runs_that_match_are_changed_and_the_others_named(shop: Shop) -> None:
+    assert shop.call("runs", "move", "queue:default", "--to", "slow", "--dry-run").output == "2 would be moved\n"
+    assert shop.call("runs", "move", "queue:default", "--to", "slow", "--yes").output == "moved 2 runs\n"
+    ended = shop.call("runs", "prioritize", shop.ids["bob"], "--priority", "3")
+    assert (ended.exit_code, "is failed; only a run that waits can be changed" in ended.stderr) == (1, True)
+    assert shop.call("runs", "move", shop.ids["cat"], "--to", "a:b").exit_code == 2
+    assert shop.call("runs", "postpone", shop.ids["cat"], "--until", "soon").exit_code == 2
+    assert shop.call("runs", "move", shop.ids["cat"]).exit_code == 2
+
+
+def test_a_failed_run_is_sent_back_for_later(shop: Shop) -> None:
+    assert shop.call("runs", "retry", shop.ids["bob"], "--at", "2h").output == f"sent back {shop.ids['bob']}\n"
+    run = shop.app.get(shop.ids["bob"])
+    assert (str(run.status), (run.run_at - run.created_at).total_seconds() > 7000) == ("pending", True)
+
+
+def test_a_run_is_run_again_with_other_arguments(any_shop: Shop) -> None:
+    made = any_shop.json("runs", "again", any_shop.ids["bob"], "zoe", "--queue", "slow", "--priority", "3")
+    run = any_shop.app.get(made["id"])
+    assert (run.args, dict(run.kwargs), run.queue, run.priority) == (("zoe",), {}, "slow", 3)
+    assert (run.copied_from, made["copied_from"]) == (any_shop.ids["bob"],) * 2
+    same = any_shop.call("runs", "again", any_shop.ids["ann"])
+    copy = any_shop.app.get(same.output.split()[1])
+    assert (copy.args, dict(copy.kwargs), copy.queue) == (("ann",), {"password": "hunter2"}, "mail")
+
+
+def test_a_run_that_cannot_be_run_again_is_named(shop: Shop) -> None:
+    gone = shop.call("runs", "again", "nobody")
+    assert (gone.exit_code, "Try: mainspring runs list" in gone.stderr) == (1, True)
+    wrong = shop.call("runs", "again", shop.ids["bob"], "a", "b", "c")
+    assert (wrong.exit_code, wrong.stdout, f"Try: mainspring runs show {shop.ids['bob']}" in wrong.stderr) == (
+        2,
+        "",
+        True,
+    )
+
+
+@pytest.mark.parametrize("verb", ["again", "move", "postpone", "prioritize"])
+def test_the_help_of_every_change_shows_an_example(verb: str) -> None:
+    found = CliRunner().invoke(main, ["runs", verb, "-h"])
+    assert (found.exit_code, f"mainspring runs {verb} " in found.output) == (0, True)

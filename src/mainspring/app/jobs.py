@@ -11,6 +11,8 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from msgspec.structs import replace
+
 from mainspring.app.handle import RunHandle
 from mainspring.app.registry import is_same, is_typed_in, job_id_of, make_options, reference_of
 from mainspring.app.runs import ALIAS, Runs
@@ -193,7 +195,8 @@ class Jobs(JobBook):
         super().remove(job, jobstore)
         if cancel_runs:
             unfinished = [*runs.iterate(status=("pending", "running"), job=self._id_of(job))]
-            runs.cancel_waiting(run for run in unfinished if run.status is Status.PENDING)
+            # With a run its later fires are cancelled, too: otherwise the next one would follow.
+            runs.cancel_waiting(replace(run, later=()) for run in unfinished if run.status is Status.PENDING)
             for run in unfinished:
                 runs.cancel(run.id)
 

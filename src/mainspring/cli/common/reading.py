@@ -28,6 +28,7 @@ __all__ = [
     "policy_options",
     "read_arguments",
     "read_moment",
+    "read_past",
     "read_trigger",
     "trigger_options",
 ]
@@ -105,19 +106,29 @@ def find_task(app: Mainspring, name: str) -> Task[..., Any]:
 
 
 def read_moment(text: str, now: int, zone: tzinfo) -> datetime:
-    """Read a moment: `in 5m` or `5m` from now, a time of day that comes next, or a date and time."""
-    present = from_us(now).astimezone(zone)
-    length = read_seconds(text.strip().removeprefix("in ").strip())
+    """Read a moment ahead: `5m` or `in 5m` from now, a time of day that comes next, or a date and time."""
+    return _moment(text.strip().removeprefix("in "), now, zone, 1, "how long from now")
+
+
+def read_past(text: str, now: int, zone: tzinfo) -> datetime:
+    """Read a moment that is past: `5m` or `5m ago`, a time of day that was last, or a date and time."""
+    return _moment(text.strip().removesuffix("ago"), now, zone, -1, "how long ago")
+
+
+def _moment(text: str, now: int, zone: tzinfo, direction: int, length_in_words: str) -> datetime:
+    text, present = text.strip(), from_us(now).astimezone(zone)
+    length = read_seconds(text)
     try:
         if length is not None:
-            return present + timedelta(seconds=length)
+            return present + timedelta(seconds=direction * length)
         if clock := _CLOCK_TIME.fullmatch(text):
             moment = present.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
-            return moment if moment > present else moment + timedelta(days=1)
+            passed = moment <= present
+            return moment if passed == (direction < 0) else moment + timedelta(days=direction)
         moment = datetime.fromisoformat(text)
     except (OverflowError, ValueError):
         raise CommandFailed(
-            f"{text!r} is not a time; write how long from now (5m, 1h30m), a time of day (14:00), or a date "
+            f"{text!r} is not a time; write {length_in_words} (5m, 1h30m), a time of day (14:00), or a date "
             "(2026-03-01T14:00)",
             code=USAGE,
         ) from None

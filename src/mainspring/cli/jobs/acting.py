@@ -19,16 +19,17 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.core.job import Job
 
-__all__ = ["pause", "remove", "resume", "run", "skip"]
+__all__ = ["act_on_jobs", "acting_options", "pause", "remove", "resume", "run", "skip", "when"]
 
 
-def _acting(func: Any) -> Any:
+def acting_options(func: Any) -> Any:
+    """Give a command the jobs that it acts on, and the options of all that act."""
     func = target_options(func)
     func = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(func)
     return click.argument("job_ids", metavar="ID...", nargs=-1, required=True)(func)
 
 
-def _act(chosen: Sequence[Job], done: str, act: Callable[[Job], str], dry_run: bool) -> None:
+def act_on_jobs(chosen: Sequence[Job], done: str, act: Callable[[Job], str], dry_run: bool) -> None:
     """Act on jobs; name those with which that failed, and end with 1 then."""
     failed = False
     for job in chosen:
@@ -47,7 +48,7 @@ def _act(chosen: Sequence[Job], done: str, act: Callable[[Job], str], dry_run: b
 
 
 @jobs.command()
-@_acting
+@acting_options
 def pause(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str) -> None:
     """Stop jobs from coming due; their runs that wait or run go on.
 
@@ -62,11 +63,11 @@ def pause(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str)
             app.pause_job(job.id)
             return ""
 
-        _act(choose(app, job_ids), "paused", act, dry_run)
+        act_on_jobs(choose(app, job_ids), "paused", act, dry_run)
 
 
 @jobs.command()
-@_acting
+@acting_options
 def resume(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str) -> None:
     """Let paused jobs come due again, from now on.
 
@@ -80,18 +81,21 @@ def resume(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str
             if job.at is not None:
                 return ": it was not paused"
             resumed = app.resume_job(job.id)
-            return ": it will never fire again, and was removed" if resumed is None else _when(app, resumed)
+            return ": it will never fire again, and was removed" if resumed is None else when(app, resumed)
 
-        _act(choose(app, job_ids), "resumed", act, dry_run)
+        act_on_jobs(choose(app, job_ids), "resumed", act, dry_run)
 
 
-def _when(app: Mainspring, job: Job) -> str:
+def when(app: Mainspring, job: Job) -> str:
+    """Say when a job fires next."""
+    if job.at is None:
+        return ": it is paused"
     moment, how_soon = next_time(app, job, app.now())
     return f": next at {moment}, {how_soon}"
 
 
 @jobs.command()
-@_acting
+@acting_options
 def skip(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str) -> None:
     """Leave out the next fire of jobs.
 
@@ -105,13 +109,13 @@ def skip(job_ids: tuple[str, ...], dry_run: bool, where: str | None, name: str) 
             skipped = (
                 "" if job.nominal is None else f"{from_us(job.nominal).astimezone(app.timezone):%Y-%m-%d %H:%M:%S %Z}"
             )
-            return f": not at {skipped}{_when(app, app.skip_next(job.id)).replace(': next', ', next', 1)}"
+            return f": not at {skipped}{when(app, app.skip_next(job.id)).replace(': next', ', next', 1)}"
 
-        _act(choose(app, job_ids), "skipped", act, dry_run)
+        act_on_jobs(choose(app, job_ids), "skipped", act, dry_run)
 
 
 @jobs.command()
-@_acting
+@acting_options
 @click.option("--cancel-runs", is_flag=True, help="Also cancel their runs that have not ended.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before several jobs are removed.")
 def remove(job_ids: tuple[str, ...], dry_run: bool, cancel_runs: bool, yes: bool, where: str | None, name: str) -> None:
@@ -132,11 +136,11 @@ def remove(job_ids: tuple[str, ...], dry_run: bool, cancel_runs: bool, yes: bool
             app.remove_job(job.id, cancel_runs=cancel_runs)
             return "" if job.declared is None else ": it is declared in code, and comes back when the app starts"
 
-        _act(chosen, "removed", act, dry_run)
+        act_on_jobs(chosen, "removed", act, dry_run)
 
 
 @jobs.command()
-@_acting
+@acting_options
 @click.option("--wait", "wait_", is_flag=True, help="Wait until the runs have ended; 1 unless all succeed.")
 @click.option("--timeout", type=click.FloatRange(0), default=None, help="Seconds to wait; without end by default.")
 def run(
@@ -155,7 +159,7 @@ def run(
             made.append(app.run_now(job.id).id)
             return f": {visible(made[-1])}"
 
-        _act(choose(app, job_ids), "enqueued", act, dry_run)
+        act_on_jobs(choose(app, job_ids), "enqueued", act, dry_run)
         if not wait_ or not made:
             return
         try:

@@ -1,4 +1,4 @@
-"""`mainspring runs`: find runs, look at them, send them back, cancel, delete, wait for them."""
+"""`mainspring runs`: find runs, look at them, follow their logs, wait for them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from mainspring.cli.common.choosing import FilterCommand, act_on_runs, read_filter, words_of
+from mainspring.cli.common.choosing import FilterCommand, read_filter, words_of
 from mainspring.cli.common.output import Column, ago, echo, fields, length, print_json, table
 from mainspring.cli.common.target import FAILED, CommandFailed, command, json_option, opened, target_options
 from mainspring.cli.common.visible import visible
+from mainspring.cli.runs.group import runs
 from mainspring.core.redaction import masked
 from mainspring.core.run import FINAL, Status
 from mainspring.errors import RunNotFound
@@ -19,33 +20,10 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.core.run_view import RunView
 
-__all__ = ["runs"]
+__all__ = ["list_", "log", "says", "show", "shown_call", "status_of", "took_of", "wait"]
 
 FOLLOW_SECONDS: Final = 0.5
 """How often `log --follow` looks for new lines."""
-_RETRYABLE: Final = (Status.FAILED, Status.CANCELLED, Status.BROKEN)
-
-
-@click.group()
-def runs() -> None:
-    """Find runs, look at them, send them back, cancel, delete, or wait for them.
-
-    \b
-    FILTER is a list of conditions, all of which have to hold:
-      status:failed,retrying   a comma means "or"
-      task:send*  -queue:mail  a star leaves the end open, a minus means "not"
-      since:1h  until:14:00    when the run was made
-      took:>30s  wait:>5m  starts:>1  priority:>=10
-      error:Timeout  text:"not found"  arg.user:42
-      job:ID  group:NAME  node:NAME*  id:01f*
-
-    \b
-    Example:
-      mainspring runs list status:failed queue:mail since:1h --app shop:app
-    """
-
-
-# -- looking -------------------------------------------------------------------------------------------------------
 
 
 @runs.command("list", cls=FilterCommand)
@@ -92,29 +70,32 @@ def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, w
 
 def _row(app: Mainspring, run: RunView, now: int) -> list[str]:
     return [
-        _status(run, now),
+        status_of(run, now),
         run.id,
-        _call(app, run),
+        shown_call(app, run),
         ago(now - run.record.created_at),
-        length(_took(run, now)),
-        _says(run),
+        length(took_of(run, now)),
+        says(run),
         run.queue,
     ]
 
 
-def _status(run: RunView, now: int) -> str:
+def status_of(run: RunView, now: int) -> str:
+    """Return the status of a run; a pending one is waiting, delayed or retrying."""
     if run.status is not Status.PENDING:
         return str(run.status)
     return "retrying" if run.failures else "delayed" if run.record.run_at > now else "waiting"
 
 
-def _took(run: RunView, now: int) -> float | None:
+def took_of(run: RunView, now: int) -> float | None:
+    """Return how many seconds a run took, or has taken so far."""
     if run.status is Status.RUNNING and run.record.started_at is not None:
         return max(0, now - run.record.started_at) / 1e6
     return run.duration
 
 
-def _says(run: RunView) -> str:
+def says(run: RunView) -> str:
+    """Return what there is to say of a run: its last error, its reason, its progress."""
     if run.status is not Status.SUCCEEDED and run.errors:
         return str(run.errors[-1])
     if run.reason:
@@ -122,7 +103,7 @@ def _says(run: RunView) -> str:
     return "" if run.progress is None or run.status in FINAL else f"progress {run.progress}"
 
 
-def _call(app: Mainspring, run: RunView) -> str:
+def shown_call(app: Mainspring, run: RunView) -> str:
     """Return the call as it may be shown: its name and arguments, with secrets masked."""
     from mainspring.core.searching import function_of
 
@@ -132,7 +113,7 @@ def _call(app: Mainspring, run: RunView) -> str:
 
 
 def _to_json(app: Mainspring, run: RunView) -> dict[str, Any]:
-    record = {**run.to_dict(), "call": _call(app, run)}
+    record = {**run.to_dict(), "call": shown_call(app, run)}
     return {**record, **masked((), {name: record[name] for name in ("result", "progress", "data")})[1]}
 
 
@@ -159,8 +140,8 @@ def show(run_id: str, as_json: bool, where: str | None, name: str) -> None:
     with opened(where, name) as app:
         run, now = _found(app, run_id), app.now()
         record = _to_json(app, run)
-        status = _status(run, now)
-        took = length(_took(run, now))
+        status = status_of(run, now)
+        took = length(took_of(run, now))
     if as_json:
         return print_json(record)
     pairs = [("id", run.id), ("status", status), ("call", record["call"]), ("task", run.task), ("queue", run.queue)]
@@ -253,66 +234,6 @@ def wait(run_ids: tuple[str, ...], timeout: float | None, as_json: bool, where: 
         print_json(records)
     else:
         for run in ended:
-            echo(f"{run.status} {visible(run.id)} {length(run.duration)} {visible(_says(run))}".rstrip())
+            echo(f"{run.status} {visible(run.id)} {length(run.duration)} {visible(says(run))}".rstrip())
     if any(run.status is not Status.SUCCEEDED for run in ended):
         raise click.exceptions.Exit(FAILED)
-
-
-# -- acting --------------------------------------------------------------------------------------------------------
-
-
-def _bulk(func: Any) -> Any:
-    func = target_options(func)
-    func = click.option("-y", "--yes", is_flag=True, help="Do not ask before acting on all that match.")(func)
-    func = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(func)
-    return click.argument("words", metavar="ID...|FILTER...", nargs=-1)(func)
-
-
-@runs.command(cls=FilterCommand)
-@_bulk
-def retry(words: tuple[str, ...], dry_run: bool, yes: bool, where: str | None, name: str) -> None:
-    """Send failed, cancelled or broken runs back to their queue.
-
-    \b
-    Examples:
-      mainspring runs retry 019a8c3b5e7d0c4f2a --app shop:app
-      mainspring runs retry status:failed queue:mail since:1h --dry-run --app shop:app
-    """
-    with opened(where, name) as app:
-        act_on_runs(
-            app, words_of(words), verb="retry", done="sent back", able=_RETRYABLE, act=app.retry,
-            dry_run=dry_run, yes=yes,
-        )  # fmt: skip
-
-
-@runs.command(cls=FilterCommand)
-@_bulk
-def cancel(words: tuple[str, ...], dry_run: bool, yes: bool, where: str | None, name: str) -> None:
-    """Cancel runs: those that wait at once, those that run by stopping them.
-
-    \b
-    Examples:
-      mainspring runs cancel 019a8c3b5e7d0c4f2a --app shop:app
-      mainspring runs cancel status:waiting task:send* --dry-run --app shop:app
-    """
-    able = (Status.PENDING, Status.RUNNING)
-    with opened(where, name) as app:
-        act_on_runs(
-            app, words_of(words), verb="cancel", done="cancelled", able=able, act=app.cancel, dry_run=dry_run, yes=yes
-        )
-
-
-@runs.command(cls=FilterCommand)
-@_bulk
-def delete(words: tuple[str, ...], dry_run: bool, yes: bool, where: str | None, name: str) -> None:
-    """Delete the records of runs that have ended.
-
-    \b
-    Examples:
-      mainspring runs delete 019a8c3b5e7d0c4f2a --app shop:app
-      mainspring runs delete status:succeeded until:2d --dry-run --app shop:app
-    """
-    with opened(where, name) as app:
-        act_on_runs(
-            app, words_of(words), verb="delete", done="deleted", able=FINAL, act=app.delete, dry_run=dry_run, yes=yes
-        )
