@@ -103,19 +103,16 @@ class JanitorTick:
                 settler.add(Report(run, Result.INTERRUPTED), recover(run, now), now)
             except Exception as error:  # its follow-ups cannot be made
                 log.error("run %r was lost with its node and cannot be recovered", run.id, exc_info=error)
-        while settler.unsettled:
-            try:
-                batch = settler.write(now)
-            except OSError:  # the store is away
-                raise
-            except Exception as error:
-                lost = ", ".join(repr(report.run.id) for report, *_ in settler.unsettled)
-                log.error("runs lost with their nodes cannot be recovered: %s", lost, exc_info=error)
-                break
-            for _, outcome, accepted in batch:
+        try:
+            for _, outcome, accepted in settler.settle(now):
                 if accepted:
                     recovered += 1
                     self._announce(outcome)
+        except OSError:  # the store is away
+            raise
+        except Exception as error:
+            lost = ", ".join(repr(report.run.id) for report, *_ in settler.unsettled)
+            log.error("runs lost with their nodes cannot be recovered: %s", lost, exc_info=error)
         return recovered
 
     def _announce(self, outcome: Outcome) -> None:

@@ -28,28 +28,23 @@ class SettledOutcome(NamedTuple):
     accepted: bool
 
 
-class _Unsettled(NamedTuple):
-    """An outcome that the store has yet to be told, and how the store keeps it."""
-
-    report: Report
-    outcome: Outcome
-    packed: Any
-
-
 class Settler:
     """Packs and writes the outcomes of one store's runs."""
 
     def __init__(self, store: JobStore) -> None:
         self._store = store
-        self.unsettled: list[_Unsettled] = []
-        """What the store has yet to be told: after an outage the same outcomes are written again."""
+        self.unsettled: list[tuple[Report, Outcome, Any]] = []
+        """What the store has yet to be told, packed: after an outage the same outcomes are written again."""
 
     def add(self, report: Report, outcome: Outcome, now: int) -> None:
         """Pack an outcome, to be written next; shorten one that cannot be stored, or fail its run for it."""
-        packed = self._packed(report, outcome)
-        if isinstance(packed, Exception):
-            packed = self._packed_shorter(report, outcome, packed, now)
-        self.unsettled.append(packed)
+        try:
+            packed = self._store.pack_outcome(outcome)
+        except BaseException as error:  # a report must not be lost, whatever a value of the user's does when packed
+            if not is_own(error):
+                raise
+            report, outcome, packed = self._pack_shorter(report, outcome, error, now)
+        self.unsettled.append((report, outcome, packed))
 
     def settle(self, now: int) -> Iterator[SettledOutcome]:
         """Write until nothing is unsettled; yield what the store has judged."""
@@ -69,23 +64,22 @@ class Settler:
                 self.add(each.report, stop(each.outcome, now), now)
         return settled
 
-    def _packed(self, report: Report, outcome: Outcome) -> _Unsettled | Exception:
-        try:
-            return _Unsettled(report, outcome, self._store.pack_outcome(outcome))
-        except BaseException as error:  # a report must not be lost, whatever a value of the user's does when packed
-            if not is_own(error):
-                raise
-            return error if isinstance(error, Exception) else RuntimeError(repr(error))
-
-    def _packed_shorter(self, report: Report, outcome: Outcome, problem: Exception, now: int) -> _Unsettled:
+    def _pack_shorter(
+        self, report: Report, outcome: Outcome, error: BaseException, now: int
+    ) -> tuple[Report, Outcome, Any]:
         """Pack the longest form of an outcome that can be stored."""
+        problem = error if isinstance(error, Exception) else RuntimeError(repr(error))
         shorter = ((report, form) for form in shortened(outcome))
-        for form in chain(shorter, failures(report, outcome, problem, now)):
-            packed = self._packed(*form)
-            if not isinstance(packed, Exception):
-                if packed.report is report:
-                    log.error("the outcome of run %r cannot be stored whole: %s", report.run.id, problem)
-                return packed
+        for told, form in chain(shorter, failures(report, outcome, problem, now)):
+            try:
+                packed = self._store.pack_outcome(form)
+            except BaseException as again:
+                if not is_own(again):
+                    raise
+                continue
+            if told is report:
+                log.error("the outcome of run %r cannot be stored whole: %s", report.run.id, problem)
+            return told, form, packed
         raise problem
 
     def _write(self, now: int) -> list[SettledOutcome]:
@@ -95,8 +89,11 @@ class Settler:
         while self.unsettled:
             part = self.unsettled[:size]
             try:
-                answers = self._store.settle([each.packed for each in part])
-                written = [SettledOutcome(*each[:2], accepted) for each, accepted in zip(part, answers, strict=True)]
+                answers = self._store.settle([packed for _, _, packed in part])
+                written = [
+                    SettledOutcome(report, outcome, yes)
+                    for (report, outcome, _), yes in zip(part, answers, strict=True)
+                ]
             except OSError:  # the store is away
                 if settled:
                     break
@@ -106,7 +103,7 @@ class Settler:
                     size = len(part) // 2
                     continue
                 try:
-                    written = [self._write_failure(part[0], problem, now)]
+                    written = [self._write_failure(*part[0][:2], problem, now)]
                 except Exception:  # the store itself is away or ill; next time this one is the last
                     self.unsettled.append(self.unsettled.pop(0))
                     if settled:
@@ -117,15 +114,15 @@ class Settler:
             size *= 2
         return settled
 
-    def _write_failure(self, unwritable: _Unsettled, problem: Exception, now: int) -> SettledOutcome:
+    def _write_failure(self, report: Report, outcome: Outcome, problem: Exception, now: int) -> SettledOutcome:
         """End a run as failed because the store cannot write its outcome."""
-        for report, outcome in failures(unwritable.report, unwritable.outcome, problem, now):
+        for failed, end in failures(report, outcome, problem, now):
             try:
-                [accepted] = self._store.settle([outcome])
+                [accepted] = self._store.settle([end])
             except OSError:
                 raise
             except Exception:
                 continue
             log.error("the outcome of run %r cannot be written, so the run has failed: %s", report.run.id, problem)
-            return SettledOutcome(report, outcome, accepted)
+            return SettledOutcome(failed, end, accepted)
         raise problem
