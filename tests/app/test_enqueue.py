@@ -170,6 +170,15 @@ def test_a_function_is_not_taken_for_the_task_of_its_name(make_app: MakeApp) -> 
     assert handle.result(timeout=LIMIT) == 2
 
 
+def test_in_memory_a_task_of_another_app_can_be_enqueued(make_app: MakeApp) -> None:
+    """That app knows the task by its name, and this one does not."""
+    app, other = make_app("memory://"), make_app("memory://", name="other")
+    task = other.task(lambda number: number + 1)
+    app.start(work=True)
+    assert app.enqueue(task, 1).result(timeout=LIMIT) == 2
+    assert app.enqueue(task.options(priority=5), 2).result(timeout=LIMIT) == 3
+
+
 def test_without_a_key_only_registered_tasks_can_be_enqueued_to_a_shared_store(make_app: MakeApp) -> None:
     app = make_app("redis://localhost:1/0")
     for func in ("math:copysign", plain):
