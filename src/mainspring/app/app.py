@@ -386,15 +386,22 @@ class Mainspring:
     health = _verb("insight", Insight.health)
     healths = _verb("insight", Insight.healths)
 
-    @overload
-    def preview(self, job: str | Job, n: int = 10, *, notes: Literal[False] = False) -> list[datetime]: ...
+    if not TYPE_CHECKING:
+        preview = _verb("jobs", Jobs.preview)
+    else:  # of several signatures a verb keeps only the first
 
-    @overload
-    def preview(self, job: str | Job, n: int = 10, *, notes: Literal[True]) -> list[Fire]: ...
+        @overload
+        def preview(
+            self, job: str | Job, n: int = 10, jobstore: str | None = None, *, notes: Literal[False] = False
+        ) -> list[datetime]: ...
 
-    def preview(self, job: str | Job, n: int = 10, *, notes: bool = False) -> list[datetime] | list[Fire]:
-        """Return a job's next `n` fire times, before jitter; with `notes` also what the clock does to each."""
-        return self.jobs.preview(job, n, notes=True) if notes else self.jobs.preview(job, n)
+        @overload
+        def preview(
+            self, job: str | Job, n: int = 10, jobstore: str | None = None, *, notes: Literal[True]
+        ) -> list[Fire]: ...
+
+        def preview(self, job: Any, n: int = 10, jobstore: str | None = None, *, notes: bool = False) -> Any:
+            """Return a job's next `n` fire times."""
 
     def declared_queues(self) -> list[str]:
         """Return the queues that this app's tasks use, and those it was given."""
