@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import DueJob, Firing, Miss
@@ -68,6 +69,7 @@ class ReferenceStore(JobStore):
         self._totals = dict.fromkeys(sorted(FINAL), 0)
         self._paused: set[str] = set()
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
+        self._acts: list[Act] = []
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -337,6 +339,17 @@ class ReferenceStore(JobStore):
     def nodes(self) -> list[NodeInfo]:
         with self._changed:
             return [self._nodes[name][1] for name in sorted(self._nodes) if self._nodes[name][0] > self._now()]
+
+    def acts(
+        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
+    ) -> list[Act]:
+        with self._changed:
+            self._acts = sorted((*self._acts, *new), key=lambda act: act.id)[-MOST_ACTS:]
+            if self._acts:
+                oldest = act_id(self._acts[-1].at - KEEP_ACTS_US)
+                self._acts = [act for act in self._acts if act.id >= oldest]
+            found = [act for act in self._acts if about in (None, act.about) and (after is None or act.id < after.id)]
+            return found[::-1][:limit]
 
     def set_queue(self, name: str, *, paused: bool) -> None:
         with self._changed:

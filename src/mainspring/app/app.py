@@ -9,6 +9,7 @@ import functools
 import logging
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
@@ -17,6 +18,7 @@ from mainspring.app.enqueue import Calls, check_call
 from mainspring.app.handle import RunHandle
 from mainspring.app.import_guard import refuse_to_run, refuse_to_start
 from mainspring.app.including import alias_main, import_included, warn_of_forgotten
+from mainspring.app.insight.acting import Acting
 from mainspring.app.insight.insight import Insight
 from mainspring.app.jobs import Jobs, Reconciliation
 from mainspring.app.middleware import SIGNALS, Middleware
@@ -135,12 +137,13 @@ class Mainspring:
             self.tasks,
             stop=shared.stop_run,
             explain=lambda run_id: self.insight.explain(run_id),
+            record=shared.acts.record,
         )
         self.jobs = Jobs(shared, self.tasks, lambda: self.runs, self._lease)
         self.queues = Queues(shared, lambda: self.runs, ("default", *queues))
         self.calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
         self.tasks.add(Task(self, self.calls.collect, COLLECT_TASK, Options()))
-        self.insight = Insight(self)
+        self.insight, self.acts = Insight(self), shared.acts
         self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
 
@@ -385,6 +388,11 @@ class Mainspring:
     story = _verb("insight", Insight.story)
     health = _verb("insight", Insight.health)
     healths = _verb("insight", Insight.healths)
+    audit = _verb("acts", Acting.audit)
+
+    def acting(self, by: str | None = None, why: str = "") -> AbstractContextManager[None]:
+        """Do what follows in somebody's name, and say why: `with app.acting("ann", "the provider is down"): ...`."""
+        return self.acts.acting(by, why)
 
     if not TYPE_CHECKING:
         preview = _verb("jobs", Jobs.preview)

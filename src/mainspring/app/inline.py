@@ -47,7 +47,12 @@ class InlineRunner:
         self._app = app
         self.store = _InlineStore(app)
         now, zone = self.store.beat, lambda: app.timezone
-        self.runs = Runs(lambda: self.store, now, zone, app.events, app.tasks, sent_back=self.work, explain=app.explain)
+        self.runs = Runs(
+            *(lambda: self.store, now, zone, app.events, app.tasks),
+            sent_back=self.work,
+            explain=app.explain,
+            record=app.acts.record,
+        )
         self._place = Workplace(app)
         executor = DebugExecutor()
         executor.slots = 1_000_000  # a task may enqueue another, which is executed inside it

@@ -97,6 +97,9 @@ class Jobs(JobBook):
     def _id_of(self, job: Any) -> str:
         return job_id_of(job)
 
+    def _record(self, verb: str, job_id: str, **details: Any) -> None:
+        self._app_store.acts.record(verb, "job", job_id, **details)
+
     # -- verbs -------------------------------------------------------------------------------------------------
 
     def add(

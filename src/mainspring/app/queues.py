@@ -36,15 +36,20 @@ class Queues:
     def pause(self, name: str) -> None:
         """Hand out no runs of a queue until it is resumed."""
         self._app_store.store.set_queue(check_queue(name), paused=True)
+        self._app_store.acts.record("pause_queue", "queue", name)
 
     def resume(self, name: str) -> None:
         """Hand out the runs of a queue again."""
         self._app_store.store.set_queue(check_queue(name), paused=False)
+        self._app_store.acts.record("resume_queue", "queue", name)
         self._app_store.work_inline()
 
     def purge(self, name: str) -> int:
         """Cancel all pending runs of a queue; return how many."""
-        return self._runs().purge(check_queue(name))
+        began = self._app_store.now()
+        number = self._runs().purge(check_queue(name))
+        self._app_store.acts.record("purge", "queue", name, runs=number, began=began)
+        return number
 
     def limits(self, wanted: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
         """Return the queues that a node is to serve, by default those declared, each with its limit, all checked."""

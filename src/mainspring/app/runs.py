@@ -52,11 +52,12 @@ class Runs:
         stop: Callable[[str], object] = str,
         sent_back: Callable[[], object] = int,
         explain: Callable[[str], Explanation] | None = None,
+        record: Callable[..., object] = lambda *_, **__: None,
     ) -> None:
         self._store, self._now, self._zone = store, now, zone
         self._events, self._tasks = events or RunEvents(), tasks
         self._stop, self._sent_back = stop, sent_back
-        self._explain = explain
+        self._explain, self._record = explain, record
 
     @property
     def timezone(self) -> tzinfo:
@@ -183,8 +184,10 @@ class Runs:
             if record.status is Status.RUNNING:
                 if store.cancel([run_id])[0]:
                     self._stop(run_id)
+                    self._record("cancel", "run", run_id)
                     return True
             elif self.cancel_waiting([record]):
+                self._record("cancel", "run", run_id)
                 return True
 
     def purge(self, queue: str) -> int:
@@ -216,6 +219,7 @@ class Runs:
             ):
                 self._events.tell(EVENT_RUN_RETRIED, again.run, ALIAS, "somebody sent it back")
                 break
+        self._record("retry", "run", run_id)
         self._sent_back()
 
     def explain(self, run: str | RunHandle[Any]) -> Explanation:
@@ -229,20 +233,21 @@ class Runs:
         name = check_queue(queue)
         if self.read(_id(run)).queue.startswith("."):
             raise ValueError(f"run {_id(run)!r} waits for an executor of a scheduler, not in a queue")
-        self._change(run, queue=name)
+        self._change("move", run, queue=name)
 
     def postpone(self, run: str | RunHandle[Any], at: datetime | timedelta) -> None:
         """Let a run that waits start at another time, later or earlier, however late that is for its job."""
-        self._change(run, run_at=max(self._now(), self._instant(at)))
+        self._change("postpone", run, run_at=max(self._now(), self._instant(at)))
 
     def prioritize(self, run: str | RunHandle[Any], priority: int) -> None:
         """Give a run that waits another priority, from -100 to 100."""
-        self._change(run, priority=make_policy(DEFAULT_POLICY, priority=priority).priority)
+        self._change("prioritize", run, priority=make_policy(DEFAULT_POLICY, priority=priority).priority)
 
-    def _change(self, run: str | RunHandle[Any], **changes: Any) -> None:
+    def _change(self, verb: str, run: str | RunHandle[Any], **changes: Any) -> None:
         """Change a run that waits, again if it was changed meanwhile."""
         while not self._store().settle([transitions.change(self.read(_id(run)), **changes)])[0]:
             continue
+        self._record(verb, "run", _id(run), **changes)
         self._sent_back()
 
     def _instant(self, at: datetime | timedelta) -> int:
@@ -254,7 +259,10 @@ class Runs:
 
     def delete(self, run: str | RunHandle[Any]) -> bool:
         """Delete a finished run."""
-        return self._store().delete_runs([_id(run)]) > 0
+        deleted = self._store().delete_runs([_id(run)]) > 0
+        if deleted:
+            self._record("delete", "run", _id(run))
+        return deleted
 
     def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait until all these runs have ended, however they did; raise TimeoutError.

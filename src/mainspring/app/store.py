@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from mainspring.app.import_guard import import_purpose
+from mainspring.app.insight.acting import Acting
 from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock, StoreTime
 from mainspring.codec import Codec, TypeBook
@@ -68,6 +69,7 @@ class AppStore:
         self._zone = astimezone(timezone)
         self._codec: Codec | None = None
         self._time = StoreTime(lambda: self.lasting.beat(), clock, TRUSTED_SECONDS)
+        self.acts = Acting(lambda: self.store, lambda: self.now(), lambda: self.timezone)
         self._make_companion = make_companion
         self._companion: InlineRunner | None = None
 

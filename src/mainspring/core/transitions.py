@@ -181,9 +181,10 @@ def retry(run: Run, now: int, at: int | None = None) -> Outcome:
     if run.status not in allowed:
         words = ", ".join(str(status) for status in allowed)
         raise ValueError(f"run {run.id!r} is {run.status}; only a run that is {words} can be sent back to pending")
+    run_at = now if at is None else max(now, at)
     again = _waiting(
         run,
-        run_at=now if at is None else max(now, at),
+        run_at=run_at,
         failures=0,
         crashes=0,
         finished_at=None,
@@ -193,7 +194,7 @@ def retry(run: Run, now: int, at: int | None = None) -> Outcome:
         unique=run.key,
         retried=run.retried + 1,
         unverified=None,
-        earlier_starts=kept_starts(tuple(replace(start, run_at=start.run_at or now) for start in run.starts)),
+        earlier_starts=kept_starts(tuple(replace(start, run_at=start.run_at or run_at) for start in run.starts)),
     )
     return Outcome(again, Condition.FINISHED)
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace as _with
 
 from mainspring.clock import Clock
+from mainspring.core.insight.acts import Act
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.plan import DueJob, Firing
@@ -366,6 +367,18 @@ class JobStore(BaseJobStore):
     @abstractmethod
     def prune(self, limit: int = 1000) -> int:
         """Delete up to `limit` finished runs that are past their retention by age or count; broken ones are kept."""
+
+    # -- what people did -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def acts(
+        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
+    ) -> list[Act]:
+        """Keep what people did, then return up to `limit` acts, newest first: all, or those about one thing.
+
+        `after` is the last act of the page before. An act is kept for 90 days, and while it is one of the newest
+        10,000; older ones are forgotten as others are added.
+        """
 
     # -- service -------------------------------------------------------------------------------------------------
 

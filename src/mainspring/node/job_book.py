@@ -312,8 +312,10 @@ class JobBook:
 
     # -- changing ----------------------------------------------------------------------------------------------
 
-    def _change(self, job: str | Job, jobstore: str | None, change: Callable[[Job, str], Job]) -> Job:
-        """Read, change and write a job, again if somebody else wrote it meanwhile."""
+    def _change(
+        self, job: str | Job, jobstore: str | None, change: Callable[[Job, str], Job], verb: str = "", **details: Any
+    ) -> Job:
+        """Read, change and write a job, again if somebody else wrote it meanwhile; `verb` is what a person did."""
         job_id = self._id_of(job)
         while True:
             found, alias, store = self._find(job_id, jobstore)
@@ -332,7 +334,12 @@ class JobBook:
             self._log_job("changed", changed)
             self._announce(EVENT_JOB_MODIFIED, job_id, alias, missed)
             self._wake(alias, changed.at)
+            if verb:
+                self._record(verb, job_id, **details)
             return changed
+
+    def _record(self, verb: str, job_id: str, **details: Any) -> None:
+        """Write down what somebody did to a job, where that is kept."""
 
     def _write(self, store: JobStore, job: Job, changed: Job, now: int) -> Run | None:
         """Replace the job that was read by `changed`. Record overdue fires that this skips as missed, in the same step.
@@ -351,22 +358,26 @@ class JobBook:
         """Change attributes of a job."""
         if "next_run_time" in changes:
             changes["next_run_time"] = convert_to_datetime(changes["next_run_time"], self.timezone, "next_run_time")
-        return self._change(job, jobstore, lambda job, _: job.evolve(**changes))
+        return self._change(job, jobstore, lambda job, _: job.evolve(**changes), "modify_job", fields=sorted(changes))
 
     def reschedule(
         self, job: str | Job, trigger: Any = None, jobstore: str | None = None, /, **trigger_args: Any
     ) -> Job:
         """Give a job another trigger; its next run time is computed from now."""
         made = self._trigger(trigger, trigger_args, lambda: self._now(jobstore or "default"))
-        return self._change(job, jobstore, lambda job, alias: self._time(job.evolve(trigger=made), alias))
+
+        def change(job: Job, alias: str) -> Job:
+            return self._time(job.evolve(trigger=made), alias)
+
+        return self._change(job, jobstore, change, "reschedule_job", trigger=str(made))
 
     def pause(self, job: str | Job, jobstore: str | None = None) -> Job:
         """Stop a job from coming due."""
-        return self._change(job, jobstore, lambda job, _: job.evolve(next_run_time=None))
+        return self._change(job, jobstore, lambda job, _: job.evolve(next_run_time=None), "pause_job")
 
     def resume(self, job: str | Job, jobstore: str | None = None) -> Job | None:
         """Let a job come due again, from now on; one that has no fire time left is removed (None)."""
-        changed = self._change(job, jobstore, lambda job, alias: self._time(job.copy(), alias))
+        changed = self._change(job, jobstore, lambda job, alias: self._time(job.copy(), alias), "resume_job")
         if changed.at is None:
             self.remove(changed, jobstore)
             return None
@@ -387,7 +398,7 @@ class JobBook:
             changed.at = changed.nominal = following
             return changed
 
-        return self._change(job, jobstore, change)
+        return self._change(job, jobstore, change, "skip_next")
 
     def fire_now(self, job: str | Job, jobstore: str | None = None, *, lease: float) -> Run:
         """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
@@ -412,6 +423,7 @@ class JobBook:
             # Whatever fired the job since it was read has made a new version, and is counted next time.
             if store.fire([step], lease) != [None]:
                 self._events.submitted([run], alias)
+                self._record("run_now", job_id, run=run.id)
                 return run
         raise VersionConflict(job_id)
 
@@ -429,6 +441,7 @@ class JobBook:
         store.remove_job(job_id)
         self.log.info("removed job %s from the job store %r", job_id, alias)
         self._announce(EVENT_JOB_REMOVED, job_id, alias)
+        self._record("remove_job", job_id)
 
     def clear(self, jobstore: str | None = None) -> None:
         """Remove all jobs of a store, or of all stores."""

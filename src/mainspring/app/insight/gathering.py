@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
+from mainspring.core.insight.acts import about
 from mainspring.core.insight.explanation import NodeFacts, QueueFacts, Scene
 from mainspring.core.insight.health import RUNS_LOOKED_AT
 from mainspring.core.job import Job
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Gatherer", "recent_runs"]
 
+ACTS_LOOKED_AT: Final = 20
 MOST_COUNTED: Final = 200
 """Count the runs ahead of one if no more than this many are in its queue."""
 
@@ -76,7 +78,17 @@ class Gatherer:
 
     def with_acts(self, scene: Scene, kind: str, name: str) -> Scene:
         """Read what people did to a thing."""
-        return scene
+        return replace(scene, acts=tuple(self.store.acts(about=about(kind, name), limit=ACTS_LOOKED_AT)))
+
+    def with_cancel(self, scene: Scene, run: Run) -> Scene:
+        """Read who cancelled a run, by itself or with all others of its queue."""
+        told = self.with_acts(scene, "run", run.id)
+        if told.act("cancel") is not None or run.finished_at is None:
+            return told
+        ended = run.finished_at
+        purges = self.with_acts(scene, "queue", run.queue).acts
+        mine = (act for act in purges if act.verb == "purge" and act.details.get("began", ended + 1) <= ended <= act.at)
+        return replace(told, acts=(*told.acts, *mine))
 
     def queue_of(self, run: Run) -> QueueFacts:
         """Read the queue of a run that waits, and if that is cheap count the runs ahead of it."""
@@ -91,7 +103,8 @@ class Gatherer:
 
 def recent_runs(store: JobStore, jobs: Sequence[Job]) -> dict[str, list[Run]]:
     """Read the newest runs of each job."""
-    return {job.id: store.find_runs(RunQuery(job_id=job.id), limit=RUNS_LOOKED_AT) for job in jobs}
+    ids = [job.id for job in jobs]
+    return dict(zip(ids, store.recent_runs(ids, RUNS_LOOKED_AT), strict=True))
 
 
 def _queue(info: QueueInfo) -> QueueFacts:

@@ -88,7 +88,9 @@ class Insight:
             usual = usual_duration([each for each in gatherer.recent(run.job_id) if each.id != run.id])
         if queue is not None and queue.paused:
             scene = gatherer.with_acts(scene, "queue", run.queue)
-        elif run.status is Status.CANCELLED or run.cancelling or run.retried:
+        elif run.status is Status.CANCELLED:
+            scene = gatherer.with_cancel(scene, run)
+        elif run.cancelling or run.retried or (queue is not None and run.run_at > gatherer.now):
             scene = gatherer.with_acts(scene, "run", run.id)
         return explain_run(run, scene, queue, usual)
 

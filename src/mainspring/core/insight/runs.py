@@ -94,6 +94,9 @@ def _delayed(run: Run, scene: Scene, lacking: list[NodeFacts]) -> _Answer:
     when = f"{scene.at(run.run_at)} (in {scene.ahead(run.run_at)})"
     last = run.earlier_starts[-1] if run.earlier_starts else None
     actions = (f"runs cancel {run.id}",)
+    put_off = scene.act("postpone")
+    if put_off is not None and put_off.details.get("run_at") == run.run_at:
+        return "delayed", f"Set for {when}{scene.by(put_off)}.", actions
     if last is not None and last.run_at == run.run_at:
         if last.how == "retry":
             return "retrying", f"Starts again at {when}: start {last.number} raised Retry and asked for that.", actions
@@ -101,6 +104,7 @@ def _delayed(run: Run, scene: Scene, lacking: list[NodeFacts]) -> _Answer:
             error = f": {_last_error(run)}" if run.errors else ""
             tries = f"failure {run.failures} of at most {run.policy.retries + 1}"
             return "retrying", f"Starts again at {when}: it backs off after {tries}{error}.", actions
+        return "delayed", f"Set for {when}: it was sent back{scene.by(scene.act('retry'))}.", actions
     if lacking:
         words = f"node {lacking[0].name} gave it back, since it cannot import {run.call.task_name}"
         return "delayed", f"Set for {when}; {words}.", actions

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from heapq import nlargest
-from itertools import count
+from itertools import count, islice
 from typing import ClassVar, NoReturn
 
 from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
+from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import DueJob, Firing
@@ -64,6 +66,7 @@ class MemoryJobStore(JobStore):
             self._jobs, check_count("keep_runs", keep_runs, least=0), int(check_seconds("keep_for", keep_for) * SECOND)
         )
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
+        self._acts: list[Act] = []
 
     @property
     def keep_runs(self) -> int:
@@ -290,6 +293,21 @@ class MemoryJobStore(JobStore):
             and (query.group is None or run.group == query.group)
             and (query.job_id is None or run.job_id == query.job_id)
         )
+
+    # -- what people did ---------------------------------------------------------------------------------------
+
+    def acts(
+        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
+    ) -> list[Act]:
+        with self._lock:
+            for act in new:
+                insort(self._acts, act, key=lambda kept: kept.id)
+            if self._acts:
+                first = bisect_left(self._acts, act_id(self._acts[-1].at - KEEP_ACTS_US), key=lambda kept: kept.id)
+                del self._acts[: max(first, len(self._acts) - MOST_ACTS)]
+            acts = self._acts[::-1] if limit else []
+        found = (act for act in acts if about in (None, act.about) and (after is None or act.id < after.id))
+        return list(islice(found, limit))
 
     # -- service -----------------------------------------------------------------------------------------------
 

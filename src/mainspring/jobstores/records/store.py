@@ -15,11 +15,13 @@ from typing import Any, ClassVar, Final, TypeVar
 import msgspec
 
 from mainspring.codec import Codec, FrameError, Reason
+from mainspring.core.insight.acts import KEEP_ACTS_US, Act, act_id
 from mainspring.core.job import Job
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
 from mainspring.jobstores.base import BrokenJob, ClaimedRuns, DuePage, Hold, JobList, JobStore, RunQuery, unknown_job
+from mainspring.jobstores.records.acts import ActRow, act_of_row, act_row
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.rows import (
     ALTERED,
@@ -305,6 +307,18 @@ class RecordStore(JobStore):
                 break
         return found
 
+    # -- what people did ---------------------------------------------------------------------------------------
+
+    def acts(
+        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
+    ) -> list[Act]:
+        """Keep what people did, signed; return acts, newest first. One that cannot be believed says so."""
+        if new:
+            oldest = act_id(max(act.at for act in new) - KEEP_ACTS_US)
+            self._add_act_rows([act_row(self._packer.codec, act) for act in new], oldest)
+        rows = self._find_act_rows(about, None if after is None else after.id, limit) if limit else []
+        return [act_of_row(self._packer.codec, row) for row in rows]
+
     def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> tuple[list[Run], int]:
         """Restore running runs, set the damaged aside; say how many lost ones stay, since only others can read them."""
         runs, refused, left = [], [], 0
@@ -385,6 +399,14 @@ class RecordStore(JobStore):
     @abstractmethod
     def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
         """Read running runs whose lease is over, in an order that stays, without the first `skip`."""
+
+    @abstractmethod
+    def _add_act_rows(self, rows: Sequence[ActRow], oldest: str) -> None:
+        """Keep acts; forget those before the id `oldest`, and the oldest beyond `MOST_ACTS`."""
+
+    @abstractmethod
+    def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
+        """Read acts, newest first, those before the id `after`."""
 
     @abstractmethod
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:

@@ -12,10 +12,12 @@ from typing import Any, Final
 
 import msgspec
 
+from mainspring.core.insight.acts import MOST_ACTS
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import Hold, NodeInfo, QueueInfo, RunQuery, Stats
+from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import (
     ALTERED,
     FINAL_VALUES,
@@ -334,6 +336,18 @@ class RedisRuns(RecordStore):
             if count < limit:
                 count += int(self._call(shard, "prune", [limit - count, kept]))
         return count
+
+    # -- what people did, in the first shard --------------------------------------------------------------------
+
+    def _add_act_rows(self, rows: Sequence[ActRow], oldest: str) -> None:
+        plain = [[row.id, row.about, raw(row.frame)] for row in rows]
+        self._call(self._shards.all[0], "add_acts", [plain, MOST_ACTS, oldest])
+
+    def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
+        args = [about or False, after or False, limit]
+        ids, said = self._call(self._shards.all[0], "find_acts", args, reads=True)
+        found = [(act_id.decode(), *each.partition(b"\0")[::2]) for act_id, each in zip(ids, said, strict=True) if each]
+        return [ActRow(act_id, thing.decode("utf-8", "replace"), frame) for act_id, thing, frame in found]
 
     # -- service -----------------------------------------------------------------------------------------------
 

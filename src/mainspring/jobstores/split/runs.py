@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from mainspring.codec import Codec
+from mainspring.core.insight.acts import Act
 from mainspring.core.run import Beat, Outcome, Run
 from mainspring.jobstores.base import ClaimedRuns, Hold, JobStore, NodeInfo, RunQuery
 from mainspring.jobstores.records.store import RecordStore
@@ -59,6 +60,11 @@ class RunsElsewhere(RecordStore):
     def prune(self, limit: int = 1000) -> int:
         return self.runs.prune(limit)
 
+    def acts(
+        self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
+    ) -> list[Act]:
+        return self.runs.acts(new, about=about, after=after, limit=limit)
+
     def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
         return self.runs.beat(node, ttl)
 
@@ -78,4 +84,5 @@ class RunsElsewhere(RecordStore):
         raise NotImplementedError("the runs of this store are objects of another one")
 
     _add_run_rows = _claim_rows = _extend_rows = _settle_rows = _not_here
+    _add_act_rows = _find_act_rows = _not_here
     _lapsed_rows = _run_rows = _find_run_rows = _fire_rows = _not_here

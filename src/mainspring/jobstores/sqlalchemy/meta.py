@@ -13,7 +13,7 @@ __all__ = ["SCHEMA", "SchemaMismatch", "altered", "first_rows", "mend", "number"
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 """The schema of the tables. Whoever changes the tables raises it: nodes refuse tables of another schema."""
 MARGIN: Final = 1_000_000
 """Versions that processes may have been given and not used yet."""

@@ -21,7 +21,7 @@ NEVER: Final = 2**62
 ID_LENGTH: Final = 255
 RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
 
-WORDS: Final = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "meta")
+WORDS: Final = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "meta")
 """The names of the tables in statements."""
 _INSTANT: Final = f"NOT BETWEEN {EARLIEST} AND {LATEST}"
 _ODD: Final = {
@@ -81,11 +81,22 @@ class Tables:
         self.totals = self._table(
             "totals", self._id("status", 20), Column("slot", Integer, primary_key=True), _number("n")
         )
+        self.acts = self._acts()
         self.meta = self._table("meta", self._id("name", 20), _number("value"))
 
     def all(self) -> list[Table]:
         """Return the tables in the order in which they are created; `meta`, which tells of the others, comes last."""
-        return [self.jobs, self.runs, self.broken, self.gone, self.queues, self.nodes, self.totals, self.meta]
+        return [
+            self.jobs,
+            self.runs,
+            self.broken,
+            self.gone,
+            self.queues,
+            self.nodes,
+            self.totals,
+            self.acts,
+            self.meta,
+        ]
 
     def kept(self) -> dict[str, list[ColumnType]]:
         """Return by the word for each table what its columns keep."""
@@ -173,6 +184,13 @@ class Tables:
     def _gone(self) -> Table:
         table = self._table("gone", self._id("id", RUN_ID_LENGTH), _number("expires_at"))
         self._index(table, "ended", "expires_at")
+        return table
+
+    def _acts(self) -> Table:
+        """What people did: the ids sort by time."""
+        about = self._text("about", RUN_ID_LENGTH + 10, null=False)
+        table = self._table("acts", self._id("id", 40), about, self._bytes("frame"))
+        self._index(table, "about", "about", "id")
         return table
 
     # -- columns -----------------------------------------------------------------------------------------------

@@ -26,8 +26,10 @@ from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.base import BrokenJob, Generation, Health, Hold, NodeInfo, RunQuery, Stats
+from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.records.store import RecordStore
+from mainspring.jobstores.sqlalchemy import acts as act_steps
 from mainspring.jobstores.sqlalchemy import claims as claim_steps
 from mainspring.jobstores.sqlalchemy import health as sql_health
 from mainspring.jobstores.sqlalchemy import jobs as job_steps
@@ -265,6 +267,14 @@ class SQLAlchemyJobStore(RecordStore):
 
     def prune(self, limit: int = 1000) -> int:
         return self._write(lambda tx: service_steps.prune(tx, limit, self.keep_runs))
+
+    # -- what people did ---------------------------------------------------------------------------------------
+
+    def _add_act_rows(self, rows: Sequence[ActRow], oldest: str) -> None:
+        self._write(lambda tx: act_steps.add_acts(tx, rows, oldest))
+
+    def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
+        return self._read(lambda tx: act_steps.find_acts(tx, about, after, limit))
 
     # -- service -----------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ def sweep(tx: Tx, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str])
     """Set altered records aside, those of these ids among them; answer how many."""
     number = _set_runs_aside(tx, break_, run_ids) + _set_jobs_aside(tx, job_ids)
     if tx.database.kind == "sqlite":
-        number += _mend_broken(tx) + sum(_drop(tx, table) for table in ("gone", "queues", "nodes", "totals"))
+        number += _mend_broken(tx) + sum(_drop(tx, table) for table in ("gone", "queues", "nodes", "totals", "acts"))
     # When a job is handed out follows from when it is due.
     number += tx.run(
         "UPDATE {jobs} SET due_at = at WHERE (at IS NULL) <> (due_at IS NULL) OR (due_at <> at AND due_at > ?)",

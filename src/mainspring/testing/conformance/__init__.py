@@ -14,6 +14,7 @@ import pytest
 
 _PARTS = (
     "helpers",
+    "acts",
     "jobs",
     "firing",
     "counting",
@@ -27,6 +28,7 @@ _PARTS = (
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
+from mainspring.testing.conformance.acts import ActConformance  # noqa: E402
 from mainspring.testing.conformance.changes import ChangeConformance  # noqa: E402
 from mainspring.testing.conformance.claims import ClaimConformance  # noqa: E402
 from mainspring.testing.conformance.concurrency import ConcurrencyConformance  # noqa: E402
@@ -39,6 +41,7 @@ from mainspring.testing.conformance.service import ServiceConformance  # noqa: E
 from mainspring.testing.conformance.settling import SettleConformance  # noqa: E402
 
 __all__ = [
+    "ActConformance",
     "ChangeConformance",
     "ClaimConformance",
     "ConcurrencyConformance",
@@ -63,6 +66,7 @@ class StoreConformance(
     SettleConformance,
     ChangeConformance,
     ServiceConformance,
+    ActConformance,
     ConcurrencyConformance,
 ):
     """Everything; give it a fixture named `store`."""

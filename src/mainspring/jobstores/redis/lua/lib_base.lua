@@ -42,6 +42,9 @@
 --   outbox_runs hash  that id -> bytes of the run
 --   nodes, node_beats, node_ends
 --               hash  node id -> JSON; zset node id -> when it was last heard of; zset node id -> until when it is listed
+--   acts        hash  id of what somebody did -> the thing it is about, NUL, bytes
+--   act_ids     zset  those ids, which sort by time
+--   acts_about  zset  the thing, NUL, and the id
 --   meta        hash  schema, shards, made (when it was written: tells a store that has lost all from the one before)
 --   shift       text  microseconds by which a test has moved the clock
 --   wake        text  number of wake-ups so far, and the pub/sub channel of that name

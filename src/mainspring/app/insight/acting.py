@@ -1,0 +1,130 @@
+"""Who does something, and why: given around the verbs, kept by the store, read again as the audit."""
+
+from __future__ import annotations
+
+import getpass
+import logging
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime, timedelta, tzinfo
+from functools import cache
+from typing import Any, NamedTuple
+
+from mainspring.core.insight.acts import TEXT_CHARS, Act, about, act_id
+from mainspring.core.instants import from_us
+from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.finding import instant_of
+
+__all__ = ["Acting", "AuditEntry"]
+
+log = logging.getLogger("mainspring.app")
+
+
+class _Actor(NamedTuple):
+    """Whoever acts in this context."""
+
+    by: str
+    why: str
+
+
+_actor: ContextVar[_Actor | None] = ContextVar("mainspring_actor", default=None)
+
+
+class AuditEntry(NamedTuple):
+    """One thing that somebody did: when, who, what, to what, why; `record` is what the store keeps."""
+
+    at: datetime
+    by: str
+    verb: str
+    kind: str
+    target: str
+    why: str
+    details: dict[str, Any]
+    record: Act
+
+
+class Acting:
+    """Writes down what people do to runs, jobs and queues."""
+
+    def __init__(self, store: Callable[[], JobStore], now: Callable[[], int], zone: Callable[[], tzinfo]) -> None:
+        self._store, self._now, self._zone = store, now, zone
+
+    @contextmanager
+    def acting(self, by: str | None = None, why: str = "") -> Iterator[None]:
+        """Do what follows in somebody's name, and say why: `with app.acting("ann", "the provider is down"): ...`.
+
+        It holds for this thread or task. Without it, the account and the machine of the process are written down.
+        """
+        outer = _actor.get()
+        name = by if by is not None else outer.by if outer is not None else ""
+        token = _actor.set(_Actor(name, why or ("" if outer is None else outer.why)))
+        try:
+            yield
+        finally:
+            _actor.reset(token)
+
+    def record(self, verb: str, kind: str, target: str, **details: Any) -> None:
+        """Write down what was just done; if the store cannot take it, log that and go on: it is done."""
+        actor = _actor.get() or _Actor("", "")
+        now = self._now()
+        act = Act(
+            id=act_id(now, secrets.token_hex(6)),
+            at=now,
+            verb=verb,
+            kind=kind,
+            target=target,
+            by=_text(actor.by) or _account(),
+            why=_text(actor.why),
+            details=details,
+        )
+        try:
+            self._store().acts([act])
+        except Exception as error:
+            log.warning("%s of %s %r by %s was done, but is not in the audit: %s", verb, kind, target, act.by, error)
+
+    def audit(
+        self,
+        *,
+        since: datetime | timedelta | None = None,
+        after: AuditEntry | None = None,
+        kind: str | None = None,
+        target: str | None = None,
+        limit: int = 100,
+    ) -> list[AuditEntry]:
+        """Return what people did, newest first, up to `limit`: all, or what they did to one run, job or queue.
+
+        `since` is a datetime or how long ago, `after` the last entry of the page before. Acts are kept for 90 days, and
+        the newest 10,000.
+        """
+        if (kind is None) != (target is None):
+            raise TypeError("give both kind= and target=, as in kind='queue', target='mail', or neither")
+        thing = None if kind is None or target is None else about(kind, target)
+        oldest = None if since is None else instant_of(since, self._now, self._zone)
+        found = self._store().acts(about=thing, after=None if after is None else after.record, limit=limit)
+        zone = self._zone()
+        return [
+            AuditEntry(
+                from_us(act.at).astimezone(zone), act.by, act.verb, act.kind, act.target, act.why, act.details, act
+            )
+            for act in found
+            if oldest is None or act.at >= oldest
+        ]
+
+
+def _text(text: str) -> str:
+    """Return what somebody said as one line that every store keeps."""
+    line = " ".join(str(text).replace("\0", " ").split())
+    return line.encode("utf-8", "replace").decode()[:TEXT_CHARS]
+
+
+@cache
+def _account() -> str:
+    """Return whose process this is: the account and the machine."""
+    try:
+        user = getpass.getuser()
+    except (ImportError, KeyError, OSError):  # an account without a name, as in some containers
+        user = "somebody"
+    return f"{user}@{socket.gethostname()}"
