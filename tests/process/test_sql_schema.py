@@ -57,7 +57,8 @@ def open_store(place: Place) -> Iterator[Open]:
 
 
 def _set_schema(store: SQLAlchemyJobStore, schema: int) -> None:
-    store._write(lambda tx: tx.run("UPDATE {meta} SET value = ? WHERE name = 'schema'", schema))
+    both = "UPDATE {meta} SET value = ? WHERE name IN ('schema', 'oldest_reader')"
+    store._write(lambda tx: tx.run(both, schema))
 
 
 @pytest.mark.parametrize(
@@ -90,6 +91,17 @@ def test_a_node_that_runs_learns_of_another_schema_by_its_beat_and_claims_and_fi
         with pytest.raises(SchemaMismatch):
             act()
     assert store.settle([succeed(store, held)]) == [True]  # what has begun may end
+
+
+@pytest.mark.parametrize("name", ["schema", "oldest_reader"])
+def test_a_schema_that_one_row_alone_tells_was_altered_and_is_put_right(open_store: Open, name: str) -> None:
+    store = open_store()
+    store._write(lambda tx: tx.run("UPDATE {meta} SET value = 99 WHERE name = ?", name))
+    store.beat(NODE, 30)
+    run = add_run(store)
+    assert [each.id for each in claim(store)] == [run.id]
+    found = open_store()._read(lambda tx: tx.all("SELECT value FROM {meta} WHERE name = ?", name))
+    assert found == [(SCHEMA,)]
 
 
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)

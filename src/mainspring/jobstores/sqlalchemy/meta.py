@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import random
+from collections.abc import Iterator
 from typing import Final
 
 from mainspring.errors import StoreUnavailable
-from mainspring.jobstores.sqlalchemy.transaction import Tx
+from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
 __all__ = ["SCHEMA", "SchemaMismatch", "altered", "first_rows", "mend", "number", "other_schema", "take_versions"]
 
@@ -19,6 +20,8 @@ MARGIN: Final = 1_000_000
 """Versions that processes may have been given and not used yet."""
 MOST_VERSIONS: Final = 2**61
 """A higher version was given by nobody."""
+_SCHEMA_ROWS: Final = ("schema", "oldest_reader")
+"""Two rows that say the same: one that somebody altered must not stop all nodes."""
 _MOST: Final = 2**62
 """No number in `meta` comes near this."""
 
@@ -39,32 +42,40 @@ class SchemaMismatch(StoreUnavailable):
 
 def first_rows() -> list[tuple[str, int]]:
     """Return the rows of `meta` that a new store starts with."""
-    return [("schema", SCHEMA), ("versions", 0), ("clock", 0), ("stirs", 0), ("made", random.getrandbits(62))]
+    schema = [(name, SCHEMA) for name in _SCHEMA_ROWS]
+    return [*schema, ("versions", 0), ("clock", 0), ("stirs", 0), ("made", random.getrandbits(62))]
 
 
 def number(tx: Tx, name: str) -> int | None:
     """Return a number that the store keeps of itself; None if somebody has deleted or altered it."""
-    rows = tx.raw("SELECT value FROM {meta} WHERE name = ?", name)
-    value = rows[0][0] if rows else None
-    return value if isinstance(value, int) and 0 <= value < _MOST else None
+    return next(_numbers(tx.raw("SELECT value FROM {meta} WHERE name = ?", name)), None)
+
+
+def _numbers(rows: list[Row]) -> Iterator[int]:
+    return (value for (value,) in rows if isinstance(value, int) and 0 <= value < _MOST)
 
 
 def other_schema(tx: Tx) -> SchemaMismatch | None:
     """Return the error to raise if the tables are of another schema."""
-    schema = number(tx, "schema")
-    return None if schema in (None, SCHEMA) else SchemaMismatch(schema)
+    found = set(_numbers(tx.raw(f"SELECT value FROM {{meta}} WHERE name IN {_SCHEMA_ROWS}")))
+    return None if not found or SCHEMA in found else SchemaMismatch(max(found))
 
 
 def altered(tx: Tx) -> list[str]:
     """Return the names of the numbers that are not there, or are none."""
-    return [name for name, _ in first_rows() if number(tx, name) is None]
+    return [name for name, _ in first_rows() if _is_altered(name, number(tx, name))]
+
+
+def _is_altered(name: str, known: int | None, least: int = 0) -> bool:
+    if name in _SCHEMA_ROWS:
+        return known != SCHEMA
+    return known is None or (name == "versions" and known < least)
 
 
 def mend(tx: Tx, least: int = 0) -> None:
     """Put back the numbers that are not there or are none; versions begin anew above all that are in use."""
     for name, value in first_rows():
-        known = number(tx, name)
-        if known is not None and (name != "versions" or known >= least):
+        if not _is_altered(name, number(tx, name), least):
             continue
         if name == "versions":
             [(highest,)] = tx.all(f"SELECT max(version) FROM {{jobs}} WHERE version BETWEEN 0 AND {_MOST}")
