@@ -109,7 +109,7 @@ def test_a_store_that_is_away_is_a_line_for_each_try_until_it_is_there(yard: Yar
     cluster = yard.start("-p", "1", env={"JOBS_REQUIRE": "durable"})
     yard.await_log("the store does not answer; worker 0 tries again in 1 s: sqlite")
     about_worker = [line for line in yard.log().splitlines() if "orker 0" in line]
-    assert [("started as process" in line, "tried again in" in line) for line in about_worker[:3]] == [
+    assert [("started as process" in line, "tries again in" in line) for line in about_worker[:3]] == [
         (True, False),
         (False, True),
         (False, True),

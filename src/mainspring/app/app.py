@@ -13,13 +13,13 @@ from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
-from mainspring import __version__
 from mainspring.app.enqueue import Calls, check_call
 from mainspring.app.handle import RunHandle
 from mainspring.app.import_guard import refuse_to_run, refuse_to_start
 from mainspring.app.including import alias_main, import_included, warn_of_forgotten
 from mainspring.app.insight.acting import Acting
 from mainspring.app.insight.insight import Insight
+from mainspring.app.introduction import one_line
 from mainspring.app.jobs import Jobs, Reconciliation
 from mainspring.app.middleware import SIGNALS, Middleware
 from mainspring.app.participation import Participation
@@ -543,17 +543,10 @@ class Mainspring:
         with self._app_store.lock:
             if self.node is node:
                 node.start()
-        log.info("%s", self._introduction(node))
-
-    def _introduction(self, node: Node) -> str:
-        """Say in one line what has started: version, store, queues, tasks, schedules, node."""
-        queues = f"queues {', '.join(node.queues)}" if node.queues else "no queues (it only schedules)"
-        tasks = sum(task.name != COLLECT_TASK for task in self.tasks)
-        store = without_password(self.url) if isinstance(self.url, str) else repr(self.url)
-        return (
-            f"mainspring {__version__}: store {store}; {queues}; {tasks} task{'s' * (tasks != 1)}, "
-            f"{self.jobs.declared} declared schedule{'s' * (self.jobs.declared != 1)}; node {node.id}"
-        )
+        # The sentinel of a worker process says it once for all of them.
+        level = logging.INFO if watcher is None else logging.DEBUG
+        if log.isEnabledFor(level):
+            log.log(level, "%s", one_line(self, tuple(node.queues or ()), node.id))
 
     drain = _verb("_participation", Participation.drain)
     stop = _verb("_participation", Participation.stop)

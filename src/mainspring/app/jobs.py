@@ -208,6 +208,11 @@ class Jobs(JobBook):
         """How many schedules the code declares."""
         return len(self._declared)
 
+    @property
+    def declared_ids(self) -> tuple[str, ...]:
+        """The ids of the schedules that the code declares."""
+        return tuple(self._declared)
+
     # -- declared in code --------------------------------------------------------------------------------------
 
     def declare(self, func: Any, trigger: Any, id: str | None, given: Mapping[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import click
 
@@ -59,6 +60,11 @@ def parse_queues(text: str | None) -> dict[str, int | None] | None:
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True,
     help="What to log to stderr.",
 )  # fmt: skip
+@click.option("-q", "--quiet", is_flag=True, help="Log warnings and errors only; the same as --log-level warning.")
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True,
+    help="Lines for people, or a JSON object a line.",
+)  # fmt: skip
 def worker(
     app: str,
     queues: str | None,
@@ -72,17 +78,25 @@ def worker(
     grace: float,
     start_method: str,
     log_level: str,
+    quiet: bool,
+    log_format: Literal["text", "json"],
 ) -> None:
     """Execute the runs of an app's queues, in worker processes under a sentinel.
 
     APP is module:variable, a module or file with one app in it. The first SIGTERM or Ctrl-C lets what runs end and
     gives back the rest; the second ends at once. Nothing is lost either way.
+
+    \b
+    Examples:
+      mainspring worker shop:app
+      mainspring worker shop.py -Q mail,default:4 --processes 4 --quiet
     """
+    from mainspring.cluster.log_output import set_up_logging
     from mainspring.cluster.sentinel import Sentinel
     from mainspring.cluster.settings import Settings
-    from mainspring.cluster.worker import set_up_logging
 
-    set_up_logging(log_level)
+    log_level = "warning" if quiet and log_level in ("debug", "info") else log_level
+    set_up_logging(log_level, log_format)
     try:
         settings = Settings(
             app=app,  # as given: another module that holds the same app may lack the tasks of this one
@@ -97,6 +111,7 @@ def worker(
             grace=grace,
             start_method=start_method,
             log_level=log_level,
+            log_format=log_format,
         )
         sentinel = Sentinel(settings)
     except MainspringError as error:

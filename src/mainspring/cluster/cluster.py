@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from mainspring.app.locating import path_of
+from mainspring.cluster.log_output import set_up_logging
 from mainspring.cluster.settings import ClusterStat, Settings
 from mainspring.core.quantities import check_timeout
 from mainspring.errors import MainspringError
@@ -159,9 +160,8 @@ class Cluster:
 def _serve(settings: Settings, pipe: Connection) -> None:
     """Run the sentinel in this process."""
     from mainspring.cluster.sentinel import Sentinel
-    from mainspring.cluster.worker import set_up_logging
 
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, settings.log_format)
 
     def tell(stat: ClusterStat) -> None:
         with suppress(OSError):

@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Final
 
 from mainspring.app.including import warn_of_forgotten
+from mainspring.app.introduction import start_block
 from mainspring.app.locating import find_app
 from mainspring.cluster.leases import LeaseKeeper
 from mainspring.cluster.messages import NOTHING_LEFT
@@ -74,7 +75,7 @@ class Sentinel:
         self._context: Any = multiprocessing.get_context(settings.start_method)
         self._slots = [WorkerSlot(number) for number in range(settings.size)]
         self._signals = 0
-        self._heard = False
+        self._heard = self._introduced = False
         self._deadline = float("inf")
         self._looked_at = 0.0
         self._started_at = time.time()
@@ -168,8 +169,19 @@ class Sentinel:
                 except OSError as error:  # no memory, no process or no file to be had: this may pass
                     log.error("worker %s cannot be started: %s", slot.number, error)
                     slot.wait_longer()
+        if not self._introduced and any(slot.ready for slot in self._slots):
+            self._introduce()
         if self.state == "starting" and all(slot.ready for slot in self._slots):
             self.state = "running"
+
+    def _introduce(self) -> None:
+        """Say once what there is to execute and to fire; the first worker has compared the schedules by now."""
+        self._introduced = True
+        if log.isEnabledFor(logging.INFO):
+            settings = self.settings
+            processes = f"{settings.size}, each with {settings.threads} threads"
+            queues = list(settings.queues or self.app.declared_queues())
+            log.info("%s", start_block(self.app, queues=queues, fires=settings.schedule, processes=processes))
 
     def _start(self, slot: WorkerSlot) -> None:
         with ExitStack() as undo:

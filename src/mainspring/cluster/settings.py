@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Literal
 
 import msgspec
 
@@ -35,6 +36,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Replace a process this many seconds after a run in it has passed its time-out."""
     start_method: str = "spawn"
     log_level: str | None = None
+    log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:
         for name, limit in (self.queues or {}).items():

@@ -19,6 +19,7 @@ from typing import Any, Final
 from mainspring.app import Mainspring
 from mainspring.app.locating import find_app
 from mainspring.app.placement import Workplace
+from mainspring.cluster.log_output import set_up_logging
 from mainspring.cluster.messages import (
     AWAY,
     DRAINING,
@@ -39,7 +40,7 @@ from mainspring.executors.processes.child import die_with_parent
 from mainspring.executors.scoreboard import Scoreboard
 from mainspring.node.forking import handle_here
 
-__all__ = ["main", "set_up_logging"]
+__all__ = ["main"]
 
 MEMORY_LOOK_SECONDS: Final = 1.0
 """Check the memory of the process this often."""
@@ -73,15 +74,8 @@ def main(
     # Ctrl-C goes to the whole group, but the sentinel decides what it means. The signal is not ignored, because
     # programs that a task starts would inherit that.
     signal.signal(signal.SIGINT, lambda number, frame: None)
-    set_up_logging(settings.log_level)
+    set_up_logging(settings.log_level, settings.log_format)
     Worker(settings, pipe, board, number, steady_since).run()
-
-
-def set_up_logging(level: str | None) -> None:
-    """Log to stderr if the settings name a level."""
-    if level is not None:
-        form = "%(asctime)s [%(process)d] %(levelname)s %(name)s: %(message)s"
-        logging.basicConfig(level=level.upper(), format=form, force=True)
 
 
 def _let_fork_server_end() -> None:

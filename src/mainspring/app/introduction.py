@@ -1,0 +1,82 @@
+"""What has started, for the log: one line for an app, a block for the workers of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from mainspring import __version__
+from mainspring.app.registry import COLLECT_TASK
+from mainspring.core.insight.wording import duration, moment, several
+from mainspring.core.redaction import without_password
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.core.job import Job
+
+__all__ = ["one_line", "start_block"]
+
+MOST_NAMED: Final = 20
+"""Name at most this many tasks, queues or schedules."""
+
+
+def one_line(app: Mainspring, queues: Iterable[str], node_id: str) -> str:
+    """Say in one line what has started: version, store, queues, tasks, schedules, node."""
+    served = f"queues {_listed(list(queues))}" if queues else "no queues (it only schedules)"
+    schedules = several(app.jobs.declared, "declared schedule")
+    with suppress(OSError):  # a store that does not answer any more is no reason not to start
+        jobs = [(job.at, job.id) for job in _schedules(app) if job.at is not None]
+        if jobs:
+            at, job_id = min(jobs)
+            schedules += f", next {job_id} at {moment(at, app.timezone, app.now())}"
+    tasks = several(len(_tasks(app)), "task")
+    return f"mainspring {__version__}: store {_store(app)}; {served}; {tasks}, {schedules}; node {node_id}"
+
+
+def start_block(app: Mainspring, *, queues: Sequence[str], fires: bool, processes: str) -> str:
+    """Say in a few lines what the workers of a machine do."""
+    lines = [("store", _store(app)), ("queues", _listed(queues))]
+    tasks = _tasks(app)
+    lines.append(("tasks", f"{len(tasks)}: {_listed(tasks)}" if tasks else "none"))
+    lines += _schedule_lines(app) if fires else [("schedules", "not fired here (--no-schedule)")]
+    lines.append(("processes", processes))
+    return "\n".join([f"mainspring {__version__}", *(f"  {name:<10} {text}".rstrip() for name, text in lines)])
+
+
+def _schedule_lines(app: Mainspring) -> list[tuple[str, str]]:
+    """Say when each declared schedule fires, as far as the store answers, and how many other jobs there are."""
+    try:
+        now, jobs, stored = app.now(), _schedules(app), app.store.stats().jobs
+    except OSError as error:  # the workers say so, too, and wait for it
+        return [("schedules", f"{several(app.jobs.declared, 'declared schedule')}; the store does not answer: {error}")]
+    others = stored - len(jobs) if app.jobs.declared <= MOST_NAMED else 0
+    wide = max((len(job.id) for job in jobs), default=0)
+    lines = []
+    for job in sorted(jobs, key=lambda job: (job.at is None, job.at or 0)):
+        at = "paused" if job.at is None else f"next {moment(job.at, app.timezone, now)}, in {duration(job.at - now)}"
+        lines.append(f"{job.id:<{wide}}  {job.trigger.describe()}; {at}")
+    if app.jobs.declared > MOST_NAMED:
+        lines.append(f"and {app.jobs.declared - MOST_NAMED} more")
+    if others > 0:
+        lines.append(f"{'and ' if lines else ''}{several(others, 'job')} added by hand")
+    return [("schedules" if not number else "", line) for number, line in enumerate(lines or ["none"])]
+
+
+def _schedules(app: Mainspring) -> list[Job]:
+    """Return the first declared schedules as they are stored."""
+    found = [app.store.lookup_job(job_id) for job_id in app.jobs.declared_ids[:MOST_NAMED]]
+    return [job for job in found if job is not None]
+
+
+def _tasks(app: Mainspring) -> list[str]:
+    return sorted(task.name for task in app.tasks if task.name != COLLECT_TASK)
+
+
+def _store(app: Mainspring) -> str:
+    return without_password(app.url) if isinstance(app.url, str) else repr(app.url)
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:MOST_NAMED])
+    return shown if len(names) <= MOST_NAMED else f"{shown} and {len(names) - MOST_NAMED} more"

@@ -1,0 +1,72 @@
+"""How the command line writes its log: lines for people, or a JSON object a line for programs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+__all__ = ["FORMS", "JsonFormatter", "TextFormatter", "set_up_logging"]
+
+FORMS: Final = ("text", "json")
+_FACTS: Final = ("run_id", "task", "job_id", "queue", "attempt", "status", "took")
+"""What a record of `mainspring.runs` knows about its run."""
+_COLOURS: Final = {"WARNING": "33", "ERROR": "31", "CRITICAL": "31;1", "DEBUG": "2"}
+
+
+def set_up_logging(level: str | None, form: str = "text") -> None:
+    """Log to stderr, if a level is given."""
+    if level is None:
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(coloured=_has_colours()))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _has_colours() -> bool:
+    return sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+
+
+class TextFormatter(logging.Formatter):
+    """Writes `time [process] LEVEL logger: message`; `brief` leaves out the date, the process and the logger.
+
+    Characters that a terminal would obey are spelt out: an error's message may come from strangers.
+    """
+
+    def __init__(self, *, coloured: bool = False, brief: bool = False) -> None:
+        long = "%(asctime)s [%(process)d] %(levelname)s %(name)s: %(message)s"
+        super().__init__("%(asctime)s %(levelname)-7s %(message)s" if brief else long, "%H:%M:%S" if brief else None)
+        self._coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the text of a record."""
+        lines = super().format(record).split("\n")
+        text = "\n".join(line if line.isprintable() else "".join(map(_shown, line)) for line in lines)
+        colour = _COLOURS.get(record.levelname) if self._coloured else None
+        return f"\x1b[{colour}m{text}\x1b[0m" if colour else text
+
+
+def _shown(character: str) -> str:
+    kept = character.isprintable() or character == "\t"
+    return character if kept else character.encode("unicode_escape").decode()
+
+
+class JsonFormatter(logging.Formatter):
+    """Writes a JSON object a line: time, level, logger, process, message; of a run also its id, task and the rest."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as JSON."""
+        found: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "process": record.process,
+            "message": record.getMessage(),
+        }
+        found |= {name: getattr(record, name) for name in _FACTS if getattr(record, name, None) is not None}
+        if record.exc_info:
+            found["exception"] = self.formatException(record.exc_info)
+        return json.dumps(found, default=str)
