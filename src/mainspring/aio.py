@@ -67,7 +67,7 @@ class AsyncFace:
     async def enqueue(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
 
     async def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
-        """Have a task, or any importable callable, called by a worker."""
+        """Enqueue a call of a task, or of any importable callable."""
         return await self.enqueue_call(self._app.as_task(func).call(*args, **kwargs))
 
     async def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:

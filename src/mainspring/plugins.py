@@ -76,7 +76,7 @@ def check_options(
 
 
 def takes_option(factory: Callable[..., Any], name: str) -> bool:
-    """Tell whether a class takes a keyword argument of this name."""
+    """Return True if a class takes a keyword argument of this name."""
     names = _parameters(factory)
     return names is None or name in names
 

@@ -21,6 +21,8 @@ def test_at_a_first_signal_what_runs_ends_and_what_has_not_started_is_given_back
     waiting = [yard.jobs.at_gate.enqueue("gate") for _ in range(20)]
     cluster.send_signal(number)
     yard.await_log("stopping")
+    wait_until(lambda: {node.state for node in yard.jobs.app.nodes()} == {"draining"})
+    wait_until(lambda: {run.fetch().status for run in waiting} == {Status.PENDING})
     assert cluster.poll() is None
     yard.open("gate")
     assert cluster.wait(60) == 0

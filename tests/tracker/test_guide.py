@@ -46,7 +46,7 @@ def test_the_example_prints_what_it_promises() -> None:
         ("{} KiB of message", run.MESSAGE_CHARS // 1024),
         ("{} KiB of traceback", run.TRACEBACK_CHARS // 1024),
         ("`traceback_stack_limit` ({}) frames", Tracker.traceback_stack_limit),
-        ("the oldest {} are read", table.CLAIM_CANDIDATES),
+        ("one SELECT of the oldest {}", table.CLAIM_CANDIDATES),
         ("counts as dead; {} unless", Tracker.expire),
         ("attempts; {} unless", Tracker.max_retry),
     ],

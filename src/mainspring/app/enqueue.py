@@ -101,7 +101,7 @@ class Calls:
         return self._app_store.inline or call.options.inline
 
     def _are_inline(self, calls: Iterable[TaskCall[Any]]) -> bool:
-        """Tell whether calls that belong together are executed here; raise if only some of them are."""
+        """Return True if calls that belong together are executed here; raise if only some of them are."""
         kinds = {self._is_inline(check_call(call)) for call in calls}
         if len(kinds) > 1:
             raise ValueError("calls that are chained or gathered are all of them or none inline: give each inline=True")

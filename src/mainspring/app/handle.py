@@ -34,7 +34,7 @@ class RunHandle(Generic[R]):
         return self._runs.get(self.id)
 
     def done(self) -> bool:
-        """Tell whether the run has ended."""
+        """Return True if the run has ended."""
         return self.fetch().finished
 
     def wait(self, timeout: float | None = None) -> RunView:

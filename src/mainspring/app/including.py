@@ -159,7 +159,7 @@ def _is_test(name: str) -> bool:
 
 
 def _declares(text: str, package: str, places: Iterable[str]) -> bool:
-    """Tell whether a module's source declares something on an app that is imported from one of these places."""
+    """Return True if a module's source declares something on an app that is imported from one of these places."""
     try:
         nodes = list(ast.walk(ast.parse(text)))
     except (SyntaxError, ValueError, RecursionError):

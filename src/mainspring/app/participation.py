@@ -51,7 +51,7 @@ class Participation:
         return None if self.place is None else self.place.loop
 
     def is_caller(self) -> bool:
-        """Tell whether the calling code is part of a run that this app executes."""
+        """Return True if the calling code is part of a run that this app executes."""
         return self.place is not None and self.place.executes_here()
 
     def drain(self, *, watcher: Any = None) -> None:
@@ -102,7 +102,7 @@ class Participation:
                 signal.signal(number, handler)
 
     def _is_kept_running(self, verb: str, watcher: Any = None) -> bool:
-        """Tell whether somebody else than the caller decides when this process stops; say so, once."""
+        """Return True if somebody else than the caller decides when this process stops; say so, once."""
         node = self.node
         if node is None or node.watcher is watcher:
             return False

@@ -95,7 +95,7 @@ class Workplace:
         return None if executor is None else executor.loop
 
     def executes_here(self) -> bool:
-        """Tell whether the caller is part of a run, also in a thread that has taken over the run's context."""
+        """Return True if the caller is part of a run, also in a thread that has taken over the run's context."""
         found, links = CURRENT.get(), () if self._node is None else list(self._node.links.values())
         if found is not None and any(link.claims.get(found[0].id) is found[0] for link in links):
             return True
@@ -158,7 +158,7 @@ class Workplace:
             board.forget(run.id)
 
     def _is_left_to_child(self, name: str) -> bool:
-        """Tell whether a name can be imported and nobody here has done so."""
+        """Return True if a name can be imported and nobody here has done so."""
         module = name.partition(":")[0]
         if module in sys.modules or self._app.tasks.get(name) is not None or not self._app.may_import:
             return False
@@ -183,7 +183,7 @@ class Workplace:
         return variable_of(self._app)
 
     def _has_home(self, task: Task[..., Any]) -> bool:
-        """Tell whether a child process finds a task: with the app that it imports, or where its function is."""
+        """Return True if a child process finds a task: with the app that it imports, or where its function is."""
         if task.name == COLLECT_TASK:
             return False  # our own, and needs this process's connection to the store
         try:

@@ -363,7 +363,7 @@ def _values(func: Any) -> list[int]:
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Tell whether two functions are the same line of code, as after a reload, or when a notebook defines one anew."""
+    """Return True if two functions are the same line of code, as after a reload, or when a notebook redefines one."""
     if one is other:
         return True
     first, second = getattr(one, "__code__", None), getattr(other, "__code__", None)
@@ -377,6 +377,6 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def is_typed_in(func: Any) -> bool:
-    """Tell whether a function comes from no file, but from a prompt or a notebook, whose cells are executed again."""
+    """Return True if a function comes from no file, but from a prompt or a notebook, whose cells are executed again."""
     code = getattr(func, "__code__", None)
     return code is not None and not os.path.exists(code.co_filename)

@@ -185,7 +185,7 @@ class Packer:
 
 
 def _is_known(value: Any) -> bool:
-    """Tell whether a value, level by level, is of well-known types only and not nested too deep."""
+    """Return True if a value, level by level, is of well-known types only and not nested too deep."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         kinds = set(map(type, level))

@@ -80,7 +80,7 @@ class UnsupportedValue(Exception):
 
 
 def begins_array(body: bytes) -> bool:
-    """Tell whether a body starts as a packed array does."""
+    """Return True if a body starts as a packed array does."""
     return body[:1] >= b"\x90" and (body[0] <= 0x9F or 0xDC <= body[0] <= 0xDD)
 
 

@@ -78,7 +78,7 @@ class Term:
     """Whether there is one value, without a `*`, so that a store can look for it."""
 
     def holds(self, run: RunView, func: Callable[..., Any] | None) -> bool:
-        """Tell whether a run meets the condition."""
+        """Return True if a run meets the condition."""
         return any(test(run, func) for test in self.tests) is not self.negated
 
 
@@ -91,7 +91,7 @@ class Filter:
     """No run that was made before this matches."""
 
     def matches(self, run: RunView, func: Callable[..., Any] | None = None) -> bool:
-        """Tell whether a run meets all terms; `func`, its callable, gives names to positional arguments."""
+        """Return True if a run meets all terms; `func`, its callable, gives names to positional arguments."""
         return all(term.holds(run, func) for term in self.terms)
 
     def statuses(self) -> tuple[str, ...] | None:
@@ -104,7 +104,7 @@ class Filter:
         return None if left is None else tuple(sorted(left))
 
     def is_indexed(self) -> bool:
-        """Tell whether a store can count what matches: by one status or several, one queue, group or job each."""
+        """Return True if a store can count what matches: by one status or several, one queue, group or job each."""
         counted = [term for term in self.terms if not term.negated and (term.exact or term.key == "status")]
         keys = [term.key for term in counted]
         known = all(
@@ -124,7 +124,7 @@ def _stored(status: str) -> str:
 
 
 def is_term(word: str) -> bool:
-    """Tell whether a word is a term of a filter, such as `status:failed`, rather than an id."""
+    """Return True if a word is a term of a filter, such as `status:failed`, rather than an id."""
     key, colon, _ = word.removeprefix("-").partition(":")
     return bool(colon) and (key in KEYS or key.startswith("arg."))
 

@@ -142,7 +142,7 @@ def maybe_ref(ref: Any) -> Any:
 
 
 def iscoroutinefunction_partial(func: Any) -> bool:
-    """Tell whether calling `func`, looked at through partials, gives a coroutine."""
+    """Return True if calling `func`, looked at through partials, gives a coroutine."""
     while isinstance(func, partial):
         func = func.func
     return inspect.iscoroutinefunction(func) or inspect.iscoroutinefunction(getattr(func, "__call__", None))  # noqa: B004

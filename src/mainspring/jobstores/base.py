@@ -134,7 +134,7 @@ class Generation(msgspec.Struct, frozen=True):
     version: int
 
     def follows(self, before: Generation) -> bool:
-        """Tell whether this part still has what it had before; one that was made anew or has gone back does not."""
+        """Return True if this part still has what it had before; one that was made anew or has gone back does not."""
         return self.made == before.made and self.version >= before.version
 
 

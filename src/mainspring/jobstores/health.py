@@ -46,7 +46,7 @@ def check_requirement(require: str) -> str:
 
 
 def lacks(health: Health, require: str) -> bool:
-    """Tell whether a store gives less than is required.
+    """Return True if a store gives less than is required.
 
     Being durable and being replicated are two things: `durable` asks for the disk, `replicated(n)` for other servers.
     """

@@ -81,7 +81,7 @@ class WorkerTick:
         self._note(self.link.node.served_queues, self._not_before)
 
     def waits(self, queue: str | None = None) -> bool:
-        """Tell whether a run is known to wait in the queue (or any) for a slot."""
+        """Return True if a run is known to wait in the queue (or any) for a slot."""
         now = self.link.now()
         return any(at <= now for known, at in list(self._look_at.items()) if queue is None or known == queue)
 

@@ -97,5 +97,5 @@ class Loop:
 
 
 def _is_death(error: BaseException) -> bool:
-    """Tell whether the loop runs in a greenlet that is being ended."""
+    """Return True if the loop runs in a greenlet that is being ended."""
     return type(error).__name__ == "GreenletExit"  # of a package that need not be installed

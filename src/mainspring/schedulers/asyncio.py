@@ -65,7 +65,7 @@ class AsyncIOScheduler(BaseScheduler):
 
 
 def _is_running(loop: asyncio.AbstractEventLoop | None) -> bool:
-    """Tell whether this thread is inside the loop."""
+    """Return True if this thread is inside the loop."""
     try:
         return loop is not None and asyncio.get_running_loop() is loop
     except RuntimeError:

@@ -21,11 +21,11 @@ from mainspring.tasks.enqueueing import async_task
 __all__ = ["Broker", "get_broker", "queue_size"]
 
 DEAD_RUNS_PAGE: Final = 1000
-"""Runs whose lease is over that are looked at before some are taken."""
+"""Look at this many runs whose lease is over before taking others."""
 
 
 class Broker:
-    """One queue. What `dequeue` takes is given to another after `retry` seconds without an acknowledgement."""
+    """One queue. A run that `dequeue` took goes to another caller after `retry` seconds without an acknowledgement."""
 
     def __init__(self, list_key: str | None = None, *, app: Mainspring | None = None, retry: float = 60.0) -> None:
         self.app = get_app() if app is None else app
@@ -39,7 +39,7 @@ class Broker:
         return async_task(func, *args, **kwargs, q_options=options)
 
     def dequeue(self, count: int = 1) -> list[tuple[str, RunView]]:
-        """Take up to `count` runs that are due: the id to acknowledge each by, and the run. Empty if none waits."""
+        """Take up to `count` due runs; return for each the id to acknowledge it by, and the run."""
         self._give_back()
         claimed = self.app.store.claim(
             [self.list_key], node=self._holder, token=os.urandom(12).hex(), limit=count, lease=self.retry
@@ -47,7 +47,7 @@ class Broker:
         return [(run.id, RunView(run, self.app.timezone)) for run in claimed.runs]
 
     def _give_back(self) -> None:
-        """Free what was taken by hand and not acknowledged in time: there may be no node whose janitor does."""
+        """Free runs that were taken by hand and not acknowledged in time: there may be no node with a janitor."""
         store = self.app.store
         found = store.find_runs(RunQuery(lapsed=True), limit=DEAD_RUNS_PAGE)
         lapsed = [run for run in found if run.node is not None and run.node.startswith(BY_HAND_PREFIX)]
@@ -57,15 +57,15 @@ class Broker:
         list(settler.settle(now))
 
     def acknowledge(self, task_id: str, result: Any = None) -> bool:
-        """Settle a run that this broker took as succeeded; False if it is no longer this broker's."""
+        """Mark a run that this broker took as succeeded; return False if the broker has lost it."""
         return self._settle(task_id, Result.RETURNED, value=result)
 
     def fail(self, task_id: str, reason: str = "failed by its broker") -> bool:
-        """Settle a run that this broker took as failed, for good; False if it is no longer this broker's."""
+        """Mark a run that this broker took as failed, for good; return False if the broker has lost it."""
         return self._settle(task_id, Result.RAISED, reason)
 
     def delete(self, task_id: str) -> bool:
-        """Delete a run, cancelled first if it waits; one that is executed is told to stop, and stays (False)."""
+        """Delete a run, cancelling it first if it waits. A started run is stopped but stays: return False."""
         try:
             self.app.cancel(task_id)
         except RunNotFound:
@@ -73,11 +73,11 @@ class Broker:
         return self.app.delete(task_id)
 
     def purge_queue(self) -> int:
-        """Cancel all that waits in the queue; return how many."""
+        """Cancel all waiting runs of the queue; return how many."""
         return self.app.purge(self.list_key)
 
     def delete_queue(self) -> int:
-        """Cancel all that waits in the queue and stop what is executed of it; return how many."""
+        """Cancel all waiting runs of the queue and stop the started ones; return how many."""
         running = self.app.runs.iterate(status=Status.RUNNING.value, queue=self.list_key)
         return self.purge_queue() + sum(self.app.cancel(run.id) for run in list(running))
 
@@ -91,7 +91,7 @@ class Broker:
         return self._info().running
 
     def ping(self) -> bool:
-        """Tell whether the store answers."""
+        """Return True if the store answers."""
         try:
             self.app.store.beat()
         except StoreUnavailable:

@@ -23,7 +23,7 @@ _twins: WeakKeyDictionary[Mainspring, Mainspring] = WeakKeyDictionary()
 
 
 def set_app(app: Mainspring | None) -> None:
-    """Have the verbs of this module act on an app; None: find one anew when it is needed."""
+    """Set the app on which the verbs of this module act; None: find one when it is needed."""
     global _app
     if app is not None and not isinstance(app, Mainspring):
         raise TypeError(f"set_app takes a Mainspring, not {app!r}")

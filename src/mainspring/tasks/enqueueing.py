@@ -1,4 +1,4 @@
-"""Have functions called by workers: one call, a chain of them, one for each item."""
+"""Enqueue function calls: one call, a chain of calls, one call for each item."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["async_chain", "async_iter", "async_task"]
 
 
 def async_task(func: Any, /, *args: Any, **kwargs: Any) -> str:
-    """Have a function called by a worker; return the id of that run.
+    """Enqueue a call of a function; return the id of the run.
 
     Options are keywords (`task_name`, `hook`, `group`, `save`, `sync`, `cached`, `ack_failure`, `chain`, `broker`,
     `cluster`, `timeout`) or in `q_options`, where they cannot clash with the function's own keyword arguments.
@@ -67,7 +67,7 @@ def _parts(step: Any) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
 
 
 def async_iter(func: Any, args_iter: Iterable[Any], /, **kwargs: Any) -> str:
-    """Have a function called once for each item, tuples as several arguments; return the id of the collected result."""
+    """Enqueue one call for each item, tuples as several arguments; return the id of the collected result."""
     asked = read_options(kwargs)
     # The items belong to a group of their own, and are collected instead of hooked.
     changes = {name: value for name, value in asked.changes.items() if name not in _NOT_OF_ITEMS}

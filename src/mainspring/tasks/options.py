@@ -1,4 +1,4 @@
-"""django-q's options of a call, and which of ours each of them is."""
+"""django-q's options of a call, translated into ours."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ OPTIONS: Final = (
 OURS: Final = (POLICY_FIELDS | frozenset(Options.__struct_fields__)) - {"policy", "then", "collect", "inline"}
 JOB_OPTIONS: Final = frozenset({"coalesce", "max_instances", "misfire_grace_time"})
 UNACKNOWLEDGED: Final = {"retries": 1000, "backoff": (60.0,)}
-"""What `ack_failure=False` asks for, if the task has no retries of its own."""
+"""The meaning of `ack_failure=False` for a task without retries of its own."""
 
 
 class CallOptions(NamedTuple):
-    """What is said about a call: by whom it is done, what follows it, and our options."""
+    """The options of a call: the app and how it executes the call, the chain that follows, and our own options."""
 
     app: Mainspring
     sync: bool
@@ -52,7 +52,7 @@ class CallOptions(NamedTuple):
 
 
 def read_options(kwargs: Mapping[str, Any], app: Mainspring | None = None, **defaults: Any) -> CallOptions:
-    """Tell options from the function's keyword arguments.
+    """Separate options from the function's keyword arguments.
 
     What `q_options` names is an option, and then a keyword of that name is the function's. Besides django-q's names
     it may hold ours: `retries`, `priority`, `delay`, `unique`, ...

@@ -63,7 +63,7 @@ def schedule(
     intended_date_kwarg: str | None = None,
     **kwargs: Any,
 ) -> Job:
-    """Have a function called by a schedule; return the job, whose id is the name if one is given.
+    """Schedule a function; return the job, whose id is the name if one is given.
 
     The first run is at `next_run` (now; of a cron schedule its next time), the others follow from there by the wall
     clock of the app's zone. A name that is taken raises ConflictingIdError.

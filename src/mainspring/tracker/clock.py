@@ -1,4 +1,4 @@
-"""The database's clock, in UTC, as an expression: no other clock decides who has a lock."""
+"""The database's clock, in UTC, as an SQL expression: no other clock decides who has a lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is in a tracker's table: how many jobs of each status, and which have been locked longest."""
+"""Report on a tracker's table: how many jobs have each status, and which have been locked longest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["JobLock", "TableReport", "report"]
 
 @dataclass(frozen=True, slots=True)
 class JobLock:
-    """A job that somebody has, or had when it vanished."""
+    """A locked job; its holder may have vanished."""
 
     id: Any
     status: int

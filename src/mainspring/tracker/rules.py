@@ -1,4 +1,4 @@
-"""What a step is: its statuses, how long a lock lasts, how often it is tried. Checked once, when it is declared."""
+"""The rules of a step: its statuses, how long a lock lasts, how often it is tried. Checked once, when declared."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
 ]
 
 NAIVE_EPOCH: Final = datetime(1970, 1, 1)
-"""When a job that was never locked was locked."""
+"""The `lock_at` of a job that was never locked."""
 TRACKER_COLUMNS: Final = frozenset({"id", "status", "create_at", "update_at", "lock", "lock_at", "retry", "retry_at"})
 """The columns that only the tracker writes."""
 STATUSES: Final = ("pending", "in_progress", "failed", "succeeded", "ignored")
 LONGEST_SECONDS: Final = 100 * 365.25 * 86_400.0
-"""Seconds: no lock and no back-off lasts longer."""
+"""No lock and no back-off lasts longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

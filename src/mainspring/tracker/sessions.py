@@ -1,4 +1,4 @@
-"""Steps are written once, over a Session; here they are run on what the user has: sync or async, engine or session."""
+"""Run a step, written once over a Session, on what the user has: an engine or a session, sync or async."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AsyncTarget: TypeAlias = "AsyncEngine | AsyncSession"
 Step = Callable[[Session], T]
 
 COLLISION_TRIES: Final = 8
-"""How often a step that collided with another transaction is begun again."""
+"""Try a step this often if it collides with other transactions."""
 COLLISION_CODES: Final = frozenset({"40001", "40P01", 1020, 1213})
 """Serialization failures and deadlocks of PostgreSQL and MariaDB: the transaction was undone, nothing else is wrong."""
 
@@ -36,7 +36,7 @@ OWN_SESSION: Final = {"own": True}
 
 
 def is_async(target: Any) -> bool:
-    """Tell whether a target wants `async with`; refuse what is no target."""
+    """Return True if a target wants `async with`; refuse what is no target."""
     if isinstance(target, Engine | Session | scoped_session):
         return False
     if isinstance(target, _async_kinds()):
@@ -79,7 +79,7 @@ async def run_async(target: Any, step: Step[T]) -> T:
 
 
 def apart(target: Any, job_class: type) -> Any:
-    """Return what gives sessions of their own, whatever the given one is in the middle of."""
+    """Return an engine that opens new sessions, independent of the transaction of the given session."""
     if not is_async(target):
         return target if isinstance(target, Engine) else _engine_of(target, job_class)
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -93,7 +93,7 @@ def _engine_of(session: Any, job_class: type) -> Engine:
 
 
 def committed(session: Session, step: Step[T]) -> T:
-    """Do a step and commit it; one that collided is begun again, unless that would undo the user's own work."""
+    """Do a step and commit it; repeat it after a collision, unless that would undo the user's own work."""
     for attempt in range(COLLISION_TRIES):
         try:
             result = step(session)
@@ -107,7 +107,7 @@ def committed(session: Session, step: Step[T]) -> T:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Tell whether a value was refused, by the database, by its driver or on the way to it; not a row, nor a server."""
+    """Return True if the database or its driver refused a value, not a row."""
     if isinstance(error, DBAPIError):
         return isinstance(error, DataError | ProgrammingError | InterfaceError | NotSupportedError)
     # psycopg lets the TypeError of the JSON encoder through as it is.

@@ -83,7 +83,7 @@ class Tracker(Generic[J]):
     def start_next(
         cls, engine: Target | AsyncTarget, *, skip_error: bool | None = None, debug: bool | None = None
     ) -> Any:
-        """Take the oldest startable job at once; None if there is none. Enter what is returned to run it.
+        """Take the oldest startable job at once; return None if there is none. Use the result in a `with` block.
 
         On an AsyncEngine, await it.
         """

@@ -1,4 +1,4 @@
-"""A user's mapped class, seen by the tracker: its columns, its primary key, the statements on it."""
+"""A user's mapped class as the tracker uses it: its columns, its primary key, the statements on it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ J = TypeVar("J")
 
 REQUIRED_COLUMNS: Final = ("status", "create_at", "update_at", "lock", "lock_at", "retry", "data", "errors")
 CLAIM_CANDIDATES: Final = 16
-"""Oldest jobs of each status among which a claim may choose, so that this many workers can claim at once."""
+"""Let a claim choose among this many of the oldest jobs of each status, so that as many workers can claim at once."""
 STATEMENTS_KEPT: Final = 64
-"""Statements kept for a table."""
+"""Keep this many compiled statements for a table."""
 
 
 class Table(Generic[J]):
@@ -67,7 +67,7 @@ class Table(Generic[J]):
 
     @classmethod
     def of(cls, job_class: type[J]) -> Table[J]:
-        """Return the table of a mapped class; it is looked at once."""
+        """Return the table of a mapped class, made once."""
         table: Table[J] | None = vars(job_class).get("__mainspring_table__")
         if table is None:
             table = cls(job_class)
@@ -121,14 +121,14 @@ class Table(Generic[J]):
         return and_(*(self.column(part) == value for part, value in zip(self.key, key, strict=True)))
 
     def update(self) -> Update:
-        """Begin an UPDATE; objects in sessions are not looked at."""
+        """Begin an UPDATE that leaves the objects in sessions alone."""
         return update(self.job_class).execution_options(synchronize_session=False)
 
     def _expired(self, expire: float) -> ColumnElement[bool]:
         return and_(self.column("lock").is_not(None), self.column("lock_at") <= self.now("lock_at", -expire))
 
     def free(self, expire: float | None) -> ColumnElement[bool]:
-        """Return the condition that nobody holds the lock, or has held it for longer than `expire`."""
+        """Return the condition that the lock is free, or was taken longer than `expire` seconds ago."""
         nobody: ColumnElement[bool] = self.column("lock").is_(None)
         return nobody if expire is None else or_(nobody, self._expired(expire))
 
@@ -150,7 +150,7 @@ class Table(Generic[J]):
     # -- claiming ----------------------------------------------------------------------------------------------
 
     def _take(self, rules: Rules) -> Update:
-        """Return the UPDATE that takes a job: in progress, or ignored if its vanished holder was the last allowed.
+        """Return the UPDATE that takes a job; it ignores the job if its holder vanished at the last allowed attempt.
 
         The order matters: MariaDB computes each value from those set before it.
         """
@@ -168,7 +168,7 @@ class Table(Generic[J]):
         return self.update().ordered_values(*values)
 
     def _lost(self, rules: Rules) -> Any:
-        """Return the largest record of a vanished holder that fits: a small column must not keep the job from it."""
+        """Return the largest record of a vanished holder that fits into the column, or None."""
         length = getattr(self.column("errors").type, "length", None)
         for record in lost_records(rules.expire):
             if length is None or len(json.dumps(record)) <= length:
@@ -176,7 +176,7 @@ class Table(Generic[J]):
         return None
 
     def take_one(self, session: Session, rules: Rules, token: str, key: tuple[Any, ...]) -> bool:
-        """Take this job if it is startable by the database's clock; tell whether it was."""
+        """Take this job if it is startable by the database's clock; return True if it was."""
         statement = self._made(self._take_one, rules)
         values = {"claim_token": token} | {f"claim_key_{number}": value for number, value in enumerate(key)}
         return cast("CursorResult[Any]", session.execute(statement, values)).rowcount == 1
@@ -189,7 +189,7 @@ class Table(Generic[J]):
         return self._take(rules).where(*key, self.startable(rules))
 
     def take_oldest(self, session: Session, rules: Rules, token: str) -> tuple[Any, ...] | None:
-        """Take the oldest startable job in one statement, passing over those being taken by others."""
+        """Take the oldest startable job in one statement, skipping those that others are taking."""
         row = session.execute(self._made(self._take_oldest, rules), {"claim_token": token}).first()
         return None if row is None else tuple(row)
 
@@ -230,7 +230,7 @@ class Table(Generic[J]):
         return [self.column(part) for part in self.key]
 
     def _made(self, make: Callable[[Rules], Any], rules: Rules) -> Any:
-        """Return a statement, which costs more to make than to run."""
+        """Return a statement, made once: making it costs more than running it."""
         kept = self._kept.get((make.__name__, rules))
         if kept is None:
             if len(self._kept) >= STATEMENTS_KEPT:  # somebody has new rules for every call
@@ -259,13 +259,13 @@ class Table(Generic[J]):
     # -- while it is held --------------------------------------------------------------------------------------
 
     def write(self, session: Session, key: tuple[Any, ...], token: str, values: dict[str, Any]) -> bool:
-        """Write to a job whose lock is held; tell whether it still is."""
+        """Write to a job whose lock we hold; return True if we still hold it."""
         statement = self.update().where(self.is_job(key), self.column("lock") == token)
         statement = statement.values({self.column(name): value for name, value in values.items()})
         return cast("CursorResult[Any]", session.execute(statement)).rowcount == 1
 
     def stored(self, record: dict[str, Any]) -> Any:
-        """Return an error's record as the column keeps it: as JSON, even if the user made it a text."""
+        """Return an error's record as the column keeps it: JSON, also in a text column."""
         return json.dumps(record) if isinstance(self.column("errors").type, String) else record
 
     def ended(self, status: int, retry: int, wait: float | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the body of a job wants to have written when it succeeds."""
+"""The values that the body of a job sets, to be written when it succeeds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Updates"]
 
 @dataclass
 class Updates:
-    """Values by column, applied together with the status `succeeded`, or not at all."""
+    """Values by column, written together with the status `succeeded`, or not at all."""
 
     values: dict[str, Any] = field(default_factory=dict)
     # Column -> whether it is part of the primary key; None where the table is not known yet.
     _columns: Mapping[str, bool] | None = field(default=None, repr=False, compare=False)
 
     def set(self, key: str, value: Any) -> None:
-        """Set a column of the job; the tracker's own are a KeyError, and so is one that the table does not have."""
+        """Set a column of the job; raise KeyError for the tracker's own columns and for unknown ones."""
         check_column(key, self._columns)
         self.values[key] = value
 

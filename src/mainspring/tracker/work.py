@@ -36,9 +36,9 @@ J = TypeVar("J")
 log = logging.getLogger("mainspring.tracker")
 
 CLAIM_ROUNDS: Final = 8
-"""How often a claim looks again when others were faster."""
+"""Look again this often if other workers were faster."""
 INTERRUPTIONS: Final = (KeyboardInterrupt, GeneratorExit, asyncio.CancelledError)
-"""What stops a job from outside: it has failed, but no attempt is charged."""
+"""Exceptions that stop a job from outside: it has failed, but no attempt is charged."""
 
 # By lock, not on the job, so that a job can be pickled.
 _held: weakref.WeakValueDictionary[str, Work[Any]] = weakref.WeakValueDictionary()
@@ -101,7 +101,7 @@ class Work(Generic[J]):
     # -- taking ------------------------------------------------------------------------------------------------
 
     def take(self, session: Session) -> J:
-        """Take the lock, or say why not."""
+        """Take the lock, or raise an error that says why not."""
         for _ in range(CLAIM_ROUNDS):
             job = committed(session, self.claim)
             if job is not None:
@@ -116,7 +116,7 @@ class Work(Generic[J]):
         return self._read_taken(session)
 
     def claim_oldest(self, session: Session) -> bool:
-        """Take the oldest startable job and read it; tell whether there was one."""
+        """Take the oldest startable job and read it; return True if there was one."""
         key = self._table.take_oldest(session, self._rules, self._token)
         if key is None:
             return False
@@ -126,7 +126,7 @@ class Work(Generic[J]):
 
     @property
     def is_taken(self) -> bool:
-        """Whether the job was taken, and not ignored because its vanished holder was the last allowed."""
+        """Whether the job was taken; it is ignored instead if its holder vanished at the last allowed attempt."""
         return self._job is not None
 
     def _read_taken(self, session: Session) -> J | None:
@@ -189,7 +189,7 @@ class Work(Generic[J]):
     # -- ending ------------------------------------------------------------------------------------------------
 
     def _end(self, session: Session, raised: BaseException | None) -> bool:
-        """Write how the body ended; return whether its exception is swallowed."""
+        """Write how the body ended; return True if its exception is swallowed."""
         if raised is None:
             try:
                 self._succeed(session)
@@ -205,7 +205,7 @@ class Work(Generic[J]):
                 if failure is error:
                     raise
                 raise failure from error
-        session.rollback()  # what the body left unfinished in a session of the user's
+        session.rollback()  # the body may have left work unfinished in the user's session
         written = self._write_end(session, raised)
         if not (self._rules.skip_error and written and isinstance(raised, Exception)):
             return False
@@ -225,7 +225,7 @@ class Work(Generic[J]):
         self._say("succeeded, set status = %d and unlocked", self._rules.succeeded)
 
     def _explained(self, error: BaseException) -> BaseException:
-        """Return a clear error for values that the database or its driver does not take."""
+        """Return a clear error if the database or its driver refused a value."""
         if not self.updates.values or not is_refusal(error):
             return error
         names = ", ".join(sorted(self.updates.values))
@@ -236,7 +236,7 @@ class Work(Generic[J]):
         )
 
     def _write_end(self, session: Session, exception: BaseException) -> bool:
-        """Mark the job failed or ignored; tell whether that was written. No trouble here hides the exception."""
+        """Mark the job failed or ignored; return True if that was written. An error here hides no exception."""
         rules = self._rules
         interrupted = isinstance(exception, INTERRUPTIONS)
         failures = self._retry + (not interrupted)
@@ -267,7 +267,7 @@ class Work(Generic[J]):
         raise AssertionError("unreachable")
 
     def _wait(self, failures: int, exception: BaseException) -> float | None:
-        """Return the seconds until the next attempt; a back-off function that fails must not keep the lock."""
+        """Return the seconds until the next attempt; if the back-off function fails, free the lock all the same."""
         if isinstance(exception, Retry) and exception.delay is not None:
             delay: Any = exception.delay
         elif not self._rules.backs_off:
@@ -290,7 +290,7 @@ class Work(Generic[J]):
 
 
 def say(aloud: bool, line: str) -> None:
-    """Log one step of a job; with `debug=True` also print it, so that it is seen without any logging set up."""
+    """Log one step of a job; with `aloud` also print it, for programs that have not set up logging."""
     log.debug("%s", line)
     if aloud:
         print(line, flush=True)
@@ -303,10 +303,10 @@ def take_next(session: Session, target: Any, table: Table[J], rules: Rules) -> W
         while committed(session, work.claim_oldest):
             if work.is_taken:
                 return work
-    # Either a database without UPDATE ... RETURNING, or all that was found is being taken by others: try them in
-    # turn, waiting for each. Whoever gets none of them was overtaken by others, who go on, so this ends.
+    # Either the database has no UPDATE ... RETURNING, or others are taking all the jobs we found: try them in turn,
+    # waiting for each. If we get none, others got them and go on, so this ends.
     while keys := committed(session, lambda session: table.oldest(session, rules)):
-        # The oldest first; those who lose that race spread out, instead of meeting again at the second.
+        # The oldest first; workers that lose that race spread out instead of meeting again at the second.
         for key in (keys[0], *random.sample(keys[1:], len(keys) - 1)):
             work = Work(target, table, rules, key)
             if committed(session, work.claim) is not None:

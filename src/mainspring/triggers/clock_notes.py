@@ -70,7 +70,7 @@ def _without_zone(trigger: CronTrigger | CalendarIntervalTrigger) -> BaseTrigger
 
 
 def _in_real_time(trigger: BaseTrigger) -> bool:
-    """Tell whether a trigger fires at every instant that matches, so that no gap swallows a fire."""
+    """Return True if a trigger fires at every instant that matches, so that no gap swallows a fire."""
     return isinstance(trigger, CronTrigger) and any(
         field.name == "hour" and str(field).startswith("*") for field in trigger.fields
     )

@@ -144,7 +144,7 @@ class Insight:
 
 
 def _scheduled(scene: Scene) -> bool:
-    """Tell whether somebody may fire jobs: any node that is alive, since nodes do not say whether they schedule."""
+    """Return True if somebody may fire jobs: any node that is alive, since nodes do not say whether they schedule."""
     return any(node.state == "running" for node in scene.nodes)
 
 

@@ -68,7 +68,7 @@ class Waiter:
         return ExpectedRuns()
 
     def look(self, store: JobStore) -> bool:
-        """Tell whether all have ended; raise TimeoutError when it has taken too long.
+        """Return True if all have ended; raise TimeoutError when it has taken too long.
 
         An outage of the store counts as a look that has found nothing. A store that has never answered is the reason
         for which the wait fails: at the time-out, or at once if there is none.

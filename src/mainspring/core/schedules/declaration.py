@@ -65,7 +65,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_same_trigger(one: BaseTrigger, other: BaseTrigger) -> bool:
-    """Tell whether two triggers are the same but for the start of an interval, which is when it was made."""
+    """Return True if two triggers are the same but for the start of an interval, which is when it was made."""
     return one == other or _without_start(one) == _without_start(other)
 
 

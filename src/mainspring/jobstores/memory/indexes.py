@@ -331,5 +331,5 @@ class History:
                 del ids[old]
 
     def remembers(self, run_id: str, now: int) -> bool:
-        """Tell whether a run of this id was deleted within the last hour."""
+        """Return True if a run of this id was deleted within the last hour."""
         return self._gone_ids.get(run_id, 0) > now

@@ -220,7 +220,7 @@ class RecordPacker:
         return b"" if packed == _NO_STATE_BYTES else packed
 
     def _is_plain(self, result: Any) -> bool:
-        """Tell whether a result needs neither a signature nor the codec's types."""
+        """Return True if a result needs neither a signature nor the codec's types."""
         if self.codec.signed:
             return False
         kind = type(result)

@@ -227,7 +227,7 @@ class RecordStore(JobStore):
         return True
 
     def _is_for_others(self, error: FrameError) -> bool:
-        """Tell whether others can restore what this node cannot: it lacks code, any key to judge by, or is too old."""
+        """Return True if other nodes may restore what this one cannot: it lacks code or a key, or is too old."""
         keyless = not self._packer.codec.signed
         return error.reason in _LACKS and (keyless or error.reason is not Reason.UNKNOWN_KEY)
 

@@ -60,7 +60,7 @@ class Servers(ABC):
         """Look again before the next call, since a server failed or said that it is not the one."""
 
     def replaced(self, pool: Any) -> bool:
-        """Tell whether connections are to a server that is known to be the primary no more."""
+        """Return True if connections are to a server that is known to be the primary no more."""
         return False
 
     @abstractmethod

@@ -133,7 +133,7 @@ def checksum(job_id: str) -> str:
 
 
 def is_plain(row: RunRow) -> bool:
-    """Tell whether a new run is one that add_run.lua takes."""
+    """Return True if a new run is one that add_run.lua takes."""
     return (
         row.status == Status.PENDING
         and row.job_id is row.group is row.unique is None

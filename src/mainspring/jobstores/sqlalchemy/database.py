@@ -149,7 +149,7 @@ class Database(ABC):
         """Close all connections."""
 
     def is_replaced(self) -> bool:
-        """Tell whether another database has taken the place of the one that is open."""
+        """Return True if another database has taken the place of the one that is open."""
         return False
 
     def abandon(self) -> None:  # noqa: B027

@@ -159,7 +159,7 @@ def instant(row: Row | None) -> int | None:
 
 
 def simple(firings: Sequence[FireRow]) -> bool:
-    """Tell whether each job is due and comes once, as do runs, none missed or keyed."""
+    """Return True if each job is due and comes once, as do runs, none missed or keyed."""
     runs = [run for step in firings for run in step.runs]
     return (
         not any(step.missed or step.besides for step in firings)

@@ -74,12 +74,12 @@ def inserted_row(run: RunRow, now: int) -> Row:
 
 
 def unkeyed(runs: Iterable[RunRow]) -> bool:
-    """Tell whether all runs wait and none has a unique key."""
+    """Return True if all runs wait and none has a unique key."""
     return all(run.unique is None and run.status not in FINAL_VALUES for run in runs)
 
 
 def ends(outcomes: Sequence[SettleRow]) -> bool:
-    """Tell whether all outcomes are ends of different runs that are held."""
+    """Return True if all outcomes are ends of different runs that are held."""
     return all(each.condition is Condition.HELD and each.run.status in FINAL_VALUES for each in outcomes) and len(
         {each.run.id for each in outcomes}
     ) == len(outcomes)

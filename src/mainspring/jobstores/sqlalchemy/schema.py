@@ -44,7 +44,7 @@ class ColumnType(NamedTuple):
     key: bool
 
     def takes(self, value: Any) -> bool:
-        """Tell whether a value that was read can be one of this column's."""
+        """Return True if a value that was read can be one of this column's."""
         if value is None:
             return self.null
         return isinstance(value, _CLASSES[self.kind][1] if self.kind != "bytes" else bytes | bytearray | memoryview)

@@ -145,7 +145,7 @@ class ServerDatabase(Database):
         return self.unavailable(error)
 
     def _is_value(self, error: BaseException) -> bool:
-        """Tell whether a statement would fail the same way again, for a value that it was given."""
+        """Return True if a statement would fail the same way again, for a value that it was given."""
         return any(kind.__name__ == "DataError" for kind in type(error).__mro__)
 
     def close(self) -> None:
@@ -186,4 +186,4 @@ class ServerDatabase(Database):
 
     @abstractmethod
     def _collided(self, error: BaseException) -> bool:
-        """Tell whether a transaction failed only because another was in its way."""
+        """Return True if a transaction failed only because another was in its way."""

@@ -175,7 +175,7 @@ class SQLiteDatabase(Database):
     # -- another file in its place ------------------------------------------------------------------------------
 
     def is_replaced(self) -> bool:
-        """Tell whether the file that is open is no longer the one at its path; raise if there is none."""
+        """Return True if the file that is open is no longer the one at its path; raise if there is none."""
         if self._named is None or not self._files:
             return False
         try:

@@ -21,17 +21,17 @@ def _code(error: BaseException | None) -> int | None:
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Tell whether somebody else has the lock, so that it may work soon."""
+    """Return True if somebody else has the lock, so that it may work soon."""
     return _code(error) == sqlite3.SQLITE_BUSY
 
 
 def is_undone(error: BaseException) -> bool:
-    """Tell whether a COMMIT that fails like this has certainly not happened."""
+    """Return True if a COMMIT that fails like this has certainly not happened."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
 
 
 def is_undecodable(error: BaseException | None) -> bool:
-    """Tell whether a column that holds text was found to hold bytes that are none."""
+    """Return True if a column that holds text was found to hold bytes that are none."""
     return isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
 
 
