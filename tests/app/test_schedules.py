@@ -333,8 +333,8 @@ def test_a_declaration_reads_the_same_in_every_process(tmp_path: Path) -> None:
         words = [sys.executable, str(path), f"sqlite:///{tmp_path}/jobs.db"]
         env = {**os.environ, "PYTHONHASHSEED": seed}
         said.append(subprocess.run(words, capture_output=True, text=True, check=True, env=env).stdout)
-    assert said[0].startswith("Reconciled(added=['declared:digest'], updated=[], unchanged=[]")
-    assert said[1].startswith("Reconciled(added=[], updated=[], unchanged=['declared:digest']")
+    assert said[0].startswith("Reconciliation(added=['declared:digest'], updated=[], unchanged=[]")
+    assert said[1].startswith("Reconciliation(added=[], updated=[], unchanged=['declared:digest']")
 
 
 @LOCAL
