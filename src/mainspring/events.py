@@ -38,6 +38,7 @@ EVENT_RUN_RETRIED = 2**23
 EVENT_RUN_STARTED = 2**24
 EVENT_RUN_CANCELLED = 2**25
 EVENT_RUN_BROKEN = 2**26
+EVENT_JOB_HEALTH = 2**27
 # What APScheduler's codes mean for a run.
 EVENT_RUN_SUBMITTED = EVENT_JOB_SUBMITTED
 EVENT_RUN_SUCCEEDED = EVENT_JOB_EXECUTED
@@ -45,12 +46,13 @@ EVENT_RUN_FAILED = EVENT_JOB_ERROR
 EVENT_RUN_MISSED = EVENT_JOB_MISSED | EVENT_JOB_MAX_INSTANCES
 EVENT_RUN_ENDED = EVENT_RUN_SUCCEEDED | EVENT_RUN_FAILED | EVENT_RUN_MISSED | EVENT_RUN_CANCELLED | EVENT_RUN_BROKEN
 
-EVENT_ALL = 2**27 - 1
+EVENT_ALL = 2**28 - 1
 
 __all__ = [
     *(name for name in dir() if name.startswith("EVENT_")),
     "JobEvent",
     "JobExecutionEvent",
+    "JobHealthEvent",
     "JobSubmissionEvent",
     "RunEvent",
     "SchedulerEvent",
@@ -116,6 +118,15 @@ class JobExecutionEvent(JobEvent):
         self.retval = retval
         self.exception = exception
         self.traceback = traceback
+
+
+class JobHealthEvent(JobEvent):
+    """A job's `health` is `new`, `paused`, `up`, `late` or `down` now, and was `before`; `reason` says why."""
+
+    def __init__(self, code: int, job_id: str, jobstore: str | None, health: str, before: str | None) -> None:
+        super().__init__(code, job_id, jobstore)
+        self.health = health
+        self.before = before
 
 
 class RunEvent(JobEvent):

@@ -9,8 +9,8 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import BY_HAND_PREFIX, Outcome, Report, Result, Run
 from mainspring.core.transitions import recover
 from mainspring.jobstores.base import RunQuery
+from mainspring.node.lookouts import JobHealthWatch, UnservedQueues
 from mainspring.node.settling import Settler
-from mainspring.node.unserved import UnservedQueues
 
 if TYPE_CHECKING:
     from mainspring.node.store_link import StoreLink
@@ -39,7 +39,7 @@ class JanitorTick:
         self._seen: tuple[int, float] | None = None
         """The store's time at the last look, and this node's monotonic time just before it."""
         self._patient_until = self._prunes_at = 0.0
-        self.unserved = UnservedQueues(link)
+        self.unserved, self.health = UnservedQueues(link), JobHealthWatch(link)
 
     def __call__(self) -> float:
         """Recover a page of expired runs; prune; now and then restore records that other nodes have set aside."""
@@ -60,6 +60,7 @@ class JanitorTick:
         if node.clock.monotonic() >= self._prunes_at and link.store.prune() >= 1000:
             return 0.0
         self.unserved.look_if_due()
+        self.health.look_if_due()
         self._mend()
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
 

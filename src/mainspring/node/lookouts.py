@@ -1,19 +1,21 @@
-"""Queues whose runs wait though no living node serves them: said once, and again only if it was over in between."""
+"""What the janitor looks out for: queues that nobody serves, and schedules whose health changes."""
 
 from __future__ import annotations
 
 import logging
 from typing import TYPE_CHECKING, Final
 
+from mainspring.core.insight.health import RUNS_LOOKED_AT, JobState, health_of
 from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import SECOND
+from mainspring.events import EVENT_JOB_HEALTH, JobHealthEvent
 from mainspring.node.complaints import Complaints
 
 if TYPE_CHECKING:
     from mainspring.jobstores.base import NodeInfo
     from mainspring.node.store_link import StoreLink
 
-__all__ = ["UnservedQueues"]
+__all__ = ["JobHealthWatch", "UnservedQueues"]
 
 FIRST_LOOK_SECONDS: Final = 10.0
 LOOK_SECONDS: Final = 30.0
@@ -56,6 +58,47 @@ class UnservedQueues:
             if name not in served and age >= GRACE_SECONDS * SECOND and self._known.begin(name):
                 runs = f"{several(queue.waiting, 'run')} waiting, the oldest for {duration(age)}"
                 log.warning("%s has %s, and no living node serves it; %s", _shown(name), runs, _advice(name, living))
+
+
+HEALTH_SECONDS: Final = 60.0
+"""Seconds between two looks at the health of jobs."""
+MOST_JUDGED: Final = 500
+"""Jobs that one look judges; the next one goes on behind them."""
+
+
+class JobHealthWatch:
+    """Publishes `EVENT_JOB_HEALTH` when a job's health changes; without a listener it reads nothing."""
+
+    def __init__(self, link: StoreLink) -> None:
+        self._link = link
+        self._looks_at = link.node.clock.monotonic()
+        self._known: dict[str, JobState] = {}
+        self._last = ""
+        """The id of the job that was judged last."""
+
+    def look_if_due(self) -> None:
+        """Judge some jobs now and then, if somebody listens."""
+        link, clock = self._link, self._link.node.clock
+        if link.node.events.listeners.mask & EVENT_JOB_HEALTH and clock.monotonic() >= self._looks_at:
+            self._looks_at = clock.monotonic() + HEALTH_SECONDS * (0.75 + 0.5 * clock.random())
+            self.look()
+
+    def look(self) -> None:
+        """Judge a page of jobs, and tell of those whose health is not what it was."""
+        link, now = self._link, self._link.now()
+        jobs = sorted(link.store.examine_jobs()[0], key=lambda job: job.id)
+        self._known = {job.id: self._known[job.id] for job in jobs if job.id in self._known}
+        page = [job for job in jobs if job.id > self._last][:MOST_JUDGED]
+        self._last = page[-1].id if len(page) == MOST_JUDGED else ""
+        found = link.store.recent_runs([job.id for job in page], RUNS_LOOKED_AT) if page else []
+        for job, runs in zip(page, found, strict=True):
+            health, before = health_of(job, runs, now), self._known.get(job.id)
+            self._known[job.id] = health.state
+            trouble = health.state in (JobState.LATE, JobState.DOWN)
+            if health.state is not before and (before is not None or trouble):
+                event = JobHealthEvent(EVENT_JOB_HEALTH, job.id, link.alias, str(health.state), before and str(before))
+                event.reason, event.run_id = health.why, health.run_id
+                link.node.events.publish(event)
 
 
 def _shown(name: str) -> str:
