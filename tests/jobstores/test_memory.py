@@ -224,7 +224,7 @@ def test_a_deleted_id_is_forgotten_after_an_hour(store: MemoryJobStore, clock: V
 def test_no_more_than_so_many_deleted_ids_are_remembered(
     store: MemoryJobStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(indexes, "REMEMBERED", 2)
+    monkeypatch.setattr(indexes, "IDS_REMEMBERED", 2)
     end(store, "a", "b", "c")
     store.delete_runs(["a", "b", "c"])
     store.add_runs([make_run(store, name) for name in ("a", "b", "c")])
@@ -290,7 +290,7 @@ def test_rewriting_jobs_does_not_fill_the_memory(store: MemoryJobStore) -> None:
     for _ in range(100):
         for job in jobs:
             store.update_job(job)
-    assert len(store._times._heap) <= 2 * len(jobs) + indexes.SLACK + 1
+    assert len(store._times._heap) <= 2 * len(jobs) + indexes.OUTDATED_ITEMS + 1
 
 
 def test_cancelling_runs_does_not_fill_the_memory(store: MemoryJobStore) -> None:
@@ -298,7 +298,7 @@ def test_cancelling_runs_does_not_fill_the_memory(store: MemoryJobStore) -> None
         store.add_runs([make_run(store, due_in=due_in) for due_in in (-5, 500) for _ in range(5)])
         assert cancel_all(store) == 10
     queue = store._runs._queues["default"]
-    assert len(queue._ready) + len(queue._delayed) <= indexes.SLACK + 10
+    assert len(queue._ready) + len(queue._delayed) <= indexes.OUTDATED_ITEMS + 10
     assert claim(store) == []
 
 
@@ -308,7 +308,7 @@ def test_a_job_that_always_misses_does_not_fill_the_memory(store: MemoryJobStore
         record = make_run(store, "job:missed", status=Status.MISSED, job_id="job")
         at = clock.now() - SECOND
         store.fire([Firing("job", stored(store).version, at, at, missed=(record,))], LEASE)
-    assert len(store._runs._history._finished) <= indexes.SLACK + 2
+    assert len(store._runs._history._finished) <= indexes.OUTDATED_ITEMS + 2
     assert ids(store) == ["job:missed"]
 
 
@@ -362,7 +362,7 @@ def test_a_timetable_agrees_with_a_search_through_a_list(steps: list[tuple[str, 
     model: dict[str, tuple[int, int]] = {}  # time and version of each job that has a time
     hidden: dict[str, int] = {}  # until when
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(indexes, "SLACK", 1)
+        patch.setattr(indexes, "OUTDATED_ITEMS", 1)
         for verb, number, value in steps:
             name = str(number)
             if verb == "put":

@@ -212,7 +212,7 @@ def test_who_waits_hears_of_what_happens_at_the_new_primary(sentinel_fleet: Sent
 def test_who_waits_for_replicas_of_a_primary_that_was_replaced_is_let_go(
     sentinel_fleet: SentinelFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mainspring.jobstores.redis.connection.REPLICATED", 3600.0)
+    monkeypatch.setattr("mainspring.jobstores.redis.connection.REPLICATION_SECONDS", 3600.0)
     sentinel_fleet.complete()
     store = RedisJobStore(url=sentinel_fleet.url, name="let-go", replicas=3)  # of which there are two
     patient(store.beat)

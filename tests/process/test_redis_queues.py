@@ -15,7 +15,7 @@ from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.base import NodeInfo, RunQuery
 from mainspring.jobstores.redis import RedisJobStore
-from mainspring.jobstores.redis.store import SCHEMA
+from mainspring.jobstores.redis.store import REDIS_SCHEMA
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
@@ -209,8 +209,8 @@ def test_a_server_whose_clock_is_too_far_ahead_for_its_numbers_is_refused(make_s
 @pytest.mark.parametrize(
     ("schema", "error", "complaint"),
     [
-        (SCHEMA - 1, ConfigurationError, f"has schema {SCHEMA - 1}.*choose another name"),
-        (SCHEMA + 1, StoreUnavailable, f"has schema {SCHEMA + 1}.*upgrade"),
+        (REDIS_SCHEMA - 1, ConfigurationError, f"has schema {REDIS_SCHEMA - 1}.*choose another name"),
+        (REDIS_SCHEMA + 1, StoreUnavailable, f"has schema {REDIS_SCHEMA + 1}.*upgrade"),
     ],
 )
 def test_a_store_of_another_schema_is_not_opened(

@@ -53,7 +53,7 @@ def pair(redis_server: Redis) -> Iterator[Pair]:
 def store(pair: Pair, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[RedisJobStore]:
     store = RedisJobStore(url=f"{pair.primary.url}?replicas=1", name=f"replicas-{next(_names)}", shards=request.param)
     store.beat()
-    monkeypatch.setattr(connection, "REPLICATED", 0.1)
+    monkeypatch.setattr(connection, "REPLICATION_SECONDS", 0.1)
     yield store
     store.shutdown()
 

@@ -12,7 +12,7 @@ from sqlalchemy import create_engine, text
 
 from mainspring.jobstores.base import NodeInfo
 from mainspring.jobstores.sqlalchemy import SchemaMismatch, SQLAlchemyJobStore
-from mainspring.jobstores.sqlalchemy.meta import SCHEMA
+from mainspring.jobstores.sqlalchemy.meta import SQL_SCHEMA
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
@@ -63,15 +63,15 @@ def _set_schema(store: SQLAlchemyJobStore, schema: int) -> None:
 
 @pytest.mark.parametrize(
     ("schema", "advice"),
-    [(SCHEMA + 1, "upgrade mainspring on this node"), (SCHEMA - 1, "choose another tablename")],
+    [(SQL_SCHEMA + 1, "upgrade mainspring on this node"), (SQL_SCHEMA - 1, "choose another tablename")],
 )
 def test_tables_of_another_schema_are_refused_and_left_alone(open_store: Open, schema: int, advice: str) -> None:
     store = open_store()
     job, run = add_job(store), add_run(store)
     _set_schema(store, schema)
-    with pytest.raises(SchemaMismatch, match=f"have schema {schema}, .* knows only {SCHEMA}: {advice}"):
+    with pytest.raises(SchemaMismatch, match=f"have schema {schema}, .* knows only {SQL_SCHEMA}: {advice}"):
         open_store()
-    _set_schema(store, SCHEMA)
+    _set_schema(store, SQL_SCHEMA)
     again = open_store()
     assert stored(again).id == job.id
     assert [each.id for each in claim(again)] == [run.id]
@@ -84,7 +84,7 @@ def test_a_node_that_runs_learns_of_another_schema_by_its_beat_and_claims_and_fi
     add_job(store)
     held = start(store)
     due = due_one(store)
-    _set_schema(store, SCHEMA + 1)
+    _set_schema(store, SQL_SCHEMA + 1)
     store.beat(NODE, 30)
     assert "upgrade mainspring on this node" in caplog.text
     for act in (lambda: store.due(1, 0), lambda: claim(store), lambda: fire(store, due)):
@@ -101,7 +101,7 @@ def test_a_schema_that_one_row_alone_tells_was_altered_and_is_put_right(open_sto
     run = add_run(store)
     assert [each.id for each in claim(store)] == [run.id]
     found = open_store()._read(lambda tx: tx.all("SELECT value FROM {meta} WHERE name = ?", name))
-    assert found == [(SCHEMA,)]
+    assert found == [(SQL_SCHEMA,)]
 
 
 @pytest.mark.parametrize("place", KINDS[1:], indirect=True)

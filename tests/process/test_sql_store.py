@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_opened_is_unavailable(tmp_path: Path) -> None:
 
 
 def test_a_file_locked_by_another_is_unavailable_and_then_works(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite_dialect, "TIMEOUT", 0.05)
+    monkeypatch.setattr(sqlite_dialect, "STEP_TIMEOUT_SECONDS", 0.05)
     store = SQLAlchemyJobStore(f"sqlite:///{path}")
     assert store.beat()
     other = sqlite3.connect(path, isolation_level=None)
@@ -333,7 +333,7 @@ def test_finished_runs_are_counted_again_only_when_there_may_be_too_many(path: P
 
 
 def test_no_more_than_so_many_deleted_ids_are_remembered(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_steps, "REMEMBERED", 2)
+    monkeypatch.setattr(service_steps, "IDS_REMEMBERED", 2)
     store = SQLAlchemyJobStore(f"sqlite:///{path}")
     for name in ("a", "b", "c"):
         store.settle([succeed(store, start(store, name))])

@@ -196,7 +196,7 @@ def test_a_full_disk_is_told_with_what_to_do_and_with_room_it_goes_on(small_disk
 def test_a_file_locked_for_long_is_told_and_read_meanwhile_and_goes_on_when_its_holder_is_killed(
     path: Path, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_dialect, "TIMEOUT", 0.2)
+    monkeypatch.setattr(sqlite_dialect, "STEP_TIMEOUT_SECONDS", 0.2)
     with opened(path) as store:
         held = add_run(store)
         [held] = claim(store)

@@ -25,7 +25,7 @@ from mainspring.core.run import Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
 from mainspring.jobstores.health import Health
 
-_NAMED = 1000
+_SUGGEST_FROM_JOBS = 1000
 """Jobs among which a likely name is looked for when one is not found."""
 
 __all__ = [
@@ -156,7 +156,7 @@ class JobList(msgspec.Struct, frozen=True, kw_only=True):
 
 def unknown_job(store: JobStore, job_id: str) -> JobLookupError:
     """Return the error for an id that no job has, with likely names if the jobs are few enough to be read."""
-    few = store.stats().jobs <= _NAMED
+    few = store.stats().jobs <= _SUGGEST_FROM_JOBS
     return JobLookupError(job_id, tuple(job.id for job in store.get_jobs().jobs) if few else ())
 
 

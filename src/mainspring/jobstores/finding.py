@@ -15,10 +15,10 @@ from mainspring.errors import near
 from mainspring.jobstores.base import JobStore, RunQuery, unknown_job
 from mainspring.util import convert_to_datetime
 
-__all__ = ["PAGE", "count_unfinished", "find_job", "instant_of", "make_query", "newest", "pages"]
+__all__ = ["FIND_PAGE_RUNS", "count_unfinished", "find_job", "instant_of", "make_query", "newest", "pages"]
 
 _UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
-PAGE: Final = 1000
+FIND_PAGE_RUNS: Final = 1000
 """Read this many runs at a time."""
 
 
@@ -55,7 +55,7 @@ def newest(
     Stores know nothing of tasks, which are inside what is signed: runs of others are read and passed over.
     """
     found: list[Run] = []
-    for page in pages(store, query, after, PAGE if task is not None or limit is None else limit):
+    for page in pages(store, query, after, FIND_PAGE_RUNS if task is not None or limit is None else limit):
         for run in page:
             if oldest is not None and run.created_at < oldest:  # the newest come first
                 return found
@@ -66,7 +66,9 @@ def newest(
     return found
 
 
-def pages(store: JobStore, query: RunQuery, after: Run | None = None, size: int = PAGE) -> Iterator[list[Run]]:
+def pages(
+    store: JobStore, query: RunQuery, after: Run | None = None, size: int = FIND_PAGE_RUNS
+) -> Iterator[list[Run]]:
     """Yield the runs that match, newest first, a page at a time."""
     while page := store.find_runs(query, after=after, limit=size):
         yield page
@@ -95,8 +97,8 @@ def count_unfinished(store: JobStore, jobs: Sequence[tuple[str, int]]) -> list[i
     """Return how many unfinished runs each job has, named by id and incarnation."""
     stems = [f"{job_id}@{incarnation}" for job_id, incarnation in jobs]
     if len(jobs) > 1:
-        found = store.find_runs(RunQuery(status=_UNFINISHED), limit=PAGE)
-        if len(found) < PAGE:  # that is all there are
+        found = store.find_runs(RunQuery(status=_UNFINISHED), limit=FIND_PAGE_RUNS)
+        if len(found) < FIND_PAGE_RUNS:  # that is all there are
             counted = _by_stem(found)
             return [counted[stem] for stem in stems]
     return [

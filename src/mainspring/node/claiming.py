@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["WorkerTick"]
 
-BATCH: Final = 1000
-STALE: Final = 1.0
+CLAIM_BATCH_RUNS: Final = 1000
+STALE_SECONDS: Final = 1.0
 """Seconds after which a claimed run that has not started is given back."""
 
-MOST_GROUPS: Final = 1000
+GROUPS_REMEMBERED: Final = 1000
 """Groups of which an unfinished run is remembered."""
 
-LONGEST_PAUSE: Final = 0.05
+LONGEST_CLAIM_PAUSE_SECONDS: Final = 0.05
 """Seconds between two claims that find nothing, however many hints come."""
 
 _REMARKABLE: Final = (Result.RAISED, Result.LATE, Result.INTERRUPTED)
@@ -113,8 +113,8 @@ class WorkerTick:
         else:
             delay = self._claim_queues(node.queues)
         if link.claims:
-            node.withdraw(older_than=node.elapsed() - int(STALE * SECOND))
-            delay = min(delay, STALE)
+            node.withdraw(older_than=node.elapsed() - int(STALE_SECONDS * SECOND))
+            delay = min(delay, STALE_SECONDS)
         return delay
 
     # -- settle ------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class WorkerTick:
     def _settle(self) -> None:
         link, now = self.link, self.link.now()
         # Concluded once: a settle that has to be repeated after an outage repeats the same outcomes.
-        while self.outbox and len(self._settler.unsettled) < BATCH:
+        while self.outbox and len(self._settler.unsettled) < CLAIM_BATCH_RUNS:
             report = self.outbox.popleft()
             self._settler.add(report, self._conclude(report, now), now)
         batch = self._settler.write(now)
@@ -154,7 +154,7 @@ class WorkerTick:
         Of each group one unfinished run is remembered: as long as that one is unfinished, nothing needs to be searched.
         """
         store, now = self.link.store, self.link.now()
-        if len(self._unfinished) > MOST_GROUPS:
+        if len(self._unfinished) > GROUPS_REMEMBERED:
             self._unfinished.clear()
         members = {run_id: self._unfinished.pop(run_id, None) for run_id in run_ids}
         known = [member for member in members.values() if member is not None]
@@ -220,7 +220,7 @@ class WorkerTick:
         if free <= 0:
             return LONGEST_SLEEP_SECONDS  # the next report wakes us
         node = link.node
-        limit = min(free, BATCH)
+        limit = min(free, CLAIM_BATCH_RUNS)
         token = node.new_token()
         if node.watcher is not None:
             node.watcher.claiming(node.id, token, queues)
@@ -252,7 +252,7 @@ class WorkerTick:
             return
         if claimed.now - self._not_before > SECOND:
             self._pause = 0.0
-        self._pause = min(LONGEST_PAUSE, max(0.005, self._pause * 2))
+        self._pause = min(LONGEST_CLAIM_PAUSE_SECONDS, max(0.005, self._pause * 2))
         self._not_before = claimed.now + int(self._pause * SECOND)
 
     def _reclaim(self) -> None:

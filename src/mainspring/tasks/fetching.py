@@ -12,7 +12,7 @@ from mainspring.app.waiting.waiter import FIRST_LOOK_SECONDS, LONGEST_LOOK_PAUSE
 from mainspring.core.run import FINAL, Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound, StoreUnavailable
-from mainspring.jobstores.finding import PAGE
+from mainspring.jobstores.finding import FIND_PAGE_RUNS
 from mainspring.tasks import intended
 from mainspring.tasks.broker import Broker
 from mainspring.tasks.current import get_app, sides
@@ -221,7 +221,7 @@ def _of_group(app: Mainspring, group: str, failures: bool) -> list[FetchedTask]:
 def _all(app: Mainspring, group: str, statuses: tuple[str, ...]) -> Iterator[RunView]:
     """Yield the runs of a group, a page at a time."""
     last = None
-    while page := app.find(status=statuses, group=group, limit=PAGE, after=last):
+    while page := app.find(status=statuses, group=group, limit=FIND_PAGE_RUNS, after=last):
         yield from page
         last = page[-1]
 

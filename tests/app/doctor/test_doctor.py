@@ -31,7 +31,7 @@ def _no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take neither keys nor the kind of disk from whoever runs the tests."""
     monkeypatch.delenv("MAINSPRING_SECRET_KEY", raising=False)
     monkeypatch.setattr(sql_health, "file_system", lambda path: "ext4")
-    monkeypatch.setattr(sql_health, "ROOM", 0)
+    monkeypatch.setattr(sql_health, "FREE_DISK_BYTES", 0)
 
 
 @pytest.fixture

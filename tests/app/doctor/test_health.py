@@ -16,10 +16,10 @@ from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.health import Health, check_requirement, enforce, lacks
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.redis import RedisJobStore
-from mainspring.jobstores.redis.store import SCHEMA
+from mainspring.jobstores.redis.store import REDIS_SCHEMA
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy import health as sql_health
-from mainspring.jobstores.sqlalchemy.meta import SCHEMA as SQL_SCHEMA
+from mainspring.jobstores.sqlalchemy.meta import SQL_SCHEMA
 from mainspring.testing.conformance.helpers import new_id
 from tests.servers import MariaDB, PostgreSQL, Redis, Server, Valkey
 
@@ -93,7 +93,7 @@ def test_a_disk_that_is_nearly_full_is_a_warning(
     tmp_path: Path, on: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on("ext4")
-    monkeypatch.setattr(sql_health, "ROOM", 1 << 62)
+    monkeypatch.setattr(sql_health, "FREE_DISK_BYTES", 1 << 62)
     assert "are free on the disk of" in _sqlite(f"sqlite:///{tmp_path}/jobs.db").warnings[0]
 
 
@@ -229,7 +229,7 @@ def _redis(server: Server, url: str | None = None, **options: Any) -> Health:
 
 def test_redis_is_what_its_append_only_file_makes_it(server: Server, client: redis.Redis) -> None:
     health = _redis(server)
-    assert (health.level, health.schema, health.warnings) == ("volatile", SCHEMA, ())
+    assert (health.level, health.schema, health.warnings) == ("volatile", REDIS_SCHEMA, ())
     assert _said(health) == (
         "appendfsync is everysec: it survives kill -9, and a power failure costs about the last second; set "
         "appendfsync always"

@@ -57,7 +57,7 @@ def test_a_change_of_either_store_wakes(which: int) -> None:
 
 
 def test_a_store_that_fails_is_listened_to_again_and_its_return_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "PAUSE", 0.01)
+    monkeypatch.setattr(watching, "FAILURE_PAUSE_SECONDS", 0.01)
     source = Source()
     watch = StoreWatch([source.wait])
     seen_by_now(watch)

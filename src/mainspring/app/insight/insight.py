@@ -26,7 +26,7 @@ from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound, near
 from mainspring.jobstores.base import NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.finding import find_job
-from mainspring.jobstores.records.packing import KEEP_FOR
+from mainspring.jobstores.records.packing import KEEP_SECONDS
 
 if TYPE_CHECKING:
     from mainspring.app.app import Mainspring
@@ -118,7 +118,7 @@ class Insight:
         jobs, others = gatherer.jobs()
         known = [*gatherer.queues(), *(job.id for job in jobs), *others, *(node.name for node in scene.nodes)]
         hint = near(name, known)
-        return explain_unknown(name, hint if "did you mean" in hint else "", KEEP_FOR)
+        return explain_unknown(name, hint if "did you mean" in hint else "", KEEP_SECONDS)
 
     def story(self, run: str | RunHandle[Any] | RunView) -> tuple[Episode, ...]:
         """Return what happened to a run, in order: each start, and each wait with its length and its cause."""

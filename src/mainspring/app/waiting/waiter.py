@@ -14,7 +14,7 @@ from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.errors import RunCancelled, RunFailed, StoreUnavailable, UnverifiedOutcome
 from mainspring.jobstores.base import JobStore
-from mainspring.jobstores.finding import PAGE
+from mainspring.jobstores.finding import FIND_PAGE_RUNS
 
 __all__ = ["FIRST_LOOK_SECONDS", "LONGEST_LOOK_PAUSE_SECONDS", "Waiter", "result_of"]
 
@@ -100,7 +100,7 @@ class Waiter:
                 left += self._left[start:]  # not all have ended, whatever is said of these
                 break
             part = self._left[start : start + size]
-            start, size = start + size, PAGE
+            start, size = start + size, FIND_PAGE_RUNS
             seen = dict(zip(part, store.get_runs(part), strict=True))
             if None in seen.values():
                 broken = self._expected.expect([run_id for run_id in part if seen[run_id] is None], seen, store)

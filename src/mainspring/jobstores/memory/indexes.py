@@ -21,10 +21,10 @@ from mainspring.core.run import Run
 
 __all__ = ["Entry", "History", "QueueIndex", "Record", "Timetable", "next_run_at", "take_runs"]
 
-SLACK = 64
+OUTDATED_ITEMS = 64
 """Outdated items that are not worth a sweep."""
-REMEMBERED_FOR = 3600 * SECOND
-REMEMBERED = 100_000
+IDS_REMEMBERED_US = 3600 * SECOND
+IDS_REMEMBERED = 100_000
 
 
 class Entry(msgspec.Struct, eq=False):
@@ -67,7 +67,7 @@ class Timetable:
         entry.version = version
         entry.filed = at is not None
         heap = self._heap
-        if self._outdated > SLACK and self._outdated * 2 > len(heap):
+        if self._outdated > OUTDATED_ITEMS and self._outdated * 2 > len(heap):
             self._heap = heap = [item for item in heap if self._current(item)]
             heapify(heap)
             self._outdated = 0
@@ -171,7 +171,7 @@ class QueueIndex:
         """Take a run out that was not popped."""
         record.number = 0
         self._outdated += 1
-        if self._outdated > SLACK and self._outdated * 2 > len(self._ready) + len(self._delayed):
+        if self._outdated > OUTDATED_ITEMS and self._outdated * 2 > len(self._ready) + len(self._delayed):
             self._ready = [item for item in self._ready if self._current(item)]
             self._delayed = [item for item in self._delayed if self._current(item)]
             heapify(self._ready)
@@ -290,12 +290,12 @@ class History:
         record.number = 0
         if record.run.policy.retention is not None:
             self._asked -= 1
-            if len(self._expiring) > 2 * self._asked + SLACK:
+            if len(self._expiring) > 2 * self._asked + OUTDATED_ITEMS:
                 self._expiring = [item for item in self._expiring if self._current(item) is not None]
                 heapify(self._expiring)
             return
         self.kept -= 1
-        if len(self._finished) > 2 * self.kept + SLACK:
+        if len(self._finished) > 2 * self.kept + OUTDATED_ITEMS:
             self._finished = deque(item for item in self._finished if self._current(item) is not None)
 
     def pop_oldest(self) -> Record:
@@ -323,9 +323,9 @@ class History:
     def remember(self, run_id: str, now: int) -> None:
         """Keep the id of a deleted run for an hour."""
         gone, ids = self._gone, self._gone_ids
-        ids[run_id] = until = now + REMEMBERED_FOR
+        ids[run_id] = until = now + IDS_REMEMBERED_US
         gone.append((until, run_id))
-        while gone[0][0] <= now or len(gone) > REMEMBERED:
+        while gone[0][0] <= now or len(gone) > IDS_REMEMBERED:
             ended, old = gone.popleft()
             if ids.get(old) == ended:  # else it was remembered again since
                 del ids[old]

@@ -24,15 +24,15 @@ from mainspring.triggers import trigger_from_data
 
 __all__ = ["RecordPacker"]
 
-KEEP_FOR: Final = 7 * 86400.0
+KEEP_SECONDS: Final = 7 * 86400.0
 """Seconds for which a finished run is kept unless its policy says otherwise."""
 LOG_LINES: Final = 1000
 """Lines of a run's log that are kept: the last ones."""
-_CACHED: Final = 10_000
-_SHORT: Final = 500
+_FRAMES_CACHED: Final = 10_000
+_CACHED_FRAME_BYTES: Final = 500
 """Bytes of a direct call's frame that may well come again."""
-_KEPT: Final = int(KEEP_FOR * SECOND)
-_PLAIN_TEXT: Final = 1000
+_KEPT: Final = int(KEEP_SECONDS * SECOND)
+_PLAIN_TEXT_CHARS: Final = 1000
 """Characters of a result that is kept as plain text."""
 _SCALARS: Final = frozenset([bool, int, float])
 _ATOMS: Final = _SCALARS | {type(None), str, bytes}
@@ -123,7 +123,7 @@ class RecordPacker:
         if known is None:
             job = self._decode_job(row)
             known = job, _is_unchangeable(job.call)
-            if len(self._jobs) >= _CACHED:
+            if len(self._jobs) >= _FRAMES_CACHED:
                 self._jobs.clear()
             self._jobs[row.id, row.frame] = known
         job = known[0].copy()
@@ -226,7 +226,7 @@ class RecordPacker:
         kind = type(result)
         if kind is int:
             return bool(-(2**63) <= result < 2**63)
-        return kind in _SCALARS or (kind is str and len(result) <= _PLAIN_TEXT and result.isascii())
+        return kind in _SCALARS or (kind is str and len(result) <= _PLAIN_TEXT_CHARS and result.isascii())
 
     def run(self, row: RunRow) -> Run:
         """Restore a run; raise FrameError if its bytes are not what they should be."""
@@ -314,9 +314,9 @@ class RecordPacker:
             data = self.codec.loads(frame, origin)
             known = *call_from_data(data, frame), _queue(data)
             # A signed frame of a direct call does not come again, nor does a long one.
-            again = origin.startswith("job:") or (not self.codec.signed and len(frame) <= _SHORT)
+            again = origin.startswith("job:") or (not self.codec.signed and len(frame) <= _CACHED_FRAME_BYTES)
             if again and _is_unchangeable(known[0]):
-                if len(self._calls) >= _CACHED:
+                if len(self._calls) >= _FRAMES_CACHED:
                     self._calls.clear()
                 self._calls[key] = known
         return known

@@ -10,9 +10,9 @@ from mainspring.core.run import FINAL, Condition, Status
 
 __all__ = [
     "ALTERED",
-    "EARLIEST",
+    "EARLIEST_INSTANT",
     "FINAL_VALUES",
-    "LATEST",
+    "LATEST_INSTANT",
     "MOST_ATTEMPTS",
     "STATUS_VALUES",
     "BeatRow",
@@ -28,9 +28,9 @@ ALTERED: Final = "was altered"
 """The reason given for a record with a value that no store writes."""
 STATUS_VALUES: Final = tuple(status.value for status in Status)
 """All statuses as text."""
-EARLIEST: Final = -62_135_596_800_000_000
+EARLIEST_INSTANT: Final = -62_135_596_800_000_000
 """The first instant of the year 1."""
-LATEST: Final = 253_402_300_799_999_999
+LATEST_INSTANT: Final = 253_402_300_799_999_999
 """The last instant of the year 9999."""
 MOST_ATTEMPTS: Final = 2_000_000_000
 """A higher number of attempts was not counted by anybody, and one more might not fit."""
@@ -122,7 +122,7 @@ def run_damage(row: RunRow) -> str | None:
     if row.status not in STATUS_VALUES:
         return _said("status", row.status)
     for at in (row.created_at, row.run_at, row.finished_at, row.claimed_at):
-        if at is not None and not EARLIEST <= at <= LATEST:
+        if at is not None and not EARLIEST_INSTANT <= at <= LATEST_INSTANT:
             return _said("times", at)
     return None if 0 <= row.attempt <= MOST_ATTEMPTS else _said("attempt", row.attempt)
 
@@ -130,7 +130,7 @@ def run_damage(row: RunRow) -> str | None:
 def job_damage(row: JobRow) -> str | None:
     """Say which field of a job that was read nobody can have written; None if it is whole."""
     for name, at in (("at", row.at), ("nominal", row.nominal)):
-        if at is not None and not EARLIEST <= at <= LATEST:
+        if at is not None and not EARLIEST_INSTANT <= at <= LATEST_INSTANT:
             return _said(name, at)
     return None
 

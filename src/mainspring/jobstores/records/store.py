@@ -39,10 +39,10 @@ __all__ = ["RecordStore"]
 Row = TypeVar("Row", JobRow, RunRow)
 Thing = TypeVar("Thing", Job, Run)
 
-_MOST_TOLD: Final = 1000
+_MOST_REASONS: Final = 1000
 """Reasons to leave something to others that are remembered as told."""
 
-_MOST_PAGES: Final = 20
+_MOST_LOST_PAGES: Final = 20
 """Pages of lost runs that are passed over at a time because only others can read them."""
 _LACKS: Final = {
     Reason.MISSING_CODE: "code that this node does not have",
@@ -234,7 +234,7 @@ class RecordStore(JobStore):
     def _tell_missing(self, what: str, error: FrameError) -> None:
         """Say, once for all that lacks the same, that something is left to others."""
         if str(error) not in self._missing:
-            if len(self._missing) >= _MOST_TOLD:
+            if len(self._missing) >= _MOST_REASONS:
                 self._missing.clear()
             self._missing.add(str(error))
             log.error("%s needs %s and is left to others: %s", what, _LACKS[error.reason], error)
@@ -293,7 +293,7 @@ class RecordStore(JobStore):
         Those that only others can read are passed over; should they be very many, the next call goes on behind them.
         """
         found: list[Run] = []
-        for _ in range(_MOST_PAGES):
+        for _ in range(_MOST_LOST_PAGES):
             wanted = limit - len(found)
             rows = self._lapsed_rows(wanted, self._passed + len(found))
             if rows:

@@ -27,13 +27,13 @@ from mainspring.jobstores.redis.servers import Servers
 
 __all__ = ["RedisConnection"]
 
-SUBSCRIBED: Final = 2.0
+SUBSCRIBE_SECONDS: Final = 2.0
 """Seconds for which a subscription's confirmation is waited for."""
-REPLICATED: Final = 2.0
+REPLICATION_SECONDS: Final = 2.0
 """Seconds for which replicas are waited for."""
-GLANCE: Final = 0.25
+SERVER_LOOK_SECONDS: Final = 0.25
 """Seconds after which, meanwhile, the server is looked at: one that was replaced has no replicas any more."""
-PAUSE: Final = 0.1
+RETRY_PAUSE_SECONDS: Final = 0.1
 """Seconds after which a call that found no server to take it tries again."""
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
@@ -127,7 +127,7 @@ class RedisConnection:
             yield False  # who is not the one may have said who is, so the next time is at once
         while time.monotonic() < deadline and self._closes == closes:
             yield False
-            time.sleep(PAUSE)
+            time.sleep(RETRY_PAUSE_SECONDS)
         yield True
 
     def _run(self, pool: Any, name: str, keys: Sequence[str], packed: bytes, reads: bool) -> Any:
@@ -259,7 +259,7 @@ class RedisConnection:
         """Wait until enough replicas have all that the server had written by its last reply on this connection."""
         # Only after another command on the same connection: by itself, WAIT asks for nothing and answers at once.
         try:
-            self._send_on(connection, ("WAIT", self._replicas, int(REPLICATED * 1000)))
+            self._send_on(connection, ("WAIT", self._replicas, int(REPLICATION_SECONDS * 1000)))
             while not self._can_read(connection):
                 if self.servers.replaced(pool):
                     raise StoreUnavailable("another server is the primary by now")
@@ -272,14 +272,14 @@ class RedisConnection:
             ) from error
         if number < self._replicas:
             raise OutcomeUnknown(
-                f"Redis at {self.place} took the request, but after {REPLICATED:.0f} s only {number} of "
+                f"Redis at {self.place} took the request, but after {REPLICATION_SECONDS:.0f} s only {number} of "
                 f"replicas={self._replicas} have it, so that a fail-over may lose it; repeating it is safe"
             )
 
     def _can_read(self, connection: Any) -> bool:
         """Wait a moment for a reply; tell whether there is one."""
         try:
-            return bool(connection.can_read(timeout=GLANCE))
+            return bool(connection.can_read(timeout=SERVER_LOOK_SECONDS))
         except CONNECTION as error:
             raise self._refused(error) from error
 
@@ -397,7 +397,7 @@ class RedisConnection:
         try:
             sleeper.subscribe(*channels)
             for _ in channels:
-                if sleeper.get_message(timeout=SUBSCRIBED) is None:
+                if sleeper.get_message(timeout=SUBSCRIBE_SECONDS) is None:
                     raise RedisTimeoutError("the subscription was not confirmed")
         except (*CONNECTION, RedisError) as error:
             _drop(sleeper)

@@ -21,7 +21,7 @@ from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import (
     ALTERED,
     FINAL_VALUES,
-    LATEST,
+    LATEST_INSTANT,
     BeatRow,
     RunRow,
     SettleRow,
@@ -50,17 +50,17 @@ __all__ = ["RedisRuns"]
 
 log = logging.getLogger("mainspring.jobstores.redis")
 
-BATCH: Final = 1000
+SCRIPT_RUNS: Final = 1000
 """Runs in one script call: a few milliseconds of the server's time."""
-CHUNK: Final = 250
+NEW_RUNS_PER_SCRIPT: Final = 250
 """New runs in one script call, of several that are under way at once."""
-PAGE: Final = 200
+SWEEP_PAGE_RECORDS: Final = 200
 """Records that one script call of a sweep looks through: about a millisecond of the server's time."""
-SWEPT: Final = 50
+SWEEP_PAGES: Final = 50
 """Pages that one sweep looks through."""
-LOOKED_AT: Final = 2000
+FIND_LOOKS_PER_SCRIPT: Final = 2000
 """Runs that one call looks through for those that match."""
-OUTBOX_AFTER: Final = 5 * SECOND
+OUTBOX_AFTER_US: Final = 5 * SECOND
 """How long a follow-up has been on its way to another shard before somebody else delivers it."""
 _UNKNOWN: Final = 2
 _INDEXED: Final = frozenset([Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN])
@@ -93,7 +93,7 @@ class RedisRuns(RecordStore):
                 self._call(shard, "add_run", plain_run(part[0]))
                 return [part[0].id]
             # While the server puts some in, the next are packed.
-            chunks = [part[first : first + CHUNK] for first in range(0, len(part), CHUNK)]
+            chunks = [part[first : first + NEW_RUNS_PER_SCRIPT] for first in range(0, len(part), NEW_RUNS_PER_SCRIPT)]
             replies = self._stream(shard, "add_runs", ([[new_run(row) for row in chunk]] for chunk in chunks))
             ids = [
                 run_id
@@ -103,7 +103,7 @@ class RedisRuns(RecordStore):
             self._shards.found(ids, shard)
             return ids
 
-        return self._shards.ask(rows, lambda row: self._shards.of_new_run(row.id, row.unique), act, BATCH)
+        return self._shards.ask(rows, lambda row: self._shards.of_new_run(row.id, row.unique), act, SCRIPT_RUNS)
 
     def _claim_rows(
         self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
@@ -161,13 +161,13 @@ class RedisRuns(RecordStore):
     def _sweep(self, shard: Shard) -> int:
         """Look through some jobs and runs; the next sweep goes on behind them."""
         number = 0
-        for turn in range(SWEPT):
+        for turn in range(SWEEP_PAGES):
             runs, index, jobs = self._swept.get(shard, ("0", "0", "0"))
-            jobs_after, altered, jobs_mended = self._call(shard, "sweep_jobs", [jobs, PAGE])
+            jobs_after, altered, jobs_mended = self._call(shard, "sweep_jobs", [jobs, SWEEP_PAGE_RECORDS])
             for job_id in altered:
                 number += int(self._call(shard, "set_aside", [raw(job_id), False, f"bad_data: its state {ALTERED}"]))
-            runs_after, ids, heads, mended = self._call(shard, "sweep", [runs, PAGE, turn == 0])
-            index_after, wrong = self._call(shard, "sweep_index", [index, PAGE])
+            runs_after, ids, heads, mended = self._call(shard, "sweep", [runs, SWEEP_PAGE_RECORDS, turn == 0])
+            index_after, wrong = self._call(shard, "sweep_index", [index, SWEEP_PAGE_RECORDS])
             number += jobs_mended + mended + wrong + self._set_heads_aside(shard, ids, heads)
             self._swept[shard] = runs_after.decode(), index_after.decode(), jobs_after.decode()
             if self._swept[shard] == ("0", "0", "0"):
@@ -193,7 +193,7 @@ class RedisRuns(RecordStore):
                 queue=old.queue,
                 status=old.status,
                 run_at=now,
-                created_at=old.created_at if 0 < old.created_at <= LATEST else now,
+                created_at=old.created_at if 0 < old.created_at <= LATEST_INSTANT else now,
                 keep=0,
             )
             broken = self._packer.broken_row(row, f"bad_data: {damage}", now)
@@ -216,7 +216,7 @@ class RedisRuns(RecordStore):
             answers: list[int] = self._call(shard, "extend", args)
             return answers
 
-        answers = self._shards.ask_for_runs(beats, lambda beat: beat.run_id, act, BATCH, unknown=3)
+        answers = self._shards.ask_for_runs(beats, lambda beat: beat.run_id, act, SCRIPT_RUNS, unknown=3)
         return [_HOLDS[answer] for answer in answers]
 
     def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
@@ -229,7 +229,7 @@ class RedisRuns(RecordStore):
             )
             return answers
 
-        answers = self._shards.ask_for_runs(outcomes, lambda step: step.run.id, act, BATCH, unknown=_UNKNOWN)
+        answers = self._shards.ask_for_runs(outcomes, lambda step: step.run.id, act, SCRIPT_RUNS, unknown=_UNKNOWN)
         return [answer == 1 for answer in answers]
 
     def _split(self, runs: list[RunRow], shard: Shard) -> tuple[list[RunRow], list[RunRow]]:
@@ -269,7 +269,9 @@ class RedisRuns(RecordStore):
             rows.update((row.id, row) for row in run_rows(self._call(shard, "get_runs", [list(part)], reads=True)))
             return [1 if run_id in rows else _UNKNOWN for run_id in part]
 
-        self._shards.ask_for_runs(list(dict.fromkeys(run_ids)), lambda run_id: run_id, act, BATCH, unknown=_UNKNOWN)
+        self._shards.ask_for_runs(
+            list(dict.fromkeys(run_ids)), lambda run_id: run_id, act, SCRIPT_RUNS, unknown=_UNKNOWN
+        )
         return list(rows.values())
 
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
@@ -304,7 +306,7 @@ class RedisRuns(RecordStore):
             statuses[0].value if indexed else False,
             *(False if value is None else value for value in (query.queue, query.group, query.job_id, limit)),
             False if cursor is None else raw(cursor),
-            LOOKED_AT,
+            FIND_LOOKS_PER_SCRIPT,
             limit is None,
             query.job_id is not None and checksum(query.job_id),
         ]
@@ -324,7 +326,7 @@ class RedisRuns(RecordStore):
             answers: list[int] = self._call(shard, script, [list(part)])
             return answers
 
-        return self._shards.ask_for_runs(list(run_ids), lambda run_id: run_id, act, BATCH, unknown=_UNKNOWN)
+        return self._shards.ask_for_runs(list(run_ids), lambda run_id: run_id, act, SCRIPT_RUNS, unknown=_UNKNOWN)
 
     def prune(self, limit: int = 1000) -> int:
         """Delete up to `limit` finished runs that are past their retention by age or count; broken ones are kept."""
@@ -332,7 +334,7 @@ class RedisRuns(RecordStore):
         count = 0
         for shard in self._shards.turn():
             if len(self._shards.all) > 1:
-                self._deliver(shard, restored_outbox(self._call(shard, "take_outbox", [OUTBOX_AFTER, BATCH])))
+                self._deliver(shard, restored_outbox(self._call(shard, "take_outbox", [OUTBOX_AFTER_US, SCRIPT_RUNS])))
             if count < limit:
                 count += int(self._call(shard, "prune", [limit - count, kept]))
         return count

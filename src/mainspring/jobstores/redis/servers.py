@@ -16,15 +16,15 @@ from redis.exceptions import MovedError, RedisError, ResponseError
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.redis.errors import CONNECTION
 
-__all__ = ["TIMEOUT", "Address", "ClusterServers", "FixedServer", "SentinelServers", "Servers"]
+__all__ = ["CALL_TIMEOUT_SECONDS", "Address", "ClusterServers", "FixedServer", "SentinelServers", "Servers"]
 
-TIMEOUT: Final = 4.0
+CALL_TIMEOUT_SECONDS: Final = 4.0
 """Seconds for which a call waits: less than a third of a lease."""
-PATIENCE: Final = 3.0
+FAILOVER_PATIENCE_SECONDS: Final = 3.0
 """Seconds for which a call that has done nothing yet waits for a fail-over or a moving slot."""
-FINDING: Final = 1.0
+DISCOVERY_TIMEOUT_SECONDS: Final = 1.0
 """Seconds for which a connection to one of several servers, or its answer where the primary is, is waited for."""
-RECHECK: Final = 0.5
+SENTINEL_RECHECK_SECONDS: Final = 0.5
 """Seconds after which the Sentinels are asked again, though the known primary answers: it may be cut off."""
 
 
@@ -41,7 +41,7 @@ class Address(NamedTuple):
 class Servers(ABC):
     """Finds the server that has a key."""
 
-    patience: float = PATIENCE
+    patience: float = FAILOVER_PATIENCE_SECONDS
     """Seconds for which a call may look for a server that takes it."""
     spread = False
     """Whether keys of different hash tags may live on different servers."""
@@ -106,7 +106,10 @@ class _ServerGroup(Servers):
 
     def __init__(self, hosts: Sequence[Address], settings: dict[str, Any]) -> None:
         self._hosts = hosts
-        self._settings = {**settings, "socket_connect_timeout": settings.get("socket_connect_timeout", FINDING)}
+        self._settings = {
+            **settings,
+            "socket_connect_timeout": settings.get("socket_connect_timeout", DISCOVERY_TIMEOUT_SECONDS),
+        }
         self._pools: dict[Address, Any] = {}
         self._own_lock = threading.RLock()
         self._pid = os.getpid()
@@ -143,8 +146,14 @@ class SentinelServers(_ServerGroup):
     ) -> None:
         super().__init__(hosts, settings)
         self._service = service
-        quick = {**self._settings, "db": 0, "username": None, "password": None, "socket_timeout": FINDING / 2}
-        quick |= {"socket_connect_timeout": FINDING / 2} | (own or {})
+        quick = {
+            **self._settings,
+            "db": 0,
+            "username": None,
+            "password": None,
+            "socket_timeout": DISCOVERY_TIMEOUT_SECONDS / 2,
+        }
+        quick |= {"socket_connect_timeout": DISCOVERY_TIMEOUT_SECONDS / 2} | (own or {})
         self._sentinels = {
             address: redis.Redis(host=address.host, port=address.port, **quick).connection_pool for address in hosts
         }
@@ -194,7 +203,7 @@ class SentinelServers(_ServerGroup):
                 if self._primary is not None:
                     self._pools[self._primary].disconnect(inuse_connections=False)
                 self._primary = named
-            self._ask_at = time.monotonic() + RECHECK
+            self._ask_at = time.monotonic() + SENTINEL_RECHECK_SECONDS
             return named
 
     def _named(self) -> Address:
@@ -233,7 +242,7 @@ class SentinelServers(_ServerGroup):
         """Raise StoreUnavailable unless the server takes itself for a primary: a Sentinel may be behind."""
         pool = self._pool_at(address)
         try:
-            role = ask(pool, "ROLE", timeout=FINDING)[0]
+            role = ask(pool, "ROLE", timeout=DISCOVERY_TIMEOUT_SECONDS)[0]
         except ResponseError:  # this user may not ask; a write will tell
             return
         except (*CONNECTION, RedisError) as error:
@@ -298,7 +307,7 @@ class ClusterServers(_ServerGroup):
         problems = []
         for address in dict.fromkeys([*self._hosts, *self._pools]):
             try:
-                ranges = ask(self._pool_at(address), "CLUSTER", "SLOTS", timeout=FINDING)
+                ranges = ask(self._pool_at(address), "CLUSTER", "SLOTS", timeout=DISCOVERY_TIMEOUT_SECONDS)
             except ResponseError as error:
                 if "cluster support disabled" in str(error):
                     raise ConfigurationError(

@@ -16,7 +16,7 @@ Answer = TypeVar("Answer")
 
 _FIRED: Final = re.compile(r"(.+)@\d+@-?\d+(?::missed)?", re.DOTALL)
 _TAG: Final = re.compile(r"[^{]*\{([^}]+)\}", re.DOTALL)
-HOMES: Final = 100_000
+RUN_SHARDS_CACHED: Final = 100_000
 """Runs whose shard cannot be told by their id that are kept in mind."""
 
 
@@ -76,7 +76,7 @@ class Shards:
             return
         for run_id in run_ids:
             if self.of_run(run_id) is not shard:
-                if len(self._strays) >= HOMES:
+                if len(self._strays) >= RUN_SHARDS_CACHED:
                     self._strays.clear()
                 self._strays[run_id] = shard
 

@@ -27,10 +27,10 @@ from mainspring.jobstores.redis.wire import checksum, job_rows, new_run, raw, ti
 
 __all__ = ["RedisJobStore", "pin"]
 
-SCHEMA: Final = 3
-FIRES: Final = 1000
+REDIS_SCHEMA: Final = 3
+FIRINGS_PER_SCRIPT: Final = 1000
 """Firings in one script call."""
-OLDEST: Final = (6, 2)
+OLDEST_REDIS: Final = (6, 2)
 """The oldest version of the server that has all the commands."""
 MOST_SHARDS: Final = 16_384
 """As many as a Redis Cluster has slots."""
@@ -86,7 +86,7 @@ class RedisJobStore(RedisRuns):
         self._replicas: int = options["replicas"]
         self._shards = Shards(self.name, options["shards"], jobs_key, run_times_key)
         self._servers = servers
-        self._link = RedisConnection(servers, self._shards.channels, self._replicas, (SCHEMA, options["shards"]))
+        self._link = RedisConnection(servers, self._shards.channels, self._replicas, (REDIS_SCHEMA, options["shards"]))
         self._opened = False
         self._swept: dict[Shard, tuple[str, str, str]] = {}
         self._opening = threading.Lock()
@@ -121,10 +121,10 @@ class RedisJobStore(RedisRuns):
         """Refuse a server that is too old; say once what its settings put at stake."""
         for place, said in self._link.info().items():
             version = said.get("redis_version", "")
-            if re.match(r"\d+\.\d+", version) and tuple(map(int, version.split(".")[:2])) < OLDEST:
+            if re.match(r"\d+\.\d+", version) and tuple(map(int, version.split(".")[:2])) < OLDEST_REDIS:
                 raise ConfigurationError(
-                    f"Redis at {place} is version {version}; mainspring needs {OLDEST[0]}.{OLDEST[1]} or newer, or "
-                    "Valkey"
+                    f"Redis at {place} is version {version}; mainspring needs "
+                    f"{OLDEST_REDIS[0]}.{OLDEST_REDIS[1]} or newer, or Valkey"
                 )
             if place not in RedisJobStore._told:
                 RedisJobStore._told.add(place)
@@ -141,7 +141,7 @@ class RedisJobStore(RedisRuns):
 
     def health(self) -> Health:
         """Ask the servers whether what they acknowledge survives."""
-        return redis_health.health(self._link, SCHEMA, self._replicas)
+        return redis_health.health(self._link, REDIS_SCHEMA, self._replicas)
 
     def shutdown(self) -> None:
         """Close all connections; a later call opens new ones."""
@@ -168,7 +168,7 @@ class RedisJobStore(RedisRuns):
             number = len(self._shards.all)
             for shard in self._shards.all:
                 # Repeating it changes nothing, so its outcome is never unknown.
-                schema, known, made, version = self._link.call("open", shard, [SCHEMA, number], reads=True)
+                schema, known, made, version = self._link.call("open", shard, [REDIS_SCHEMA, number], reads=True)
                 if schema < 0:
                     key, owner = made.decode(), version.decode()
                     raise ConfigurationError(
@@ -181,16 +181,16 @@ class RedisJobStore(RedisRuns):
                         f"the keys {shard.jobs!r} and {shard.times!r} in Redis at {self._link.place} hold data that "
                         "mainspring did not write; choose other keys, or take the data over with `mainspring import`"
                     )
-                if schema < SCHEMA:
+                if schema < REDIS_SCHEMA:
                     raise ConfigurationError(
                         f"the store {self.name!r} in Redis at {self._link.place} has schema {schema}, of before the "
-                        f"first release, and this version of mainspring knows {SCHEMA} only; choose another name, or "
-                        f"delete the keys that begin with {shard.prefix!r}"
+                        f"first release, and this version of mainspring knows {REDIS_SCHEMA} only; choose another name "
+                        f"or delete the keys that begin with {shard.prefix!r}"
                     )
-                if schema > SCHEMA:
+                if schema > REDIS_SCHEMA:
                     raise StoreUnavailable(
                         f"the store {self.name!r} in Redis at {self._link.place} has schema {schema} and this version "
-                        f"of mainspring knows {SCHEMA} at most; upgrade it"
+                        f"of mainspring knows {REDIS_SCHEMA} at most; upgrade it"
                     )
                 if known != number:
                     raise ConfigurationError(
@@ -286,7 +286,7 @@ class RedisJobStore(RedisRuns):
             answers = self._call(shard, "fire", [int(lease * SECOND), plain])
             return [_inserted(step, answer) for step, answer in zip(steps, answers, strict=True)]
 
-        return self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRES)
+        return self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRINGS_PER_SCRIPT)
 
     def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
         """Keep a job that cannot be restored out of the way of the others, or put it back."""

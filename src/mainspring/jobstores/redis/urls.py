@@ -17,7 +17,14 @@ from redis.retry import Retry
 
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, near
-from mainspring.jobstores.redis.servers import TIMEOUT, Address, ClusterServers, FixedServer, SentinelServers, Servers
+from mainspring.jobstores.redis.servers import (
+    CALL_TIMEOUT_SECONDS,
+    Address,
+    ClusterServers,
+    FixedServer,
+    SentinelServers,
+    Servers,
+)
 
 __all__ = ["make_servers", "take_options"]
 
@@ -51,7 +58,7 @@ def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
     """Say where the servers of a URL are; they are connected to when they are first used."""
     _check_names(url, options)
     settings: dict[str, Any] = {
-        "socket_timeout": TIMEOUT,
+        "socket_timeout": CALL_TIMEOUT_SECONDS,
         "socket_keepalive": True,
         "retry": Retry(NoBackoff(), 0),  # a repeated write would hide that the first may have happened
         "protocol": 2,
@@ -61,7 +68,7 @@ def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
     form = None if url is None else re.match(r"(rediss?)\+([^:/]*)://", url)
     if form is not None and url is not None:
         return _several(url[form.end() :], form[1], form[2], db, settings)
-    settings.setdefault("socket_connect_timeout", TIMEOUT)
+    settings.setdefault("socket_connect_timeout", CALL_TIMEOUT_SECONDS)
     if url is None:
         return FixedServer(redis.Redis(db=db, **settings))
     try:

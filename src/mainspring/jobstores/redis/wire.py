@@ -11,7 +11,7 @@ from zlib import crc32
 import msgspec
 
 from mainspring.core.run import Status
-from mainspring.jobstores.records.rows import LATEST, JobRow, RunRow, SettleRow
+from mainspring.jobstores.records.rows import LATEST_INSTANT, JobRow, RunRow, SettleRow
 
 __all__ = [
     "STATUS_NUMBERS",
@@ -39,7 +39,7 @@ STATUS_NUMBERS: Final = {status.value: number for number, status in enumerate(St
 """Statuses as heads have them, in the order of lib_heads.lua."""
 _RUNNING: Final = STATUS_NUMBERS[Status.RUNNING]
 _STATUS_NAMES: Final = tuple(status.value for status in Status)
-INLINE: Final = 1000
+INLINE_STATE_BYTES: Final = 1000
 """Bytes of a state that is kept in the head; a bigger one would be read by scripts that only want to see the head."""
 _MAGIC: Final = b"\xdc\x00\x14"
 _UINT: Final = 0xCE
@@ -95,7 +95,7 @@ def raw(value: bytes) -> msgspec.Raw:
 
 def new_run(row: RunRow) -> list[Any]:
     """Return a new run as lib_insert.lua has it."""
-    big = len(row.state) > INLINE
+    big = len(row.state) > INLINE_STATE_BYTES
     # What msgspec writes of a short array is a byte, and its items.
     created = age(row.created_at)
     first = _packed((row.owner, row.job_id, row.group, created))[1:]
@@ -138,7 +138,7 @@ def is_plain(row: RunRow) -> bool:
         row.status == Status.PENDING
         and row.job_id is row.group is row.unique is None
         and row.live is None
-        and len(row.state) <= INLINE
+        and len(row.state) <= INLINE_STATE_BYTES
     )
 
 
@@ -151,7 +151,7 @@ def plain_run(row: RunRow) -> list[Any]:
 def outcome(step: SettleRow, here: Sequence[RunRow], away: Sequence[RunRow]) -> list[Any]:
     """Return an outcome as settle.lua has it, with its followers for this shard and for others."""
     row = step.run
-    big = len(row.state) > INLINE
+    big = len(row.state) > INLINE_STATE_BYTES
     plain: list[Any] = [
         row.id,
         step.condition._value_,
@@ -304,7 +304,7 @@ def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
             try:
                 rows.append(_job_row(job_id.decode(), frame or b"", state))
             except ValueError:
-                rows.append(JobRow(job_id.decode("utf-8", "backslashreplace"), LATEST + 1, None, frame or b""))
+                rows.append(JobRow(job_id.decode("utf-8", "backslashreplace"), LATEST_INSTANT + 1, None, frame or b""))
     return rows
 
 

@@ -13,7 +13,7 @@ from mainspring.jobstores.base import JobStore
 
 __all__ = ["add_fired", "as_waiting"]
 
-_ASIDE: Final = 10 * 365 * 86400 * SECOND
+_UNCLAIMABLE_US: Final = 10 * 365 * 86400 * SECOND
 """How far away a record is put that nobody may claim before it is finished."""
 
 
@@ -36,7 +36,7 @@ def add_fired(store: JobStore, runs: Sequence[Run], missed: Sequence[Run], lease
     now = store.beat() if claimed or missed else 0
     # Claimed ones first wait, marked by their token: whoever claims one in between has it, and the mark is gone.
     waiting = [as_waiting(run) for run in runs]
-    aside = [_with(run, status=Status.PENDING, run_at=now + _ASIDE, finished_at=None) for run in missed]
+    aside = [_with(run, status=Status.PENDING, run_at=now + _UNCLAIMABLE_US, finished_at=None) for run in missed]
     new = [run for run in (*waiting, *aside) if before[run.id] is None]
     if new:
         store.add_runs(new)
@@ -45,7 +45,7 @@ def add_fired(store: JobStore, runs: Sequence[Run], missed: Sequence[Run], lease
     outcomes = [Outcome(run, Condition.WAITING) for run in leased]
     for run in missed:
         known = before[run.id]
-        if known is None or (known.status is Status.PENDING and known.run_at > now + _ASIDE // 2):
+        if known is None or (known.status is Status.PENDING and known.run_at > now + _UNCLAIMABLE_US // 2):
             outcomes.append(Outcome(run, Condition.WAITING))
         elif known.count < run.count:
             outcomes.append(Outcome(run, Condition.FINISHED))

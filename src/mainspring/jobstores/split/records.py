@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-TRIES: Final = 100
+WRITE_TRIES: Final = 100
 
 
 class JobRecord(msgspec.Struct, gc=False):
@@ -179,8 +179,8 @@ def refuse_twins(rows: Sequence[JobRow]) -> None:
 
 def insist(attempt: Callable[[], T | None]) -> T:
     """Repeat a step that begins by reading, until nobody comes in between."""
-    for _ in range(TRIES):
+    for _ in range(WRITE_TRIES):
         done = attempt()
         if done:
             return done
-    raise StoreUnavailable(f"a job was changed by others {TRIES} times in a row while it was to be written")
+    raise StoreUnavailable(f"a job was changed by others {WRITE_TRIES} times in a row while it was to be written")

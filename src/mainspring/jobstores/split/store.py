@@ -40,9 +40,9 @@ from mainspring.jobstores.split.watch import StoreWatch
 
 __all__ = ["JobRecord", "JobRecords", "SplitJobStore"]
 
-REMEMBERED: Final = 3600 * SECOND
+IDS_REMEMBERED_US: Final = 3600 * SECOND
 """How long every store remembers the id of a run that it has deleted."""
-_LEFT: Final = 60 * SECOND
+_UNREADABLE_PAUSE_US: Final = 60 * SECOND
 """For how long what this node cannot read is left to others before it looks again."""
 
 log = logging.getLogger("mainspring.jobstores")
@@ -226,12 +226,12 @@ class SplitJobStore(JobsInRecords):
             except FrameError as error:
                 if self._is_for_others(error):
                     self._tell_missing(f"a fire of job {kept.id!r}", error)
-                    self._hide([kept], now, now + _LEFT)
+                    self._hide([kept], now, now + _UNREADABLE_PAUSE_US)
                     continue
                 log.error("a fire of job %r cannot be restored and is set aside: %s", kept.id, error)
                 self._keep_aside(kept, f"a fire of it: {error.reason}: {error}", fired)
             else:
-                if now - fired.since >= REMEMBERED:
+                if now - fired.since >= IDS_REMEMBERED_US:
                     missed += self._lost(some, now)
                     some = []
                 runs += some

@@ -9,8 +9,8 @@ from typing import Final
 
 __all__ = ["StoreWatch"]
 
-SLEEP: Final = 5.0
-PAUSE: Final = 1.0
+WATCH_SECONDS: Final = 5.0
+FAILURE_PAUSE_SECONDS: Final = 1.0
 """Seconds until a store that failed is asked again."""
 
 Wait = Callable[[int, float], int]
@@ -66,9 +66,9 @@ class StoreWatch:
         cursor = 0
         while not stopped.is_set():
             try:
-                seen = wait(cursor, SLEEP)
+                seen = wait(cursor, WATCH_SECONDS)
             except Exception:  # whoever uses the store says so
-                stopped.wait(PAUSE)
+                stopped.wait(FAILURE_PAUSE_SECONDS)
                 seen = -1  # what changed meanwhile is not known
             if seen != cursor:
                 cursor = max(seen, 0)

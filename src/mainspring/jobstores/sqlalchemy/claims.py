@@ -11,15 +11,15 @@ from typing import Any, Final
 from mainspring.core.instants import SECOND
 from mainspring.jobstores.base import Hold
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
-from mainspring.jobstores.sqlalchemy.runs import COLUMNS, LONGEST_LEASE, NEXT_ATTEMPT, RUN_COLUMNS, run_row
+from mainspring.jobstores.sqlalchemy.runs import COLUMNS, LONGEST_LEASE_US, NEXT_ATTEMPT, RUN_COLUMNS, run_row
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
-__all__ = ["FEW", "ClaimVerbs", "Level", "cancel", "extend", "lapsed"]
+__all__ = ["FEW_QUEUES", "ClaimVerbs", "Level", "cancel", "extend", "lapsed"]
 
 Level = tuple[str, int]
 """A queue, and a priority at which runs wait in it."""
 
-FEW: Final = 4
+FEW_QUEUES: Final = 4
 """Queues that are each read for as many runs as are wanted of all."""
 
 _HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?"
@@ -137,7 +137,7 @@ class ClaimVerbs(Tx):
 
     def _lock(self, queues: list[str], priority: int, room: int, now: int) -> list[RunRow]:
         """Lock due runs; of each queue no more are read at first than are likely to be needed."""
-        page = room if len(queues) <= FEW else min(room, -(-2 * room // len(queues)))
+        page = room if len(queues) <= FEW_QUEUES else min(room, -(-2 * room // len(queues)))
         found: dict[str, Sequence[Sequence[Any]]] = {}
         best: list[Sequence[Any]] = []
         while queues:
@@ -188,7 +188,7 @@ def lapsed(tx: Tx, limit: int, skip: int) -> list[RunRow]:
         f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running'"
         " AND (lease_until <= ? OR lease_until IS NULL OR lease_until > ?) ORDER BY lease_until, id LIMIT ? OFFSET ?",
         tx.now,
-        tx.now + LONGEST_LEASE,
+        tx.now + LONGEST_LEASE_US,
         limit,
         skip,
     )

@@ -29,22 +29,29 @@ from mainspring.jobstores.sqlalchemy.schema import WORDS, ColumnType, Tables, dd
 from mainspring.jobstores.sqlalchemy.transaction import Statements, Tx
 from mainspring.jobstores.sqlalchemy.waking import Waker
 
-__all__ = ["ANSWER", "CREATING", "TIMEOUT", "Database", "StoreTx", "UnreadableValue"]
+__all__ = [
+    "ANSWER_TIMEOUT_SECONDS",
+    "CREATE_TIMEOUT_SECONDS",
+    "STEP_TIMEOUT_SECONDS",
+    "Database",
+    "StoreTx",
+    "UnreadableValue",
+]
 
 T = TypeVar("T")
 
-TIMEOUT: Final = 4.5
+STEP_TIMEOUT_SECONDS: Final = 4.5
 """Seconds that any one step may take: connecting, a statement, waiting for a lock. Less than a third of a lease."""
-CREATING: Final = 60
+CREATE_TIMEOUT_SECONDS: Final = 60
 """Seconds that creating the tables may take, and for which a node waits while another creates them."""
-ANSWER: Final = TIMEOUT + 0.3
+ANSWER_TIMEOUT_SECONDS: Final = STEP_TIMEOUT_SECONDS + 0.3
 """Seconds after which this side gives up on a server that does not even say that its own time-out has passed."""
-BLOCK: Final = 1000
+VERSIONS_PER_BLOCK: Final = 1000
 """Versions that a process takes at once."""
 
-LEEWAY: Final = 60 * SECOND
+CLOCK_LEEWAY_US: Final = 60 * SECOND
 """Microseconds by which the store's clock may get ahead of this process's between two looks."""
-DOUBT: Final = 3600.0
+CLOCK_DOUBT_SECONDS: Final = 3600.0
 """Seconds for which a jump of the store's clock is no reason to delete anything."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
@@ -79,9 +86,9 @@ class TrustedTime:
         steady = time.monotonic()
         if self._known is not None:
             expected = self._known[0] + int((steady - self._known[1]) * SECOND)
-            if now <= expected + LEEWAY:
+            if now <= expected + CLOCK_LEEWAY_US:
                 self._doubted_at = None
-            elif self._doubted_at is None or steady - self._doubted_at < DOUBT:
+            elif self._doubted_at is None or steady - self._doubted_at < CLOCK_DOUBT_SECONDS:
                 self._doubted_at = self._doubted_at or steady
                 now = expected
             else:
@@ -234,7 +241,7 @@ class Database(ABC):
             taken = list(islice(self._block, count))
             if len(taken) < count:
                 missing = count - len(taken)
-                size = missing + BLOCK
+                size = missing + VERSIONS_PER_BLOCK
                 # In a transaction of its own: were it undone with another, the numbers would come twice.
                 self._highest = end = self.write(lambda tx: meta.take_versions(tx, size, self._highest))
                 self._block = iter(range(end - size + 1, end + 1))

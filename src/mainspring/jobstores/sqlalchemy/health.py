@@ -20,7 +20,7 @@ __all__ = ["file_system", "health", "standbys"]
 
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "gfs2", "glusterfs", "lustre"})
-ROOM: Final = 100_000_000
+FREE_DISK_BYTES: Final = 100_000_000
 """Bytes that should be free where a SQLite file is."""
 _POSTGRESQL_FAULTS: Final = {
     "fsync": "a power failure may destroy the whole database",
@@ -89,7 +89,7 @@ def _sqlite(tx: Tx, path: str | None) -> Health:
         warnings.append(f"{path} is on an overlay: it is lost with its container; put it on a volume")
     if mode != "wal":
         warnings.append(f"the journal mode is {mode}, not wal: readers and writers wait for each other")
-    if (free := shutil.disk_usage(os.path.dirname(path)).free) < ROOM:
+    if (free := shutil.disk_usage(os.path.dirname(path)).free) < FREE_DISK_BYTES:
         warnings.append(f"{free / 1e6:.0f} MB are free on the disk of {path}; make room before it is full")
     good = f"journal_mode is {mode} and synchronous is FULL, on a local disk{f' ({kind})' if kind else ''}"
     return _health(tx, version, faults, good, warnings)

@@ -12,7 +12,12 @@ from sqlalchemy.schema import CreateIndex
 
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.sqlalchemy.claims import Level
-from mainspring.jobstores.sqlalchemy.database import ANSWER, CREATING, TIMEOUT, StoreTx
+from mainspring.jobstores.sqlalchemy.database import (
+    ANSWER_TIMEOUT_SECONDS,
+    CREATE_TIMEOUT_SECONDS,
+    STEP_TIMEOUT_SECONDS,
+    StoreTx,
+)
 from mainspring.jobstores.sqlalchemy.meta import first_rows
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
@@ -24,15 +29,15 @@ __all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
 T = TypeVar("T")
 
 CONNECT_ARGS: Final = {
-    "connect_timeout": int(TIMEOUT),
-    "read_timeout": ANSWER,
-    "write_timeout": TIMEOUT,
+    "connect_timeout": int(STEP_TIMEOUT_SECONDS),
+    "read_timeout": ANSWER_TIMEOUT_SECONDS,
+    "write_timeout": STEP_TIMEOUT_SECONDS,
     "charset": "utf8mb4",
 }
-PACKET: Final = 4_000_000
+STATEMENT_BYTES: Final = 4_000_000
 """Bytes of a statement that writes many rows, where the server takes as many."""
 _TOO_LARGE: Final = 1153
-ASKED: Final = 100
+QUEUES_PER_STATEMENT: Final = 100
 """Queues that one statement asks for."""
 
 _RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
@@ -99,7 +104,7 @@ class MariaDBTx(StoreTx):
 
     def levels(self, queues: list[str]) -> list[Any]:
         wanted = set(queues)
-        if len(queues) > ASKED:
+        if len(queues) > QUEUES_PER_STATEMENT:
             wanted &= {name for (name,) in self.all("SELECT DISTINCT queue FROM {runs} WHERE status = 'pending'")}
         wanted -= {name for (name,) in self.all("SELECT name FROM {queues}")}
         above = dict.fromkeys(sorted(wanted), 2**31)
@@ -124,8 +129,8 @@ class MariaDBTx(StoreTx):
     def _of_each(self, expression: str, params: Sequence[Row]) -> list[Any]:
         """Return the value of an expression for each of some parameters."""
         values: list[Any] = []
-        for start in range(0, len(params), ASKED):
-            some = params[start : start + ASKED]
+        for start in range(0, len(params), QUEUES_PER_STATEMENT):
+            some = params[start : start + QUEUES_PER_STATEMENT]
             values += self.all(f"SELECT {', '.join([expression] * len(some))}", *chain.from_iterable(some))[0]
         return values
 
@@ -137,7 +142,7 @@ def _size(values: Iterable[Any]) -> int:
 
 def _chunks(rows: Sequence[Row], most: int) -> Iterator[Sequence[Row]]:
     """Divide rows into statements that the server takes."""
-    most, start, size = min(PACKET, most), 0, 0
+    most, start, size = min(STATEMENT_BYTES, most), 0, 0
     for index, row in enumerate(rows):
         length = _size(row)
         if index > start and size + length > most:
@@ -164,7 +169,7 @@ class MariaDBDatabase(ServerDatabase):
         super().__init__(*args, **options)
         self.waker = CounterWaker(self)
         self._collation = ""
-        self.packet = PACKET
+        self.packet = STATEMENT_BYTES
         """Bytes of one statement that the server takes."""
 
     @property
@@ -186,10 +191,12 @@ class MariaDBDatabase(ServerDatabase):
         name = f"mainspring:{self.names['meta']}"[:64]
 
         def attempt(tx: StoreTx) -> T:
-            if not any(tx.one("SELECT GET_LOCK(?, 4)", name) == (1,) for _ in range(CREATING // 4)):
-                raise pymysql.err.OperationalError(1205, f"another node has been creating the tables for {CREATING} s")
+            if not any(tx.one("SELECT GET_LOCK(?, 4)", name) == (1,) for _ in range(CREATE_TIMEOUT_SECONDS // 4)):
+                raise pymysql.err.OperationalError(
+                    1205, f"another node has been creating the tables for {CREATE_TIMEOUT_SECONDS} s"
+                )
             connection = tx.cursor.connection
-            patience, connection._read_timeout = connection._read_timeout, CREATING
+            patience, connection._read_timeout = connection._read_timeout, CREATE_TIMEOUT_SECONDS
             try:
                 return work(tx)
             finally:
@@ -241,7 +248,7 @@ class MariaDBDatabase(ServerDatabase):
         if self._collation and getattr(connection, "_mainspring", None) != self._collation:
             with connection.cursor() as cursor:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-                cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {int(TIMEOUT)}")
+                cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {int(STEP_TIMEOUT_SECONDS)}")
                 cursor.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_TRANS_TABLES')")
                 cursor.execute(f"SET NAMES utf8mb4 COLLATE {self._collation}")
             connection._mainspring = self._collation

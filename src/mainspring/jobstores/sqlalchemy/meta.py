@@ -10,19 +10,19 @@ from typing import Final
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
-__all__ = ["SCHEMA", "SchemaMismatch", "altered", "first_rows", "mend", "number", "other_schema", "take_versions"]
+__all__ = ["SQL_SCHEMA", "SchemaMismatch", "altered", "first_rows", "mend", "number", "other_schema", "take_versions"]
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
-SCHEMA: Final = 3
+SQL_SCHEMA: Final = 3
 """The schema of the tables. Whoever changes the tables raises it: nodes refuse tables of another schema."""
-MARGIN: Final = 1_000_000
+VERSION_MARGIN: Final = 1_000_000
 """Versions that processes may have been given and not used yet."""
 MOST_VERSIONS: Final = 2**61
 """A higher version was given by nobody."""
 _SCHEMA_ROWS: Final = ("schema", "oldest_reader")
 """Two rows that say the same: one that somebody altered must not stop all nodes."""
-_MOST: Final = 2**62
+_LARGEST_NUMBER: Final = 2**62
 """No number in `meta` comes near this."""
 
 
@@ -35,14 +35,14 @@ class SchemaMismatch(StoreUnavailable):
 
     def __str__(self) -> str:
         advice = "upgrade mainspring on this node"
-        if self.schema < SCHEMA:
+        if self.schema < SQL_SCHEMA:
             advice = "choose another tablename, or use the version of mainspring that wrote them"
-        return f"the tables have schema {self.schema}, and this version of mainspring knows only {SCHEMA}: {advice}"
+        return f"the tables have schema {self.schema}, and this version of mainspring knows only {SQL_SCHEMA}: {advice}"
 
 
 def first_rows() -> list[tuple[str, int]]:
     """Return the rows of `meta` that a new store starts with."""
-    schema = [(name, SCHEMA) for name in _SCHEMA_ROWS]
+    schema = [(name, SQL_SCHEMA) for name in _SCHEMA_ROWS]
     return [*schema, ("versions", 0), ("clock", 0), ("stirs", 0), ("made", random.getrandbits(62))]
 
 
@@ -52,13 +52,13 @@ def number(tx: Tx, name: str) -> int | None:
 
 
 def _numbers(rows: list[Row]) -> Iterator[int]:
-    return (value for (value,) in rows if isinstance(value, int) and 0 <= value < _MOST)
+    return (value for (value,) in rows if isinstance(value, int) and 0 <= value < _LARGEST_NUMBER)
 
 
 def other_schema(tx: Tx) -> SchemaMismatch | None:
     """Return the error to raise if the tables are of another schema."""
     found = set(_numbers(tx.raw(f"SELECT value FROM {{meta}} WHERE name IN {_SCHEMA_ROWS}")))
-    return None if not found or SCHEMA in found else SchemaMismatch(max(found))
+    return None if not found or SQL_SCHEMA in found else SchemaMismatch(max(found))
 
 
 def altered(tx: Tx) -> list[str]:
@@ -68,7 +68,7 @@ def altered(tx: Tx) -> list[str]:
 
 def _is_altered(name: str, known: int | None, least: int = 0) -> bool:
     if name in _SCHEMA_ROWS:
-        return known != SCHEMA
+        return known != SQL_SCHEMA
     return known is None or (name == "versions" and known < least)
 
 
@@ -78,8 +78,8 @@ def mend(tx: Tx, least: int = 0) -> None:
         if not _is_altered(name, number(tx, name), least):
             continue
         if name == "versions":
-            [(highest,)] = tx.all(f"SELECT max(version) FROM {{jobs}} WHERE version BETWEEN 0 AND {_MOST}")
-            value = max(least, int(highest or 0)) + MARGIN
+            [(highest,)] = tx.all(f"SELECT max(version) FROM {{jobs}} WHERE version BETWEEN 0 AND {_LARGEST_NUMBER}")
+            value = max(least, int(highest or 0)) + VERSION_MARGIN
         log.error("the store's own number %r was altered or deleted; it goes on with %d", name, value)
         tx.run("DELETE FROM {meta} WHERE name = ?", name)
         tx.insert("meta", ("name", "value"), [(name, value)])

@@ -15,8 +15,8 @@ from mainspring.jobstores.sqlalchemy.schema import NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set, Tx
 
 __all__ = [
-    "COLUMNS", "INSERTED", "LONGEST_LEASE", "NEXT_ATTEMPT", "RUN_COLUMNS", "WRITTEN", "RunVerbs", "delete_runs", "ends",
-    "forget", "inserted_row", "run_row", "unkeyed", "written_row",
+    "COLUMNS", "INSERTED", "LONGEST_LEASE_US", "NEXT_ATTEMPT", "RUN_COLUMNS", "WRITTEN", "RunVerbs", "delete_runs",
+    "ends", "forget", "inserted_row", "run_row", "unkeyed", "written_row",
 ]  # fmt: skip
 
 _IDENTITY: Final = ("payload", "owner", "job_id", "created_at", "group_id")
@@ -31,8 +31,8 @@ WRITTEN: Final[tuple[Set, ...]] = tuple(
 )
 COLUMNS: Final = ("id", *_IDENTITY, *_CHANGING[:-1], "claimed_at")
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
-REMEMBERED: Final = 3600 * SECOND
-LONGEST_LEASE: Final = 7 * 86400 * SECOND
+IDS_REMEMBERED_US: Final = 3600 * SECOND
+LONGEST_LEASE_US: Final = 7 * 86400 * SECOND
 """A lease that ends later than this was given by nobody."""
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
 _id: Final = attrgetter("id")
@@ -190,7 +190,7 @@ def _holds(outcome: SettleRow, stored: Row, now: int) -> bool:
     if condition is Condition.HELD:
         return bool(status == "running")
     if condition is Condition.EXPIRED:
-        return bool(status == "running" and not now < (lease_until or 0) <= now + LONGEST_LEASE)
+        return bool(status == "running" and not now < (lease_until or 0) <= now + LONGEST_LEASE_US)
     if condition is Condition.WAITING:
         return bool(status == "pending")
     return status in FINAL_VALUES
@@ -212,7 +212,7 @@ def delete_runs(tx: Tx, run_ids: Sequence[str]) -> int:
 def forget(tx: Tx, ids: list[str]) -> None:
     """Delete runs that are locked, and remember their ids."""
     if ids:
-        until, those = tx.now + REMEMBERED, tx.many(ids)
+        until, those = tx.now + IDS_REMEMBERED_US, tx.many(ids)
         tx.database.forgotten += len(ids)
         tx.run("DELETE FROM {gone} WHERE id {in}", those)
         tx.insert("gone", ("id", "expires_at"), [(run_id, until) for run_id in ids])

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-from mainspring.jobstores.records.rows import EARLIEST, LATEST, MOST_ATTEMPTS, STATUS_VALUES
+from mainspring.jobstores.records.rows import EARLIEST_INSTANT, LATEST_INSTANT, MOST_ATTEMPTS, STATUS_VALUES
 
 __all__ = ["NEVER", "ColumnType", "Tables", "ddl", "odd"]
 
@@ -23,7 +23,7 @@ RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
 
 WORDS: Final = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "meta")
 """The names of the tables in statements."""
-_INSTANT: Final = f"NOT BETWEEN {EARLIEST} AND {LATEST}"
+_INSTANT: Final = f"NOT BETWEEN {EARLIEST_INSTANT} AND {LATEST_INSTANT}"
 _ODD: Final = {
     "runs": (
         f"status NOT IN ({', '.join(map(repr, STATUS_VALUES))})",

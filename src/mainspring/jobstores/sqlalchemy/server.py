@@ -19,10 +19,10 @@ __all__ = ["CollisionError", "ServerDatabase"]
 
 T = TypeVar("T")
 
-AT_ONCE: Final = 1.0
-REPLACED: Final = 16
+REPLACE_WITHIN_SECONDS: Final = 1.0
+DEAD_CONNECTIONS_PER_CALL: Final = 16
 """Dead connections that one call takes from the pool, at most, before it gives up."""
-REPEATS: Final = 8
+COLLISION_REPEATS: Final = 8
 """How often a transaction is begun again when it collided with another."""
 
 
@@ -49,18 +49,18 @@ class ServerDatabase(Database):
         return self._repeat(work, begin=False)
 
     def _repeat(self, work: Callable[[StoreTx], T], *, begin: bool) -> T:
-        for attempt in range(REPEATS):
+        for attempt in range(COLLISION_REPEATS):
             try:
                 return self._do(work, begin=begin or attempt > 0)
             except CollisionError as collision:
-                if attempt == REPEATS - 1:
+                if attempt == COLLISION_REPEATS - 1:
                     raise self.unavailable(collision.__cause__ or collision) from collision
                 time.sleep(random.random() * 0.002 * 2**attempt)
         raise AssertionError("unreachable")
 
     def _living(self) -> Any:
         """Take a connection from the pool that has not been closed by the server."""
-        for _ in range(REPLACED):
+        for _ in range(DEAD_CONNECTIONS_PER_CALL):
             fairy = self._checkout()
             # A server that is asked nothing says nothing, unless it hangs up.
             fileno = self._fileno(fairy.driver_connection)
@@ -71,7 +71,7 @@ class ServerDatabase(Database):
 
     def _do(self, work: Callable[[StoreTx], T], *, begin: bool, reads: bool = False) -> T:
         """Work on a pooled connection; those that died in the pool are replaced before anybody hears of it."""
-        for attempt in range(REPLACED + 1):
+        for attempt in range(DEAD_CONNECTIONS_PER_CALL + 1):
             fairy = self._checkout() if begin or reads else self._living()
             connection = fairy.driver_connection
             tx = self._tx(connection)
@@ -88,7 +88,7 @@ class ServerDatabase(Database):
                     raise self.unavailable(error, OutcomeUnknown) from error
                 # A dead connection shows it at once; a server that took long to fail would only take as long again.
                 # One by one: disposing of the pool would leave those that others have out to be closed by nobody.
-                if lost and attempt < REPLACED and time.monotonic() - began < AT_ONCE:
+                if lost and attempt < DEAD_CONNECTIONS_PER_CALL and time.monotonic() - began < REPLACE_WITHIN_SECONDS:
                     continue
                 raise self._translated(error) from error
             if tx.begun:

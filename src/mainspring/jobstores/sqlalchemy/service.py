@@ -29,13 +29,13 @@ __all__ = [
     "stats",
 ]
 
-REMEMBERED: Final = 100_000
+IDS_REMEMBERED: Final = 100_000
 """Ids of deleted runs that are remembered."""
-LONGEST: Final = 30 * 86400 * SECOND
+LONGEST_NODE_TTL_US: Final = 30 * 86400 * SECOND
 """No node says that it is alive for longer than this."""
-SLACK: Final = 60 * SECOND
+RETENTION_SLACK_US: Final = 60 * SECOND
 """By how much the clocks may differ that tell when a run ended and until when it is kept."""
-MOST_KEPT: Final = 10**17
+LONGEST_RETENTION_US: Final = 10**17
 """Microseconds for which a run is kept at most: 3,000 years."""
 _PRUNED: Final = ("id", "status", "finished_at", "keep")
 _COUNTED: Final = (
@@ -99,8 +99,8 @@ def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple
             spared.append((run_id, NEVER))
         elif status not in FINAL_VALUES or finished_at is None:
             spared.append((run_id, None))
-        elif finished_at + min(max(0, keep), MOST_KEPT) > now + SLACK:
-            spared.append((run_id, (finished_at & -2) + min(max(0, keep), MOST_KEPT)))
+        elif finished_at + min(max(0, keep), LONGEST_RETENTION_US) > now + RETENTION_SLACK_US:
+            spared.append((run_id, (finished_at & -2) + min(max(0, keep), LONGEST_RETENTION_US)))
         else:
             ids.append(run_id)
     return ids, spared
@@ -128,10 +128,10 @@ def _forget_ids(tx: Tx, limit: int, now: int) -> None:
     """Forget ids of deleted runs that are old; and if there are too many, which is seldom counted, the oldest."""
     database, number = tx.database, limit
     old = tx.all("SELECT id FROM {gone} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", now, limit)
-    if len(old) < limit and database.forgotten >= REMEMBERED // 10:
-        most = REMEMBERED + 10 * limit
+    if len(old) < limit and database.forgotten >= IDS_REMEMBERED // 10:
+        most = IDS_REMEMBERED + 10 * limit
         [(known,)] = tx.all("SELECT count(*) FROM (SELECT 1 AS one FROM {gone} LIMIT ?) AS known", most)
-        number = known - REMEMBERED
+        number = known - IDS_REMEMBERED
         if number > len(old):
             old = tx.all("SELECT id FROM {gone} ORDER BY expires_at LIMIT ? {skip}", number)
         if known < most:
@@ -179,7 +179,7 @@ def beat(tx: Tx, node: NodeInfo, ttl: float) -> None:
     until = tx.now + int(ttl * SECOND)
     if not tx.run("UPDATE {nodes} SET info = ?, expires_at = ? WHERE id = ?", info, until, node.id):
         tx.insert("nodes", ("id", "info", "expires_at"), [(node.id, info, until)])
-    tx.run("DELETE FROM {nodes} WHERE expires_at <= ? OR expires_at > ?", tx.now, tx.now + LONGEST)
+    tx.run("DELETE FROM {nodes} WHERE expires_at <= ? OR expires_at > ?", tx.now, tx.now + LONGEST_NODE_TTL_US)
 
 
 def leave(tx: Tx, node: NodeInfo) -> int:

@@ -35,7 +35,7 @@ from mainspring.jobstores.sqlalchemy import health as sql_health
 from mainspring.jobstores.sqlalchemy import jobs as job_steps
 from mainspring.jobstores.sqlalchemy import runs as run_steps
 from mainspring.jobstores.sqlalchemy import service as service_steps
-from mainspring.jobstores.sqlalchemy.database import TIMEOUT, Database, StoreTx
+from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, Database, StoreTx
 from mainspring.jobstores.sqlalchemy.meta import SchemaMismatch
 from mainspring.jobstores.sqlalchemy.sweep import sweep
 
@@ -167,7 +167,7 @@ class SQLAlchemyJobStore(RecordStore):
         options["connect_args"] = {**connect_args, **options.get("connect_args", {})}
         options.setdefault("pool_reset_on_return", None)  # every transaction is ended before its connection goes back
         if self._kind != "sqlite" and "poolclass" not in options:
-            options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": TIMEOUT, **options}
+            options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": STEP_TIMEOUT_SECONDS, **options}
         return create_engine(self._url, **options)
 
     def _read(self, work: Callable[[StoreTx], T]) -> T:

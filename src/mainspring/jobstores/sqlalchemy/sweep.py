@@ -14,8 +14,8 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import MESSAGE_CHARS, Status
 from mainspring.jobstores.records.rows import (
     ALTERED,
-    EARLIEST,
-    LATEST,
+    EARLIEST_INSTANT,
+    LATEST_INSTANT,
     MOST_ATTEMPTS,
     STATUS_VALUES,
     JobRow,
@@ -30,11 +30,11 @@ from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 
 __all__ = ["sweep"]
 
-PAGE: Final = 500
+SWEEP_PAGE_ROWS: Final = 500
 """Altered records of a table that one transaction sets aside."""
-SHOWN: Final = 200
+VALUE_CHARS_SHOWN: Final = 200
 """Characters of an altered value that the reason quotes."""
-AHEAD: Final = 60 * SECOND
+MOST_AHEAD_US: Final = 60 * SECOND
 """No job is hidden from other schedulers for longer than this, and no clock is believed to be ahead by more."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
@@ -59,14 +59,14 @@ def sweep(tx: Tx, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str])
     # When a job is handed out follows from when it is due.
     number += tx.run(
         "UPDATE {jobs} SET due_at = at WHERE (at IS NULL) <> (due_at IS NULL) OR (due_at <> at AND due_at > ?)",
-        tx.now + AHEAD,
+        tx.now + MOST_AHEAD_US,
     )
     # What was to start at once was not put off by a clock that was ahead.
     number += tx.run(
         "UPDATE {runs} SET run_at = ?"
         " WHERE created_at > ? AND run_at <= created_at AND run_at > ? AND status = 'pending'",
         tx.now,
-        tx.now + AHEAD,
+        tx.now + MOST_AHEAD_US,
         tx.now,
     )
     tx.stirred |= number > 0
@@ -151,7 +151,7 @@ def _find(tx: Tx, table: str, ids: Sequence[str]) -> list[_AlteredRow]:
     rows: dict[Any, Row] = {}
     condition = odd(table, columns, tx.database.kind)
     if condition:
-        rows |= {row[0]: row[1:] for row in tx.raw(f"{select} {condition} LIMIT {PAGE} {{lock}}")}
+        rows |= {row[0]: row[1:] for row in tx.raw(f"{select} {condition} LIMIT {SWEEP_PAGE_ROWS} {{lock}}")}
     if ids:
         rows |= {row[0]: row[1:] for row in tx.raw(f"{select} id {{in}} {{lock}}", tx.many(sorted(ids)))}
     rows |= {key: row for key in tx.undecodable(table, columns) for _, *row in tx.raw(f"{select} rowid = ?", key)}
@@ -164,7 +164,7 @@ def _sound(columns: Sequence[ColumnType], row: Row, key: Any) -> tuple[dict[str,
         if column.takes(value):
             values[column.name] = bytes(value) if column.kind == "bytes" and value is not None else value
             continue
-        notes.append(f"its {column.name} {ALTERED}: {value!r:.{SHOWN}}")
+        notes.append(f"its {column.name} {ALTERED}: {value!r:.{VALUE_CHARS_SHOWN}}")
         values[column.name] = _substitute(column, value, key)
     return values, "; ".join(notes)[:MESSAGE_CHARS]
 
@@ -182,7 +182,7 @@ def _substitute(column: ColumnType, value: Any, key: Any) -> Any:
 
 
 def _instant(value: int | None, otherwise: int | None) -> Any:
-    return value if value is not None and EARLIEST <= value <= LATEST else otherwise
+    return value if value is not None and EARLIEST_INSTANT <= value <= LATEST_INSTANT else otherwise
 
 
 def _overwrite(tx: Tx, table: str, key: Any, values: dict[str, Any]) -> None:

@@ -15,7 +15,13 @@ from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from mainspring.jobstores.sqlalchemy.database import ANSWER, CREATING, TIMEOUT, StoreTx, log
+from mainspring.jobstores.sqlalchemy.database import (
+    ANSWER_TIMEOUT_SECONDS,
+    CREATE_TIMEOUT_SECONDS,
+    STEP_TIMEOUT_SECONDS,
+    StoreTx,
+    log,
+)
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
 from mainspring.jobstores.sqlalchemy.waking import Waker
@@ -24,9 +30,9 @@ __all__ = ["CONNECT_ARGS", "PostgreSQLDatabase"]
 
 T = TypeVar("T")
 
-_MS: Final = int(TIMEOUT * 1000)
+_MS: Final = int(STEP_TIMEOUT_SECONDS * 1000)
 CONNECT_ARGS: Final = {
-    "connect_timeout": int(TIMEOUT),
+    "connect_timeout": int(STEP_TIMEOUT_SECONDS),
     "tcp_user_timeout": _MS,
     "application_name": "mainspring",
     # One plan for every batch, found once: by the indexes, whatever is believed of a table that fills and empties.
@@ -56,7 +62,7 @@ _TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).paramete
 class TimedConnection(psycopg.Connection[Any]):
     """A connection that gives up when the server does not answer at all, as one that is frozen does not."""
 
-    patience: float = ANSWER
+    patience: float = ANSWER_TIMEOUT_SECONDS
 
     def wait(self, *args: Any, **options: Any) -> Any:
         """Wait for the server, but not for ever."""
@@ -99,17 +105,19 @@ class PostgreSQLDatabase(ServerDatabase):
             name = f"mainspring:{self.names['meta']}"
             if tx.one("SELECT pg_try_advisory_xact_lock(hashtext(?))", name) != (True,):
                 return None
-            tx.run(f"SET LOCAL statement_timeout = {CREATING * 1000}")
-            tx.cursor.connection.patience = CREATING
+            tx.run(f"SET LOCAL statement_timeout = {CREATE_TIMEOUT_SECONDS * 1000}")
+            tx.cursor.connection.patience = CREATE_TIMEOUT_SECONDS
             try:
                 return (work(tx),)
             finally:
-                tx.cursor.connection.patience = ANSWER
+                tx.cursor.connection.patience = ANSWER_TIMEOUT_SECONDS
 
-        deadline = time.monotonic() + CREATING
+        deadline = time.monotonic() + CREATE_TIMEOUT_SECONDS
         while (done := self.write(attempt)) is None:
             if time.monotonic() > deadline:
-                raise self.unavailable(TimeoutError(f"another node has been creating the tables for {CREATING} s"))
+                raise self.unavailable(
+                    TimeoutError(f"another node has been creating the tables for {CREATE_TIMEOUT_SECONDS} s")
+                )
             time.sleep(0.05)
         return done[0]
 

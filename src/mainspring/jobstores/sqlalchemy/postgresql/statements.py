@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
-from mainspring.jobstores.sqlalchemy.claims import FEW, Level
+from mainspring.jobstores.sqlalchemy.claims import FEW_QUEUES, Level
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
 from mainspring.jobstores.sqlalchemy.runs import (
@@ -125,7 +125,7 @@ class PostgreSQLTx(StoreTx):
         params = dict(zip(("node", "token", "until", "now"), terms, strict=True))
         taken: list[RunRow] = []
         while queues and (left := room - len(taken)) > 0:
-            page = left if len(queues) <= FEW else -(-2 * left // len(queues))
+            page = left if len(queues) <= FEW_QUEUES else -(-2 * left // len(queues))
             wanted = {"queues": queues, "priority": priority, "limit": left, "page": page}
             some = [run_row(row) for row in self._fetch(statement, params | wanted)]
             taken += some

@@ -19,7 +19,14 @@ from sqlalchemy.exc import SQLAlchemyError
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.records.rows import JobRow
-from mainspring.jobstores.sqlalchemy.database import CREATING, TIMEOUT, Database, StoreTx, UnreadableValue, log
+from mainspring.jobstores.sqlalchemy.database import (
+    CREATE_TIMEOUT_SECONDS,
+    STEP_TIMEOUT_SECONDS,
+    Database,
+    StoreTx,
+    UnreadableValue,
+    log,
+)
 from mainspring.jobstores.sqlalchemy.jobs import next_due
 from mainspring.jobstores.sqlalchemy.sqlite import forks
 from mainspring.jobstores.sqlalchemy.sqlite.errors import explain, is_busy, is_undecodable, is_undone
@@ -31,16 +38,16 @@ __all__ = ["SQLiteDatabase"]
 
 T = TypeVar("T")
 
-GROUP: Final = 64
+CALLERS_PER_COMMIT: Final = 64
 """At most this many callers share a commit."""
 
-OLDEST: Final = (3, 35)
+OLDEST_SQLITE: Final = (3, 35)
 """Since then UPDATE takes its values FROM rows."""
 
 _ALTERED: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
 """What work fails with over a value that somebody altered."""
 
-LOOK: Final = 10
+BUSY_TIMEOUT_MS: Final = 10
 """Milliseconds for which SQLite itself waits for the writer's turn."""
 
 
@@ -68,8 +75,8 @@ class SQLiteDatabase(Database):
     }
 
     def __init__(self, engine: Engine, tablename: str, *names: Any, synchronous: str = "FULL", **options: Any) -> None:
-        if sqlite3.sqlite_version_info < OLDEST:
-            oldest = ".".join(map(str, OLDEST))
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            oldest = ".".join(map(str, OLDEST_SQLITE))
             raise ConfigurationError(
                 f"SQLite {oldest} or newer is needed, and this Python brings {sqlite3.sqlite_version}; use a newer "
                 "Python or another store"
@@ -113,12 +120,12 @@ class SQLiteDatabase(Database):
             if not isinstance(connection, sqlite3.Connection):
                 raise TypeError(f"the SQLite driver {self.engine.driver!r} cannot be used; use sqlite:/// URLs")
             connection.isolation_level = None
-            connection.execute(f"PRAGMA busy_timeout = {int(TIMEOUT * 1000)}")
+            connection.execute(f"PRAGMA busy_timeout = {int(STEP_TIMEOUT_SECONDS * 1000)}")
             if writer:
                 if self._use_wal(connection):
                     # SQLite's own waiting looks less and less often, and between processes that write all the time its
                     # turn may never come. So it waits briefly, and is told to again.
-                    connection.execute(f"PRAGMA busy_timeout = {LOOK}")
+                    connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA cache_size = -16000")
         except (sqlite3.Error, SQLAlchemyError, OSError) as error:
@@ -128,7 +135,7 @@ class SQLiteDatabase(Database):
     def _use_wal(self, connection: sqlite3.Connection) -> bool:
         """Have readers and the writer not wait for each other; tell whether that could be had."""
         # Changing the mode does not wait for a lock as other statements do: two processes may start at once.
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
         while True:
             try:
                 [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -142,7 +149,7 @@ class SQLiteDatabase(Database):
         return bool(mode == "wal")
 
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
-        deadline = time.monotonic() + CREATING
+        deadline = time.monotonic() + CREATE_TIMEOUT_SECONDS
         while True:
             try:
                 return self.write(work)
@@ -262,7 +269,7 @@ class SQLiteDatabase(Database):
         with self._turn:
             if not item.done:
                 with self._queue_lock:
-                    group, self._queue = self._queue[:GROUP], self._queue[GROUP:]
+                    group, self._queue = self._queue[:CALLERS_PER_COMMIT], self._queue[CALLERS_PER_COMMIT:]
                 if item not in group:  # so many were before it: it goes with the first of them
                     with self._queue_lock:
                         self._queue.remove(item)
@@ -321,7 +328,7 @@ class SQLiteDatabase(Database):
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the turn of the writer among the processes."""
-        deadline = time.monotonic() + TIMEOUT
+        deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
         while True:
             try:
                 connection.execute("BEGIN IMMEDIATE")
@@ -373,7 +380,7 @@ class SQLiteDatabase(Database):
 
     def _explain(self, error: BaseException) -> str:
         cause = error.__cause__ if isinstance(error, SQLAlchemyError) else error
-        return "" if self.path is None or cause is None else explain(cause, self.path, TIMEOUT)
+        return "" if self.path is None or cause is None else explain(cause, self.path, STEP_TIMEOUT_SECONDS)
 
     # -- waking ------------------------------------------------------------------------------------------------
 

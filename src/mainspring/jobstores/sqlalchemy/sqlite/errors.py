@@ -10,7 +10,7 @@ from typing import Final
 __all__ = ["explain", "is_busy", "is_undecodable", "is_undone"]
 
 _EFFECTIVE: Final = os.access in os.supports_effective_ids
-_PAGE: Final = 65536
+_FULL_DISK_BYTES: Final = 65536
 """Bytes: with fewer free, a disk is full for SQLite."""
 
 
@@ -59,7 +59,7 @@ def explain(error: BaseException, path: str, patience: float) -> str:
 
 def _is_full(path: str) -> bool:
     try:
-        return shutil.disk_usage(os.path.dirname(path)).free < _PAGE
+        return shutil.disk_usage(os.path.dirname(path)).free < _FULL_DISK_BYTES
     except OSError:
         return False
 

@@ -7,7 +7,7 @@ import os
 import threading
 import weakref
 
-from mainspring.jobstores.sqlalchemy.database import TIMEOUT
+from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS
 
 __all__ = ["readers", "watch"]
 
@@ -28,7 +28,7 @@ class Readers:
         with self._changed:
             me = threading.get_ident()
             if self._forking not in (None, me):
-                self._changed.wait_for(lambda: self._forking in (None, me), TIMEOUT)
+                self._changed.wait_for(lambda: self._forking in (None, me), STEP_TIMEOUT_SECONDS)
             self._threads += 1
 
     def __exit__(self, *exc_info: object) -> None:
@@ -40,7 +40,7 @@ class Readers:
         """Let nobody else in, and wait until all are out."""
         with self._changed:
             self._forking = threading.get_ident()
-            self._changed.wait_for(lambda: self._threads == 0, TIMEOUT)
+            self._changed.wait_for(lambda: self._threads == 0, STEP_TIMEOUT_SECONDS)
 
     def let_in(self) -> None:
         """Let everybody in again, in the process that forked."""
@@ -72,7 +72,7 @@ def _pause() -> None:
     # SQLite remembers for the whole process who has the write lock. A child forked within a transaction would take it
     # for held by a connection of its own, and wait for ever.
     for turn in list(_turns):
-        if turn.acquire(timeout=TIMEOUT):
+        if turn.acquire(timeout=STEP_TIMEOUT_SECONDS):
             _held.append(turn)
 
 

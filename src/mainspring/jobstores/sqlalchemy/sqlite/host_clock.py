@@ -11,7 +11,7 @@ from mainspring.jobstores.sqlalchemy.database import log
 
 __all__ = ["HostClock"]
 
-SMALL_STEP: Final = 2 * SECOND
+SMALL_STEP_US: Final = 2 * SECOND
 """Microseconds that the clock may go back without anybody noticing."""
 
 
@@ -32,9 +32,9 @@ class HostClock:
         with self._lock:
             wall, steady = time.time_ns() // 1000, time.monotonic_ns() // 1000
             behind = self._highest - wall
-            if 0 < behind <= SMALL_STEP:
+            if 0 < behind <= SMALL_STEP_US:
                 wall = self._highest + max(0, steady - self._seen_at) // 2
-            elif behind > SMALL_STEP:
+            elif behind > SMALL_STEP_US:
                 log.warning("the clock of this machine was set back by %.0f s, and so is the store's", behind / SECOND)
             self._highest, self._seen_at = wall, steady
             return wall

@@ -15,7 +15,7 @@ from mainspring.jobstores.sqlalchemy.waking import Waker, log
 
 __all__ = ["SocketWaker"]
 
-FRESH: Final = 50_000_000  # ns: within this time of a change a folder may have changed again without showing it
+FRESH_NS: Final = 50_000_000  # ns: within this time of a change a folder may have changed again without showing it
 
 
 class SocketWaker(Waker):
@@ -106,7 +106,7 @@ class SocketWaker(Waker):
         if self._folder is None:
             return
         try:
-            if os.stat(self._folder).st_mtime_ns + FRESH > self._listed_at:
+            if os.stat(self._folder).st_mtime_ns + FRESH_NS > self._listed_at:
                 self._listed_at = time.time_ns()
                 self._others = os.listdir(self._folder)
         except OSError:  # no node has a socket
