@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
-__all__ = ["FORMS", "JsonFormatter", "TextFormatter", "set_up_logging"]
+__all__ = ["FORMS", "JsonFormatter", "TextFormatter", "has_colours", "set_up_logging"]
 
 FORMS: Final = ("text", "json")
 _FACTS: Final = ("run_id", "task", "job_id", "queue", "attempt", "status", "took")
@@ -22,11 +22,12 @@ def set_up_logging(level: str | None, form: str = "text") -> None:
     if level is None:
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(coloured=_has_colours()))
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(coloured=has_colours()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
-def _has_colours() -> bool:
+def has_colours() -> bool:
+    """Return True if stderr is a terminal, and the user has not asked for no colours."""
     return sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 

@@ -1,0 +1,171 @@
+"""`mainspring dev`: worker and scheduler in one process, which starts again when a file changes."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import click
+
+from mainspring.cli.common.target import CommandFailed, opened, target_of
+from mainspring.core.insight.wording import several
+
+__all__ = ["Files", "dev"]
+
+POLL_SECONDS: Final = 0.4
+SETTLE_SECONDS: Final = 0.2
+"""Wait until nothing has changed for so long: an editor writes several files, or one in several steps."""
+STOP_SECONDS: Final = 10.0
+"""Seconds that what runs is given to end before the process is killed."""
+MOST_FILES: Final = 5000
+_OTHERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "env", "build", "dist"})
+
+
+@click.command()
+@click.argument("app", metavar="FILE|MODULE:APP", envvar="MAINSPRING_APP", default=None, required=False)
+@click.option("-t", "--threads", type=click.IntRange(1), default=8, show_default=True, help="Threads for tasks.")
+@click.option("--no-reload", is_flag=True, help="Do not start again when a file changes.")
+def dev(app: str | None, threads: int, no_reload: bool) -> None:
+    """Execute an app's runs and fire its schedules in one process, and start again when a file changes.
+
+    The log says what happens to each run. Changes are looked for in the .py files of the app's folder and below.
+    Ctrl-C lets what runs end. In production use `mainspring worker`.
+
+    \b
+    Examples:
+      mainspring dev app.py
+      mainspring dev shop.jobs:app --threads 4
+    """
+    target = target_of(app)
+    if no_reload:
+        return _work(target, threads)
+    command = [sys.executable, "-m", "mainspring", "dev", target, "--no-reload", "--threads", str(threads)]
+    sys.exit(Reloader(command, Files(_folder(target))).run())
+
+
+def _work(target: str, threads: int) -> None:
+    """Schedule and work in this process until a signal comes."""
+    import logging
+
+    from mainspring.cluster.log_output import TextFormatter, has_colours
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(TextFormatter(coloured=has_colours(), brief=True))
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    with opened(target, must_exist=False) as app:
+        app.run(threads=threads)
+
+
+def _folder(target: str) -> Path:
+    file = Path(target.partition(":")[0])
+    if file.suffix != ".py":
+        return Path.cwd()
+    if not file.is_file():
+        raise CommandFailed(f"there is no file {str(file)!r}", f"mainspring init {shlex.quote(str(file))}")
+    return file.resolve().parent
+
+
+class Files:
+    """The Python files below a folder, and when they changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._seen = self._look()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def changed(self) -> list[str]:
+        """Return the files that were written, added or removed since the last call."""
+        before, self._seen = self._seen, self._look()
+        paths = before.keys() | self._seen.keys()
+        return sorted(path for path in paths if before.get(path) != self._seen.get(path))
+
+    def _look(self) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for folder, folders, names in os.walk(self.folder):
+            folders[:] = [
+                name
+                for name in folders
+                if name not in _OTHERS
+                and not name.startswith(".")
+                and not os.path.exists(os.path.join(folder, name, "pyvenv.cfg"))
+            ]
+            for name in names:
+                if name.endswith(".py") and len(found) < MOST_FILES:
+                    path = os.path.join(folder, name)
+                    with suppress(OSError):  # it was removed meanwhile
+                        stat = os.stat(path)
+                        found[os.path.relpath(path, self.folder)] = stat.st_mtime_ns, stat.st_size
+        return found
+
+
+class Reloader:
+    """Runs a command again whenever a file changes, until somebody stops it."""
+
+    def __init__(self, command: list[str], files: Files) -> None:
+        self._command, self._files = command, files
+        self._stopping = False
+
+    def run(self) -> int:
+        """Run until Ctrl-C, SIGTERM, or the end of the command; return the exit code."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._stop)
+        _say(f"watching {several(len(self._files), 'file')} below {self._files.folder}; Ctrl-C ends it")
+        while True:
+            process = subprocess.Popen(self._command)
+            changed = self._wait(process)
+            code = _end(process)
+            if self._stopping or (not changed and code == 0):
+                _say("stopped")
+                return 0
+            if not changed:
+                _say(f"it ended with code {code}; waiting for a change")
+                changed = self._wait(None)
+                if self._stopping:
+                    return code
+            _say(f"{_listed(changed)} changed; starting again")
+
+    def _wait(self, process: subprocess.Popen[bytes] | None) -> list[str]:
+        """Wait for a change, for the process to end, or for a signal; return the files that changed."""
+        while not self._stopping and (process is None or process.poll() is None):
+            time.sleep(POLL_SECONDS)
+            changed = self._files.changed()
+            while changed:
+                time.sleep(SETTLE_SECONDS)
+                more = self._files.changed()
+                if not more:
+                    return changed
+                changed = sorted({*changed, *more})
+        return []
+
+    def _stop(self, number: int, frame: object) -> None:
+        self._stopping = True
+
+
+def _end(process: subprocess.Popen[bytes]) -> int:
+    """Have a process end: what runs may end, for a while."""
+    if process.poll() is None:
+        with suppress(OSError):
+            process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            _say(f"what runs has not ended in {STOP_SECONDS:g} s; it is killed and executed again later")
+            process.kill()
+    return process.wait()
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _say(text: str) -> None:
+    click.echo(f"{time.strftime('%H:%M:%S')} dev     {text}", err=True)
