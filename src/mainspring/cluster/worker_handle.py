@@ -24,6 +24,7 @@ from mainspring.cluster.messages import (
     SentinelChannel,
     read,
 )
+from mainspring.executors.processes.children import open_pidfd
 from mainspring.executors.scoreboard import Scoreboard
 
 __all__ = ["Claim", "WorkerHandle"]
@@ -69,7 +70,7 @@ class WorkerHandle:
         self._wire = SentinelChannel(pipe)
         self._books = threading.Lock()
         self._deaf = False
-        self._pidfd = _open_pidfd(self.pid)
+        self._pidfd = open_pidfd(self.pid)
 
     @property
     def end(self) -> int:
@@ -202,10 +203,3 @@ class WorkerHandle:
         self.board.close()
         if self._pidfd is not None:
             os.close(self._pidfd)
-
-
-def _open_pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None

@@ -18,7 +18,7 @@ import msgspec
 from mainspring.executors.processes import child as _child
 from mainspring.executors.processes.channel import Message, decode, encode
 
-__all__ = ["STARTING", "Child", "ChildGone"]
+__all__ = ["STARTING", "Child", "ChildGone", "open_pidfd"]
 
 STARTING: Final = threading.Lock()
 """Hold this while starting or reaping a child: a fork must not copy another child's end of a pipe, and two threads
@@ -58,7 +58,7 @@ class Child:
         self._lock = threading.Lock()
         self._reaped = False
         self._code: int | None = None
-        self._pidfd = _open_pidfd(self.pid)
+        self._pidfd = open_pidfd(self.pid)
         self._poller = _poller(self.pipe.fileno(), self._end)
 
     @property
@@ -150,7 +150,8 @@ def _poller(*fds: int) -> Any:
     return poller
 
 
-def _open_pidfd(pid: int) -> int | None:
+def open_pidfd(pid: int) -> int | None:
+    """Open a file that becomes readable when a process ends; return None where the system has no such files."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
