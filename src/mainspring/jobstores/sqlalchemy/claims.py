@@ -50,7 +50,8 @@ _NEXT: Final = (
     " AND r.queue = %s AND r.priority = %s AND r.run_at > ? ORDER BY r.run_at LIMIT 1"
 )
 _NEXT_OF_ONE: Final = _NEXT % ("?", "?")
-_NEXT_OF_MANY: Final = f"SELECT ({_NEXT % ('level.queue', 'level.priority')}) FROM {{levels}}"
+_NEXT_OF_LEVEL: Final = _NEXT % ("level.queue", "level.priority")
+_NEXT_OF_MANY: Final = f"SELECT ({_NEXT_OF_LEVEL}) FROM {{levels}}"
 _DUE: Final = (
     "FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at <= ? ORDER BY run_at LIMIT ? {skip}"
 )
