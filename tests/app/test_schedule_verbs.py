@@ -78,7 +78,9 @@ def test_what_is_as_declared_differs_in_nothing(place: Place) -> None:
 
 def test_what_was_changed_by_hand_is_named_field_by_field(place: Place) -> None:
     app = place.app(DAILY)
-    app.modify_job("nightly", kwargs={"month": "june"}, retries=5, max_instances=3)
+    with app.acting("ann", "june is over"):
+        app.modify_job("nightly", kwargs={"month": "june"}, retries=5, max_instances=3)
+    assert {each.by for each in app.differences()} == {"ann"}
     app.reschedule_job("nightly", "0 4 * * *", timezone="UTC")
     found = fields(app)
     assert {name: values for name, values in found.items() if name != "trigger"} == {

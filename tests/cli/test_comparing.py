@@ -33,13 +33,18 @@ def declare(shop: Shop) -> Shop:
 
 def test_jobs_are_compared_and_adopt_the_code_in_every_store(any_shop: Shop) -> None:
     shop = declare(any_shop)
-    assert shop.json("jobs", "diff") == [
+    found = shop.json("jobs", "diff")
+    assert all("@" in each.pop("by") and each.pop("at") for each in found)
+    assert found == [
         {"job": "nightly", "field": "trigger", "code": "every day at 03:00, UTC", "store": "every day at 05:00, UTC"},
         {"job": "nightly", "field": "kwargs", "code": "{'picture': 'a.png'}", "store": "{'picture': 'b.png'}"},
         {"job": "nightly", "field": "retries", "code": "0", "store": "4"},
     ]
     text = shop.call("jobs", "diff")
-    assert (text.exit_code, text.stdout.splitlines()[0].split()) == (0, ["job", "field", "code", "store"])
+    assert (text.exit_code, text.stdout.splitlines()[0].split()) == (
+        0,
+        ["job", "field", "code", "store", "changed", "by", "at"],
+    )
     assert text.stderr == "take what the code says: mainspring jobs adopt nightly\n"
     assert shop.call("jobs", "diff", "--check").exit_code == 1
     assert shop.call("jobs", "adopt", "nightly", "--dry-run").output == "would be adopted: nightly\n"

@@ -283,7 +283,14 @@ class Jobs(JobBook):
                 if self._declared:  # else this process has no code to compare with
                     found.append(Difference(job.id, SCHEDULE, None, job.trigger))
                 found += differences(job, declared_values(job))
-        return found
+        changed_by = {job_id: self._changed_by(job_id) for job_id in {each.job for each in found} & stored.keys()}
+        return [each._replace(**changed_by.get(each.job, {})) for each in found]
+
+    def _changed_by(self, job_id: str) -> dict[str, Any]:
+        """Return who changed a job last and when, as far as the audit goes back."""
+        acts = self._app_store.acts.audit(kind="job", target=job_id, limit=20)
+        last = next((act for act in acts if act.verb in ("modify_job", "reschedule_job")), None)
+        return {} if last is None else {"by": last.by, "at": last.at}
 
     def adopt(self, job: str | Job, source: str = "code") -> Job:
         """Take what the code declares for a job that was changed by hand; a paused job stays paused.
@@ -312,7 +319,7 @@ class Jobs(JobBook):
                     self._time(changed, alias)
             return changed
 
-        return self._change(job, None, change)
+        return self._change(job, None, change, "adopt")
 
     def declare_again(self) -> None:
         """Add the declared schedules that the store has lost; leave alone those that it still has."""

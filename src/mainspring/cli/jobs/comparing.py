@@ -46,16 +46,27 @@ def diff(job_ids: tuple[str, ...], check: bool, as_json: bool, where: str | None
         known = {job.id for job in choose(app, job_ids)} if job_ids else set()
         found = [each for each in app.differences() if not wanted or each.job in wanted | known]
         functions = {job.id: app.tasks.get(job.call.task_name) for job in app.store.examine_jobs()[0]}
-        rows = [(each.job, each.field, *_sides(each, functions.get(each.job))) for each in found]
+        rows = [
+            (each.job, each.field, *_sides(each, functions.get(each.job)), each.by or "", _moment(each))
+            for each in found
+        ]
     if as_json:
-        print_json([dict(zip(("job", "field", "code", "store"), row, strict=True)) for row in rows])
+        print_json([dict(zip(("job", "field", "code", "store", "by", "at"), row, strict=True)) for row in rows])
     elif rows:
-        table((Column("job", cut=True), Column("field"), Column("code", cut=True), Column("store", cut=True)), rows)
+        columns = (
+            Column("job", cut=True), Column("field"), Column("code", cut=True), Column("store", cut=True),
+            Column("changed by", cut=True, optional=True), Column("at", optional=True),
+        )  # fmt: skip
+        table(columns, rows)
         click.echo(f"take what the code says: {command(f'jobs adopt {rows[0][0]}')}", err=True)
     else:
         click.echo("nothing differs", err=True)
     if check and rows:
         raise click.exceptions.Exit(FAILED)
+
+
+def _moment(difference: Difference) -> str:
+    return "" if difference.at is None else f"{difference.at:%Y-%m-%d %H:%M:%S %Z}"
 
 
 def _sides(difference: Difference, task: Task[..., Any] | None) -> tuple[str, str]:
