@@ -388,6 +388,7 @@ class Mainspring:
     story = _verb("insight", Insight.story)
     health = _verb("insight", Insight.health)
     healths = _verb("insight", Insight.healths)
+    simulate = _verb("insight", Insight.simulate)
     audit = _verb("acts", Acting.audit)
 
     def acting(self, by: str | None = None, why: str = "") -> AbstractContextManager[None]:

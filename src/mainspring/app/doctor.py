@@ -5,17 +5,22 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import tzinfo
 from enum import StrEnum
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from mainspring.app.insight.gathering import recent_runs
+from mainspring.core.insight.health import usual_duration
 from mainspring.core.insight.wording import duration
+from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
 from mainspring.core.run import Run, Status
+from mainspring.core.schedules.linting import issues_of, issues_together
 from mainspring.errors import ConfigurationError, MainspringError, TaskNotFound, near
 from mainspring.jobstores.base import Health, JobStore, NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.health import lacks
@@ -30,6 +35,8 @@ __all__ = ["OVERDUE_US", "Diagnosis", "Finding", "Mark", "diagnose", "duration"]
 EXAMPLES_SHOWN: Final = 3
 """Examples that are named."""
 PENDING_PAGE_RUNS: Final = 1000
+MOST_LINTED: Final = 1000
+"""Jobs whose schedules are looked at for mistakes."""
 MOST_PENDING_PAGES: Final = 10
 """Pages of pending runs that are looked through, the newest first."""
 OVERDUE_US: Final = 30_000_000
@@ -101,6 +108,7 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         findings += _broken(store, {*(job.id for job in jobs), *unreadable}, path)
         findings += _reported(nodes)
         findings += _schedules(jobs, store.due(0, 0).next_at, nodes, now, path)
+        findings += _lint(store, [job for job in jobs if job.at is not None][:MOST_LINTED], now, app.timezone)
         findings += _contents(app, store, jobs, unreadable, code)
     except (MainspringError, OSError) as error:
         findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}"))
@@ -233,6 +241,17 @@ def _schedules(
         paused = sum(job.at is None for job in jobs)
         text = f"no job is overdue; {len(waiting):,} wait for their time, {paused:,} are paused"
         yield Finding(Mark.OK, "schedules", text)
+
+
+def _lint(store: JobStore, jobs: list[Job], now: int, zone: tzinfo) -> Iterator[Finding]:
+    """Name what looks like a mistake in a schedule."""
+    runs = recent_runs(store, jobs)
+    for job in jobs:
+        usual = usual_duration(runs[job.id])
+        for issue in issues_of(job, now, None if usual is None else usual / SECOND):
+            yield Finding(Mark.WARNING, "schedules", f"the job {job.id!r}: {issue.text}", issue.advice)
+    for issue in issues_together(jobs, now, zone):
+        yield Finding(Mark.WARNING, "schedules", issue.text, issue.advice)
 
 
 # -- records -------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from mainspring.core.job import Job
 from mainspring.core.policy import Policy, policy_to_data
 from mainspring.core.run import Call, Status
 from mainspring.core.schedules.declaration import SCHEDULE, Difference, declared_values, differences, is_same_trigger
+from mainspring.core.schedules.linting import LINT_LOGGER, check_possible, issues_of
 from mainspring.core.schedules.upcoming import LoadStep, expected_load, past_fires
 from mainspring.core.validation import POLICY_FIELDS
 from mainspring.errors import ConflictingIdError
@@ -46,6 +47,7 @@ MOST_BACKFILLED: Final = 1000
 """Fires of a job that one backfill runs: its first run carries all that come after it."""
 
 log = logging.getLogger("mainspring.app")
+lint_log = logging.getLogger(LINT_LOGGER)
 
 
 class Reconciliation(NamedTuple):
@@ -81,6 +83,7 @@ class Jobs(JobBook):
         )
         self._app_store, self._tasks, self._runs, self._lease = app_store, tasks, runs, lease
         self._declared: dict[str, Callable[[], Job]] = {}
+        self._linted: set[str] = set()
         self._functions: dict[str, Callable[..., Any]] = {}
         """The function of each declared schedule."""
 
@@ -235,9 +238,21 @@ class Jobs(JobBook):
             job.declared = f"{_digest(_shown(trigger), when)}.{_digest(name, said, task.defaults.queue, policy)}"
             return job
 
-        make()  # so that a mistake is seen where it is written
+        self._lint(make())  # so that a mistake is seen where it is written
         self._declared[job_id] = make
         self._functions[job_id] = function
+
+    def _lint(self, job: Job) -> None:
+        """Refuse a schedule that can never fire; warn once of what looks like a mistake in it."""
+        check_possible(job.trigger)
+        if job.id not in self._linted:
+            self._linted.add(job.id)
+            for issue in issues_of(job, self._app_store.clock.now()):
+                lint_log.warning("schedule %r: %s; %s", job.id, issue.text, issue.advice)
+
+    def declared_jobs(self) -> Sequence[Job]:
+        """Return the schedules that the code declares, as jobs that are not stored."""
+        return [make() for make in self._declared.values()]
 
     def reconcile(self, remove: bool = False) -> Reconciliation:
         """Bring the store in line with the declared schedules; what people paused or edited stays so."""

@@ -33,6 +33,8 @@ _VERBS: Final = {
     ),
     "queues": ("mainspring.cli.queues", "queues", "Show what waits in queues; pause, resume or purge them."),
     "nodes": ("mainspring.cli.nodes", "nodes", "Show the processes that take part."),
+    "simulate": ("mainspring.cli.insight.simulate", "simulate", "Show what the schedules would do in the days ahead."),
+    "audit": ("mainspring.cli.insight.audit", "audit", "Show who did what, when and why."),
     "explain": ("mainspring.cli.insight.explain", "explain", "Say why something has or has not run, and what to do."),
     "tasks": ("mainspring.cli.tasks", "tasks", "Show the tasks of an app."),
     "errors": ("mainspring.cli.errors", "errors", "Group failed runs by their error."),

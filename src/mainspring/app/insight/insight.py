@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.handle import RunHandle
@@ -20,12 +21,15 @@ from mainspring.core.insight.subjects import (
     explain_system,
     explain_unknown,
 )
+from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import UNFINISHED, Run, Status
 from mainspring.core.run_view import RunView
+from mainspring.core.schedules.simulating import Simulation, simulate
 from mainspring.errors import RunNotFound, near
 from mainspring.jobstores.base import NodeInfo, QueueInfo, RunQuery
 from mainspring.jobstores.finding import find_job
+from mainspring.jobstores.opening import absent_file
 from mainspring.jobstores.records.packing import KEEP_SECONDS
 
 if TYPE_CHECKING:
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Insight"]
 
+MOST_DAYS = 3660
 _KINDS = ("run", "job", "queue", "node")
 
 
@@ -136,6 +141,40 @@ class Insight:
     def healths(self) -> dict[str, JobHealth]:
         """Return by id how each job fares."""
         return self._health(self._app.store.get_all_jobs())
+
+    def simulate(
+        self, days: float = 30, *, since: datetime | None = None, durations: Mapping[str, float] | None = None
+    ) -> Simulation:
+        """Return what the schedules would do in the days ahead: fires, overlaps, clock changes, busiest minutes.
+
+        The schedules are those of the code, and the other jobs in the store if it can be read. A run takes as long as
+        `durations` says for its job, in seconds, or as long as usual.
+        """
+        if not 0 < days <= MOST_DAYS:
+            raise ValueError(f"days must be more than 0 and at most {MOST_DAYS}, not {days!r}")
+        zone = self._app.timezone
+        moment = datetime.now(zone) if since is None else since
+        start = to_us(moment if moment.tzinfo is not None else moment.replace(tzinfo=zone))
+        jobs, paused, usual = self._planned_jobs()
+        usual |= dict(durations or {})
+        return simulate(jobs, start, start + int(days * 86_400 * SECOND), zone, usual, paused)
+
+    def _planned_jobs(self) -> tuple[list[Job], frozenset[str], dict[str, float]]:
+        """Return the jobs of the code and of the store, the paused ones' ids, and how long runs usually take."""
+        declared = {job.id: job for job in self._app.jobs.declared_jobs()}
+        if absent_file(self._app.url) is not None:
+            return list(declared.values()), frozenset(), {}
+        try:
+            stored = self._app.store.examine_jobs()[0]
+            runs = recent_runs(self._app.store, stored)
+        except OSError:  # the schedules of the code can be looked at without it
+            return list(declared.values()), frozenset(), {}
+        usual = {job_id: took / SECOND for job_id, found in runs.items() if (took := usual_duration(found)) is not None}
+        for job in stored:
+            fresh = declared.get(job.id)
+            if fresh is None or fresh.declared == job.declared:  # a stored interval knows when it began
+                declared[job.id] = job
+        return list(declared.values()), frozenset(job.id for job in stored if job.at is None), usual
 
     def _health(self, jobs: Sequence[Job]) -> dict[str, JobHealth]:
         gatherer = Gatherer(self._app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import shlex
 import traceback
@@ -123,13 +124,19 @@ def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = Tr
 def _app_at(target: str, name: str) -> Mainspring:
     from mainspring.app import Mainspring
     from mainspring.app.locating import find_app
+    from mainspring.core.schedules.linting import LINT_LOGGER
 
+    lint = logging.getLogger(LINT_LOGGER)
+    level = lint.level
+    lint.setLevel(logging.ERROR)  # `doctor`, and whoever starts the app, tell of it
     try:
         return Mainspring(target, name=name) if "://" in target else find_app(target)
     except (MainspringError, OSError) as error:
         raise CommandFailed(_text(error)) from error
     except Exception as error:  # raised by the user's own module
         raise CommandFailed(f"{target} cannot be imported:\n{_users_frames(error)}") from error
+    finally:
+        lint.setLevel(level)
 
 
 def _users_frames(error: Exception) -> str:

@@ -77,6 +77,11 @@ class CronTrigger(BoundedTrigger):
         """Whether a day matches by `day` or `day_of_week` alone, as in a crontab."""
         return self._schedule.either_day
 
+    @property
+    def impossible(self) -> bool:
+        """Whether no date of any year can match, such as the 30th of February."""
+        return not self._schedule.calendar.years()
+
     def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
         """Return the fire time after the previous one, or the first one for now, in the trigger's time zone.
 

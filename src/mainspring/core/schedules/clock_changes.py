@@ -1,0 +1,47 @@
+"""The moments at which a local clock is changed, and what that does to the fires around them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import tzinfo
+from typing import Final
+
+from mainspring.core.instants import SECOND
+from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.clock_notes import ClockNote, clock_note
+from mainspring.triggers.zones import zone_of
+
+__all__ = ["changes_between", "notes_between"]
+
+AROUND_US: Final = 3 * 3600 * SECOND
+"""A fire this near to a change of the clock may be touched by it."""
+DAY_US: Final = 86_400 * SECOND
+MOST_FIRES: Final = 200
+"""Fires around one change that are looked at."""
+
+
+def changes_between(zone: tzinfo, since: int, until: int) -> Iterator[int]:
+    """Yield the instants at which the clock of a zone is changed."""
+    spans, at = zone_of(zone), since
+    offset = spans.segment(since).offset
+    while (at := spans.segment(at).end) <= until:
+        if spans.segment(at).offset != offset:
+            offset = spans.segment(at).offset
+            yield at
+
+
+def notes_between(trigger: BaseTrigger, since: int, until: int) -> Iterator[tuple[int, ClockNote]]:
+    """Yield the fires of a trigger that a change of the clock touches, each with what it does."""
+    if trigger.timezone is None:
+        return
+    for change in changes_between(trigger.timezone, since, until):
+        # An interval of a day or a week moves with its first fire after the change, however long after that is.
+        previous = None
+        fire = trigger.first_fire(max(since, change - AROUND_US))
+        for _ in range(MOST_FIRES):
+            if fire is None or fire > min(until, change + AROUND_US + DAY_US):
+                break
+            note = clock_note(trigger, fire, previous)
+            if note is not None:
+                yield fire, note
+            previous, fire = fire, trigger.next_fire(fire, fire)

@@ -1,0 +1,85 @@
+"""What looks like a mistake in a schedule, before it bites. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from datetime import tzinfo
+from typing import Final, NamedTuple
+
+from mainspring.core.insight.wording import took
+from mainspring.core.instants import SECOND, from_us
+from mainspring.core.job import Job
+from mainspring.core.schedules.clock_changes import notes_between
+from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.cron import CronTrigger
+
+__all__ = ["CROWD", "LINT_LOGGER", "ScheduleIssue", "check_possible", "issues_of", "issues_together"]
+
+LINT_LOGGER: Final = "mainspring.schedules"
+"""Where the issues of declared schedules are logged; the command line keeps it quiet where it only looks."""
+YEAR_US: Final = 366 * 86_400 * SECOND
+CROWD: Final = 10
+"""So many jobs at the same instant are worth a word."""
+
+
+class ScheduleIssue(NamedTuple):
+    """What looks wrong, and what to do; `kind` is `over`, `gap`, `twice`, `short` or `crowd`."""
+
+    kind: str
+    text: str
+    advice: str
+
+
+def check_possible(trigger: BaseTrigger) -> None:
+    """Raise ValueError if no date can ever match a schedule, such as the 30th of February."""
+    if isinstance(trigger, CronTrigger) and trigger.impossible:
+        raise ValueError(f"this schedule can never fire: {trigger.describe()}; no date matches it")
+
+
+def issues_of(job: Job, now: int, usual_seconds: float | None = None) -> Iterator[ScheduleIssue]:
+    """Yield what looks wrong with one schedule in the year ahead."""
+    trigger = job.trigger
+    first = trigger.first_fire(now)
+    if first is None:
+        if isinstance(trigger, CronTrigger):
+            yield ScheduleIssue(
+                "over", f"it never fires again: {trigger.describe()}", "correct its dates, or remove it"
+            )
+        return
+    yield from _clock_issues(trigger, now)
+    following = trigger.next_fire(first, first)
+    if usual_seconds is not None and following is not None and following - first < usual_seconds * SECOND:
+        missed = "overlap" if job.max_instances > 1 else "are missed, since max_instances is 1"
+        yield ScheduleIssue(
+            "short",
+            f"it fires every {took(following - first)}, and its runs usually take {took(int(usual_seconds * SECOND))}: "
+            f"fires {missed}",
+            "let it fire less often, or raise max_instances",
+        )
+
+
+def _clock_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]:
+    """Yield the first fire that a change of the clock swallows, and the first that it would repeat."""
+    told: set[str] = set()
+    for at, note in notes_between(trigger, now, now + YEAR_US):
+        kind = {"gap": "gap", "once": "twice"}.get(note.kind)
+        if kind is not None and kind not in told:
+            told.add(kind)
+            day = from_us(at).astimezone(trigger.timezone)
+            advice = "choose a time that every day has once, or timezone='UTC'"
+            yield ScheduleIssue(kind, f"on {day:%Y-%m-%d} ({trigger.timezone}) {note.text}", advice)
+
+
+def issues_together(jobs: Iterable[Job], now: int, zone: tzinfo) -> Iterator[ScheduleIssue]:
+    """Yield the instants ahead at which many jobs fire together; jobs with jitter spread by themselves."""
+    together: defaultdict[int, list[str]] = defaultdict(list)
+    for job in jobs:
+        first = None if job.trigger.jitter else job.trigger.first_fire(now)
+        if first is not None:
+            together[first].append(job.id)
+    for at, names in sorted(together.items()):
+        if len(names) >= CROWD:
+            shown = ", ".join(repr(name) for name in sorted(names)[:3])
+            text = f"{len(names)} jobs fire at the same instant, {from_us(at, zone):%a %H:%M:%S %Z}: {shown}, ..."
+            yield ScheduleIssue("crowd", text, "spread them, or give them jitter=60")

@@ -1,0 +1,193 @@
+"""What schedules would do, before they do it: how often they fire, where they overlap, what the clock does. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, tzinfo
+from itertools import islice
+from typing import Final, NamedTuple
+
+import msgspec
+
+from mainspring.core.instants import SECOND, from_us
+from mainspring.core.job import Job
+from mainspring.core.schedules.clock_changes import notes_between
+
+__all__ = ["BusyMinute", "JobForecast", "Oddity", "Overlap", "Simulation", "simulate"]
+
+MOST_FIRES: Final = 50_000
+"""Fires of one job that are placed; more are only counted."""
+MOST_ODDITIES: Final = 100
+BUSIEST_SHOWN: Final = 10
+MINUTE_US: Final = 60 * SECOND
+
+
+class JobForecast(NamedTuple):
+    """What one job would do: `fires` in the time that is looked at, the first and the last of them."""
+
+    job_id: str
+    words: str
+    fires: int
+    first: datetime | None
+    last: datetime | None
+    usual_seconds: float | None
+    state: str
+    """`fires`, `paused`, `later` (not within this time) or `never` (no fire is ahead of it)."""
+    placed: int
+    """Fires that the busiest minutes and the overlaps know of; fewer than `fires` if those are too many."""
+
+
+class Overlap(NamedTuple):
+    """Fires of a job that come while an earlier run of it goes on: some start beside it, the others are missed."""
+
+    job_id: str
+    started: int
+    missed: int
+    """Fires above `max_instances`."""
+    first: datetime
+    usual_seconds: float
+    max_instances: int
+
+
+class Oddity(NamedTuple):
+    """A fire that a change of the local clock touches."""
+
+    job_id: str
+    at: datetime
+    kind: str
+    text: str
+
+
+class BusyMinute(NamedTuple):
+    """A minute in which many fires come together."""
+
+    at: datetime
+    fires: int
+    job_ids: tuple[str, ...]
+
+
+class Simulation(msgspec.Struct, frozen=True, kw_only=True):
+    """What would fire between two moments."""
+
+    since: datetime
+    until: datetime
+    jobs: tuple[JobForecast, ...]
+    overlaps: tuple[Overlap, ...]
+    oddities: tuple[Oddity, ...]
+    busiest: tuple[BusyMinute, ...]
+    most_at_once: int
+    """Runs that go on at the same time at most, if each takes as long as usual; jobs of unknown length count for a
+    moment."""
+
+    @property
+    def fires(self) -> int:
+        """All fires."""
+        return sum(job.fires for job in self.jobs)
+
+    @property
+    def never(self) -> tuple[str, ...]:
+        """The jobs that no fire is ahead of."""
+        return tuple(job.job_id for job in self.jobs if job.state == "never")
+
+
+def simulate(
+    jobs: Iterable[Job],
+    since: int,
+    until: int,
+    zone: tzinfo,
+    usual_seconds: Mapping[str, float],
+    paused: frozenset[str] = frozenset(),
+) -> Simulation:
+    """Return what the schedules of jobs would do between two instants."""
+    forecasts, overlaps, oddities, placed = [], [], list[Oddity](), dict[str, list[int]]()
+    for job in sorted(jobs, key=lambda job: job.id):
+        shown = job.trigger.timezone or zone
+        fires = [] if job.id in paused else list(islice(_fires(job, since, until), MOST_FIRES))
+        usual = usual_seconds.get(job.id)
+        forecasts.append(_forecast(job, fires, since, until, shown, usual, job.id in paused))
+        placed[job.id] = fires
+        if fires and usual is not None:
+            placed[job.id], overlap = _run_through(job, fires, usual, shown)
+            overlaps += [] if overlap is None else [overlap]
+        if fires:
+            notes = islice(notes_between(job.trigger, since, until), MOST_ODDITIES)
+            oddities += [Oddity(job.id, from_us(at, shown), note.kind, note.text) for at, note in notes]
+    return Simulation(
+        since=from_us(since, zone),
+        until=from_us(until, zone),
+        jobs=tuple(forecasts),
+        overlaps=tuple(overlaps),
+        oddities=tuple(sorted(oddities, key=lambda each: each.at)[:MOST_ODDITIES]),
+        busiest=tuple(_busiest(placed, zone)),
+        most_at_once=_most_at_once(placed, usual_seconds),
+    )
+
+
+def _fires(job: Job, since: int, until: int) -> Iterator[int]:
+    trigger = job.trigger
+    stored = job.at is not None and job.nominal is not None and job.nominal >= since
+    at = job.nominal if stored else trigger.first_fire(since)
+    while at is not None and at < until:
+        yield at
+        at = trigger.next_fire(at, at)
+
+
+def _forecast(
+    job: Job, fires: list[int], since: int, until: int, zone: tzinfo, usual: float | None, paused: bool
+) -> JobForecast:
+    number, last = len(fires), fires[-1] if fires else None
+    if number == MOST_FIRES:
+        more, found = job.trigger.overdue(fires[-1], until - 1, 1)
+        number, last = number + more - 1, found[-1] if found else last
+    if paused:
+        state = "paused"
+    elif fires:
+        state = "fires"
+    else:
+        state = "never" if job.trigger.first_fire(since) is None else "later"
+    first = from_us(fires[0], zone) if fires else None
+    shown_last = None if last is None else from_us(last, zone)
+    return JobForecast(job.id, job.trigger.describe(), number, first, shown_last, usual, state, len(fires))
+
+
+def _run_through(job: Job, fires: Sequence[int], usual: float, zone: tzinfo) -> tuple[list[int], Overlap | None]:
+    """Return the fires that start, and those that come while an earlier run goes on."""
+    going: deque[int] = deque()
+    starts, beside, missed, first = [], 0, 0, None
+    for fire in fires:
+        while going and going[0] <= fire:
+            going.popleft()
+        if going and first is None:
+            first = fire
+        if len(going) >= job.max_instances:
+            missed += 1
+            continue
+        beside += bool(going)
+        starts.append(fire)
+        going.append(fire + int(usual * SECOND))
+    if first is None:
+        return starts, None
+    return starts, Overlap(job.id, beside, missed, from_us(first, zone), usual, job.max_instances)
+
+
+def _busiest(placed: Mapping[str, Sequence[int]], zone: tzinfo) -> Iterator[BusyMinute]:
+    minutes = Counter(fire // MINUTE_US for fires in placed.values() for fire in fires)
+    for minute, number in sorted(minutes.items(), key=lambda item: (-item[1], item[0]))[:BUSIEST_SHOWN]:
+        names = [job_id for job_id, fires in placed.items() if any(fire // MINUTE_US == minute for fire in fires)]
+        if number > 1:
+            yield BusyMinute(from_us(minute * MINUTE_US, zone), number, tuple(names))
+
+
+def _most_at_once(placed: Mapping[str, Sequence[int]], usual_seconds: Mapping[str, float]) -> int:
+    """Walk through all starts and ends in their order; a run of unknown length ends right after it has started."""
+    steps: list[tuple[int, int]] = []
+    for job_id, fires in placed.items():
+        took = max(1, int(usual_seconds.get(job_id, 0.0) * SECOND))
+        for fire in fires:
+            steps += ((fire, 1), (fire + took, -1))
+    going = most = 0
+    for _, change in sorted(steps):
+        going += change
+        most = max(most, going)
+    return most
