@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -30,7 +33,7 @@ def test_it_says_its_version_and_lists_its_verbs() -> None:
     code, text = call("--help")
     assert code == 0
     assert re.search(r"cron +Say what a crontab expression means", text)
-    assert re.search(r"demo +Watch jobs", text)
+    assert re.search(r"demo +Watch a small shop", text)
 
 
 def test_a_wrong_verb_is_named_with_the_near_one() -> None:
@@ -152,14 +155,30 @@ def test_a_node_whose_beats_stay_away_is_called_silent_and_serves_nothing(tmp_pa
         assert [node.state for node in app.nodes()] == ["silent"]
 
 
-def test_the_demo_ends_by_itself_with_a_summary() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "mainspring", "demo", "--seconds", "2.5"], capture_output=True, text=True, timeout=60
-    )
+def test_the_demo_shows_all_of_it_with_the_lines_of_the_log_and_ends_with_a_summary(tmp_path: Path) -> None:
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "mainspring", "demo", "--seconds", "6"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
     assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"\d+ fires of \d+ jobs; \d+ runs succeeded", done.stdout)
-    for kind in ("interval", "async, jitter", "cron", "unreliable", "date, once", "calendar", "and", "or"):
-        assert kind in done.stdout
+    for line in (
+        r"INFO +send_mail\('ann@example.com', password=\*\*\*\) \w+ succeeded in",
+        r"WARNING ask_bank\(1001\) \w+ failed at shop.py:ask_bank; retry 1 of 3 in",
+        r"INFO +ask_bank\(1001\) \w+ succeeded in .* at attempt 2",
+        r"ERROR +print_label\(1002\) \w+ failed for good after 2 attempts",
+        r"  \.\.\. \d frames in json \.\.\.",
+        r"imported 5 of 5 orders",
+        r"INFO +pack\(1003\) \w+~1 succeeded",
+        r"INFO +collect\(3\) \w+ succeeded",
+        r'WARNING job "tidy_up" \(too late\) missed its run time',
+        r"ERROR +job 'strange' cannot be restored and is set aside",
+        r"\d+ s: \d+ succeeded, 1 failed, 2 retried, 1 missed, \d+ skipped, 1 broken; the first after \d+\.\d s",
+        r"Try next:\n  mainspring init .*\n  mainspring dev app.py .*\n  mainspring cron ",
+    ):
+        assert re.search(line, done.stdout), line
+    for kind in ("interval", "cron", "date", "calendar", "and", "or", "async, jitter", "slow"):
+        assert f'tidy_up" ({kind})' in done.stdout or f'" ({kind}) to the job store' in done.stdout
+    assert "hunter2" not in done.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_ends_the_demo_cleanly() -> None:
@@ -171,4 +190,22 @@ def test_ctrl_c_ends_the_demo_cleanly() -> None:
     demo.send_signal(signal.SIGINT)
     out, err = demo.communicate(timeout=60)
     assert (demo.returncode, err) == (0, "")
-    assert "fires of" in out
+    assert "Try next:" in out
+
+
+def _commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+@pytest.mark.parametrize("path", [path for path, _ in _commands(main)], ids=" ".join)
+def test_the_help_of_each_verb_shows_an_example(path: tuple[str, ...]) -> None:
+    code, text = call(*path, "-h")
+    assert code == 0
+    assert re.search(r"Examples?:\n", text), text

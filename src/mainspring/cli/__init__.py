@@ -20,7 +20,7 @@ _VERBS: Final = {
     "init": ("mainspring.cli.init", "init", "Write a small app to begin with."),
     "dev": ("mainspring.cli.dev", "dev", "Work and schedule in one process, which starts again when a file changes."),
     "completion": ("mainspring.cli.completion", "completion", "Have a shell complete verbs and options."),
-    "demo": ("mainspring.cli.demo", "demo", "Watch jobs of every trigger run, in one process."),
+    "demo": ("mainspring.cli.demo", "demo", "Watch a small shop at work, in one process."),
     "enqueue": ("mainspring.cli.calling", "enqueue", "Have a task called by a worker."),
     "call": ("mainspring.cli.calling", "call", "Have a task called by a worker, and wait for its result."),
     "db": ("mainspring.cli.db", "db", "Check what a store keeps, migrate it, delete what is past its retention."),

@@ -71,6 +71,10 @@ def import_(
     SOURCE is the URL of APScheduler's database or Redis, or the path of a JSON file. It is never changed: stop its
     scheduler first, or both will fire. The jobs keep their executors, which a BackgroundScheduler has; the workers of
     an app run what is in queues: for those, give --queue.
+
+    \b
+    Example:
+      mainspring import sqlite:///old.db sqlite:///jobs.db --allow-pickle --dry-run
     """
     _check_queue(queue)
     codec = Codec(_keyring(key_file, target, for_app=queue is not None, make=not dry_run))

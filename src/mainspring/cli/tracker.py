@@ -37,6 +37,10 @@ def status(url: str, table: str, locks: int) -> None:
     """Count the jobs in TABLE by status, and show the oldest locks.
 
     URL is SQLAlchemy's, such as sqlite:///files.db; TABLE may be schema.table.
+
+    \b
+    Example:
+      mainspring tracker status sqlite:///files.db step1_jobs
     """
     try:
         from sqlalchemy.exc import SQLAlchemyError

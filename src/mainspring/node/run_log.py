@@ -171,7 +171,8 @@ def _line(text: str) -> str:
 
 
 def _length(us: int) -> str:
-    """Return a length of time in words, below a minute to three digits: `0.023 s`, `4 s`, `3 min 20 s`."""
+    """Return a length of time in words: `0.023 s`, `4.2 s`, `3 min 20 s`."""
     if us >= 60 * SECOND:
         return duration(us)
-    return f"{max(0, us) / SECOND:.3g} s" if us >= 1000 or us <= 0 else "under 1 ms"
+    digits = 3 if us >= 10 * SECOND else 2
+    return f"{max(0, us) / SECOND:.{digits}g} s" if us >= 1000 or us <= 0 else "under 1 ms"

@@ -1,0 +1,5 @@
+"""`mainspring demo`: a small shop at work."""
+
+from mainspring.cli.demo.command import demo
+
+__all__ = ["demo"]

@@ -1,0 +1,135 @@
+"""The shop of the demo: its tasks, its schedules of each kind, and the calls it begins with.
+
+The demo copies this file into a folder of its own and imports it from there, as a program of a user's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from datetime import datetime, timedelta
+from typing import Any
+
+from mainspring.app import Mainspring
+from mainspring.executors.current_run import current_run
+from mainspring.triggers.combining import AndTrigger, OrTrigger
+from mainspring.triggers.cron import CronTrigger
+from mainspring.triggers.interval import IntervalTrigger
+
+__all__ = ["add_late_job", "add_schedules", "add_strange_job", "begin", "make_shop"]
+
+log = logging.getLogger("shop")
+
+
+def send_mail(to: str, password: str = "") -> str:
+    """Succeed, and have a secret that no log line shows."""
+    time.sleep(0.02)
+    return f"sent to {to}"
+
+
+def ask_bank(order: int) -> str:
+    """Fail at the first attempt, succeed at the second."""
+    if current_run().attempt == 1:
+        raise ConnectionError("the bank hung up")
+    return "paid"
+
+
+def print_label(order: int) -> str:
+    """Fail for good, inside a library, so that its frames are folded."""
+    import json
+
+    return str(json.loads("{not JSON"))
+
+
+def import_orders(count: int) -> int:
+    """Tell of the progress."""
+    for number in range(count):
+        time.sleep(0.25)
+        current_run().progress(number + 1, count)
+        log.info("imported %s of %s orders", number + 1, count)
+    return count
+
+
+def slow_report() -> str:
+    """Take longer than the time between two fires, so that some are skipped."""
+    time.sleep(1.5)
+    return "done"
+
+
+def tidy_up() -> None:
+    """Do a little."""
+    time.sleep(0.01)
+
+
+async def fetch_news() -> str:
+    """Wait, as coroutines do."""
+    await asyncio.sleep(0.1)
+    return "no news"
+
+
+def pick(order: int) -> int:
+    """Be the first step of a chain."""
+    return order
+
+
+def pack(order: int) -> int:
+    """Be the second step."""
+    return order
+
+
+def count_stock(shelf: str) -> int:
+    """Be one of a group."""
+    time.sleep(0.05)
+    return len(shelf)
+
+
+def make_shop(url: str, key: str) -> Mainspring:
+    """Make the app, with its tasks."""
+    app = Mainspring(url, name="shop", secret_key=key)
+    for func in (send_mail, import_orders, slow_report, tidy_up, fetch_news, pick, pack, count_stock):
+        app.task(name=func.__name__)(func)
+    app.task(name="ask_bank", retries=3, backoff=[0.5])(ask_bank)
+    app.task(name="print_label", retries=1, backoff=[0.5])(print_label)
+    return app
+
+
+def add_schedules(app: Mainspring, now: datetime) -> None:
+    """Declare a schedule of each kind, and one whose runs take longer than it leaves them."""
+    soon = now + timedelta(seconds=3)
+    every: dict[str, Any] = {"start_date": now, "timezone": app.timezone}
+    both = AndTrigger([IntervalTrigger(seconds=1, **every), IntervalTrigger(seconds=2, **every)])
+    either = OrTrigger([CronTrigger(second="*/4", timezone="UTC"), CronTrigger(second="*/6", timezone="UTC")])
+    tidy = app.tasks.find("tidy_up")
+    app.schedule("interval", seconds=2, id="interval")(tidy)
+    app.schedule("cron", second="*/5", id="cron")(tidy)
+    app.schedule("date", run_date=now + timedelta(seconds=1), id="date")(tidy)
+    clock: dict[str, Any] = {"hour": soon.hour, "minute": soon.minute, "second": soon.second}
+    app.schedule("calendarinterval", days=1, start_date=soon.date(), **clock, id="calendar")(tidy)
+    app.schedule(both, id="and")(tidy)
+    app.schedule(either, id="or")(tidy)
+    app.schedule("interval", seconds=3, jitter=1, id="async, jitter")(app.tasks.find("fetch_news"))
+    app.schedule("interval", seconds=1, start_date=now, id="slow")(app.tasks.find("slow_report"))
+
+
+def begin(app: Mainspring) -> None:
+    """Enqueue calls: some that succeed, one that is retried, one that fails, a chain and a group."""
+    task = app.tasks.find
+    task("send_mail").enqueue("ann@example.com", password="hunter2")
+    task("import_orders").enqueue(5)
+    task("ask_bank").enqueue(1001)
+    task("print_label").enqueue(1002)
+    app.chain([task("pick").call(1003), task("pack").call(1003), task("send_mail").call("bob@example.com")])
+    app.gather([task("count_stock").call(shelf) for shelf in ("books", "toys", "tea")])
+
+
+def add_late_job(app: Mainspring, now: datetime) -> None:
+    """Add a job whose time was an hour ago, and that may be a minute late: it is missed."""
+    late = now - timedelta(hours=1)
+    app.add_job(app.tasks.find("tidy_up"), "date", run_date=late, misfire_grace_time=60, id="too late")
+
+
+def add_strange_job(url: str) -> None:
+    """Have a job added with another key, as by a process that was set up wrongly: it is set aside as broken."""
+    with Mainspring(url, name="shop", secret_key="a key that the shop does not know") as stranger:
+        stranger.add_job("json:dumps", "interval", seconds=1, args=[1], id="strange")
