@@ -74,6 +74,24 @@ def test_the_audit_tells_who_and_why(any_shop: Shop) -> None:
     assert (wrong.exit_code, "write queue:mail" in wrong.stderr) == (2, True)
 
 
+def test_whoever_acts_says_why(shop: Shop) -> None:
+    shop.app.add_job(shop.resize, "interval", hours=1, args=["cat.png"], id="hourly")
+    for words in (
+        ("queues", "pause", "default"),
+        ("queues", "purge", "default", "--yes"),
+        ("jobs", "pause", "hourly"),
+        ("runs", "retry", shop.ids["bob"]),
+        ("runs", "cancel", shop.ids["bob"]),
+    ):
+        assert shop.call(*words, "--why", "the provider is down").exit_code == 0
+    told = shop.json("audit")
+    assert {(entry["verb"], entry["why"]) for entry in told} == {
+        (verb, "the provider is down") for verb in ("pause_queue", "purge", "pause_job", "retry", "cancel")
+    }
+    assert all("@" in entry["by"] for entry in told)
+    assert "the provider is down" in shop.call("explain", "queue:default").stdout
+
+
 def test_an_empty_audit_ends_with_1(shop: Shop) -> None:
     assert shop.call("audit").exit_code == 1
 

@@ -10,7 +10,7 @@ import click
 
 from mainspring.app.doctor import duration
 from mainspring.cli.common.output import Column, echo, print_json, table
-from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options, why_option
 from mainspring.cli.common.visible import visible
 from mainspring.errors import near
 
@@ -84,7 +84,7 @@ def _check_known(app: Mainspring, names: Sequence[str], force: bool) -> None:
 
 
 def _acting(func: Any) -> Any:
-    func = target_options(func)
+    func = why_option(target_options(func))
     func = click.option("--force", is_flag=True, help="Also a queue that is empty and that nobody serves.")(func)
     return click.argument("names", metavar="QUEUE...", nargs=-1, required=True)(func)
 
@@ -135,6 +135,7 @@ def _checked(queue: str) -> str:
 @click.argument("queue", metavar="QUEUE")
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask for the queue's name again.")
+@why_option
 @target_options
 def purge(queue: str, dry_run: bool, yes: bool, where: str | None, name: str) -> None:
     """Cancel all runs of a queue that have not started.

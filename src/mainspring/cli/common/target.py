@@ -32,6 +32,7 @@ __all__ = [
     "opened",
     "target_of",
     "target_options",
+    "why_option",
 ]
 
 FAILED: Final = 1
@@ -41,6 +42,8 @@ UNREACHABLE: Final = 3
 """The store does not answer."""
 APP_VARIABLE: Final = "MAINSPRING_APP"
 URL_VARIABLE: Final = "MAINSPRING_URL"
+
+_WHY: Final = "mainspring.why"
 
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
@@ -72,6 +75,15 @@ def target_options(func: Callback) -> Callback:
         "-a", "--app", "where", default=None, metavar="MODULE:APP|URL",
         help=f"The app, or its store's URL. By default ${APP_VARIABLE}, else ${URL_VARIABLE}.",
     )(func)  # fmt: skip
+
+
+def why_option(func: Callback) -> Callback:
+    """Give a command that acts the option to say why, for the audit; `opened` passes it on."""
+
+    def keep(context: click.Context, _: click.Parameter, why: str) -> None:
+        context.meta[_WHY] = why
+
+    return click.option("--why", default="", expose_value=False, callback=keep, help="Why, for the audit.")(func)
 
 
 def json_option(func: Callback) -> Callback:
@@ -107,7 +119,8 @@ def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = Tr
 
     app = _app_at(target_of(where), name)
     try:
-        with app:
+        context = click.get_current_context(silent=True)
+        with app, app.acting(why="" if context is None else context.meta.get(_WHY, "")):
             if must_exist and (absent := absent_file(app.url)) is not None:
                 raise CommandFailed(f"there is no file {str(absent)!r}; correct the URL, or start the app once")
             yield app

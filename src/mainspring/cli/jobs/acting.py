@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mainspring.cli.common.output import echo, length
-from mainspring.cli.common.target import FAILED, CommandFailed, command, opened, target_options
+from mainspring.cli.common.target import FAILED, CommandFailed, command, opened, target_options, why_option
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.group import choose, jobs, next_time
 from mainspring.core.instants import from_us
@@ -24,7 +24,7 @@ __all__ = ["act_on_jobs", "acting_options", "pause", "remove", "resume", "run", 
 
 def acting_options(func: Any) -> Any:
     """Give a command the jobs that it acts on, and the options of all that act."""
-    func = target_options(func)
+    func = why_option(target_options(func))
     func = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(func)
     return click.argument("job_ids", metavar="ID...", nargs=-1, required=True)(func)
 

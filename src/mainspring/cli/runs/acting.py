@@ -9,7 +9,7 @@ import click
 from mainspring.cli.common.choosing import FilterCommand, act_on_runs, words_of
 from mainspring.cli.common.output import echo, print_json
 from mainspring.cli.common.reading import policy_of, policy_options, read_arguments, read_moment
-from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options
+from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options, why_option
 from mainspring.cli.common.visible import visible
 from mainspring.cli.runs.group import runs
 from mainspring.core.run import FINAL, Status
@@ -23,7 +23,7 @@ _WAITING: Final = (Status.PENDING,)
 
 
 def _bulk(func: Any) -> Any:
-    func = target_options(func)
+    func = why_option(target_options(func))
     func = click.option("-y", "--yes", is_flag=True, help="Do not ask before acting on all that match.")(func)
     func = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(func)
     return click.argument("words", metavar="ID...|FILTER...", nargs=-1)(func)

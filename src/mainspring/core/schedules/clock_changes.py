@@ -30,15 +30,17 @@ def changes_between(zone: tzinfo, since: int, until: int) -> Iterator[int]:
             yield at
 
 
-def notes_between(trigger: BaseTrigger, since: int, until: int) -> Iterator[tuple[int, ClockNote]]:
-    """Yield the fires of a trigger that a change of the clock touches, each with what it does."""
+def notes_between(
+    trigger: BaseTrigger, since: int, until: int, most: int = MOST_FIRES
+) -> Iterator[tuple[int, ClockNote]]:
+    """Yield the fires of a trigger that a change of the clock touches; look at up to `most` around each change."""
     if trigger.timezone is None:
         return
     for change in changes_between(trigger.timezone, since, until):
         # An interval of a day or a week moves with its first fire after the change, however long after that is.
         previous = None
         fire = trigger.first_fire(max(since, change - AROUND_US))
-        for _ in range(MOST_FIRES):
+        for _ in range(most):
             if fire is None or fire > min(until, change + AROUND_US + DAY_US):
                 break
             note = clock_note(trigger, fire, previous)

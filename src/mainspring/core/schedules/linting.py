@@ -19,6 +19,8 @@ __all__ = ["CROWD", "LINT_LOGGER", "ScheduleIssue", "check_possible", "issues_of
 LINT_LOGGER: Final = "mainspring.schedules"
 """Where the issues of declared schedules are logged; the command line keeps it quiet where it only looks."""
 YEAR_US: Final = 366 * 86_400 * SECOND
+FIRES_LINTED: Final = 40
+"""Fires around a change of the clock that the linter looks at: enough for whatever does not fire every few minutes."""
 CROWD: Final = 10
 """So many jobs at the same instant are worth a word."""
 
@@ -62,7 +64,7 @@ def issues_of(job: Job, now: int, usual_seconds: float | None = None) -> Iterato
 def _clock_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]:
     """Yield the first fire that a change of the clock swallows, and the first that it would repeat."""
     told: set[str] = set()
-    for at, note in notes_between(trigger, now, now + YEAR_US):
+    for at, note in notes_between(trigger, now, now + YEAR_US, FIRES_LINTED):
         kind = {"gap": "gap", "once": "twice"}.get(note.kind)
         if kind is not None and kind not in told:
             told.add(kind)
