@@ -14,9 +14,9 @@ from typing import Any
 
 from mainspring import Mainspring
 from mainspring.clock import SystemClock
-from mainspring.core.run import FINAL, Condition, Outcome
+from mainspring.core.run import FINAL, Condition
 from mainspring.executors.current_run import current_run
-from mainspring.jobstores.base import ClaimedRuns
+from mainspring.jobstores.base import ClaimedRuns, NodeInfo
 from tests.chaos.ledger import (
     ACCEPTED,
     BACK,
@@ -68,29 +68,30 @@ def watch(app: Mainspring) -> None:
     claim, settle, beat = store.claim, store.settle, store.beat
     began: set[int] = set()
 
-    def watched_beat(*args: Any, **options: Any) -> None:
-        beat(*args, **options)
-        if os.getpid() not in began:  # a process that cannot reach the store ends before it takes part
+    def watched_beat(node: NodeInfo | None = None, ttl: float = 0.0) -> int:
+        now: int = beat(node, ttl)
+        if node is not None and os.getpid() not in began:  # a process that cannot reach the store is no node yet
             began.add(os.getpid())
             ledger.note(BEGIN, "node")
+        return now
 
     def watched_claim(*args: Any, **options: Any) -> ClaimedRuns:
         claimed: ClaimedRuns = claim(*args, **options)
         ledger.write(CLAIMED, [(run.id, run.attempt, run.token, 0) for run in claimed.runs])
         return claimed
 
-    def watched_settle(outcomes: Sequence[Outcome]) -> list[bool]:
+    def watched_settle(outcomes: Sequence[Any]) -> list[bool]:
         answers: list[bool] = settle(outcomes)
         for outcome, accepted in zip(outcomes, answers, strict=True):
             run = outcome.run
             if accepted or outcome.condition is Condition.HELD:  # two janitors may well find the same run
-                ledger.write(_kind(outcome, accepted), [(run.id, run.attempt, run.token, run.status.value)])
+                ledger.write(_kind(outcome, accepted), [(run.id, run.attempt, run.token, str(run.status))])
         return answers
 
     store.claim, store.settle, store.beat = watched_claim, watched_settle, watched_beat
 
 
-def _kind(outcome: Outcome, accepted: bool) -> str:
+def _kind(outcome: Any, accepted: bool) -> str:
     if not accepted:
         return LOST
     if outcome.run.status in FINAL:
