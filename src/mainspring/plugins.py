@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Final, cast
 
 from mainspring.core.references import ref_to_obj
+from mainspring.core.store_urls import STORE_CLASSES
 from mainspring.errors import PluginNotFound, near
 from mainspring.triggers import trigger_class
 from mainspring.triggers.base import BaseTrigger
@@ -26,11 +27,7 @@ _BUILT_IN: Final = {
         "tornado": "mainspring.executors.tornado:TornadoExecutor",
         "twisted": "mainspring.executors.twisted:TwistedExecutor",
     },
-    "job store": {
-        "memory": "mainspring.jobstores.memory:MemoryJobStore",
-        "sqlalchemy": "mainspring.jobstores.sqlalchemy:SQLAlchemyJobStore",
-        "redis": "mainspring.jobstores.redis:RedisJobStore",
-    },
+    "job store": STORE_CLASSES,
 }
 _EXTRAS: Final = ("gevent", "tornado", "twisted", "sqlalchemy", "redis")
 

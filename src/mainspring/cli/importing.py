@@ -20,6 +20,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Status
+from mainspring.core.store_urls import SCHEMES, schemes_of, sqlite_file, store_scheme
 from mainspring.core.validation import check_queue
 from mainspring.errors import ConflictingIdError, JobLookupError, near
 from mainspring.jobstores.base import JobStore, RunQuery
@@ -29,7 +30,6 @@ from mainspring.schedulers.portable import import_jobs
 
 __all__ = ["import_"]
 
-_REDIS: Final = ("redis", "rediss", "unix")
 _BATCH_JOBS: Final = 200
 _PICKLES = """\
 APScheduler keeps its jobs as pickles, and unpickling can run code of whoever was able to write to the source.
@@ -79,7 +79,7 @@ def import_(
     _check_queue(queue)
     codec = Codec(_keyring(key_file, target, for_app=queue is not None, make=not dry_run))
     refused: list[tuple[str, str]] = []
-    if target.startswith("memory:"):
+    if store_scheme(target) == "memory":
         raise click.ClickException("a store in memory ends with this command; name one that lasts")
     if "://" not in source:
         jobs = _from_file(source)
@@ -87,8 +87,8 @@ def import_(
         click.echo(_PICKLES.format(source=without_password(source)), err=True)
         sys.exit(2)
     else:
-        keys = (jobs_key, run_times_key)
-        pickles = _from_redis(source, *keys) if source.partition(":")[0] in _REDIS else _from_table(source, table)
+        in_redis = source.partition(":")[0] in schemes_of("redis")
+        pickles = _from_redis(source, jobs_key, run_times_key) if in_redis else _from_table(source, table)
         jobs, refused = _opened(pickles, trust_classes)
     jobs, unfit = _fitting(jobs, codec)
     refused += unfit
@@ -129,10 +129,10 @@ def _keyring(key_file: Path | None, target: str, *, for_app: bool, make: bool) -
     """
     if key_file is not None:
         return Keyring(key_file.read_text().split())
-    scheme, _, path = target.partition(":///")
-    if not scheme.startswith("sqlite"):
+    database = sqlite_file(target)
+    if database is None:
         return find_keyring(None, None)
-    beside = Path(f"{path.partition('?')[0]}.key").exists()
+    beside = Path(f"{database}.key").exists()
     if for_app and not beside and not make:
         return find_keyring(None, "memory:")  # signed as it will be, with a key that is thrown away
     return find_keyring(None, target if beside or for_app else None)
@@ -305,7 +305,8 @@ def _who_runs(jobs: Sequence[Job], target: str, codec: Codec) -> Iterator[str]:
     shown = without_password(target)
     executors = sorted({job.executor for job in jobs} - {"queue"})
     if executors:
-        kind = "redis" if target.partition(":")[0].partition("+")[0] in _REDIS else "sqlalchemy"
+        scheme = store_scheme(target)
+        kind = SCHEMES[scheme].store if scheme in SCHEMES else scheme  # a package's store goes by its scheme
         has = f"the executor{'s' * (len(executors) > 1)} {', '.join(map(repr, executors))}"
         yield f"A scheduler that has {has} runs them: BackgroundScheduler(jobstores="
         yield f'    {{"default": {{"type": "{kind}", "url": "{shown}"{_key_option(codec)}}}}}).start()'

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
 from mainspring.core.redaction import without_password
+from mainspring.core.store_urls import SCHEMES, schemes_of, with_driver
 from mainspring.errors import near
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
 
 __all__ = ["tracker"]
-
-# dialect -> with the driver that its extra installs, the extra
-_DRIVERS: Final = {
-    "postgresql": ("postgresql+psycopg", "postgresql"),
-    "postgres": ("postgresql+psycopg", "postgresql"),
-    "mysql": ("mysql+pymysql", "mysql"),
-    "mariadb": ("mariadb+pymysql", "mysql"),
-}
 
 
 @click.group()
@@ -77,18 +70,16 @@ def _open(url: str) -> Engine:
     except ArgumentError:  # what is no URL may still hold a password: it is not shown
         raise click.ClickException("this is no database URL; write it as sqlite:///files.db") from None
     dialect = parsed.get_backend_name()
-    if "+" not in parsed.drivername and dialect in _DRIVERS:
-        parsed = parsed.set(drivername=_DRIVERS[dialect][0])
+    parsed = parsed.set(drivername=with_driver(parsed.drivername))
     file = parsed.database if dialect == "sqlite" else None
     if file and not file.startswith((":memory:", "file:")) and not Path(file).exists():
         raise click.ClickException(f"there is no file {file!r}")  # SQLite would make an empty one
     try:
         return create_engine(parsed)
     except ArgumentError:
-        raise click.ClickException(
-            f"no database is known for {dialect}://{near(dialect, ['sqlite', *_DRIVERS])}"
-        ) from None
+        known = schemes_of("sqlalchemy")
+        raise click.ClickException(f"no database is known for {dialect}://{near(dialect, known)}") from None
     except ImportError as error:
-        driver, extra = _DRIVERS.get(dialect, ("", ""))
-        hint = f'; pip install "mainspring[{extra}]"' if parsed.drivername == driver else ""
+        ours = dialect in SCHEMES and parsed.drivername == with_driver(dialect)
+        hint = f'; pip install "mainspring[{SCHEMES[dialect].extra}]"' if ours else ""
         raise click.ClickException(f"{dialect}:// needs a driver that is not installed: {error}{hint}") from None

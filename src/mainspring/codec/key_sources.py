@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from mainspring.codec import Keyring
+from mainspring.core.store_urls import sqlite_file, store_scheme
 from mainspring.errors import ConfigurationError
 
 __all__ = ["KEY_VARIABLE", "find_keyring"]
@@ -35,20 +36,12 @@ def find_keyring(given: str | bytes | Sequence[str | bytes] | None, url: str | N
         if not keys:
             raise ConfigurationError(f"{KEY_VARIABLE} is set but empty; unset it, or put a key into it")
         return Keyring(keys)
-    if url is not None and url.startswith("memory:"):
+    if url is None:
+        return None
+    if store_scheme(url) == "memory":
         return Keyring([secrets.token_bytes(32)])
-    database = _sqlite_file(url)
+    database = sqlite_file(url)
     return None if database is None else Keyring([_key_beside(database)])
-
-
-def _sqlite_file(url: str | None) -> Path | None:
-    if url is None or not url.startswith("sqlite"):
-        return None
-    scheme, _, rest = url.partition("://")
-    path = rest.partition("?")[0]
-    if scheme.partition("+")[0] != "sqlite" or path in ("", "/", "/:memory:") or not path.startswith("/"):
-        return None
-    return Path(path[1:])
 
 
 def _key_beside(database: Path) -> str:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
+from mainspring.core.store_urls import SCHEMES, STORE_CLASSES, sqlite_file, store_scheme
 from mainspring.errors import ConfigurationError, near
 from mainspring.jobstores.base import JobStore
 from mainspring.plugins import check_options, takes_option
@@ -15,19 +16,6 @@ __all__ = ["DEFAULT_NAME", "absent_file", "open_for_app", "open_store"]
 
 DEFAULT_NAME: Final = "mainspring"
 """The name of an app that is given none; under it a store has the names that it has by itself."""
-
-# scheme -> class, the extra that installs its driver
-_SCHEMES: Final = {
-    "memory": ("mainspring.jobstores.memory:MemoryJobStore", ""),
-    "sqlite": ("mainspring.jobstores.sqlalchemy:SQLAlchemyJobStore", "sqlalchemy"),
-    "postgresql": ("mainspring.jobstores.sqlalchemy:SQLAlchemyJobStore", "postgresql"),
-    "postgres": ("mainspring.jobstores.sqlalchemy:SQLAlchemyJobStore", "postgresql"),
-    "mysql": ("mainspring.jobstores.sqlalchemy:SQLAlchemyJobStore", "mysql"),
-    "mariadb": ("mainspring.jobstores.sqlalchemy:SQLAlchemyJobStore", "mysql"),
-    "redis": ("mainspring.jobstores.redis:RedisJobStore", "redis"),
-    "rediss": ("mainspring.jobstores.redis:RedisJobStore", "redis"),
-    "unix": ("mainspring.jobstores.redis:RedisJobStore", "redis"),
-}
 
 
 def open_store(url: str | JobStore, **options: Any) -> JobStore:
@@ -59,16 +47,12 @@ def open_for_app(url: str, name: str, **options: Any) -> JobStore:
 
 def _factory(url: str) -> tuple[str, Any]:
     """Return the scheme of a URL without its driver, and what makes the store."""
-    scheme, separator, _ = url.partition("://")
-    if not separator:
+    if "://" not in url:
         raise ConfigurationError(
             f"{without_password(url)!r} is not a store's URL; write it as sqlite:///jobs.db or redis://localhost/0"
         )
-    dialect = scheme.partition("+")[0]
-    if dialect in _SCHEMES:
-        reference, extra = _SCHEMES[dialect]
-        return dialect, _import(reference, dialect, extra)
-    return dialect, _plug_in(dialect)
+    scheme = store_scheme(url)
+    return scheme, _built_in(scheme) if scheme in SCHEMES else _plug_in(scheme)
 
 
 def _make(factory: Any, scheme: str, options: dict[str, Any], **place: str) -> JobStore:
@@ -79,9 +63,10 @@ def _make(factory: Any, scheme: str, options: dict[str, Any], **place: str) -> J
     return factory(**place, **options)  # type: ignore[no-any-return]
 
 
-def _import(reference: str, scheme: str, extra: str) -> Any:
+def _built_in(scheme: str) -> Any:
+    store, extra, *_ = SCHEMES[scheme]
     try:
-        return ref_to_obj(reference)
+        return ref_to_obj(STORE_CLASSES[store])
     except LookupError as error:
         raise ConfigurationError(
             f'{scheme}:// needs a driver that is not installed: pip install "mainspring[{extra}]" ({error})'
@@ -94,15 +79,10 @@ def _plug_in(scheme: str) -> Any:
     found = {point.name: point for point in entry_points(group="mainspring.jobstores")}
     if scheme in found:
         return found[scheme].load()
-    raise ConfigurationError(f"no store is known for {scheme}://{near(scheme, {*_SCHEMES, *found})}")
+    raise ConfigurationError(f"no store is known for {scheme}://{near(scheme, {*SCHEMES, *found})}")
 
 
 def absent_file(url: str | JobStore) -> Path | None:
     """Return the SQLite file that is not there: opening would make it, and hide a slip in its name."""
-    if not isinstance(url, str) or not url.startswith("sqlite"):
-        return None
-    rest = url.partition("://")[2].partition("?")[0]
-    path = rest.removeprefix("/")
-    if path in ("", rest, ":memory:") or path.startswith("file:") or Path(path).exists():
-        return None  # without its third slash a URL names no file, which the store says
-    return Path(path)
+    path = sqlite_file(url) if isinstance(url, str) else None
+    return None if path is None or str(path).startswith("file:") or path.exists() else path

@@ -16,6 +16,7 @@ from redis.connection import parse_url
 from redis.retry import Retry
 
 from mainspring.core.redaction import without_password
+from mainspring.core.store_urls import schemes_of
 from mainspring.errors import ConfigurationError, near
 from mainspring.jobstores.redis.servers import (
     CALL_TIMEOUT_SECONDS,
@@ -75,7 +76,7 @@ def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
         return FixedServer(redis.Redis.from_url(url, db=db, **settings))
     except ValueError as error:
         # Its text may quote a part of the password that was taken for the port.
-        if not re.match(r"(redis|rediss|unix)://", url):
+        if url.partition("://")[0] not in schemes_of("redis"):
             raise ConfigurationError(
                 f"{without_password(url)!r} is not a Redis URL; write redis://, rediss:// or unix://"
             ) from error

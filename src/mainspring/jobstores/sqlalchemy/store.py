@@ -24,6 +24,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
+from mainspring.core.store_urls import SCHEMES, with_driver
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.base import BrokenJob, Generation, Health, Hold, NodeInfo, RunQuery, Stats
 from mainspring.jobstores.records.acts import ActRow
@@ -45,7 +46,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
-_DRIVERS: Final = {"sqlite": "pysqlite", "postgresql": "psycopg", "mysql": "pymysql", "mariadb": "pymysql"}
+_DIALECTS: Final = {scheme.dialect: scheme for scheme in SCHEMES.values() if scheme.store == "sqlalchemy"}
 _inherited: list[Any] = []  # what a fork has copied: closing it here would harm the parent's connections
 
 
@@ -324,11 +325,8 @@ def _beat(database: Database, node: NodeInfo, ttl: float, tx: StoreTx) -> int:
 
 def _own_driver(url: str | URL) -> URL:
     """Return the URL with the driver that the store is written for, unless it names one."""
-    text = url if isinstance(url, str) else None
     try:
-        made = make_url(
-            "postgresql://" + text.removeprefix("postgres://") if text and text.startswith("postgres://") else url
-        )
+        made = make_url(url)
     except ArgumentError:
         # The text may hold a password: say nothing of it.
         raise ConfigurationError(
@@ -339,16 +337,15 @@ def _own_driver(url: str | URL) -> URL:
             f"sqlite://{made.host} names a server, and SQLite has none; three slashes for a relative path: "
             f"sqlite:///{made.host}{'/' + made.database if made.database else ''}, four for an absolute one"
         )
-    driver = _DRIVERS.get(made.get_backend_name())
-    return made.set(drivername=f"{made.get_backend_name()}+{driver}") if driver and "+" not in made.drivername else made
+    return made.set(drivername=with_driver(made.drivername))
 
 
 def _kind(url: URL, engine: Engine | None) -> str:
     """Return the kind of database; raise if the store has no words for it."""
     backend = url.get_backend_name()
-    driver = _DRIVERS.get(backend)
-    if driver is None:
-        raise ConfigurationError(f"no job store for {backend!r} databases{near(backend, _DRIVERS)}")
+    if backend not in _DIALECTS:
+        raise ConfigurationError(f"no job store for {backend!r} databases{near(backend, _DIALECTS)}")
+    driver = _DIALECTS[backend].driver
     used = engine.driver if engine is not None else url.get_driver_name()
     if used != driver:
         raise ConfigurationError(
@@ -360,7 +357,7 @@ def _kind(url: URL, engine: Engine | None) -> str:
 
 def _check_driver(kind: str) -> None:
     """Raise if the driver of a server is missing, now rather than in every process that opens the store."""
-    driver = _DRIVERS[kind]
+    driver = _DIALECTS[kind].driver
     if kind == "sqlite":  # Python's own
         return
     try:
