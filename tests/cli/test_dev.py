@@ -20,6 +20,8 @@ from click.testing import CliRunner
 
 from mainspring.cli import main
 from mainspring.cli.dev import Files
+from tests.cli.kit import KEY
+from tests.servers import Redis
 
 LIMIT = 90.0
 
@@ -139,6 +141,31 @@ def test_sigterm_through_a_pipe_ends_it_in_order(tmp_path: Path) -> None:
         assert process.wait(LIMIT) == 0
     assert any("mainspring" in line for line in lines)
     assert not any("\x1b" in line for line in lines)
+
+
+def write_app(folder: Path, url: str) -> None:
+    (folder / "app.py").write_text(
+        "from mainspring import Mainspring\n"
+        f"app = Mainspring({url!r}, name='dev{time.time_ns()}', secret_key={KEY!r})\n"
+        "@app.schedule('interval', seconds=1)\ndef tick(): return 'tock'\n"
+    )
+
+
+def test_it_works_on_a_server_as_well(tmp_path: Path, screens: list[Screen], redis_server: Redis) -> None:
+    write_app(tmp_path, redis_server.url)
+    screen = Screen(tmp_path, "dev", "app:app", "--threads", "2")
+    screens.append(screen)
+    screen.wait_for(r"tick\(\) app:tick@\S+ succeeded in")
+    assert screen.interrupt() == 0
+
+
+def test_a_store_that_does_not_answer_ends_with_its_own_code_and_the_next_command(tmp_path: Path) -> None:
+    write_app(tmp_path, "redis://localhost:1/0")
+    command = [sys.executable, "-m", "mainspring", "dev", "app.py", "--no-reload"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 3
+    assert "does not answer" in done.stderr
+    assert done.stderr.endswith("Try: mainspring doctor --app app.py\n")
 
 
 def test_dev_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -85,6 +86,16 @@ def test_what_a_module_enqueues_at_import_is_warned_of_once_in_each_process(yard
         file.write("\nok.enqueue(1)\nok.enqueue(2)\n")
     assert yard.start("-p", "1", "--burst").wait(60) == 0
     assert yard.log().count("a run was enqueued while the module 'jobs' is imported to find its app") == 2
+
+
+def test_a_module_that_raises_is_one_error_with_the_frames_of_the_user(yard: Yard) -> None:
+    (yard.folder / "settings.py").write_text("def read():\n    return {}['region']\n")
+    (yard.folder / "torn.py").write_text("import settings\nsettings.read()\n")
+    for words in (["torn:app"], ["jobs:app", "--include", "torn"]):
+        done = yard.run("-m", "mainspring", "worker", *words)
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"Error: {words[0]} cannot be imported:\n")
+        assert re.findall(r'File ".*/(\w+\.py)"', done.stderr) == ["torn.py", "settings.py"]
 
 
 def test_a_missing_driver_is_one_error_that_names_the_extra(yard: Yard) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 
 import click
 
-from mainspring.cli.common.target import CommandFailed, opened, target_of
+from mainspring.cli.common.target import CommandFailed, load_app, opened, target_of
 from mainspring.core.insight.wording import several
 
 __all__ = ["Files", "dev"]
@@ -29,10 +29,10 @@ _OTHERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", "ven
 
 
 @click.command()
-@click.argument("app", metavar="FILE|MODULE:APP", envvar="MAINSPRING_APP", default=None, required=False)
+@click.argument("where", metavar="FILE|MODULE:APP", envvar="MAINSPRING_APP", default=None, required=False)
 @click.option("-t", "--threads", type=click.IntRange(1), default=8, show_default=True, help="Threads for tasks.")
 @click.option("--no-reload", is_flag=True, help="Do not start again when a file changes.")
-def dev(app: str | None, threads: int, no_reload: bool) -> None:
+def dev(where: str | None, threads: int, no_reload: bool) -> None:
     """Execute an app's runs and fire its schedules in one process, and start again when a file changes.
 
     The log says what happens to each run. Changes are looked for in the .py files of the app's folder and below.
@@ -43,7 +43,7 @@ def dev(app: str | None, threads: int, no_reload: bool) -> None:
       mainspring dev app.py
       mainspring dev shop.jobs:app --threads 4
     """
-    target = target_of(app)
+    target = target_of(where)
     if no_reload:
         return _work(target, threads)
     command = [sys.executable, "-m", "mainspring", "dev", target, "--no-reload", "--threads", str(threads)]
@@ -59,6 +59,8 @@ def _work(target: str, threads: int) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(TextFormatter(coloured=has_colours(), brief=True))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    if "://" not in target:
+        load_app(target)  # what its schedules look like is said here, while other verbs keep it to themselves
     with opened(target, must_exist=False) as app:
         app.run(threads=threads)
 

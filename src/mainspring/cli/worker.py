@@ -9,6 +9,7 @@ from typing import Literal
 
 import click
 
+from mainspring.cli.common.target import load_app
 from mainspring.errors import MainspringError, near
 
 __all__ = ["parse_queues", "worker"]
@@ -97,6 +98,7 @@ def worker(
 
     log_level = "warning" if quiet and log_level in ("debug", "info") else log_level
     set_up_logging(log_level, log_format)
+    load_app(app, include)  # so that an error in it is told once, and by the user's own frames
     try:
         settings = Settings(
             app=app,  # as given: another module that holds the same app may lack the tasks of this one

@@ -7,7 +7,7 @@ import logging
 import os
 import shlex
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
@@ -29,6 +29,7 @@ __all__ = [
     "CommandFailed",
     "command",
     "json_option",
+    "load_app",
     "opened",
     "target_of",
     "target_options",
@@ -136,20 +137,29 @@ def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = Tr
 
 def _app_at(target: str, name: str) -> Mainspring:
     from mainspring.app import Mainspring
-    from mainspring.app.locating import find_app
     from mainspring.core.schedules.linting import LINT_LOGGER
 
     lint = logging.getLogger(LINT_LOGGER)
     level = lint.level
     lint.setLevel(logging.ERROR)  # `doctor`, and whoever starts the app, tell of it
     try:
-        return Mainspring(target, name=name) if "://" in target else find_app(target)
+        return Mainspring(target, name=name) if "://" in target else load_app(target)
+    except (MainspringError, OSError) as error:
+        raise CommandFailed(_text(error)) from error
+    finally:
+        lint.setLevel(level)
+
+
+def load_app(target: str, include: Iterable[str] = ()) -> Mainspring:
+    """Import an app; end the command with the user's own frames if a module of theirs raises."""
+    from mainspring.app.locating import find_app
+
+    try:
+        return find_app(target, include)
     except (MainspringError, OSError) as error:
         raise CommandFailed(_text(error)) from error
     except Exception as error:  # raised by the user's own module
         raise CommandFailed(f"{target} cannot be imported:\n{_users_frames(error)}") from error
-    finally:
-        lint.setLevel(level)
 
 
 def _users_frames(error: Exception) -> str:
