@@ -1,0 +1,352 @@
+"""`mainspring move`: jobs and waiting runs go from one store to another, whatever kills the command meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from mainspring import Mainspring
+from mainspring.cli import main
+from mainspring.cli.db.moving import HELD_AT, MOVED, Mover
+from mainspring.core.run import Run, Status
+from mainspring.jobstores.base import JobStore, RunQuery
+from tests.cli.kit import KEY, LIMIT
+from tests.servers import PostgreSQL, Redis
+
+WRITES = ("add_runs", "settle", "delete_runs", "add_job", "update_job", "remove_jobs")
+WAITING = RunQuery(status=(Status.PENDING,))
+
+
+def note(path: str, number: int, fail: bool = False) -> int:
+    """Leave a line behind."""
+    with open(path, "a") as file:
+        file.write(f"{number}\n")
+    if fail:
+        raise ValueError("as it was told")
+    return number
+
+
+class Killed(BaseException):
+    """Stands for a kill."""
+
+
+class Fragile:
+    """A store in whose n-th write, of two stores together, the process is killed: before it is done, or after."""
+
+    def __init__(self, store: JobStore, fuse: list[int], done: bool) -> None:
+        self._store, self._fuse, self._done = store, fuse, done
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return found if name not in WRITES else self._burning(found)
+
+    def _burning(self, write: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self._fuse[0] -= 1
+            if self._fuse[0] == 0 and not self._done:
+                raise Killed
+            answer = write(*args, **kwargs)
+            if self._fuse[0] == 0:
+                raise Killed
+            return answer
+
+        return call
+
+
+def app_at(url: str, name: str = "mainspring") -> Mainspring:
+    app = Mainspring(url, name=name, secret_key=KEY, timezone="UTC", queues=["mail"])
+    app.task(note)
+    return app
+
+
+def fill(app: Mainspring, path: str = "") -> list[str]:
+    """Leave jobs and runs of several kinds; return the ids of the runs that wait."""
+    task = app.tasks.find(f"{__name__}:note")
+    ids = [task.options(retention=0.001).enqueue(path, 0).id, task.options(delay=3600).enqueue(path, 1).id]
+    ids.append(task.options(queue="mail", unique="k", priority=7, group="g").enqueue(path, 2).id)
+    first, _ = app.chain([task.call(path, 3), task.call(path, 4)])
+    moved = task.enqueue(path, 5)
+    app.move(moved, "mail")
+    app.add_job(note, "interval", hours=1, id="hourly", args=[path, 6])
+    app.add_job(note, "cron", hour=3, id="nightly", args=[path, 7], timezone="Europe/Berlin")
+    app.pause_job("nightly")
+    return [*ids, first.id, moved.id]
+
+
+def startable(store: JobStore) -> dict[str, Run]:
+    return {run.id: run for run in store.find_runs(WAITING, limit=1000) if run.run_at != HELD_AT}
+
+
+def firing(store: JobStore) -> dict[str, int | None]:
+    return {job.id: job.at for job in store.get_all_jobs() if job.at != HELD_AT}
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    limit = time.monotonic() + LIMIT
+    while not holds():
+        assert time.monotonic() < limit, "it did not come true"
+        time.sleep(0.01)
+
+
+def move_all(mover: Mover) -> None:
+    mover.finish()
+    for job in mover.look().jobs:
+        mover.move_job(job)
+    for _ in mover.move_runs():
+        pass
+
+
+@pytest.fixture
+def ends(tmp_path: Path) -> Iterator[tuple[Mainspring, Mainspring]]:
+    """Two apps on SQLite, each with a key of the same text."""
+    made = app_at(f"sqlite:///{tmp_path}/source.db"), app_at(f"sqlite:///{tmp_path}/target.db")
+    yield made
+    for app in made:
+        app.close()
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(1, 13))
+def test_a_kill_in_any_write_loses_and_doubles_nothing(
+    ends: tuple[Mainspring, Mainspring], number: int, done: bool
+) -> None:
+    source, target = ends
+    ids = fill(source)
+    before, jobs = startable(source.store), firing(source.store)
+    fuse = [number]
+    burning: Any = [Fragile(app.store, fuse, done) for app in ends]
+    try:
+        move_all(Mover(*burning))
+    except Killed:
+        pass
+    else:
+        assert fuse[0] > 0
+    both = Counter([*startable(source.store), *startable(target.store)])
+    assert all(times == 1 for times in both.values())
+    active = [*firing(source.store), *firing(target.store)]
+    assert len(active) == len(set(active))
+    source.store.prune()
+    move_all(Mover(source.store, target.store))
+    assert startable(source.store) == {}
+    found = startable(target.store)
+    assert set(found) == set(ids)
+    assert firing(target.store) == jobs
+    assert source.store.get_all_jobs() == []
+    assert target.store.find_runs(WAITING, limit=1000) == sorted(
+        found.values(), key=lambda run: (run.created_at, run.id), reverse=True
+    )
+    for run_id, run in found.items():
+        was = before[run_id]
+        same = ("run_at", "queue", "priority", "group", "unique", "args", "policy", "created_at", "start_by")
+        assert [getattr(run, name) for name in same] == [getattr(was, name) for name in same]
+        ended = source.get(run_id)
+        assert (str(ended.status), ended.reason) == ("cancelled", MOVED)
+
+
+def test_a_run_that_starts_meanwhile_stays_and_leaves_no_copy(ends: tuple[Mainspring, Mainspring]) -> None:
+    source, target = ends
+    run_id = source.enqueue(note, "", 1).id
+
+    class Claiming(Fragile):
+        def __getattr__(self, name: str) -> Any:
+            if name == "settle":  # somebody claims the run just before it is ended as moved
+                self._store.claim(["default"], node="n", token="t", limit=1, lease=60.0)
+            return getattr(self._store, name)
+
+    hasty: Any = Claiming(source.store, [0], False)
+    assert sum(Mover(hasty, target.store).move_runs()) == 0
+    assert str(source.get(run_id).status) == "running"
+    assert target.find() == []
+
+
+def test_runs_that_are_gathered_stay_together(ends: tuple[Mainspring, Mainspring]) -> None:
+    source, target = ends
+    task = source.tasks.find(f"{__name__}:note")
+    source.gather([task.call("", 1), task.call("", 2)])
+    mover = Mover(source.store, target.store)
+    assert mover.look().stays == {"runs that are gathered": 3}
+    assert sum(mover.move_runs()) == 0
+    assert len(startable(source.store)) == 3
+
+
+def test_a_unique_key_that_the_target_has_is_left_to_its_holder(ends: tuple[Mainspring, Mainspring]) -> None:
+    source, target = ends
+    for app in ends:
+        app.tasks.find(f"{__name__}:note").options(unique="k").enqueue("", 1)
+    assert sum(Mover(source.store, target.store).move_runs()) == 0
+    assert (len(startable(source.store)), len(startable(target.store))) == (1, 1)
+
+
+PROGRAM = """
+import os, signal, sys
+from mainspring.cli import main
+from mainspring.cli.db import moving
+
+step, count = sys.argv[1], int(sys.argv[2])
+store = {"add": "_target", "end": "_source", "go": "_target", "job": "_source"}[step]
+verb = {"add": "add_runs", "end": "settle", "go": "settle", "job": "update_job"}[step]
+make = moving.Mover.__init__
+
+def fragile(self, source, target):
+    make(self, source, target)
+    chosen = getattr(self, store)
+    write = getattr(chosen, verb)
+    left = [count]
+
+    def die(*args, **kwargs):
+        answer = write(*args, **kwargs)
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    setattr(chosen, verb, die)
+
+moving.Mover.__init__ = fragile
+main(["move", "--from", sys.argv[3], "--to", sys.argv[4], "--yes"])
+"""
+
+
+@pytest.mark.parametrize(("step", "count"), [("add", 2), ("end", 1), ("end", 2), ("go", 1), ("job", 1)])
+def test_a_command_that_was_killed_goes_on_when_it_is_called_again(
+    ends: tuple[Mainspring, Mainspring], tmp_path: Path, step: str, count: int
+) -> None:
+    source, target = ends
+    ids = [call.id for call in source.enqueue_many(source.as_task(note).call("", n) for n in range(450))]
+    source.add_job(note, "interval", hours=1, id="hourly", args=["", 6])
+    urls = [str(app.url) for app in ends]
+    program = [sys.executable, "-c", PROGRAM, step, str(count), *urls]
+    killed = subprocess.run(program, capture_output=True, text=True, env=environment(), timeout=LIMIT)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    both = Counter([*startable(source.store), *startable(target.store)])
+    assert all(times == 1 for times in both.values())
+    done = call_move(*urls, "--yes")
+    assert done.exit_code == 0, done.output
+    assert startable(source.store) == {}
+    assert set(startable(target.store)) == set(ids)
+    assert list(firing(target.store)) == ["hourly"]
+
+
+def environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MAINSPRING_")}
+    return {**kept, "MAINSPRING_SECRET_KEY": KEY}
+
+
+def call_move(source: str, target: str, *words: str, name: str = "mainspring") -> Result:
+    arguments = ["move", "--from", source, "--to", target, "--name", name, *words]
+    found = CliRunner(env={"MAINSPRING_SECRET_KEY": KEY, "MAINSPRING_APP": None, "MAINSPRING_URL": None}).invoke(
+        main, arguments
+    )
+    assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+    return found
+
+
+def test_nodes_that_work_meanwhile_start_each_run_once(ends: tuple[Mainspring, Mainspring], tmp_path: Path) -> None:
+    source, target = ends
+    path = str(tmp_path / "lines")
+    runs = 400
+    source.enqueue_many(source.as_task(note).call(path, number) for number in range(runs))
+    source.start(work=True)
+    target.start(work=True)
+    try:
+        assert call_move(str(source.url), str(target.url), "--yes").exit_code == 0
+        for app in ends:
+            for run in app.find(status=["pending", "running"], limit=1000):
+                app.wait([run.id], LIMIT)
+    finally:
+        source.stop()
+        target.stop()
+    lines = Counter(Path(path).read_text().split())
+    assert lines == {str(number): 1 for number in range(runs)}
+
+
+@pytest.fixture
+def places(
+    request: pytest.FixtureRequest, redis_server: Redis, postgresql_server: PostgreSQL, tmp_path: Path
+) -> Iterator[tuple[Mainspring, Mainspring]]:
+    """Two apps, on Redis and on PostgreSQL."""
+    made = app_at(redis_server.url, "cli_move"), app_at(postgresql_server.url, "cli_move")
+    yield made
+    for app in made:
+        app.store.remove_jobs()
+        for run in app.find(status="pending", limit=1000):
+            app.cancel(run.id)
+        for run in app.find(limit=1000):
+            app.delete(run.id)
+        app.close()
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["redis to postgresql", "postgresql to redis"])
+def test_jobs_and_runs_move_between_servers(places: tuple[Mainspring, Mainspring], tmp_path: Path, back: bool) -> None:
+    source, target = places[::-1] if back else places
+    path = str(tmp_path / "lines")
+    ids = fill(source, path)
+    urls = str(source.url), str(target.url)
+    dry = call_move(*urls, "--dry-run", name="cli_move")
+    assert (dry.exit_code, dry.stdout) == (0, "2 jobs and 5 runs would be moved\n")
+    assert len(startable(source.store)) == 5
+    source.pause_queue("mail")
+    done = call_move(*urls, "--yes", name="cli_move")
+    assert (done.exit_code, done.stdout) == (0, "moved 2 jobs and 5 runs\n"), done.output
+    assert (set(startable(target.store)), firing(source.store)) == (set(ids), {})
+    assert {queue.name for queue in target.queues() if queue.paused} == {"mail"}
+    target.resume_queue("mail")
+    source.resume_queue("mail")
+    target.start(work=True, schedule=False)
+    wait_until(lambda: Path(path).exists() and len(Path(path).read_text().split()) >= 5)
+    target.stop()
+    assert sorted(Path(path).read_text().split()) == ["0", "2", "3", "4", "5"]
+
+
+def test_a_retrying_run_keeps_its_failures(ends: tuple[Mainspring, Mainspring], tmp_path: Path) -> None:
+    source, target = ends
+    task = source.as_task(note).options(retries=3, backoff=3600)
+    run_id = task.enqueue(str(tmp_path / "lines"), 1, fail=True).id
+    source.start(work=True, schedule=False)
+    wait_until(lambda: source.get(run_id).failures > 0)
+    source.stop()
+    assert sum(Mover(source.store, target.store).move_runs()) == 1
+    run = target.get(run_id)
+    assert (run.failures, str(run.error), run.run_at) == (1, "ValueError: as it was told", source.get(run_id).run_at)
+
+
+def test_ids_that_are_taken_are_named_and_nothing_is_moved(ends: tuple[Mainspring, Mainspring]) -> None:
+    source, target = ends
+    fill(source)
+    target.add_job(note, "interval", hours=2, id="hourly", args=["", 1])
+    refused = call_move(str(source.url), str(target.url), "--yes")
+    assert (
+        refused.exit_code,
+        "the target has jobs of the same ids ('hourly'); nothing was moved" in refused.stderr,
+    ) == (
+        1,
+        True,
+    )
+    assert len(startable(source.store)) == 5
+
+
+def test_mistakes_are_named(ends: tuple[Mainspring, Mainspring]) -> None:
+    source, target = (str(app.url) for app in ends)
+    fill(ends[0])
+    same = call_move(source, source, "--yes")
+    assert (same.exit_code, "name the same store" in same.stderr) == (2, True)
+    asked = call_move(source, target)
+    assert (asked.exit_code, "2 jobs and 5 runs will be moved. Go on? Say so with --yes" in asked.stderr) == (2, True)
+    gone = call_move(source, "redis://127.0.0.1:1/0", "--yes")
+    assert gone.exit_code == 3
+    absent = call_move("sqlite:////nowhere/at/all.db", target, "--yes")
+    assert (absent.exit_code, "there is no file" in absent.stderr) == (1, True)
+    memory = call_move(source, "memory://", "--yes")
+    assert (memory.exit_code, "name two that last" in memory.stderr) == (2, True)
+    helped = CliRunner().invoke(main, ["move", "-h"])
+    assert (helped.exit_code, "mainspring move --from " in helped.output) == (0, True)
