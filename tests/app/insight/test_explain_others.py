@@ -34,7 +34,7 @@ from mainspring.testing.conformance.helpers import (
 )
 from mainspring.triggers.cron import CronTrigger
 from tests.app.insight.kit import EVERY_STORE, announce
-from tests.app.kit import LOCAL
+from tests.app.kit import LASTING, LOCAL, MakeApp
 
 
 def said(app: Mainspring, name: str) -> str:
@@ -178,6 +178,17 @@ def test_a_success_after_failures_is_up_again() -> None:
 def test_fires_that_a_person_left_out_are_no_trouble() -> None:
     assert health_of(hourly(), [ended(5, Status.MISSED, reason="paused"), ended(65)], NOW).state is JobState.UP
     assert health_of(hourly(), [ended(5, Status.MISSED, reason="late"), ended(65)], NOW).state is JobState.LATE
+
+
+@LASTING
+def test_a_job_that_cannot_be_read_or_was_set_aside_says_so(app: Mainspring, url: str, make_app: MakeApp) -> None:
+    queued(app, due_in=3600)
+    other = make_app(url, name=app.name, secret_key="another key, of which nobody else knows")
+    told = other.explain("job")
+    assert (told.state, told.sentence[:35]) == ("unreadable", "It cannot be read here: unknown_key")
+    other.jobs()  # looks at all jobs as a scheduler does, and so sets it aside
+    assert said(app, "job").startswith("[job broken] Set aside and not fired: unknown_key")
+    assert app.explain().parts[0].id == "job"
 
 
 # -- queues, nodes, the system -------------------------------------------------------------------------------------

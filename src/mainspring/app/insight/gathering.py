@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from mainspring.core.insight.acts import about
-from mainspring.core.insight.explanation import NodeFacts, QueueFacts, Scene
+from mainspring.core.insight.explanation import Explanation, NodeFacts, QueueFacts, Scene
 from mainspring.core.insight.health import RUNS_LOOKED_AT
+from mainspring.core.insight.subjects import explain_broken_job, explain_unreadable_job
 from mainspring.core.job import Job
 from mainspring.core.references import variable_of
 from mainspring.core.run import Run, Status
@@ -53,12 +54,13 @@ class Gatherer:
         """Read a run."""
         return self.store.get_runs([run_id])[0]
 
-    def jobs(self) -> tuple[list[Job], dict[str, str]]:
-        """Read the jobs, and by id why others do not fire: they cannot be read here, or were set aside."""
+    def jobs(self) -> tuple[list[Job], list[Explanation]]:
+        """Read the jobs, and why others do not fire: they were set aside, or cannot be read here."""
         jobs, unreadable = self.store.examine_jobs()
-        aside = {broken.id: broken.reason for broken in self.store.get_jobs(broken=True).broken}
-        readable = {job.id for job in jobs}
-        return jobs, {job_id: why for job_id, why in {**aside, **unreadable}.items() if job_id not in readable}
+        there = {*unreadable, *(job.id for job in jobs)}
+        aside = [broken for broken in self.store.get_jobs(broken=True).broken if broken.id not in there]
+        told = [explain_broken_job(broken.id, broken.reason) for broken in aside]
+        return jobs, told + [explain_unreadable_job(job_id, why) for job_id, why in unreadable.items()]
 
     def recent(self, job_id: str | None) -> list[Run]:
         """Read the newest runs of a job."""

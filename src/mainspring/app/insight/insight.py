@@ -14,7 +14,6 @@ from mainspring.core.insight.health import JobHealth, health_of, usual_duration
 from mainspring.core.insight.runs import explain_run
 from mainspring.core.insight.story import Episode, story_of
 from mainspring.core.insight.subjects import (
-    explain_broken_job,
     explain_job,
     explain_node,
     explain_queue,
@@ -73,8 +72,9 @@ class Insight:
             job = next((each for each in jobs if each.id == name), None)
             if job is not None:
                 return self._job(gatherer, job, gatherer.recent(name), gatherer.scene())
-            if name in others:
-                return explain_broken_job(name, others[name], gatherer.scene())
+            other = next((each for each in others if each.id == name), None)
+            if other is not None:
+                return other
         scene = gatherer.scene()
         if kind in (None, "queue"):
             served = {queue for node in scene.nodes for queue in node.queues}
@@ -112,7 +112,7 @@ class Insight:
         jobs, others = gatherer.jobs()
         runs = recent_runs(gatherer.store, jobs)
         told = [self._job(gatherer, job, runs[job.id], scene) for job in jobs]
-        told += [explain_broken_job(job_id, why, scene) for job_id, why in others.items()]
+        told += others
         queues = [explain_queue(queue, scene) for queue in gatherer.queues().values()]
         nodes = [explain_node(node, scene) for node in scene.nodes]
         broken = gatherer.store.find_runs(RunQuery(status=(Status.BROKEN,)), limit=100)
@@ -121,7 +121,12 @@ class Insight:
     def _unknown(self, gatherer: Gatherer, name: str) -> Explanation:
         scene = gatherer.scene()
         jobs, others = gatherer.jobs()
-        known = [*gatherer.queues(), *(job.id for job in jobs), *others, *(node.name for node in scene.nodes)]
+        known = [
+            *gatherer.queues(),
+            *(job.id for job in jobs),
+            *(each.id for each in others),
+            *(node.name for node in scene.nodes),
+        ]
         hint = near(name, known)
         return explain_unknown(name, hint if "did you mean" in hint else "", KEEP_SECONDS)
 

@@ -124,7 +124,10 @@ def _running(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
         since = "" if act is None else f" since {scene.ago(act.at)}"
         return "running", f"Is being stopped{since}{_cancelled_by(scene)}; it runs on {_node(node, name)}.", ()
     if left is not None and (left < 0 or (node is not None and node.state == "silent")):
-        heard = "is gone" if node is None else f"has been silent for {scene.silent_for(node)}"
+        heard = "is gone"
+        if node is not None:
+            silent = node.state == "silent"
+            heard = f"has been silent for {scene.silent_for(node)}" if silent else "did not renew its lease in time"
         then = "its lease is over, so another node takes it over"
         if left > 0:
             then = f"another node takes it over in {duration(left)}"

@@ -14,7 +14,15 @@ from mainspring.core.job import Job
 from mainspring.core.run import Run
 from mainspring.triggers.clock_notes import clock_note
 
-__all__ = ["explain_broken_job", "explain_job", "explain_node", "explain_queue", "explain_system", "explain_unknown"]
+__all__ = [
+    "explain_broken_job",
+    "explain_job",
+    "explain_node",
+    "explain_queue",
+    "explain_system",
+    "explain_unknown",
+    "explain_unreadable_job",
+]
 
 _HEADS: Final = {
     JobState.NEW: "New",
@@ -64,7 +72,13 @@ def _next(job: Job, scene: Scene) -> str:
     return f"{text}, for the last time." if following is None else f"{text}."
 
 
-def explain_broken_job(job_id: str, reason: str, scene: Scene) -> Explanation:
+def explain_unreadable_job(job_id: str, reason: str) -> Explanation:
+    """Say that this process cannot read a job; others may."""
+    sentence = f"It cannot be read here: {brief(reason)}. A node with its key and its code fires it nevertheless."
+    return Explanation(kind="job", id=job_id, state="unreadable", sentence=sentence, actions=("doctor",))
+
+
+def explain_broken_job(job_id: str, reason: str) -> Explanation:
     """Say why a job does not fire that was set aside."""
     sentence = f"Set aside and not fired: {brief(reason)}. Put that right, then put it back."
     actions = (f"broken restore {job_id}", f"broken discard {job_id}")
