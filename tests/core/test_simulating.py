@@ -83,6 +83,11 @@ def test_the_busiest_minutes_name_their_jobs() -> None:
     assert (busiest.at, busiest.fires, busiest.job_ids) == (datetime(2026, 5, 4, 3, tzinfo=UTC), 3, ("j0", "j1", "j2"))
 
 
+def test_one_job_alone_makes_no_minute_busy() -> None:
+    every = IntervalTrigger(seconds=3, start_date=datetime(2026, 5, 4, tzinfo=UTC), timezone="UTC")
+    assert look(job("ping", every), days=1).busiest == ()
+
+
 def test_clock_changes_are_named_where_they_touch_a_fire() -> None:
     march = to_us(datetime(2027, 3, 27, 12, tzinfo=UTC))
     found = look(
@@ -132,7 +137,7 @@ def test_a_time_in_a_gap_or_a_fold_is_named_once_each() -> None:
     assert kinds(cron("30 4 * * *", BERLIN)) == []
     assert kinds(cron("30 2 * * *", UTC)) == []
     assert kinds(cron("*/30 * * * *", BERLIN)) == []
-    first = next(issues_of(job("j", cron("30 2 * * *", BERLIN)), MAY))
+    first = issues_of(job("j", cron("30 2 * * *", BERLIN)), MAY)[0]
     assert first.text == "on 2026-10-25 (Europe/Berlin) 02:30 comes twice that day, and it fires the first time only"
 
 
@@ -146,8 +151,16 @@ def test_an_interval_shorter_than_the_usual_run_is_named() -> None:
     assert kinds(every, 200.0) == kinds(every) == []
 
 
+def test_a_trigger_of_the_users_own_that_fails_is_left_to_whoever_fires_it() -> None:
+    class Failing(BaseTrigger):
+        def get_next_fire_time(self, previous_fire_time: datetime | None, now: datetime) -> datetime | None:
+            raise RuntimeError("no calendar")
+
+    assert kinds(Failing()) == []
+
+
 def test_many_jobs_at_the_same_instant_are_named() -> None:
-    jobs = [job(f"j{n:02}", cron("0 3 * * *")) for n in range(12)]
+    jobs = [job(f"j{n:02}", cron("0 3 * * *"), at=MAY + 3 * 3600 * SECOND) for n in range(12)]
     [issue] = issues_together(jobs, MAY, UTC)
     assert issue.text == "12 jobs fire at the same instant, Mon 03:00:00 UTC: 'j00', 'j01', 'j02', ..."
     assert not list(issues_together(jobs[:9], MAY, UTC))

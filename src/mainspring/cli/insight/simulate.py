@@ -10,6 +10,7 @@ import click
 from mainspring.cli.common.output import Column, echo, length, print_json, table
 from mainspring.cli.common.target import FAILED, USAGE, CommandFailed, command, json_option, opened, target_options
 from mainspring.cli.common.visible import visible
+from mainspring.core.insight.wording import several
 
 if TYPE_CHECKING:
     from mainspring.core.schedules.simulating import JobForecast, Overlap, Simulation
@@ -81,9 +82,10 @@ def _show(found: Simulation) -> None:
     if not found.jobs:
         click.echo("there are no schedules", err=True)
         return
-    busy = f", at most {found.most_at_once:,} runs at once" if found.fires else ""
+    busy = f", at most {several(found.most_at_once, 'run')} at once" if found.fires else ""
     span = f"{_shown(found.since)} to {_shown(found.until)}"
-    echo(f"{len(found.jobs):,} jobs fire {found.fires:,} times from {span}{busy}\n")
+    jobs = several(len(found.jobs), "job fires", "jobs fire")
+    echo(f"{jobs} {several(found.fires, 'time')} from {span}{busy}\n")
     columns = (
         Column("job", cut=True), Column("fires", right=True), Column("first"),
         Column("takes", right=True, optional=True), Column("when", cut=True),

@@ -47,7 +47,7 @@ def explain_job(job: Job, health: JobHealth, scene: Scene, cause: Explanation | 
         elif health.state in (JobState.LATE, JobState.DOWN):
             actions = ("nodes", f"worker {scene.app}") if health.run_id is None else (f"explain {health.run_id}",)
     sentence = f"{why} {_next(job, scene)}" if health.state is not JobState.PAUSED else why
-    facts = [Fact("trigger", str(job.trigger)), Fact("task", job.call.task_name)]
+    facts = [Fact("trigger", job.trigger.describe()), Fact("task", job.call.task_name)]
     place = job.queue if job.executor == "queue" else f".{job.executor}"
     facts.append(Fact("queue" if job.executor == "queue" else "executor", place.removeprefix("."), "queue", place))
     if job.at is not None:

@@ -39,8 +39,15 @@ def check_possible(trigger: BaseTrigger) -> None:
         raise ValueError(f"this schedule can never fire: {trigger.describe()}; no date matches it")
 
 
-def issues_of(job: Job, now: int, usual_seconds: float | None = None) -> Iterator[ScheduleIssue]:
-    """Yield what looks wrong with one schedule in the year ahead."""
+def issues_of(job: Job, now: int, usual_seconds: float | None = None) -> list[ScheduleIssue]:
+    """Return what looks wrong with one schedule in the year ahead; nothing for a trigger of the user's that fails."""
+    try:
+        return list(_issues(job, now, usual_seconds))
+    except Exception:  # whoever fires the job tells of it
+        return []
+
+
+def _issues(job: Job, now: int, usual_seconds: float | None) -> Iterator[ScheduleIssue]:
     trigger = job.trigger
     first = trigger.first_fire(now)
     if first is None:
@@ -77,9 +84,8 @@ def issues_together(jobs: Iterable[Job], now: int, zone: tzinfo) -> Iterator[Sch
     """Yield the instants ahead at which many jobs fire together; jobs with jitter spread by themselves."""
     together: defaultdict[int, list[str]] = defaultdict(list)
     for job in jobs:
-        first = None if job.trigger.jitter else job.trigger.first_fire(now)
-        if first is not None:
-            together[first].append(job.id)
+        if job.at is not None and job.at >= now and not job.trigger.jitter:
+            together[job.at].append(job.id)
     for at, names in sorted(together.items()):
         if len(names) >= CROWD:
             shown = ", ".join(repr(name) for name in sorted(names)[:3])

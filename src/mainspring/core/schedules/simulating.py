@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, tzinfo
+from heapq import nsmallest
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -60,7 +61,7 @@ class Oddity(NamedTuple):
 
 
 class BusyMinute(NamedTuple):
-    """A minute in which many fires come together."""
+    """A minute in which fires of several jobs come together."""
 
     at: datetime
     fires: int
@@ -172,11 +173,16 @@ def _run_through(job: Job, fires: Sequence[int], usual: float, zone: tzinfo) -> 
 
 
 def _busiest(placed: Mapping[str, Sequence[int]], zone: tzinfo) -> Iterator[BusyMinute]:
-    minutes = Counter(fire // MINUTE_US for fires in placed.values() for fire in fires)
-    for minute, number in sorted(minutes.items(), key=lambda item: (-item[1], item[0]))[:BUSIEST_SHOWN]:
-        names = [job_id for job_id, fires in placed.items() if any(fire // MINUTE_US == minute for fire in fires)]
-        if number > 1:
-            yield BusyMinute(from_us(minute * MINUTE_US, zone), number, tuple(names))
+    by_job = {job_id: Counter(fire // MINUTE_US for fire in fires) for job_id, fires in placed.items()}
+    fires: Counter[int] = Counter()
+    jobs: Counter[int] = Counter()
+    for minutes in by_job.values():
+        fires.update(minutes)
+        jobs.update(minutes.keys())
+    shared = [(-number, minute) for minute, number in fires.items() if jobs[minute] > 1]
+    for number, minute in nsmallest(BUSIEST_SHOWN, shared):
+        names = tuple(job_id for job_id, minutes in by_job.items() if minute in minutes)
+        yield BusyMinute(from_us(minute * MINUTE_US, zone), -number, names)
 
 
 def _most_at_once(placed: Mapping[str, Sequence[int]], usual_seconds: Mapping[str, float]) -> int:
