@@ -111,6 +111,14 @@ def test_a_pipe_gets_whole_plain_lines_and_may_be_closed_early(shop: Shop) -> No
     assert (closed.returncode, closed.stderr) == (1, b"")
 
 
+def test_the_demo_on_a_terminal_has_colours_and_a_table_that_fits(shop: Shop) -> None:
+    code, said = on_terminal(shop, "demo", "--seconds", "1", columns=80)
+    assert code == 0
+    assert re.search(r"\x1b\[33m\S+ WARNING ask_bank", said)
+    summary = without_colours(said).partition("\nwhat ")[2].partition("\n\n")[0]
+    assert max(map(len, summary.splitlines())) <= 80
+
+
 def test_the_error_of_a_users_module_shows_the_users_frames_only(shop: Shop, tmp_path: Path) -> None:
     (tmp_path / "settings.py").write_text("def read():\n    return {}['region']\n")
     (tmp_path / "broken_shop.py").write_text("import settings\nsettings.read()\n")

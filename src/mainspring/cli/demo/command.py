@@ -35,6 +35,7 @@ _COUNTED: Final = {
     events.EVENT_JOB_BROKEN: "broken",
     events.EVENT_RUN_BROKEN: "broken",
 }
+MOST_PATIENCE_SECONDS: Final = 60.0
 _NEXT: Final = (
     ("mainspring init", "writes an app.py of your own"),
     ("mainspring dev app.py", "runs it, and starts again when you change it"),
@@ -66,13 +67,14 @@ def demo(seconds: float | None) -> None:
                 echo("A small shop at work in this process; Ctrl-C ends it. To look at it from another terminal:")
                 echo(f"  mainspring runs list --app {url} --name shop")
                 sys.stdout.flush()
-                now = datetime.now(app.timezone).replace(microsecond=0)
                 shop.add_strange_job(url)
+                now = datetime.now(app.timezone).replace(microsecond=0)
                 shop.add_schedules(app, now)
-                shop.begin(app)
+                begun = shop.begin(app)
                 app.start(work=True)
                 shop.add_late_job(app, now)
-                _wait(None if seconds is None else started + seconds)
+                _wait(None if seconds is None else time.monotonic() + seconds)
+                app.wait(begun, MOST_PATIENCE_SECONDS)  # on a slow machine, too, there is all of it to see
             except KeyboardInterrupt:
                 pass
             finally:

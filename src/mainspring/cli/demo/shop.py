@@ -112,15 +112,17 @@ def add_schedules(app: Mainspring, now: datetime) -> None:
     app.schedule("interval", seconds=1, start_date=now, id="slow")(app.tasks.find("slow_report"))
 
 
-def begin(app: Mainspring) -> None:
-    """Enqueue calls: some that succeed, one that is retried, one that fails, a chain and a group."""
+def begin(app: Mainspring) -> list[str]:
+    """Enqueue calls: some that succeed, one that is retried, one that fails, a chain and a group; return their ids."""
     task = app.tasks.find
-    task("send_mail").enqueue("ann@example.com", password="hunter2")
-    task("import_orders").enqueue(5)
-    task("ask_bank").enqueue(1001)
-    task("print_label").enqueue(1002)
-    app.chain([task("pick").call(1003), task("pack").call(1003), task("send_mail").call("bob@example.com")])
-    app.gather([task("count_stock").call(shelf) for shelf in ("books", "toys", "tea")])
+    calls: list[tuple[str, Any, dict[str, Any]]] = [
+        ("send_mail", "ann@example.com", {"password": "hunter2"}), ("import_orders", 5, {}),
+        ("ask_bank", 1001, {}), ("print_label", 1002, {}),
+    ]  # fmt: skip
+    handles = [task(name).enqueue(argument, **options) for name, argument, options in calls]
+    handles += app.chain([task("pick").call(1003), task("pack").call(1003), task("send_mail").call("bob@example.com")])
+    handles.append(app.gather([task("count_stock").call(shelf) for shelf in ("books", "toys", "tea")]))
+    return [handle.id for handle in handles]
 
 
 def add_late_job(app: Mainspring, now: datetime) -> None:
