@@ -98,4 +98,5 @@ def test_a_start_is_logged_in_one_line_that_says_what_has_started(
         app.start(work=True)
     (line,) = [record.getMessage() for record in caplog.records if record.name == "mainspring.app"]
     said = f"mainspring {__version__}: store sqlite:///{tmp_path}/jobs.db; queues default, mail; 1 task, "
-    assert line.startswith(f"{said}1 declared schedule; node ")
+    assert line.startswith(f"{said}1 declared schedule, next builtins:print at ")
+    assert line.endswith(f"; node {app.node.id}" if app.node else "")
