@@ -81,7 +81,7 @@ def test_a_run_is_postponed_and_brought_forward(app: Mainspring) -> None:
     app.postpone(handle, timedelta())
     ended(app, handle.id)
     assert app.get(handle.id).result == 2
-    with pytest.raises(TypeError, match="how long from now"):
+    with pytest.raises(TypeError, match="a timedelta from now"):
         app.postpone(handle, 60)  # type: ignore[arg-type]
 
 

@@ -55,7 +55,7 @@ def test_runs_are_found_that_were_made_since_a_time(app: Mainspring) -> None:
     assert {run.id for run in app.find(since=timedelta(hours=2, minutes=30))} == {"r0", "r1", "r2"}
     assert app.count(since=border) == 2
     assert app.find(since=timedelta(seconds=-3600)) == []
-    with pytest.raises(TypeError, match=r"how long ago, as in timedelta\(hours=1\), not 60"):
+    with pytest.raises(TypeError, match=r"back from now, such as timedelta\(hours=1\), not 60"):
         app.find(since=60)  # type: ignore[arg-type]
 
 

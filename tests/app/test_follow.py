@@ -155,7 +155,7 @@ def test_a_chain_that_is_known_by_its_key_gives_the_steps_of_the_known_one(app: 
     known = app.chain([task.options(unique="k").call(1), task.call(2)])
     handles = app.chain([task.options(unique="k").call(3), task.call(4), task.call(5)])
     assert handles[:2] == known
-    with pytest.raises(RunNotFound, match="is not followed by it"):  # before anything has run
+    with pytest.raises(RunNotFound, match="it does not follow run"):  # before anything has run
         handles[2].result(timeout=LIMIT)
     app.start(work=True)
     assert handles[1].result(timeout=LIMIT) == 2
@@ -166,9 +166,9 @@ def test_a_chain_whose_first_call_is_known_as_a_single_one_has_no_later_ones(app
     task = app.task(same)
     task.options(unique="k").enqueue(1)
     handles = app.chain([task.options(unique="k").call(2), task.call(3)])
-    with pytest.raises(RunNotFound, match="is not followed by it"):
+    with pytest.raises(RunNotFound, match="it does not follow run"):
         handles[1].result(timeout=LIMIT)
-    with pytest.raises(RunNotFound, match="is not followed by it"):
+    with pytest.raises(RunNotFound, match="it does not follow run"):
         app.handle(f"{handles[0].id}~hook").result(timeout=LIMIT)
 
 
@@ -311,7 +311,7 @@ def test_a_collector_whose_item_was_deleted_fails_in_the_end_and_says_so(app: Ma
     app.delete(item)
     app.store.shift_clock(700)
     app.start(work=True)
-    with pytest.raises(RunFailed, match="deleted before it could be collected"):
+    with pytest.raises(RunFailed, match="deleted before it was collected"):
         handle.result(timeout=LIMIT)
 
 
@@ -489,6 +489,6 @@ def test_calls_of_which_only_some_are_inline_cannot_be_chained_or_gathered(app: 
     task = app.task(same)
     calls = [task.options(inline=True).call(1), task.call(2)]
     for verb in (app.chain, app.gather):
-        with pytest.raises(ValueError, match="all of them or none inline"):
+        with pytest.raises(ValueError, match="all together or not at all"):
             verb(calls)
     assert app.count() == 0

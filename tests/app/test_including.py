@@ -90,7 +90,7 @@ def test_a_program_and_the_modules_it_includes_share_one_app(tmp_path: Path) -> 
     ("include", "problem"),
     [
         (["{shop}.reprots.*"], "matches no module"),
-        (["*.tasks"], "has to begin with a package"),
+        (["*.tasks"], "must begin with a package"),
         (["{shop}.mials"], "there is no module '.*mials'; did you mean '.*mails'"),
         (["nowhere.mails"], "there is no module 'nowhere'"),
     ],

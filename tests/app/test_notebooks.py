@@ -55,5 +55,5 @@ def test_functions_of_one_name_in_two_files_are_still_refused(make_app: MakeApp,
         (tmp_path / f"{name}.py").touch()
     text = "@app.task(name='report')\ndef report(): ...\n"
     notebook.execute(text, str(tmp_path / "one.py"))
-    with pytest.raises(ConfigurationError, match="two functions are the task 'report'"):
+    with pytest.raises(ConfigurationError, match="two functions have the task name 'report'"):
         notebook.execute(text, str(tmp_path / "other.py"))

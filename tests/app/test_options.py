@@ -270,7 +270,7 @@ def test_a_queue_that_no_task_uses_is_warned_about_once(app: Mainspring, caplog:
     task.enqueue()
     task.enqueue()
     assert [record.getMessage() for record in caplog.records if "mial" in record.getMessage()] == [
-        "no task of this app uses the queue 'mial'; did you mean 'mail'? (if it is meant, tell a worker: -Q mial)"
+        "no task of this app uses the queue 'mial'; did you mean 'mail'? (if you mean it, start a worker with -Q mial)"
     ]
 
 

@@ -178,4 +178,4 @@ def test_an_error_tells_that_what_was_on_its_way_may_be_lost(app: Mainspring, st
     store.before = look
     with pytest.raises(RuntimeError, match="no more") as caught:
         app.enqueue_many(calls())
-    assert caught.value.__notes__ == ["the calls sent last before it may not be stored: StoreUnavailable('it is away')"]
+    assert caught.value.__notes__ == ["the calls of the batch before may not be stored: StoreUnavailable('it is away')"]

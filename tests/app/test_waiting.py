@@ -152,7 +152,9 @@ def test_who_waits_for_ever_is_told_that_nobody_serves_the_queue(
         assert not waiter.look(store)
         assert not waiter.look(store)
     (text,) = caplog.messages
-    assert text.startswith("run r1 is waited for and has not started; no living worker serves the queue 'mail': start ")
+    assert text.startswith(
+        "waiting for run r1, which has not started; no living worker serves the queue 'mail': start "
+    )
 
 
 @pytest.mark.usefixtures("soon")

@@ -106,5 +106,5 @@ def test_errors_crashes_and_time_outs_reach_sentry_once(yard: Yard) -> None:
     assert by_run == {run.id: words for run, words in wanted.items()}
     assert {line["mainspring.queue"] for line in found} == {"default", "side"}
     log = yard.log()
-    assert "the error reporter 'worse' cannot be loaded and is left out" in log
+    assert "the error reporter 'worse' cannot be loaded and is ignored" in log
     assert "'broken'" not in log

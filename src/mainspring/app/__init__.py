@@ -1,4 +1,4 @@
-"""The front door: `Mainspring` and what it is made of."""
+"""The front door: the `Mainspring` class and its parts."""
 
 from mainspring.app.app import Mainspring
 

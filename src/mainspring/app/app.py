@@ -1,6 +1,6 @@
-"""Mainspring: the front door. Tasks, calls and schedules, start and stop, over a store and a node.
+"""The front door: `Mainspring` declares tasks and schedules, enqueues calls, and starts and stops a node on a store.
 
-Its parts are `app.runs`, `app.jobs`, `app.queues` and `app.tasks`; the short verbs, `app.find`, are theirs.
+Its parts are `app.runs`, `app.jobs`, `app.queues` and `app.tasks`. Short verbs such as `app.find` are theirs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ log = logging.getLogger("mainspring.app")
 
 
 def _verb(part: str, verb: Callable[Concatenate[Part, P], R]) -> Callable[Concatenate[Mainspring, P], R]:
-    """Make a verb of a part a short verb of the app, with its signature, types and docstring."""
+    """Turn a verb of a part into a short verb of the app; keep its signature, types and docstring."""
     name = verb.__name__
 
     @functools.wraps(verb)
@@ -88,11 +88,11 @@ def _verb(part: str, verb: Callable[Concatenate[Part, P], R]) -> Callable[Concat
 class Mainspring:
     """An app: tasks and schedules over one store.
 
-    Making one opens nothing and starts nothing. Without a URL, `MAINSPRING_URL` says where the store is, else it is
-    `mainspring.db` in the current folder. Several apps share a store under different names. With `require`, `"durable"`
-    or `"replicated(n)"`, it does not start on a store that gives less. `include` names the modules with its tasks and
-    schedules, also by pattern (`shop.reports.*`): they are imported when the app starts. With `log_runs=False` the log
-    says nothing of runs that end well.
+    Creating an app opens nothing and starts nothing. Without a URL, it takes the one in `MAINSPRING_URL`, else
+    `mainspring.db` in the current folder. Several apps can share a store under different names. With `require`
+    (`"durable"` or `"replicated(n)"`), the app refuses to start on a store that gives less. `include` names
+    modules with tasks and schedules, also by pattern (`shop.reports.*`); the app imports them when it starts. With
+    `log_runs=False` the log leaves out runs that end well.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Mainspring:
     def task(self, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
 
     def task(self, func: Any = None, *, name: str | None = None, **options: Any) -> Any:
-        """Register a function as a task; options are its defaults: `queue`, `retries`, `timeout`, `priority`, ..."""
+        """Register a function as a task; options set its defaults: `queue`, `retries`, `timeout`, `priority`, ..."""
         defaults = make_options(Options(), options)
 
         def register(func: Callable[P, R]) -> Task[P, R]:
@@ -177,9 +177,9 @@ class Mainspring:
         return register if func is None else register(func)
 
     def schedule(self, trigger: BaseTrigger | str, *, id: str | None = None, **options: Any) -> Callable[[F], F]:
-        """Declare that a function runs by a schedule: a crontab expression, a trigger, or its name and arguments.
+        """Run a function on a schedule: a crontab expression, a trigger, or a trigger's name and arguments.
 
-        Stacks with `@app.task`. Declarations are compared with the store when the app starts.
+        It can stand above or below `@app.task`. The app compares its declarations with the store when it starts.
         """
         if callable(trigger):
             raise TypeError('say when: @app.schedule("0 3 * * *") or @app.schedule("interval", minutes=5)')
@@ -200,7 +200,7 @@ class Mainspring:
     def on(self, event: str | int, callback: F) -> F: ...
 
     def on(self, event: str | int, callback: Any = None) -> Any:
-        """Call a function at `pre_enqueue`, `pre_execute`, `post_execute`, `post_spawn`, or at events of a mask."""
+        """Call a function at `pre_enqueue`, `pre_execute`, `post_execute`, `post_spawn`, or for events in a mask."""
         if callback is None:
             return functools.partial(self.on, event)
         if isinstance(event, int):
@@ -213,17 +213,17 @@ class Mainspring:
         return callback
 
     def middleware(self, func: F) -> F:
-        """Put a function around every execution: it is called with the run and what to call next."""
+        """Put a function around every execution; it takes the run and the function to call next."""
         self._middleware.add(func)
         self._forget_wrapped()
         return func
 
     def wrapped(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function inside the middleware."""
+        """Return a function wrapped in the middleware."""
         return self._middleware.around(func)
 
     def report(self, error: BaseException, run: CurrentRun | None) -> None:
-        """Give a failure that no middleware saw to the error reporters."""
+        """Pass a failure that no middleware saw to the error reporters."""
         self._middleware.report(error, run)
 
     @property
@@ -236,11 +236,11 @@ class Mainspring:
             self._participation.place.forget()
         self._app_store.forget_functions()
 
-    # -- the store, and what goes with it ----------------------------------------------------------------------
+    # -- the store, codec and clock ----------------------------------------------------------------------------
 
     @property
     def inline(self) -> bool:
-        """Whether calls are executed where they are enqueued."""
+        """Whether calls are executed in the process that enqueues them."""
         return self._app_store.inline
 
     @inline.setter
@@ -254,17 +254,17 @@ class Mainspring:
 
     @property
     def may_import(self) -> bool:
-        """Whether names that are not registered may be imported: with a key, or if nobody else can write the store."""
+        """Whether unregistered names may be imported: with a key, or if no other process can write to the store."""
         return self._app_store.may_import
 
     @property
     def store(self) -> JobStore:
-        """The store that all verbs act on: in inline mode the one in memory whose runs are executed at once."""
+        """The store that all verbs act on; in inline mode, the store in memory whose runs are executed at once."""
         return self._app_store.store
 
     @property
     def timezone(self) -> tzinfo:
-        """The zone in which times are read and shown: given, else the machine's."""
+        """The zone in which times are read and shown; by default the machine's."""
         return self._app_store.timezone
 
     def now(self) -> int:
@@ -274,10 +274,10 @@ class Mainspring:
     def register_type(
         self, cls: AnyType, *, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None
     ) -> AnyType:
-        """Let values of a type be arguments and results; may be used as a decorator.
+        """Allow values of a type as arguments and results; can be used as a decorator.
 
         An Enum, dataclass, NamedTuple, attrs class or pydantic model needs this only without a key. Any other type
-        needs `dump`, which makes something of a value that can be stored, and `load`, which makes the value again.
+        needs `dump`, which turns a value into one that can be stored, and `load`, which turns that back.
         """
         self._app_store.types.register(cls, dump, load)
         return cls
@@ -290,7 +290,7 @@ class Mainspring:
     # -- calls -------------------------------------------------------------------------------------------------
 
     def as_task(self, func: Any) -> Task[..., Any]:
-        """Return what is registered under a name or a function, or a task made of any callable that may be called."""
+        """Return the task that is registered under a name or a function; make one of any other allowed callable."""
         return self.tasks.resolve(func)
 
     @overload
@@ -305,7 +305,7 @@ class Mainspring:
     def enqueue(self, func: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]: ...
 
     def enqueue(self, func: Any, /, *args: Any, **kwargs: Any) -> RunHandle[Any]:
-        """Have a task, or any importable callable, called by a worker."""
+        """Enqueue a call of a task, or of any importable callable, for a worker."""
         return self.calls.enqueue_one(TaskCall(self.tasks.resolve(func), args, kwargs))
 
     def enqueue_call(self, call: TaskCall[R]) -> RunHandle[R]:
@@ -325,31 +325,31 @@ class Mainspring:
         kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> RunHandle[Any]:
-        """Enqueue the call of a run once more, with other arguments and options where they are given.
+        """Enqueue the call of a run once more; change the arguments and options that are given.
 
-        The new run keeps the queue and the policy of the old one, and its id as `copied_from`; it stands alone, without
-        the steps of a chain that followed.
+        The new run keeps the queue and the policy of the old one, and has its id in `copied_from`. It has no chain:
+        the steps that followed the old run do not follow the new one.
         """
         record = self.runs.read(run if isinstance(run, str) else run.id)
         return self.calls.again(record, args, kwargs, options)
 
     def chain(self, calls: Sequence[TaskCall[Any]], *, group: str | None = None) -> list[RunHandle[Any]]:
-        """Enqueue calls to run one after another, each when the one before has succeeded; return their handles."""
+        """Enqueue calls that run one after another, each once the one before has succeeded; return their handles."""
         return self.calls.chain(calls, group)
 
     def gather(self, calls: Iterable[TaskCall[R]]) -> RunHandle[list[R]]:
-        """Enqueue calls and a run that waits for all of them; its result is the list of theirs."""
+        """Enqueue calls, and a run that waits for all of them and returns the list of their results."""
         return self.calls.gather(calls)
 
     # -- runs, jobs, queues ------------------------------------------------------------------------------------
 
     @property
     def runs(self) -> Runs:
-        """The verbs about runs; in inline mode about those executed inline."""
+        """The verbs about runs; in inline mode, about the runs executed inline."""
         return self._app_store.companion.runs if self._app_store.inline else self._runs
 
     def handle(self, run_id: str) -> RunHandle[Any]:
-        """Return a handle on a run of which only the id is known."""
+        """Return a handle on a run by its id."""
         return RunHandle(self.runs, run_id)
 
     get = _verb("runs", Runs.get)
@@ -392,12 +392,12 @@ class Mainspring:
     audit = _verb("acts", Acting.audit)
 
     def acting(self, by: str | None = None, why: str = "") -> AbstractContextManager[None]:
-        """Do what follows in somebody's name, and say why: `with app.acting("ann", "the provider is down"): ...`."""
+        """Act in somebody's name and say why: `with app.acting("ann", "the provider is down"): ...`."""
         return self.acts.acting(by, why)
 
     if not TYPE_CHECKING:
         preview = _verb("jobs", Jobs.preview)
-    else:  # of several signatures a verb keeps only the first
+    else:  # ParamSpec keeps only the first of several overloads
 
         @overload
         def preview(
@@ -413,24 +413,24 @@ class Mainspring:
             """Return a job's next `n` fire times."""
 
     def declared_queues(self) -> list[str]:
-        """Return the queues that this app's tasks use, and those it was given."""
+        """Return the queues that this app's tasks use, and those given to the app."""
         return list(self.queues.declared)
 
     def load(self, include: Iterable[str] = ()) -> None:
-        """Import the modules that `include` names, and more of them; `start` does this first."""
+        """Import the modules that `include` names, and those given here; `start` does this first."""
         alias_main(self)
-        # Without the app's lock: a module that another thread imports may be waiting for it.
+        # Do not hold the app's lock: another thread may wait for it in a module that it imports.
         import_included([*self._include, *include])
 
     def reconcile(self, remove: bool = False) -> Reconciliation:
-        """Bring the store in line with the schedules declared in code; those gone from it are removed on request."""
+        """Bring the store in line with the schedules in the code; with `remove`, remove those gone from the code."""
         self.load()
         return self.jobs.reconcile(remove)
 
     # -- nodes and broken records ------------------------------------------------------------------------------
 
     def nodes(self) -> list[NodeInfo]:
-        """Return the nodes that are alive; one whose beats stay away has the state `silent`."""
+        """Return the living nodes; a node without recent heartbeats has the state `silent`."""
         now = self.store.beat()
         return [node.seen_at(now, self._lease) for node in self.store.nodes()]
 
@@ -444,7 +444,7 @@ class Mainspring:
         return [*self.store.get_jobs(broken=True).broken, *self.find(status="broken")]
 
     def restore(self, record_id: str) -> bool:
-        """Put a job or run that was set aside back; False if there is none of that id.
+        """Put back a job or run that was set aside; return False if there is none with that id.
 
         Raise ConflictingIdError if another job has taken the id meanwhile: remove that one, or `discard` this one.
         """
@@ -457,7 +457,7 @@ class Mainspring:
         return True
 
     def discard(self, record_id: str) -> bool:
-        """Delete a job or run that was set aside, for good; False if there is none of that id."""
+        """Delete for good a job or run that was set aside; return False if there is none with that id."""
         if self.store.remove_jobs([record_id], broken=True):
             return True
         found = self.store.get_runs([record_id])[0]
@@ -465,7 +465,7 @@ class Mainspring:
 
     @property
     def aio(self) -> AsyncFace:
-        """The same verbs, awaitable."""
+        """The same verbs as coroutines."""
         from mainspring.aio import AsyncFace
 
         face = self._face
@@ -477,17 +477,17 @@ class Mainspring:
 
     @property
     def running(self) -> bool:
-        """Whether this process takes part."""
+        """Whether the app is started in this process."""
         return self.node is not None
 
     @property
     def node(self) -> Node | None:
-        """This process's part in the work, while it takes part."""
+        """The node of this process while the app is started."""
         return self._participation.node
 
     @property
     def lease(self) -> float:
-        """Seconds for which a claim holds unless it is renewed."""
+        """A claim ends after this many seconds unless it is renewed."""
         return self._lease
 
     def start(
@@ -500,9 +500,9 @@ class Mainspring:
         place: Workplace | None = None,
         watcher: Any = None,
     ) -> None:
-        """Take part in the background: fire due jobs, and with `work` execute the runs of queues, too.
+        """Start in the background: fire due jobs, and with `work` also execute the runs of queues.
 
-        Safe in every process of a web server: a fire happens once, whoever fires it.
+        It is safe in every process of a web server: each fire happens once, in one of them.
         """
         refuse_to_start()
         self.load()
@@ -529,13 +529,13 @@ class Mainspring:
                 declare=self.jobs.declare_again,
             )
             store.start(self, ALIAS)
-            node.add_store(ALIAS, store).look_for_losses()  # so that those from now on are noticed
+            node.add_store(ALIAS, store).look_for_losses()  # now, so that it notices losses from here on
             if schedule:
                 self.jobs.reconcile()
             if place is not None:
                 try:
                     place.start(node)
-                except BaseException:  # a start that is tried again must not find threads of this one
+                except BaseException:  # the next start must not find threads of this one
                     place.shutdown(wait=False)
                     raise
             self._participation.begin(node, place)
@@ -544,7 +544,7 @@ class Mainspring:
         with self._app_store.lock:
             if self.node is node:
                 node.start()
-        # The sentinel of a worker process says it once for all of them.
+        # The sentinel logs it once for all worker processes.
         level = logging.INFO if watcher is None else logging.DEBUG
         if log.isEnabledFor(level):
             log.log(level, "%s", one_line(self, tuple(node.queues or ()), node.id))
@@ -554,9 +554,9 @@ class Mainspring:
     close = _verb("_participation", Participation.close)
 
     def run(self, **options: Any) -> None:
-        """Schedule and work in the foreground until SIGINT, SIGTERM or `stop()`, then finish what runs.
+        """Fire schedules and execute runs in the foreground until SIGINT, SIGTERM or `stop()`; then drain.
 
-        Only the main thread hears signals: in any other the app runs until somebody stops it.
+        Only the main thread gets signals: in any other thread, the app runs until `stop()`.
         """
         refuse_to_run()
         self._participation.run(functools.partial(self.start, work=True, **options), self.stop)
@@ -565,7 +565,7 @@ class Mainspring:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        if not self._participation.is_caller():  # a task that uses `with app:` must not end what executes it
+        if not self._participation.is_caller():  # a task that uses `with app:` must not stop its own worker
             self.close()
 
     def __repr__(self) -> str:

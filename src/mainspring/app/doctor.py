@@ -1,4 +1,4 @@
-"""What is wrong with a store and those who use it, and what to do: `diagnose` asks and changes nothing."""
+"""`diagnose` finds what is wrong with a store and its nodes, and says what to do. It changes nothing."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 __all__ = ["OVERDUE_US", "Diagnosis", "Finding", "Mark", "diagnose", "duration"]
 
 EXAMPLES_SHOWN: Final = 3
-"""Examples that are named."""
+"""Name at most this many examples."""
 PENDING_PAGE_RUNS: Final = 1000
 MOST_LINTED: Final = 1000
 """Jobs whose schedules are looked at for mistakes."""
 MOST_PENDING_PAGES: Final = 10
-"""Pages of pending runs that are looked through, the newest first."""
+"""Look through at most this many pages of pending runs, newest first."""
 OVERDUE_US: Final = 30_000_000
-"""Microseconds after its time from which a job that has not fired is overdue: a lease, and time to be noticed."""
+"""A job is overdue this many microseconds after its time: a lease, and time for a node to notice."""
 CLOCK_SKEW_US: Final = 1_000_000
-"""Microseconds by which clocks may differ before it is worth a word."""
+"""Report clocks that differ by more than this many microseconds."""
 
 
 class Mark(StrEnum):
@@ -54,7 +54,7 @@ class Mark(StrEnum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: how it is, and what to do."""
+    """One thing that was checked: its state, and what to do."""
 
     mark: Mark
     subject: str
@@ -72,7 +72,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """Whether the store answered."""
 
     def count(self, mark: str) -> int:
-        """Return how many findings have a mark."""
+        """Return the number of findings with a mark."""
         return sum(finding.mark == mark for finding in self.findings)
 
     @property
@@ -84,9 +84,9 @@ class Diagnosis(msgspec.Struct, frozen=True):
 def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, path: str | None = None) -> Diagnosis:
     """Look at an app's store and nodes.
 
-    `code` says that the app has its tasks, so that what is stored can be compared with them; without it, only what the
-    nodes report is known. `require` is the level below which durability is a problem: the app's own by default.
-    `path` is where workers find the app, for the advice.
+    `code` says that the app has its tasks, so stored records can be compared with them; without it, only the reports of
+    the nodes count. `require` is the lowest acceptable durability, by default the app's own. `path` is where workers
+    find the app; the advice names it.
     """
     where = without_password(app.url) if isinstance(app.url, str) else repr(app.url)
     if (absent := absent_file(app.url)) is not None:
@@ -112,7 +112,7 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         findings += _contents(app, store, jobs, unreadable, code)
     except (MainspringError, OSError) as error:
         findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}"))
-        reachable = not isinstance(error, OSError)  # as StoreUnavailable is
+        reachable = not isinstance(error, OSError)  # StoreUnavailable is one
     return Diagnosis(where, level, tuple(findings), reachable)
 
 
@@ -132,7 +132,7 @@ def _health(where: str, health: Health, require: str | None) -> Iterator[Finding
 
 
 def _clock(store: JobStore) -> Iterator[Finding]:
-    """Compare the clocks; half of the shortest round trip is what that may be wrong by."""
+    """Compare the clocks; the error is at most half of the shortest round trip."""
     trips = []
     for _ in range(3):
         before = time.time_ns()
@@ -150,18 +150,18 @@ def _clock(store: JobStore) -> Iterator[Finding]:
         Mark.WARNING,
         "clock",
         f"the store's clock is {abs(skew) / 1e9:.1f} s {side} this machine's, give or take {error:.0f} ms",
-        "the store's decides when runs are due; set both by NTP, else times that people read and give are off",
+        "the store's decides when runs are due; set both by NTP, else the times that people see and give are off",
     )
 
 
 def _key(app: Mainspring) -> Iterator[Finding]:
     if app.codec.signed or app.store.volatile:
-        yield Finding(Mark.OK, "key", "what is stored is signed")
+        yield Finding(Mark.OK, "key", "stored records are signed")
     else:
         yield Finding(
             Mark.WARNING,
             "key",
-            "this process has no signing key: whoever can write to the store decides what is called with what",
+            "this process has no signing key: anybody who can write to the store decides which functions run",
             "set MAINSPRING_SECRET_KEY, or give the app secret_key=",
         )
 
@@ -176,8 +176,8 @@ def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
             yield Finding(
                 Mark.WARNING,
                 "nodes",
-                f"{name} was heard of {silent:.0f} s ago, and should be every {lease / 3:g} s",
-                "look whether its process lives and reaches the store; its runs go to others when their leases end",
+                f"{name} sent its last heartbeat {silent:.0f} s ago, and should send one every {lease / 3:g} s",
+                "check that it lives and reaches the store; other nodes take over its runs when their leases end",
             )
         if node.stuck:
             text = f"{name} has lost {node.stuck} threads to runs that did not end when they were stopped"
@@ -187,7 +187,7 @@ def _nodes(nodes: list[NodeInfo], now: int, lease: float) -> Iterator[Finding]:
 
 
 def _path(app: Mainspring, code: bool) -> str:
-    """Return where workers find an app, as far as that can be told."""
+    """Return where workers find an app, as far as this process knows."""
     from mainspring.app.locating import path_of
 
     with suppress(ConfigurationError):
@@ -218,7 +218,7 @@ def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterat
 def _schedules(
     jobs: Sequence[Job], next_at: int | None, nodes: list[NodeInfo], now: int, path: str
 ) -> Iterator[Finding]:
-    """Look for jobs that should have fired, and for somebody who fires them; unreadable ones have a time too."""
+    """Look for overdue jobs, and for a node that fires jobs; an unreadable job has a time, too."""
     waiting = sorted((job.at, repr(job.id)) for job in jobs if job.at is not None)
     if next_at is not None and (not waiting or next_at < waiting[0][0]):
         waiting.insert(0, (next_at, "that cannot be read here"))
@@ -228,14 +228,14 @@ def _schedules(
     if overdue:
         at, job_id = overdue[0]
         more = f", and {_several(len(overdue) - 1, 'other job', 'other jobs')}" if len(overdue) > 1 else ""
-        why = "no node is there to fire it" if not firing else "the nodes that are alive do not fire it"
+        why = "no living node could fire it" if not firing else "the living nodes do not fire it"
         text = f"the job {job_id} is {duration(now - at)} overdue{more}: {why}"
-        elsewhere = "look at the log of the nodes; one that only works (--no-schedule) fires nothing"
+        elsewhere = "look at the logs of the nodes; a node started with --no-schedule fires nothing"
         yield Finding(Mark.PROBLEM, "schedules", text, elsewhere if firing else how)
     elif waiting and not firing:
         at, job_id = waiting[0]
         number = _several(len(waiting), "job", "jobs")
-        text = f"no node is there to fire {number}; the next is the job {job_id}, in {duration(at - now)}"
+        text = f"no living node could fire {number}; the next is the job {job_id}, in {duration(at - now)}"
         yield Finding(Mark.WARNING, "schedules", text, how)
     else:
         paused = sum(job.at is None for job in jobs)
@@ -258,14 +258,14 @@ def _lint(store: JobStore, jobs: list[Job], now: int, zone: tzinfo) -> Iterator[
 
 
 def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
-    """Name the records that were set aside; a job cannot come back where another one has its id by now."""
+    """Name the records that were set aside; a job cannot be restored if another job has its id by now."""
     broken = {job.id: job.reason for job in store.get_jobs(broken=True).broken}
     jobs = {job_id: reason for job_id, reason in broken.items() if job_id not in taken}
     replaced = {job_id: reason for job_id, reason in broken.items() if job_id in taken}
     query = RunQuery(status=(Status.BROKEN,))
     number = store.stats(query).matching
     runs = {run.id: run.reason or "" for run in store.find_runs(query, limit=EXAMPLES_SHOWN)} if number else {}
-    repair = f"put right what is named, then mainspring broken restore {path} ID; or give up: broken discard {path} ID"
+    repair = f"mend the cause, then run mainspring broken restore {path} ID; or give up: broken discard {path} ID"
     for word, total, reasons in (("job", len(jobs), jobs), ("run", number, runs)):
         if total:
             text = f"{_several(total, f'{word} was', f'{word}s were')} set aside: {_examples(reasons, total)}"
@@ -278,7 +278,7 @@ def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
 
 
 def _reported(nodes: list[NodeInfo]) -> Iterator[Finding]:
-    """Name the functions that living nodes say they cannot call."""
+    """Name the functions that living nodes report as not callable."""
     workers = [node for node in nodes if node.queues]
     for name in sorted({name for node in nodes for name in node.missing}):
         lacking = [node for node in nodes if name in node.missing]
@@ -295,19 +295,19 @@ def _reported(nodes: list[NodeInfo]) -> Iterator[Finding]:
 def _contents(
     app: Mainspring, store: JobStore, jobs: list[Job], unreadable: dict[str, str], code: bool
 ) -> Iterator[Finding]:
-    """Look into the jobs and the pending runs: can they be read here, and is what they call known?"""
+    """Check that this process can read the jobs and pending runs, and knows the functions they call."""
     runs, complete = _pending(store)
     unreadable = unreadable | {run.id: run.reason or "" for run in runs if run.call.func == ""}
     if unreadable:
         text = f"{_several(len(unreadable), 'record', 'records')} cannot be read here: {_examples(unreadable)}"
-        advice = "they would be set aside; give the app the key that they were signed with, and the code they need"
+        advice = "a worker would set them aside; give the app the key that signed them, and the code they need"
         if all(reason.startswith("unsigned") for reason in unreadable.values()):
             advice = (
-                "they were stored without a key and would be set aside: enqueue or add them again, with the key; "
-                "schedules that the code declares are signed anew when the app starts"
+                "they were stored without a key and would be set aside: enqueue or add them again with the key; "
+                "when the app starts, it signs the schedules that the code declares"
             )
         if not code:
-            advice = "to look into them, set MAINSPRING_SECRET_KEY, or name the app instead of the URL"
+            advice = "to check them, set MAINSPRING_SECRET_KEY, or name the app instead of the URL"
         yield Finding(Mark.PROBLEM if code else Mark.WARNING, "records", text, advice)
     if not code:
         return
@@ -324,8 +324,8 @@ def _contents(
     ]
     yield from filter(None, found)
     if not any(found):
-        newest = "" if complete else f" (the newest {len(runs):,} were looked at)"
-        yield Finding(Mark.OK, "tasks", f"whatever jobs and waiting runs call is known here{newest}")
+        newest = "" if complete else f" (the newest {len(runs):,} were checked)"
+        yield Finding(Mark.OK, "tasks", f"this process knows every function that jobs and waiting runs call{newest}")
 
 
 def _pending(store: JobStore) -> tuple[list[Run], bool]:
@@ -347,10 +347,10 @@ def _finder(app: Mainspring) -> Callable[[Any], Any]:
 
 
 def _unknown(app: Mainspring, name: str, find: Callable[[], Any]) -> Finding | None:
-    """Look a function up as whoever executes it would."""
+    """Look a function up as a worker would."""
     try:
         find()
-    except Exception as error:  # importing is the user's code: anything may come
+    except Exception as error:  # importing executes the user's code: it may raise anything
         advice = f"register it with @app.task, or deploy its module{near(name, [task.name for task in app.tasks])}"
         why = error.__cause__ if isinstance(error, TaskNotFound) and error.__cause__ is not None else error
         return Finding(Mark.PROBLEM, "tasks", f"{name!r} is stored and cannot be called here: {why}", advice)

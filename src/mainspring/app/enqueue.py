@@ -1,4 +1,4 @@
-"""Calls become runs: one, many, chained, gathered; stored, or executed inline."""
+"""Turn calls into runs (one, many, chained or gathered), and store them or execute them inline."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 __all__ = ["Calls", "check_call"]
 
 BATCH_RUNS: Final = 1000
-"""Runs that are stored with one round trip."""
+"""Store this many runs in one round trip."""
 HEAD_START_SECONDS: Final = 0.005
 """Let the sender thread reach the driver, which releases the GIL, before this thread packs the next batch."""
 
 _GATHER_POLL_SECONDS: Final = 60.0
 _GATHER_GRACE_US: Final = 600 * SECOND
-"""How long after a gather was enqueued all of its items have been, whatever held its enqueuer up."""
+"""Assume that all items of a gather are enqueued by then, whatever delayed the process that enqueues them."""
 
 _ITEM_RETENTION_SECONDS: Final = 86400.0
-"""Seconds for which the result of an item is kept at least."""
+"""Keep the result of an item for at least this many seconds."""
 
 log = logging.getLogger("mainspring.app")
 
@@ -72,9 +72,9 @@ class Calls:
     def again(
         self, run: Run, args: Iterable[Any] | None, kwargs: Mapping[str, Any] | None, options: Mapping[str, Any]
     ) -> RunHandle[Any]:
-        """Store a run with the call of another, on its own: without the steps that follow it and the group's end."""
+        """Store a copy of a run's call as a run of its own, without its chain steps and its group's collector."""
         if run.queue.startswith("."):
-            raise ValueError(f"run {run.id!r} belongs to an executor of a scheduler; run its job now instead")
+            raise ValueError(f"run {run.id!r} belongs to an executor of a scheduler; call run_now for its job instead")
         task = self._tasks.resolve(run.call.func)
         call = TaskCall(task, tuple(run.args if args is None else args), dict(run.kwargs if kwargs is None else kwargs))
         policy = replace(run.policy, then=(), collect=None, priority=run.priority)
@@ -101,20 +101,20 @@ class Calls:
         return self._app_store.inline or call.options.inline
 
     def _are_inline(self, calls: Iterable[TaskCall[Any]]) -> bool:
-        """Return True if calls that belong together are executed here; raise if only some of them are."""
+        """Return True if these chained or gathered calls are all inline; raise if only some of them are."""
         kinds = {self._is_inline(check_call(call)) for call in calls}
         if len(kinds) > 1:
-            raise ValueError("calls that are chained or gathered are all of them or none inline: give each inline=True")
+            raise ValueError("chained or gathered calls are inline all together or not at all: give each inline=True")
         return self._app_store.inline or True in kinds
 
     def send(self, runs: Sequence[Run], packed: Sequence[Any] = ()) -> list[RunHandle[Any]]:
-        """Store runs, which may be packed already, and return their handles."""
+        """Store runs and return their handles; the runs may already be packed."""
         return [RunHandle(self._runs, run_id) for run_id in self._store(runs, packed)]
 
     def _store(self, runs: Sequence[Run], packed: Sequence[Any] = ()) -> list[str]:
         """Store runs and return their ids.
 
-        Raise OutcomeUnknown with the ids if they may be stored and the store does not say so, asked again either.
+        Raise OutcomeUnknown with the ids if the store's reply was lost, and the reply to the retry, too.
         """
         app_store = self._app_store
         store = app_store.opened or app_store.lasting
@@ -124,11 +124,11 @@ class Calls:
         except OutcomeUnknown as unknown:
             try:
                 ids = store.add_runs(packed)  # with the same ids, so none is stored twice
-            except StoreUnavailable as error:  # which says nothing of the first try
+            except StoreUnavailable as error:  # this error says nothing about the first try
                 unknown.run_ids = tuple(run.id for run in runs)
                 raise unknown from error
         if app_store.events.listeners.mask:
-            # Under another id it is a run that was there already, by its unique key.
+            # Another id means that a run with this unique key existed already.
             new = [run for run, run_id in zip(runs, ids, strict=True) if run.id == run_id]
             app_store.events.submitted(new, ALIAS)
         if app_store.opened_by_import:
@@ -138,7 +138,7 @@ class Calls:
         return ids
 
     def chain(self, calls: Sequence[TaskCall[Any]], group: str | None) -> list[RunHandle[Any]]:
-        """Store the first of a chain of calls, the others inside it."""
+        """Store the first call of a chain, with the later calls inside it."""
         if not calls:
             raise ValueError("a chain needs at least one call")
         if len(calls) > MOST_STEPS:
@@ -155,7 +155,7 @@ class Calls:
         for each in (run, *later_runs):
             self._middleware.emit("pre_enqueue", each)
         (handle,) = self._execute([run]) if inline else self.send([run])
-        # Of a run that is known already, by its id or its unique key, these are the steps, if it has any.
+        # If the first run existed already, by its id or unique key, these are the steps of that run.
         later = [RunHandle[Any](handle._runs, step_id(handle.id, number)) for number in range(1, len(calls))]
         return [handle, *later]
 
@@ -174,7 +174,7 @@ class Calls:
         )
         if inline:
             return self._execute([*runs, collector])[-1]
-        (handle,) = self.send([collector])  # first, so that nobody can end the group before it is there
+        (handle,) = self.send([collector])  # first, so that the group cannot end before its collector exists
         with Sender(self.send, []) as sender:
             for start in range(0, len(runs), BATCH_RUNS):
                 sender.send(self._app_store.lasting, runs[start : start + BATCH_RUNS])
@@ -183,16 +183,16 @@ class Calls:
     def _item(self, call: TaskCall[Any], group: str, number: int) -> Run:
         for name in ("id", "unique", "group"):
             if getattr(check_call(call).options, name) is not None:
-                raise ValueError(f"{name}= cannot be given to a call that is gathered, which has one already: {call!r}")
+                raise ValueError(f"{name}= cannot be given to a gathered call, because gather sets it: {call!r}")
         run = self._make(call)
-        # However short its own retention, and however many they are, results are kept until they are collected.
+        # Keep results until they are collected, whatever the retention of an item and the number of runs.
         policy = replace(run.policy, collect=group, retention=max(_ITEM_RETENTION_SECONDS, run.policy.retention or 0.0))
         run = replace(run, id=f"{group}.{number}", group=group, policy=policy)
         self._middleware.emit("pre_enqueue", run)
         return run
 
     def collect(self, number: int, inline: bool = False) -> list[Any]:
-        """Return the results of a group, when all its runs have ended."""
+        """Return the results of a group once all its runs have ended."""
         app_store, run = self._app_store, current_run()
         store = app_store.companion.store if inline else app_store.store
         results: list[Any] = []
@@ -200,7 +200,7 @@ class Calls:
             ids = [f"{run.id}.{n}" for n in range(start, min(number, start + BATCH_RUNS))]
             for run_id, item in zip(ids, store.get_runs(ids), strict=True):
                 if item is None and app_store.now() - run.record.created_at > _GATHER_GRACE_US:
-                    raise RunFailed(run.id, "ItemGone", f"item {run_id} was deleted before it could be collected", "")
+                    raise RunFailed(run.id, "ItemGone", f"item {run_id} was deleted before it was collected", "")
                 if item is None or item.status in UNFINISHED:
                     raise Retry(_GATHER_POLL_SECONDS, f"waits for {run_id}", counted=False)
                 if item.unverified is not None:
@@ -224,16 +224,16 @@ class Calls:
             self._tasks.check_policy(policy)
         run_at = now = app_store.now()
         if options.delay:
-            run_at += app_store.slack + int(options.delay * SECOND)  # never early, if anything late
+            run_at += app_store.slack + int(options.delay * SECOND)  # round up: late rather than early
         elif options.at is not None:
             run_at = max(now, to_us(options.at if options.at.tzinfo else localize(options.at, app_store.timezone)))
         if options.queue not in self._queues.declared and options.queue not in self._strange_queues:
             self._strange_queues.add(options.queue)
-            text = "no task of this app uses the queue %r%s (if it is meant, tell a worker: -Q %s)"
+            text = "no task of this app uses the queue %r%s (if you mean it, start a worker with -Q %s)"
             log.warning(text, options.queue, near(options.queue, self._queues.declared), options.queue)
         if options.unique is not None:
             unique = f"{task.name}:{options.unique}"
-        if options.shard is not None:  # a run with a unique key lives in its key's shard
+        if options.shard is not None:  # a run with a unique key is stored in the shard of its key
             run_id, unique = pin(options.shard, run_id), unique and pin(options.shard, unique)
         return Run(
             id=run_id,
@@ -253,10 +253,10 @@ class Calls:
         )
 
     def _later_run(self, call: TaskCall[Any], run_id: str, group: str | None) -> Run:
-        """Make the run of a later call of a chain, as it will be stored when its turn has come."""
+        """Make the run of a later call of a chain, as the store will add it when its turn comes."""
         for name in ("id", "unique", "group", "at"):
             if getattr(check_call(call).options, name) is not None:
-                raise ValueError(f"{name}= can be given to the first call of a chain only, not to {call!r}")
+                raise ValueError(f"only the first call of a chain can have {name}=, not {call!r}")
         return replace(self._make(call), id=run_id, group=group)
 
     def _execute(self, runs: Sequence[Run]) -> list[RunHandle[Any]]:
@@ -265,7 +265,7 @@ class Calls:
 
 
 class Sender:
-    """Stores runs in the order in which they are sent, and collects their handles."""
+    """Stores batches of runs in order, and collects their handles."""
 
     def __init__(self, send: Callable[..., list[RunHandle[Any]]], handles: list[RunHandle[Any]]) -> None:
         self._send, self._handles = send, handles
@@ -282,7 +282,7 @@ class Sender:
             if failed is None:
                 failed = error
                 raise
-            add_note(failed, f"the calls sent last before it may not be stored: {error!r}")
+            add_note(failed, f"the calls of the batch before may not be stored: {error!r}")
         finally:
             if failed is not None and self._handles:
                 add_note(failed, f"the first {len(self._handles):,} calls are stored")
@@ -290,7 +290,7 @@ class Sender:
                 self._pool.shutdown()
 
     def send(self, store: JobStore, runs: Sequence[Run]) -> None:
-        """Store up to a batch of runs: now or, if it is full and more may follow, while the caller goes on."""
+        """Store a batch of runs; send a full batch to a server in the background while the caller makes the next."""
         if len(runs) < BATCH_RUNS or not store.remote:
             self.wait()
             self._handles += self._send(runs)
@@ -303,7 +303,7 @@ class Sender:
         wait([self._sent], HEAD_START_SECONDS)
 
     def wait(self) -> None:
-        """Wait until all that was sent is stored."""
+        """Wait until all batches are stored."""
         sent, self._sent = self._sent, None
         if sent is not None:
             self._handles += sent.result()
@@ -315,7 +315,7 @@ def _step(run: Run, delay: float) -> dict[str, Any]:
 
 
 def check_call(call: Any) -> TaskCall[Any]:
-    """Refuse what no task has made."""
+    """Raise TypeError unless a task made this call."""
     if not isinstance(call, TaskCall):
         raise TypeError(f"a call is made by task.call(...), not {call!r}")
     return call

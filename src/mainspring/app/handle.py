@@ -1,4 +1,4 @@
-"""A run seen by whoever enqueued it."""
+"""A handle on an enqueued run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ R = TypeVar("R", covariant=True)
 
 
 class RunHandle(Generic[R]):
-    """A run by its id. `await handle` gives its result."""
+    """A handle on a run, by its id. `await handle` gives the run's result."""
 
     __slots__ = ("_runs", "id")
 
@@ -26,7 +26,7 @@ class RunHandle(Generic[R]):
         self.id = run_id
 
     def status(self) -> Status:
-        """Return where the run is in its life; raise RunNotFound."""
+        """Return the run's status; raise RunNotFound."""
         return self._runs.read(self.id).status
 
     def fetch(self) -> RunView:
@@ -38,14 +38,14 @@ class RunHandle(Generic[R]):
         return self.fetch().finished
 
     def wait(self, timeout: float | None = None) -> RunView:
-        """Wait until the run has ended, however it did; raise TimeoutError."""
+        """Wait until the run has ended in any way; raise TimeoutError."""
         return self._runs.wait([self.id], timeout)[0]
 
     def result(self, timeout: float | None = None) -> R:
         """Wait for the run and return what it returned.
 
         Raise RunFailed with the remote traceback, RunCancelled, TimeoutError, RunNotFound, or UnverifiedOutcome if
-        nobody who holds the key has signed how it ended.
+        no holder of the key has signed its end.
         """
         return result_of(self._runs.ended([self.id], timeout)[0])  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""What a module does when it is only imported, by a worker or a child process: an app must not be started there."""
+"""Refuse to start an app while a worker or a child process only imports its module."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def importing(module: str) -> Iterator[None]:
 
 
 def refuse_to_start() -> None:
-    """Raise if the app is started by a module that is imported to find it."""
+    """Raise if a module starts the app while it is imported to find the app."""
     if _module is not None:
         raise ConfigurationError(f"the app is started while {import_purpose()}; {_ADVICE}")
 
 
 def refuse_to_run() -> None:
-    """Raise if the app would keep the import of its module, in whatever process, from ever ending."""
+    """Raise if `app.run()` is called while its module is imported: the import would never end."""
     if (purpose := import_purpose()) is not None:
         raise ConfigurationError(f"the app is run while {purpose}; {_ADVICE}")
 
 
 def warn_of_enqueuing() -> None:
-    """Say, once, that each of several processes enqueues the same."""
+    """Warn once that every process which imports this module enqueues the same run."""
     if (purpose := import_purpose()) is not None:
         _warn(purpose)
 
@@ -54,11 +54,11 @@ def _warn(purpose: str) -> None:
 
 
 def import_purpose() -> str | None:
-    """Say for what the module of an app is being imported, if not to be run as a program."""
+    """Return why the module of an app is being imported, or nothing if it runs as a program."""
     if _module is not None:
         return f"the module {_module!r} is imported to find its app, as each worker process does"
     process = sys.modules.get("multiprocessing.process")
-    # By this mark multiprocessing itself refuses to start processes there.
+    # multiprocessing itself checks this mark before it starts a process.
     if process is not None and getattr(process.current_process(), "_inheriting", False):
         return "a child process imports the main module of its parent"
     return None

@@ -1,4 +1,4 @@
-"""The modules that hold an app's tasks and schedules: import those that it names, and find those that it forgot."""
+"""Import the modules that an app includes, and find modules with its tasks and schedules that it forgot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ log = logging.getLogger("mainspring.app")
 
 
 def import_included(patterns: Iterable[str]) -> None:
-    """Import the modules that names and patterns such as `shop.tasks` and `shop.reports.*` stand for."""
+    """Import modules by names and patterns such as `shop.tasks` and `shop.reports.*`."""
     for pattern in patterns:
         for name in _matching(pattern) if "*" in pattern else [pattern]:
             with importing(name):
@@ -43,7 +43,7 @@ def _import(name: str) -> None:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             error.add_note(f"while importing {name!r}, which include= names")
-            raise  # the module is there, but needs one that is not
+            raise  # the module exists, but imports one that does not
         package = name.rpartition(".")[0]
         known = [] if error.name != name else [each for each, _ in _modules_below(package)]
         raise ConfigurationError(
@@ -55,10 +55,10 @@ def _import(name: str) -> None:
 
 
 def _matching(pattern: str) -> list[str]:
-    """Return the modules that match a pattern, found by their files; `*` stands for any text, dots too."""
+    """Return the modules that match a pattern, found by their files; `*` matches any text, dots included."""
     package = pattern.partition("*")[0].rpartition(".")[0]
     if not package:
-        raise ConfigurationError(f"include={pattern!r} has to begin with a package, as in 'shop.*' or 'shop.*.tasks'")
+        raise ConfigurationError(f"include={pattern!r} must begin with a package, as in 'shop.*' or 'shop.*.tasks'")
     found = sorted(name for name, _ in _modules_below(package) if fnmatchcase(name, pattern))
     if not found:
         raise ConfigurationError(
@@ -68,7 +68,7 @@ def _matching(pattern: str) -> list[str]:
 
 
 def _modules_below(package: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the name and file of each module in a package and in the packages inside it, importing only its parents."""
+    """Yield the name and file of each module in a package and in the packages inside it, importing only parents."""
     try:
         spec = find_spec(package) if package else None
     except (ImportError, ValueError):
@@ -88,17 +88,17 @@ def _walk(prefix: str, folders: list[str]) -> Iterator[tuple[str, str | None]]:
 
 
 def alias_main(app: object) -> None:
-    """Let modules that import the main program by its name get the app that is running, not a second one."""
+    """Let modules that import the main program by its name get the running app, not a second one."""
     main, name = sys.modules.get("__main__"), main_name()
     if main is not None and name != "__main__" and any(value is app for value in vars(main).values()):
         sys.modules.setdefault(name, main)
 
 
-# -- modules that were forgotten ---------------------------------------------------------------------------------------
+# -- forgotten modules -------------------------------------------------------------------------------------------------
 
 
 def warn_of_forgotten(app: object) -> None:
-    """Name the modules beside an app that declare tasks or schedules of it and were not imported."""
+    """Warn of modules beside an app that declare its tasks or schedules and were not imported."""
     names = forgotten_modules(app)
     if names:
         log.warning(
@@ -110,7 +110,7 @@ def warn_of_forgotten(app: object) -> None:
 
 
 def forgotten_modules(app: object) -> list[str]:
-    """Return the modules beside an app that declare tasks or schedules of it and were not imported."""
+    """Return the modules beside an app that declare its tasks or schedules and were not imported."""
     places = set(_places(app))
     attributes = {place.rpartition(".")[2] for place in places}
     found = []
@@ -121,9 +121,9 @@ def forgotten_modules(app: object) -> list[str]:
             continue
         try:
             text = Path(file).read_text(encoding="utf-8", errors="replace")
-        except OSError:  # not ours to read: no reason to keep the app from starting
+        except OSError:  # an unreadable file must not keep the app from starting
             continue
-        # Parsing is slow: first see whether it could be worth it.
+        # Parsing is slow, so look for these words first.
         if any(word in text for word in attributes) and any(f".{verb}" in text for verb in _DECLARING):
             package = name if Path(file).name == "__init__.py" else name.rpartition(".")[0]
             if _declares(text, package, places):

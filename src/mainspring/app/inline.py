@@ -1,4 +1,4 @@
-"""Inline mode: a call is executed where it is enqueued, through the real codec and the real life of a run."""
+"""Inline mode executes a call where it is enqueued, through the real codec and all states of a run."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ ALIAS: Final = "inline"
 
 
 class _InlineStore(MemoryJobStore):
-    """Refuses the results that the app's own store could not keep."""
+    """A memory store that refuses results which the app's own store could not keep."""
 
     def __init__(self, app: Mainspring) -> None:
         super().__init__()
         self._app = app
 
     def pack_outcome(self, outcome: Outcome) -> Outcome:
-        """Return the outcome; raise EncodeError if its result could not be kept."""
+        """Return the outcome; raise EncodeError if the app's store could not keep its result."""
         self._app.codec.dumps(outcome.run.result, "inline")
         return outcome
 
 
 class InlineRunner:
-    """A store in memory whose runs are executed by whoever puts them into it, in that thread."""
+    """Executes runs in the thread that enqueues them, on a store in memory."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
@@ -55,26 +55,26 @@ class InlineRunner:
         )
         self._place = Workplace(app)
         executor = DebugExecutor()
-        executor.slots = 1_000_000  # a task may enqueue another, which is executed inside it
+        executor.slots = 1_000_000  # a task may enqueue another one, which then runs inside it
         executor.now = self.store.beat
         executor.start(self, THREADS_EXECUTOR)
         self._place.executors = {THREADS_EXECUTOR: executor}
 
     def forget(self) -> None:
-        """Look names up anew: the app's tasks or middleware have changed."""
+        """Forget resolved names, because the app's tasks or middleware have changed."""
         self._place.forget()
 
     def _prepare(self, run: Run) -> Run:
-        """Have a run executed in this thread, without a time-out and without waiting between attempts."""
+        """Prepare a run for this thread: without a time-out and without delays between attempts."""
         policy = replace(run.policy, isolation=None, backoff=(0.0,), timeout=None)
         try:
             func = self._place.find(replace(run, policy=policy))[0].func
-        except Exception as error:  # no other node could execute it
+        except Exception as error:  # fail the run: no other node could execute it
             func = partial(_raise, error)
         return replace(run, call=run.call.found(func), policy=policy, executor=THREADS_EXECUTOR, crashes=0)
 
     def execute(self, runs: Sequence[Run]) -> list[str]:
-        """Add runs, execute them and all that follows from them, and return their ids."""
+        """Add runs, execute them and their follow-ups, and return their ids."""
         now = self.store.beat()
         codec: Codec = self._app.codec
         ready = []
@@ -89,8 +89,8 @@ class InlineRunner:
         return ids
 
     def work(self, run_ids: Sequence[str] = ()) -> None:
-        """Execute what waits and all that follows from it, but for paused queues; wait until these runs have ended."""
-        # A node for each, since tasks enqueue from within others and from several threads.
+        """Execute all waiting runs and their follow-ups, except in paused queues; wait until `run_ids` have ended."""
+        # Each call has its own node: tasks enqueue from inside other tasks and from several threads.
         node = Node(self._place.executors, queues={}, prepare=self._prepare, schedules=False, events=self._app.events)
         link = node.add_store(ALIAS, self.store)
         keep_logs()
@@ -99,7 +99,7 @@ class InlineRunner:
                 pass
             paused = self._paused()
             started = [run.id for run in self.store.get_runs(run_ids) if run is not None and run.queue not in paused]
-            self.runs.ended(started)  # what another thread was quicker to take
+            self.runs.ended(started)  # another thread may have taken some
         finally:
             release_logs()
 
@@ -107,7 +107,7 @@ class InlineRunner:
         return {queue.name for queue in self.store.stats().queues if queue.paused}
 
     def _work(self, node: Node, link: StoreLink) -> bool:
-        """Execute what is due; move the clock if all that is left is due later; False if nothing is left."""
+        """Execute due runs, or move the clock to the next delayed one; return False if nothing is left."""
         queues = self.store.stats().queues
         due = [queue.name for queue in queues if queue.waiting and not queue.paused]
         if due:
@@ -115,7 +115,7 @@ class InlineRunner:
             link.worker.look_everywhere()
             link.worker()  # claims and executes
             while link.worker.outbox:
-                link.worker()  # settles, and goes on with what follows
+                link.worker()  # settles, then continues with follow-ups
             return True
         paused = self._paused()
         later = [run.run_at for run in self.runs.iterate(status="pending") if run.queue not in paused]

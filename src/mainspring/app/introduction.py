@@ -1,4 +1,4 @@
-"""What has started, for the log: one line for an app, a block for the workers of a machine."""
+"""Describe for the log what has started: one line for an app, a block for the workers of a machine."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ MOST_NAMED: Final = 20
 
 
 def one_line(app: Mainspring, queues: Iterable[str], node_id: str) -> str:
-    """Say in one line what has started: version, store, queues, tasks, schedules, node."""
+    """Return one line about a started app: version, store, queues, tasks, schedules, node."""
     served = f"queues {_listed(list(queues))}" if queues else "no queues (it only schedules)"
     schedules = several(app.jobs.declared, "declared schedule")
-    with suppress(OSError):  # a store that does not answer any more is no reason not to start
+    with suppress(OSError):  # start even if the store has stopped answering
         jobs = [(job.at, job.id) for job in _schedules(app) if job.at is not None]
         if jobs:
             at, job_id = min(jobs)
@@ -35,7 +35,7 @@ def one_line(app: Mainspring, queues: Iterable[str], node_id: str) -> str:
 
 
 def start_block(app: Mainspring, *, queues: Sequence[str], fires: bool, processes: str) -> str:
-    """Say in a few lines what the workers of a machine do."""
+    """Return a few lines about the workers of a machine."""
     lines = [("store", _store(app)), ("queues", _listed(queues))]
     tasks = _tasks(app)
     lines.append(("tasks", f"{len(tasks)}: {_listed(tasks)}" if tasks else "none"))
@@ -45,10 +45,10 @@ def start_block(app: Mainspring, *, queues: Sequence[str], fires: bool, processe
 
 
 def _schedule_lines(app: Mainspring) -> list[tuple[str, str]]:
-    """Say when each declared schedule fires, as far as the store answers, and how many other jobs there are."""
+    """Return when each declared schedule fires next, and how many other jobs the store has, if it answers."""
     try:
         now, jobs, stored = app.now(), _schedules(app), app.store.stats().jobs
-    except OSError as error:  # the workers say so, too, and wait for it
+    except OSError as error:  # the workers log this, too, and wait for the store
         return [("schedules", f"{several(app.jobs.declared, 'declared schedule')}; the store does not answer: {error}")]
     others = stored - len(jobs) if app.jobs.declared <= MOST_NAMED else 0
     wide = max((len(job.id) for job in jobs), default=0)

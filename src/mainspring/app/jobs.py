@@ -41,17 +41,17 @@ _Load = list[LoadStep]
 
 _DEFAULTS: Final = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
 _NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
-"""The options of a declared schedule that are not its trigger's."""
+"""The options of a declared schedule that do not belong to its trigger."""
 
 MOST_BACKFILLED: Final = 1000
-"""Fires of a job that one backfill runs: its first run carries all that come after it."""
+"""One backfill runs at most this many fires: its first run carries all later ones."""
 
 log = logging.getLogger("mainspring.app")
 lint_log = logging.getLogger(LINT_LOGGER)
 
 
 class Reconciliation(NamedTuple):
-    """What comparing the declared schedules with the store led to; `gone` are in the store but not in the code."""
+    """The result of comparing the declared schedules with the store; `gone` are in the store but not in the code."""
 
     added: list[str]
     updated: list[str]
@@ -60,7 +60,7 @@ class Reconciliation(NamedTuple):
 
 
 class Backfill(NamedTuple):
-    """The fires of a job that a backfill runs, one after another, those that have a run already, and the first run."""
+    """The result of a backfill: the fires that it runs, the fires that have a run already, and the first run."""
 
     fires: list[datetime]
     known: list[datetime]
@@ -68,7 +68,7 @@ class Backfill(NamedTuple):
 
 
 class Jobs(JobBook):
-    """An app's jobs, whose runs go to queues. `app.jobs()` lists them; a verb about a job takes its id, too."""
+    """An app's jobs, whose runs go to queues. `app.jobs()` lists them. A verb takes a job or its id."""
 
     def __init__(self, app_store: AppStore, tasks: Registry, runs: Callable[[], Runs], lease: float) -> None:
         super().__init__(
@@ -131,7 +131,7 @@ class Jobs(JobBook):
         return super().modify(job, jobstore, **changes)
 
     def run_now(self, job: str | Job) -> RunHandle[Any]:
-        """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
+        """Run a job at once, in addition to its schedule; raise MaxInstancesReachedError above `max_instances`."""
         run = self.fire_now(job, lease=self._lease)
         self._app_store.work_inline([run.id])
         return RunHandle(self._runs(), run.id)
@@ -139,10 +139,10 @@ class Jobs(JobBook):
     def backfill(
         self, job: str | Job, since: datetime, until: datetime | None = None, *, trial: bool = False
     ) -> Backfill:
-        """Run the past fires of a job between two times that have no run yet; with `trial` only say which.
+        """Run the past fires of a job between two times that have no run yet; with `trial`, only list them.
 
         They run one after another, oldest first, as overdue fires do. Each run has the id that its fire would have
-        given it, so a fire that has run does not run again, as long as its record is kept and for an hour after that.
+        had. So a fire does not run twice while the store keeps the record of its run, and for an hour after that.
         Raise MaxInstancesReachedError above `max_instances`.
         """
         found, now = self.get(job), self._app_store.now()
@@ -152,7 +152,7 @@ class Jobs(JobBook):
         wanted, run = tuple(at for at in instants if at not in known), None
         while wanted and run is None and not trial:
             run = self._fire_besides(found, None, self._lease, lambda _, wanted=wanted: wanted)  # type: ignore[misc]
-            if self._app_store.store.get_runs([run.id])[0] is None:  # it was deleted within the hour
+            if self._app_store.store.get_runs([run.id])[0] is None:  # its run was deleted less than an hour ago
                 known.add(wanted[0])
                 wanted, run = wanted[1:], None
         zone = found.trigger.timezone or self.timezone
@@ -163,7 +163,7 @@ class Jobs(JobBook):
         return shown._replace(run=RunHandle(self._runs(), run.id))
 
     def _fired(self, job: Job, instants: Sequence[int]) -> set[int]:
-        """Return those of some fires of a job that have a run; with jitter it is later than the fire itself."""
+        """Return the fires of a job that already have a run; jitter makes a run later than its fire."""
         jitter = int((job.trigger.jitter or 0) * SECOND)
         if not jitter:
             ids = [f"{job.id}@{job.incarnation}@{at}" for at in instants]
@@ -182,9 +182,9 @@ class Jobs(JobBook):
         until: datetime | timedelta = timedelta(days=1),
         step: timedelta = timedelta(minutes=15),
     ) -> _Load:
-        """Return how busy the fires ahead will keep the workers: for each step how many fires, and busy slots.
+        """Return the load of coming fires: for each step the number of fires and the average number of busy slots.
 
-        Each run is taken to last as long as the median of its job's last successes.
+        It assumes that each run takes as long as the median of its job's last successes.
         """
         start, end = self._span(since, until)
         jobs = self.list()
@@ -196,19 +196,19 @@ class Jobs(JobBook):
         return expected_load(jobs, usual, start, end, int(step.total_seconds() * SECOND), self.timezone)
 
     def remove(self, job: str | Job, jobstore: str | None = None, *, cancel_runs: bool = False) -> None:
-        """Remove a job; with `cancel_runs` also cancel the runs it has made that have not ended."""
+        """Remove a job; with `cancel_runs`, also cancel its unfinished runs."""
         runs = self._runs()
         super().remove(job, jobstore)
         if cancel_runs:
             unfinished = [*runs.iterate(status=("pending", "running"), job=self._id_of(job))]
-            # With a run its later fires are cancelled, too: otherwise the next one would follow.
+            # A cancelled run must not start the next fire of the job, so cancel its later fires, too.
             runs.cancel_waiting(replace(run, later=()) for run in unfinished if run.status is Status.PENDING)
             for run in unfinished:
                 runs.cancel(run.id)
 
     @property
     def declared(self) -> int:
-        """How many schedules the code declares."""
+        """The number of schedules that the code declares."""
         return len(self._declared)
 
     @property
@@ -219,7 +219,7 @@ class Jobs(JobBook):
     # -- declared in code --------------------------------------------------------------------------------------
 
     def declare(self, func: Any, trigger: Any, id: str | None, given: Mapping[str, Any]) -> None:
-        """Note a schedule, compared later as it is written here."""
+        """Keep a declaration as it is written; `reconcile` compares it with the store."""
         task = self._tasks.resolve(func)
         name, function = task.name, task.func
         job_id = check_id(id or name)
@@ -228,9 +228,9 @@ class Jobs(JobBook):
             raise ConflictingIdError(job_id, "give each schedule an id of its own: @app.schedule(..., id='...')")
 
         def make() -> Job:
-            # The task as it is declared by now: @app.task may also stand above @app.schedule.
+            # Look the task up only now: @app.task may also stand above @app.schedule.
             task = self._tasks.find(name)
-            # By the clock of this machine: a declaration opens no store.
+            # Use the clock of this machine: a declaration opens no store.
             job = self.make(task, trigger, job_id, dict(given), made_at=self._app_store.clock.now())
             policy = sorted(policy_to_data(task.defaults.policy, reference_of).items())
             said = {option: _shown(value) for option, value in sorted(given.items())}
@@ -238,7 +238,7 @@ class Jobs(JobBook):
             job.declared = f"{_digest(_shown(trigger), when)}.{_digest(name, said, task.defaults.queue, policy)}"
             return job
 
-        self._lint(make())  # so that a mistake is seen where it is written
+        self._lint(make())  # raise for a mistake where it is written
         self._declared[job_id] = make
         self._functions[job_id] = function
 
@@ -255,7 +255,7 @@ class Jobs(JobBook):
         return [make() for make in self._declared.values()]
 
     def reconcile(self, remove: bool = False) -> Reconciliation:
-        """Bring the store in line with the declared schedules; what people paused or edited stays so."""
+        """Bring the store in line with the declared schedules; keep what people paused or edited."""
         done, store = Reconciliation([], [], [], []), self._app_store.store
         for job_id, make in self._declared.items():
             fresh = make()
@@ -267,12 +267,12 @@ class Jobs(JobBook):
                 try:
                     self.put(fresh)
                     done.added.append(job_id)
-                except ConflictingIdError:  # another node was quicker, or it is set aside
+                except ConflictingIdError:  # another node added it first, or it is set aside
                     done.unchanged.append(job_id)
             elif known.declared == fresh.declared:
                 done.unchanged.append(job_id)
             elif known.declared is None:
-                log.warning("job %r was added by hand; the schedule of that id in the code is left out", job_id)
+                log.warning("job %r was added by hand; the schedule with that id in the code is ignored", job_id)
                 done.unchanged.append(job_id)
             else:
                 self._change(job_id, None, partial(self._renewed, fresh=fresh))
@@ -281,9 +281,9 @@ class Jobs(JobBook):
         return done
 
     def differences(self) -> _Differences:
-        """Return what differs between the schedules that the code declares and those in the store, field by field.
+        """Return the differences between the schedules in the code and those in the store, field by field.
 
-        Without the code, as on a URL alone, it is what was changed by hand since it was declared.
+        Without the code, as with a URL alone, return the changes made by hand since the declaration.
         """
         stored = {job.id: job for job in self.list()}
         found: _Differences = []
@@ -295,7 +295,7 @@ class Jobs(JobBook):
                 found += differences(job, declared_values(fresh))
         for job in stored.values():
             if job.declared is not None and job.id not in self._declared:
-                if self._declared:  # else this process has no code to compare with
+                if self._declared:  # without it, this process has no code to compare with
                     found.append(Difference(job.id, SCHEDULE, None, job.trigger))
                 found += differences(job, declared_values(job))
         changed_by = {job_id: self._changed_by(job_id) for job_id in {each.job for each in found} & stored.keys()}
@@ -308,12 +308,12 @@ class Jobs(JobBook):
         return {} if last is None else {"by": last.by, "at": last.at}
 
     def adopt(self, job: str | Job, source: str = "code") -> Job:
-        """Take what the code declares for a job that was changed by hand; a paused job stays paused.
+        """Give a job that was changed by hand the values in the code again; a paused job stays paused.
 
-        Without the code the job goes back to what was declared last. Raise ValueError for a job that no code declares.
+        Without the code, the job goes back to the last declaration. Raise ValueError for a job that no code declares.
         """
         if source != "code":
-            raise ValueError(f"a job adopts what the code says: adopt(job, 'code'), not {source!r}")
+            raise ValueError(f"a job can adopt only the code: write adopt(job, 'code'), not {source!r}")
         make = self._declared.get(self._id_of(job))
         fresh = None if make is None else make()
 
@@ -337,13 +337,13 @@ class Jobs(JobBook):
         return self._change(job, None, change, "adopt")
 
     def declare_again(self) -> None:
-        """Add the declared schedules that the store has lost; leave alone those that it still has."""
+        """Add the declared schedules that the store has lost; do not touch the others."""
         store = self._app_store.store
         for job_id, make in self._declared.items():
             if store.lookup_job(job_id) is None:
                 try:
                     self.put(make())
-                except ConflictingIdError:  # another node was quicker, or it is one that only others can read
+                except ConflictingIdError:  # another node added it first, or only other processes can read it
                     continue
                 log.warning("schedule %r was lost with the store's data and is declared again", job_id)
 
@@ -354,7 +354,7 @@ class Jobs(JobBook):
         changed.overridden = {name: value for name, value in job.overridden.items() if name == "trigger"}
         if str(fresh.declared).partition(".")[0] != str(job.declared).partition(".")[0]:
             changed.trigger, changed.overridden = fresh.trigger, {}
-            if job.at is not None:  # what is paused stays so
+            if job.at is not None:  # a paused job stays paused
                 self._time(changed, alias)
         return changed
 
@@ -368,7 +368,7 @@ class Jobs(JobBook):
                 log.warning("schedule %r is no longer declared in the code and was removed", job.id)
             else:
                 log.warning(
-                    "schedule %r is no longer declared in the code but still in the store, and goes on; "
+                    "schedule %r is no longer declared in the code but is still in the store and goes on; "
                     "app.reconcile(remove=True) removes it",
                     job.id,
                 )
@@ -388,7 +388,7 @@ def _shown(value: Any) -> str:
 
 
 def _without_start(data: Any) -> Any:
-    """Leave out the moment at which a trigger was made, which is where an interval starts unless it is told."""
+    """Leave out the time at which a trigger was made: an interval starts there by default."""
     if isinstance(data, dict):
         moves = "start_date" if data.get("type") in ("interval", "calendarinterval") else None
         return {key: _without_start(item) for key, item in sorted(data.items()) if key != moves}

@@ -1,4 +1,4 @@
-"""Find an app by its place, `module:attribute`, and the place of an app."""
+"""Find an app by its path, `module:attribute`, and the path of an app."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def path_of(app: Mainspring) -> str:
     if path is not None:
         return path
     raise ConfigurationError(
-        "worker processes import the app, so it has to be a variable of a module: app = Mainspring(...)"
+        "worker processes import the app, so it must be a variable of a module: app = Mainspring(...)"
     )
 
 
@@ -53,7 +53,7 @@ def _find_app(path: str) -> Mainspring:
             module = import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name != module_name.partition(".")[0] and error.name != module_name:
-            raise  # the module is there, but needs one that is not
+            raise  # the module exists, but imports one that does not
         here = [file.stem for file in Path.cwd().glob("*.py")]
         raise ConfigurationError(
             f"no module {module_name!r} can be imported from the folder {os.getcwd()!r}{near(module_name, here)}"

@@ -1,4 +1,4 @@
-"""What is called around enqueueing and executing: signals, middleware, error reporters."""
+"""Functions that are called around enqueueing and executing: signals, middleware, error reporters."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Reporter = Callable[[BaseException, Any], object]
 
 @functools.cache
 def error_reporters() -> tuple[Reporter, ...]:
-    """Return the error reporters that are installed: each is called with the exception and the run."""
+    """Return the installed error reporters; each takes the exception and the run."""
     from importlib.metadata import entry_points
 
     found = []
@@ -37,12 +37,12 @@ def error_reporters() -> tuple[Reporter, ...]:
         except Exception as error:
             if point.extras and isinstance(error, ModuleNotFoundError):
                 continue  # its extra is not installed
-            log.exception("the error reporter %r cannot be loaded and is left out", point.name)
+            log.exception("the error reporter %r cannot be loaded and is ignored", point.name)
     return tuple(dict.fromkeys(found))  # several packages may name the same one
 
 
 class Middleware:
-    """Functions around every execution, outermost first, and those who listen to signals; coroutine functions, too."""
+    """Middleware around every execution, outermost first, and listeners to signals; all may be coroutine functions."""
 
     def __init__(self, awaiter: Awaiter | None = None) -> None:
         self._awaiter = awaiter or Awaiter()
@@ -51,28 +51,28 @@ class Middleware:
         """The functions that listen to each signal."""
 
     def share(self, other: Middleware) -> None:
-        """Have the same functions and signals as another from now on."""
+        """Share the functions and signals of another Middleware from now on."""
         self._awaiter, self._around, self.signals = other._awaiter, other._around, other.signals
 
     def add(self, func: Callable[..., Any]) -> None:
-        """Put a function around what is there."""
+        """Add a function as the innermost middleware."""
         if not callable(func):
             raise TypeError(f"middleware is a function of (run, call_next), not {func!r}")
         self._around.append(func)
 
     def add_signal(self, name: str, callback: Callable[..., Any]) -> None:
-        """Have a function called at a signal."""
+        """Call a function at each occurrence of a signal."""
         if not callable(callback):
             raise TypeError(f"a listener must be callable, not {callback!r}")
         self.signals[name].append(callback)
 
     @property
     def needs_loop(self) -> bool:
-        """Whether a function is a coroutine function."""
+        """Whether any of the functions is a coroutine function."""
         return any(map(iscoroutinefunction_partial, itertools.chain(self._around, *self.signals.values())))
 
     def emit(self, name: str, *args: Any) -> None:
-        """Call those who listen; before something happens they may raise to prevent it, afterwards they harm nobody."""
+        """Call the listeners. An error of a `pre_` listener prevents the act; other errors are only logged."""
         for callback in self.signals[name]:
             try:
                 self._call(callback, *args)
@@ -82,7 +82,7 @@ class Middleware:
                 log.exception("a listener to %s failed", name)
 
     async def emit_async(self, name: str, *args: Any) -> None:
-        """Do as `emit` does, on this event loop."""
+        """Do the same as `emit`, on this event loop."""
         for callback in self.signals[name]:
             try:
                 await resolve(callback, *args)
@@ -92,8 +92,8 @@ class Middleware:
                 log.exception("a listener to %s failed", name)
 
     def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function with everything around it, or itself if there is nothing."""
-        func = getattr(func, _INNER, func)  # in memory a run that is tried again has it around already
+        """Return a function inside all middleware, or the function itself if there is none."""
+        func = getattr(func, _INNER, func)  # in memory, a retried run already has its function wrapped
         if not (self._around or self.signals["pre_execute"] or self.signals["post_execute"] or error_reporters()):
             return func
         made = self._async_wrapper(func) if iscoroutinefunction_partial(func) else self._wrapper(func)
@@ -147,7 +147,7 @@ class Middleware:
                 self._call(report, error, run)
 
     def _pass_through(self, layer: Callable[..., Any], run: CurrentRun | None, call: Callable[[], Any]) -> Any:
-        """Call a layer around a plain function."""
+        """Call one layer of middleware around a plain function."""
         call_next = CallNext(call)
         value = layer(run, call_next)
         return self._awaiter.finish(value, call_next) if is_awaitable(value) else value

@@ -1,4 +1,4 @@
-"""This process's part in the work, from the start of its node to the end of what it executes."""
+"""The part of this process in the work, from the start of its node to the end of its last run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("mainspring.app")
 
 
 class Participation:
-    """Holds the node and its workplace while this process takes part, and ends both."""
+    """Holds the node and its workplace while the app is started in this process, and stops both."""
 
     def __init__(self, app_store: AppStore, listeners: Listeners) -> None:
         self._app_store, self._listeners = app_store, listeners
@@ -39,7 +39,7 @@ class Participation:
         self._warned = False
 
     def begin(self, node: Node, place: Workplace | None) -> None:
-        """Take part from now on; call this with the lock of the store."""
+        """Begin to take part; the caller holds the lock of the store."""
         self.node, self.place, self._app_store.link = node, place, node.links[ALIAS]
         self._stopped = threading.Event()
         forget_in_children(self)
@@ -47,7 +47,7 @@ class Participation:
 
     @property
     def loop(self) -> AbstractEventLoop | None:
-        """The loop on which this process executes coroutine tasks, if it does."""
+        """The loop on which this process executes coroutine tasks, if there is one."""
         return None if self.place is None else self.place.loop
 
     def is_caller(self) -> bool:
@@ -55,14 +55,14 @@ class Participation:
         return self.place is not None and self.place.executes_here()
 
     def drain(self, *, watcher: Any = None) -> None:
-        """Claim and fire nothing more; `stop` then waits for what runs."""
+        """Stop claiming and firing; `stop` then waits for started runs."""
         if self.node is not None and not self._is_kept_running("drain", watcher):
             self.node.drain(finish=False)
 
     def stop(self, wait: bool = True, *, watcher: Any = None) -> None:
-        """Stop taking part: finish what runs, give back what has not started.
+        """Stop: finish started runs and give back the others.
 
-        A process that was started with a `watcher`, as a worker process is, is stopped by that watcher only.
+        Only its watcher can stop a process that was started with a `watcher`, such as a worker process.
         """
         if not self._is_kept_running("stop", watcher):
             self._leave(wait)
@@ -73,17 +73,17 @@ class Participation:
             return
         inside = self.is_caller()
         self._leave()
-        if not inside and self._app_store.opened is not None:  # else the store is closed once that run has ended
+        if not inside and self._app_store.opened is not None:  # otherwise the store is closed when that run has ended
             self._app_store.opened.shutdown()
 
     def run(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
         """Start, wait for SIGINT, SIGTERM or the end of this part, and stop.
 
-        Only the main thread hears signals: in any other the app runs until somebody stops it.
+        Only the main thread gets signals: in any other thread, the app runs until `stop()`.
         """
         signals: list[int] = []
         here = threading.current_thread() is threading.main_thread()
-        # Ctrl-C goes to the whole group: what tasks have forked is to go on until they end.
+        # Ctrl-C goes to the whole process group, but processes that tasks have forked should go on until they end.
         install = {signal.SIGINT: signal.signal, signal.SIGTERM: handle_here} if here else {}
         before = {
             number: handle(number, lambda number, _: signals.append(number)) for number, handle in install.items()
@@ -92,7 +92,7 @@ class Participation:
             start()
             stopped = self._stopped
             try:
-                # In slices: setting the event that this thread waits for, in a handler, could wait for itself.
+                # Wait in slices: a signal handler that sets the event could deadlock with a wait in the same thread.
                 while not signals and not stopped.wait(0.2):
                     pass
             finally:
@@ -102,7 +102,7 @@ class Participation:
                 signal.signal(number, handler)
 
     def _is_kept_running(self, verb: str, watcher: Any = None) -> bool:
-        """Return True if somebody else than the caller decides when this process stops; say so, once."""
+        """Return True if somebody other than the caller decides when this process stops; log that once."""
         node = self.node
         if node is None or node.watcher is watcher:
             return False
@@ -125,21 +125,21 @@ class Participation:
         if node is None:
             return
         if inside:
-            log.warning("a run has stopped its app: this process takes no part any more")
-            # The caller is itself what would be waited for. No daemon: the interpreter waits for it.
+            log.warning("a run has stopped its app: this process claims and fires nothing any more")
+            # The caller's own run would be waited for. The thread is no daemon, so the interpreter waits for it.
             node.drain(finish=False)
             threading.Thread(target=self._finish, args=(node, place, wait, stopped), name="mainspring-close").start()
         else:
             self._finish(node, place, wait, stopped)
 
     def _finish(self, node: Node, place: Workplace | None, wait: bool, stopped: threading.Event) -> None:
-        """Wait for what runs, and let go of threads and connections; a later call opens the store again."""
+        """Wait for started runs, then release threads and connections; a later call opens the store again."""
         stores = [link.store for link in node.links.values()]
         try:
-            # In memory nobody could take over what waits.
+            # Nobody could take over the waiting runs of a memory store.
             node.stop(finish=wait and all(store.volatile for store in stores))
             if wait:
-                self._listeners.join()  # while the loop is there on which they are awaited
+                self._listeners.join()  # while the loop that awaits them still runs
             if place is not None:
                 place.shutdown(wait)
             for store in stores:

@@ -1,4 +1,4 @@
-"""Where a node executes the runs of queues: threads for `def`, a loop for `async def`, processes for isolation."""
+"""The executors for the runs of queues: threads for `def`, a loop for `async def`, processes for isolation."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ LOOP_EXECUTOR: Final = "loop"
 
 
 class ResolvedFunction(NamedTuple):
-    """What a name stands for here."""
+    """The function that a name stands for in this process."""
 
     func: Callable[..., Any]
     is_async: bool
     portable: Callable[..., Any] | str
-    """Send a name to another process if there is one."""
+    """The name to send to another process instead of the function, if there is one."""
     has_home: bool
-    """Whether another process surely finds it by that name."""
+    """Whether another process is sure to find the function by that name."""
 
 
 class Workplace:
-    """The executors of a node that serves queues; the loop and the processes start when a run needs them."""
+    """The executors of a node that serves queues; the loop and the processes start when a run first needs them."""
 
     def __init__(
         self,
@@ -61,20 +61,20 @@ class Workplace:
         imported: bool = False,
     ) -> None:
         self._app = app
-        # The tasks that a child process has, too, once it has `imported` the app as this process did.
+        # These tasks exist in a child process, too, once it has imported the app as this process did.
         self._imported = frozenset(task.name for task in app.tasks) if imported else frozenset()
         self._coroutines = coroutines
         self._isolated = isolated or max(2, os.cpu_count() or 2)
         self.executors: dict[str, BaseExecutor] = {THREADS_EXECUTOR: ThreadPoolExecutor(threads)}
         self.board: Scoreboard | None = None
         self.worker_name: str | None = None
-        """The name of the worker process that this is, if it is one."""
+        """The name of this worker process; None in any other process."""
         self._found: dict[str, ResolvedFunction] = {}
         self._backoffs: dict[str, Callable[..., Any]] = {}
         self._node: Node | None = None
 
     def start(self, node: Node) -> None:
-        """Start what is there; called when the node has its store."""
+        """Start the executors; called when the node has its store."""
         self._node = node
         keep_logs()
         for alias, executor in self.executors.items():
@@ -90,22 +90,22 @@ class Workplace:
 
     @property
     def loop(self) -> AbstractEventLoop | None:
-        """The event loop on which coroutine tasks are executed, if it has been started."""
+        """The event loop that executes coroutine tasks, if it has been started."""
         executor: Any = self.executors.get(LOOP_EXECUTOR)
         return None if executor is None else executor.loop
 
     def executes_here(self) -> bool:
-        """Return True if the caller is part of a run, also in a thread that has taken over the run's context."""
+        """Return True if the caller is part of a run, even in a thread that copied the run's context."""
         found, links = CURRENT.get(), () if self._node is None else list(self._node.links.values())
         if found is not None and any(link.claims.get(found[0].id) is found[0] for link in links):
             return True
         return any(executor.executes_here() for executor in list(self.executors.values()))
 
     def prepare(self, run: Run) -> Run:
-        """Find what a run calls and which executor it needs; raise TaskNotFound if it may not be called here."""
+        """Find the function of a run and the executor it needs; raise TaskNotFound if it may not be called here."""
         alias, target, policy = ISOLATED_EXECUTOR, run.call.func, run.policy
-        # One that crashed a worker runs alone from then on: in a process that nobody shares, and that imports its code.
-        # Unless no other process can find that code, as of a function registered after the app was imported.
+        # A run that crashed a worker runs alone from then on, in a process of its own that imports its code,
+        # unless no other process can find that code: the function was registered after the app was imported.
         if run.crashes and isinstance(target, str) and self._noted(run, self._is_left_to_child, target):
             policy = self._policy(run)
         else:
@@ -119,7 +119,7 @@ class Workplace:
         return replace(run, call=run.call.found(target), policy=policy, executor=alias)
 
     def find(self, run: Run) -> tuple[ResolvedFunction, Policy]:
-        """Find what a run calls, and its policy with what that names."""
+        """Find the function of a run, and its policy with the functions that the policy names."""
         func = run.call.func
         if isinstance(func, str):
             found = self._found.get(func) or self._noted(run, self._look_up, func)
@@ -128,12 +128,12 @@ class Workplace:
         return found, self._policy(run) if isinstance(run.policy.backoff, str) else run.policy
 
     def backoff(self, name: str) -> Callable[..., Any]:
-        """Return the back-off function of that name; raise TaskNotFound if it may not be called here."""
+        """Return the back-off function with this name; raise TaskNotFound if it may not be called here."""
         named: Callable[..., Any] = self._named(name)
         return named.func if isinstance(named, Task) else named
 
     def forget(self) -> None:
-        """Look names up anew: the app's tasks or middleware have changed."""
+        """Forget resolved names, because the app's tasks or middleware have changed."""
         self._found.clear()
         self._backoffs.clear()
 
@@ -147,7 +147,7 @@ class Workplace:
         return replace(run.policy, backoff=known)
 
     def _noted(self, run: Run, look: Callable[[str], T], name: str) -> T:
-        """Look up a name that is new here; should importing it end this process, the board tells for which run."""
+        """Look up a name for the first time; if the import kills this process, the scoreboard names the run."""
         board = self.board
         if board is None:
             return look(name)
@@ -158,7 +158,7 @@ class Workplace:
             board.forget(run.id)
 
     def _is_left_to_child(self, name: str) -> bool:
-        """Return True if a name can be imported and nobody here has done so."""
+        """Return True if a name may be imported and is not imported here yet."""
         module = name.partition(":")[0]
         if module in sys.modules or self._app.tasks.get(name) is not None or not self._app.may_import:
             return False
@@ -179,13 +179,13 @@ class Workplace:
 
     @cached_property
     def _path(self) -> str | None:
-        """Where a child process can import the app from."""
+        """Where a child process can import the app from, as `module:variable`."""
         return variable_of(self._app)
 
     def _has_home(self, task: Task[..., Any]) -> bool:
-        """Return True if a child process finds a task: with the app that it imports, or where its function is."""
+        """Return True if a child process can find a task, through the app that it imports or by its function."""
         if task.name == COLLECT_TASK:
-            return False  # our own, and needs this process's connection to the store
+            return False  # our own task: it needs this process's connection to the store
         try:
             found = ref_to_obj(task.import_name)
         except Exception:
@@ -193,7 +193,7 @@ class Workplace:
         return task.name in self._imported or (found.func if isinstance(found, Task) else found) is task.func
 
     def _named(self, name: str) -> Any:
-        """Return the task of that name, or what it refers to where that may be imported."""
+        """Return the task with this name, or the function that the name refers to if it may be imported."""
         task = self._app.tasks.get(name)
         if task is not None:
             return task
@@ -208,13 +208,13 @@ class Workplace:
     def _executor(self, alias: str) -> BaseExecutor:
         executor: BaseExecutor
         if alias == LOOP_EXECUTOR:
-            from mainspring.executors.asyncio import AsyncIOExecutor  # asyncio costs 40 ms, and not all need it
+            from mainspring.executors.asyncio import AsyncIOExecutor  # asyncio takes 40 ms to import
 
             executor = AsyncIOExecutor(max_running=self._coroutines, max_workers=1)
         else:
             from mainspring.executors.processes.pool import ProcessPoolExecutor
 
-            # Imported before a run's time-out begins.
+            # Import them before the time-out of a run begins.
             modules = {str(task.func.__module__) for task in self._app.tasks}
             modules |= {(self._path or "mainspring").partition(":")[0]}
             executor = ProcessPoolExecutor(self._isolated, {"initializer": preload, "initargs": (sorted(modules),)})

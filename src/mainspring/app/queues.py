@@ -24,7 +24,7 @@ class Queues:
     def __init__(self, app_store: AppStore, runs: Callable[[], Runs], names: Iterable[str]) -> None:
         self._app_store, self._runs = app_store, runs
         self.declared = {check_queue(name): None for name in names}
-        """The queues that the app's tasks use and those it was given, in the order in which they were named."""
+        """The queues that the app's tasks use and those given to the app, in the order of their declaration."""
 
     def list(self) -> _Infos:
         """Return the queues that hold unfinished runs, are paused, or are declared by this app."""
@@ -34,12 +34,12 @@ class Queues:
     __call__ = list
 
     def pause(self, name: str) -> None:
-        """Hand out no runs of a queue until it is resumed."""
+        """Stop workers from claiming runs of a queue until it is resumed."""
         self._app_store.store.set_queue(check_queue(name), paused=True)
         self._app_store.acts.record("pause_queue", "queue", name)
 
     def resume(self, name: str) -> None:
-        """Hand out the runs of a queue again."""
+        """Let workers claim runs of a queue again."""
         self._app_store.store.set_queue(check_queue(name), paused=False)
         self._app_store.acts.record("resume_queue", "queue", name)
         self._app_store.work_inline()
@@ -52,7 +52,7 @@ class Queues:
         return number
 
     def limits(self, wanted: Mapping[str, int | None] | Iterable[str] | None) -> dict[str, int | None]:
-        """Return the queues that a node is to serve, by default those declared, each with its limit, all checked."""
+        """Check and return the queues that a node should serve, each with its limit; by default the declared ones."""
         if wanted is None:
             return dict.fromkeys(self.declared)
         if not isinstance(wanted, Mapping):

@@ -1,4 +1,4 @@
-"""Tasks: functions that an app knows by name, each with its default policy, and calls of them."""
+"""Tasks, the functions that an app knows by name, with their default policies; and calls of tasks."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ COLLECT_TASK: Final = "mainspring:collect"
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What is said about one enqueued call, besides its policy."""
+    """The options of one enqueued call, besides its policy."""
 
     queue: str = "default"
     policy: Policy = DEFAULT_POLICY
@@ -75,7 +75,7 @@ _OWN: Final = frozenset(Options.__struct_fields__) - {"policy"}
 
 
 def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
-    """Return options with some changed, each checked."""
+    """Return options with some of them changed; check each change."""
     if not changes:
         return base
     known = POLICY_FIELDS | _OWN
@@ -88,7 +88,7 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
         raise ValueError("delay= and at= both say when to start; give one of them")
     for name, other in (("delay", "at"), ("at", "delay")):
         if name in own:
-            own.setdefault(other, None)  # the last word counts
+            own.setdefault(other, None)  # the later option wins
     if policy:
         if "hook" in policy and policy["hook"] is not None and not isinstance(policy["hook"], str):
             policy["hook"] = reference_of(policy["hook"])
@@ -108,7 +108,7 @@ def _checked(name: str, value: Any) -> Any:
     if name == "at":
         if value is not None and not isinstance(value, datetime):
             raise TypeError(f"at must be a datetime, not {value!r}")
-        return value  # a naive one is read in the app's zone
+        return value  # a naive datetime is in the app's zone
     if name == "inline":
         return bool(value)
     if name == "queue":
@@ -123,7 +123,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 def reference_of(func: Any) -> str:
-    """Return the name under which a function is stored: a task's own, or `module:qualified.name`."""
+    """Return the name under which a function is stored: its task's name, or `module:qualified.name`."""
     if isinstance(func, str):
         return func if ":" in func else ":".join(func.rsplit(".", 1))
     if isinstance(func, Task):
@@ -133,7 +133,7 @@ def reference_of(func: Any) -> str:
 
 
 def job_id_of(job: Any) -> str:
-    """Return the id of a job: given itself, or as its id, or as the task that is scheduled under its own name."""
+    """Return the id of a job, given as a job, an id, or a task that is scheduled under its own name."""
     if isinstance(job, Job):
         return job.id
     if isinstance(job, Task):
@@ -144,32 +144,32 @@ def job_id_of(job: Any) -> str:
 
 
 class Task(Generic[P, R]):
-    """A function that an app knows by name. Calling it is an ordinary call; `enqueue` has it run elsewhere."""
+    """A function that an app knows by name. Calling it is an ordinary call; `enqueue` leaves the call to a worker."""
 
     def __init__(self, app: Mainspring, func: Callable[P, R], name: str, options: Options) -> None:
         self.app = app
         self.func = func
         self.name = name
         self.defaults = options
-        """The options that calls of this task have."""
+        """The default options of calls of this task."""
         self.registry: Registry | None = None
-        """The registry that knows the function by this name, so that runs keep the name."""
+        """The registry that knows the function by this name; a run stores the name."""
         self.is_async = iscoroutinefunction_partial(func)
         update_wrapper(self, func)
         self.__name__: str = getattr(func, "__name__", None) or get_callable_name(func)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the function, here and now."""
+        """Call the function here and now."""
         return self.func(*args, **kwargs)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle[R]:
-        """Have the function called by a worker; return a handle on that run."""
+        """Enqueue a call for a worker; return a handle on its run."""
         return self.app.calls.enqueue_one(TaskCall(self, args, kwargs))
 
     delay = enqueue
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> TaskCall[R]:
-        """Return the call as a value, for `enqueue_many`, chains and `async_iter`."""
+        """Return the call as an object, for `enqueue_many`, chains and `async_iter`."""
         return TaskCall(self, args, kwargs)
 
     def options(self, **changes: Any) -> Task[P, R]:
@@ -184,7 +184,7 @@ class Task(Generic[P, R]):
         return f"{self.func.__module__}:{get_callable_name(self.func)}"
 
     def __mainspring_execute__(self) -> Callable[..., Any]:
-        """Return what a worker calls: the function inside the app's middleware."""
+        """Return the function that a worker calls: the task's, inside the app's middleware."""
         return self.app.wrapped(self.func)
 
     def __repr__(self) -> str:
@@ -192,12 +192,12 @@ class Task(Generic[P, R]):
 
 
 class TaskReference(str):
-    """A task's name, with what a child process needs to find the task."""
+    """A task's name, and the places where a child process can find the task."""
 
     app: str | None
-    """Where to import the app from, `module:variable`; None if that is not known."""
+    """Where to import the app from, as `module:variable`; None if unknown."""
     import_name: str
-    """Where the function is, for a child in which no app has a task of the name."""
+    """Where the function is, for a child process in which no app has a task with this name."""
 
     def __new__(cls, name: str, app: str | None, import_name: str) -> TaskReference:
         self = super().__new__(cls, name)
@@ -208,7 +208,7 @@ class TaskReference(str):
         return type(self), (str(self), self.app, self.import_name)
 
     def __mainspring_execute__(self) -> Callable[..., Any]:
-        """Return what a worker calls, in a process that has not found the task yet."""
+        """Find the task in this process, and return the function that a worker calls."""
         with suppress(LookupError):
             task = None if self.app is None else ref_to_obj(self.app).tasks.get(self)
             if task is not None:
@@ -218,16 +218,16 @@ class TaskReference(str):
 
 
 class CoroutineTask(Task[P, R]):
-    """A task that is a coroutine function: calling it gives a coroutine, its runs give what that returns."""
+    """A task that is a coroutine function: a call returns a coroutine, a run has the coroutine's result."""
 
     if TYPE_CHECKING:
 
         def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:  # type: ignore[override]
-            """Call the function, here and now."""
+            """Call the function here and now."""
 
 
 class TaskDecorator(Protocol):
-    """Makes tasks of functions."""
+    """The decorator that `@app.task(...)` returns."""
 
     @overload
     def __call__(self, func: Callable[P, Coroutine[Any, Any, R]], /) -> CoroutineTask[P, R]: ...
@@ -237,12 +237,12 @@ class TaskDecorator(Protocol):
 
 
 class TaskCall(Generic[R]):
-    """A call that can be enqueued: a task and its arguments, checked against its signature."""
+    """A call that can be enqueued: a task and arguments that match its signature."""
 
     __slots__ = ("args", "kwargs", "options", "task")
 
     def __init__(self, task: Task[Any, R], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        try:  # the answer is kept for calls of the same shape
+        try:  # cached for calls of the same shape
             complaint = complaint_about(task.func, len(args), tuple(kwargs))
         except TypeError:  # not hashable
             complaint = complaint_about.__wrapped__(task.func, len(args), tuple(kwargs))
@@ -258,24 +258,24 @@ class TaskCall(Generic[R]):
 
 
 class Registry:
-    """The tasks of an app by name, and whatever else may be called by its name or as an object."""
+    """The tasks of an app by name; it also makes tasks of other callables that may be called."""
 
     def __init__(self, app_store: AppStore, make: Callable[[Callable[..., Any], str, Options], Task[..., Any]]) -> None:
         self._app_store, self._make = app_store, make
         self._tasks: dict[str, Task[Any, Any]] = {}
 
     def add(self, task: Task[Any, Any]) -> None:
-        """Add a task; the same function may be declared again, another may not take its name."""
+        """Add a task; the same function may be declared again, but another function may not take its name."""
         known = self._tasks.get(task.name)
         if known is not None and not is_same(known.func, task.func):
             raise ConfigurationError(
-                f"two functions are the task {task.name!r}: {known.func!r} and {task.func!r}; give one of them name="
+                f"two functions have the task name {task.name!r}: {known.func!r}, {task.func!r}; give one of them name="
             )
         self._tasks[task.name] = task
         task.registry = self
 
     def get(self, name: str) -> Task[Any, Any] | None:
-        """Return the task of that name, or None."""
+        """Return the task with this name, or None."""
         return self._tasks.get(name)
 
     def function(self, name: str) -> Callable[..., Any] | None:
@@ -284,14 +284,14 @@ class Registry:
         return None if task is None else task.func
 
     def find(self, name: str) -> Task[Any, Any]:
-        """Return the task of that name; raise TaskNotFound with near matches."""
+        """Return the task with this name; raise TaskNotFound with similar names."""
         found = self._tasks.get(name)
         if found is None:
             raise TaskNotFound(name, tuple(self._tasks))
         return found
 
     def resolve(self, func: Any) -> Task[..., Any]:
-        """Return what is registered under a name or a function, or a task made of any callable that may be called."""
+        """Return the task that is registered under a name or a function; make one of any other allowed callable."""
         if isinstance(func, Task):
             return func
         known = self._tasks.get(reference_of(func))
@@ -300,9 +300,9 @@ class Registry:
         return self._unregistered(func)
 
     def _unregistered(self, func: Any) -> Task[..., Any]:
-        """Make a task of a callable that is not registered, if it may be called by name."""
+        """Make a task of an unregistered callable, if workers may call it by name."""
         name, by_name, keeps_objects = reference_of(func), isinstance(func, str), self._app_store.store.keeps_objects
-        # A store of objects keeps the callable itself; any other needs a name, and a worker that may import it.
+        # A memory store keeps the callable itself; any other needs a name, and a worker that may import it.
         if (by_name or not keeps_objects) and not self._app_store.may_import:
             raise TaskNotFound(name, tuple(self._tasks), _NEEDS_KEY)
         if by_name:
@@ -313,13 +313,13 @@ class Registry:
             if isinstance(func, Task):
                 return func
         if not callable(func):
-            raise TypeError(f"only something callable can be enqueued, not {func!r}")
+            raise TypeError(f"only a callable can be enqueued, not {func!r}")
         if not (by_name or keeps_objects):
             _check_importable(func)
         return self._make(func, name, Options())
 
     def stored(self, task: Task[..., Any]) -> Any:
-        """Return what a run of the task keeps as its callable: its name, or the object in a store of objects."""
+        """Return what a run stores as its callable: the task's name, or the object itself in a memory store."""
         if task.registry is self:
             return task.name
         known = self._tasks.get(task.name)
@@ -347,29 +347,29 @@ _NEEDS_KEY: Final = (
 
 
 def _check_importable(func: Any) -> None:
-    """Raise if a worker that imports a callable by its name would not find it."""
+    """Raise if a worker could not import a callable by its name."""
     try:
         obj_to_ref(func)
     except (CallableReferenceError, LookupError) as error:
         raise ConfigurationError(f"no worker can import {func!r}: {error}; make it a function of a module") from error
     if inspect.ismethod(func) and not inspect.isclass(func.__self__):
-        raise ConfigurationError(f"{func!r} is bound to an object, which no worker has; pass the object as an argument")
+        raise ConfigurationError(f"{func!r} is bound to an object that no worker has; pass the object as an argument")
 
 
 def _values(func: Any) -> list[int]:
-    """Return which values, the very objects, a function has from where it was made."""
+    """Return the identities of the values in a function's closure and defaults."""
     cells = [cell for cell in func.__closure__ or () if cell != CellType()]
     return [id(cell.cell_contents) for cell in cells] + [id(value) for value in func.__defaults__ or ()]
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Return True if two functions are the same line of code, as after a reload, or when a notebook redefines one."""
+    """Return True if two functions come from the same code, as after a reload or in a notebook cell run again."""
     if one is other:
         return True
     first, second = getattr(one, "__code__", None), getattr(other, "__code__", None)
     if first is None or second is None or one.__qualname__ != other.__qualname__:
         return False
-    if "<" in one.__qualname__:  # several lambdas, or functions that another made, have the same name
+    if "<" in one.__qualname__:  # lambdas and functions made by other functions share a name
         return bool(first == second and _values(one) == _values(other))
     if first.co_filename == second.co_filename:
         return True
@@ -377,6 +377,6 @@ def is_same(one: Any, other: Any) -> bool:
 
 
 def is_typed_in(func: Any) -> bool:
-    """Return True if a function comes from no file, but from a prompt or a notebook, whose cells are executed again."""
+    """Return True if a function comes from a prompt or a notebook, where code is executed again, not from a file."""
     code = getattr(func, "__code__", None)
     return code is not None and not os.path.exists(code.co_filename)

@@ -39,7 +39,7 @@ log = logging.getLogger("mainspring.app")
 
 
 class Runs:
-    """The runs of a store. Where a verb takes a run, it takes its id or a handle on it."""
+    """The runs of a store. A verb takes a run's id or a handle on it."""
 
     def __init__(
         self,
@@ -96,10 +96,10 @@ class Runs:
         limit: int = 100,
         after: RunView | None = None,
     ) -> RunPage:
-        """Return the runs that match all that is given, newest first, up to `limit`; `.more` says if there are others.
+        """Return up to `limit` runs that match all arguments, newest first; `.more` says whether there are others.
 
-        `task` is a task, a function or its name, `since` a datetime or how long ago, `after` the last run of the page
-        before. Raise JobLookupError for a job that is not there and has left no runs.
+        `task` is a task, a function or its name. `since` is a datetime, or a timedelta back from now. `after` is the
+        last run of the previous page. Raise JobLookupError for a job that does not exist and has left no runs.
         """
         if limit < 1:
             raise ValueError(f"limit must be at least 1, not {limit!r}")
@@ -129,7 +129,7 @@ class Runs:
         task: Any = None,
         since: datetime | timedelta | None = None,
     ) -> int:
-        """Return how many runs match all that is given, as for `find`."""
+        """Return how many runs match all arguments; they are those of `find`."""
         job_id, name = _job_and_task(job, task)
         query, oldest = make_query(status, queue, group, job_id), self._oldest(since)
         if name is None and oldest is None:
@@ -145,37 +145,37 @@ class Runs:
     ) -> SearchPage:
         """Return up to `limit` of the newest runs that match a filter such as `status:failed task:send* since:1h`.
 
-        At most `most` runs are looked through; the page's `next` is the run to go on after. Raise FilterError.
+        It reads at most `most` runs. `page.next` is the run after which the next page begins. Raise FilterError.
         """
         return search(self, filter_for(self, text), limit=limit, most=most, after=after)
 
     def count_up_to(self, text: str, cap: int = MOST_RUNS_SEARCHED) -> RunCount:
-        """Return how many runs match a filter, and whether that is exact: counting ends at `cap`, also of a search."""
+        """Return how many runs match a filter, and whether the number is exact: counting stops at `cap`."""
         return count_up_to(self, filter_for(self, text), cap)
 
     def recent(self, job_ids: Iterable[str], n: int = 20) -> dict[str, list[RunView]]:
-        """Return the newest `n` runs of each of some jobs, the missed ones included."""
+        """Return the newest `n` runs of each of these jobs, missed runs included."""
         wanted = list(dict.fromkeys(job_ids))
         found = self._store().recent_runs(wanted, n)
         return {job_id: list(map(self.view, runs)) for job_id, runs in zip(wanted, found, strict=True)}
 
     def _check_names(self, job_id: str | None, task: str | None) -> None:
-        """Say so if no run was found because there is no such job or task."""
+        """Raise if no run was found because the job does not exist; warn if the task is unknown."""
         store = self._store()
         if job_id is not None:
             try:
                 find_job(store, job_id)
             except JobLookupError:
-                # Counted after the job: one that has just fired for the last time is gone, and its run is there.
+                # Count after looking the job up: a job that has just fired for the last time is gone and left a run.
                 if not store.stats(make_query(job=job_id)).matching:
                     raise
         known = {each.name for each in self._tasks} | {each.name.rpartition(":")[2] for each in self._tasks}
         if task is not None and task not in known and not newest(store, make_query(), 1, None, task, None):
-            # Only a warning: other processes may have tasks that this one has not imported.
+            # Only warn: other processes may have tasks that this one has not imported.
             log.warning("this process knows no task %r, and no run of it is kept%s", task, near(task, known))
 
     def cancel(self, run: str | RunHandle[Any]) -> bool:
-        """Cancel a run: at once if it waits, by stopping it if it runs. False if it has ended."""
+        """Cancel a waiting run at once, or stop a running one. Return False if it has ended."""
         store, run_id = self._store(), _id(run)
         while True:
             record = self.read(run_id)
@@ -198,7 +198,7 @@ class Runs:
         return number
 
     def cancel_waiting(self, runs: Iterable[Run]) -> int:
-        """Cancel runs that wait; return how many, since some may have started or ended by now."""
+        """Cancel waiting runs; return how many, since some may have started or ended meanwhile."""
         settler, now = Settler(self._store()), self._now()
         for run in runs:
             settler.add(Report(run, Result.CANCELLED), transitions.cancel(run, now), now)
@@ -213,7 +213,7 @@ class Runs:
         moment = None if at is None else self._instant(at)
         while True:
             again = transitions.retry(self.read(run_id), self._now(), moment)
-            # It may be changed meanwhile, or another run may have its unique key: then it goes without.
+            # The run may change meanwhile. If another run has its unique key by now, send it back without the key.
             if store.settle([again])[0] or (
                 again.run.unique is not None and store.settle([transitions.unkeyed(again)])[0]
             ):
@@ -229,22 +229,22 @@ class Runs:
         return self._explain(f"run:{_id(run)}")
 
     def move(self, run: str | RunHandle[Any], queue: str) -> None:
-        """Have a run that waits wait in another queue; raise ValueError if it does not wait any more."""
+        """Move a waiting run to another queue; raise ValueError if it no longer waits."""
         name = check_queue(queue)
         if self.read(_id(run)).queue.startswith("."):
             raise ValueError(f"run {_id(run)!r} waits for an executor of a scheduler, not in a queue")
         self._change("move", run, queue=name)
 
     def postpone(self, run: str | RunHandle[Any], at: datetime | timedelta) -> None:
-        """Let a run that waits start at another time, later or earlier, however late that is for its job."""
+        """Let a waiting run start at another time, later or earlier, even if that is late for its job."""
         self._change("postpone", run, run_at=max(self._now(), self._instant(at)))
 
     def prioritize(self, run: str | RunHandle[Any], priority: int) -> None:
-        """Give a run that waits another priority, from -100 to 100."""
+        """Give a waiting run another priority, from -100 to 100."""
         self._change("prioritize", run, priority=make_policy(DEFAULT_POLICY, priority=priority).priority)
 
     def _change(self, verb: str, run: str | RunHandle[Any], **changes: Any) -> None:
-        """Change a run that waits, again if it was changed meanwhile."""
+        """Change a waiting run; try again if it was changed meanwhile."""
         while not self._store().settle([transitions.change(self.read(_id(run)), **changes)])[0]:
             continue
         self._record(verb, "run", _id(run), **changes)
@@ -254,7 +254,7 @@ class Runs:
         if isinstance(at, timedelta):
             return self._now() + int(at.total_seconds() * SECOND)
         if not isinstance(at, datetime):
-            raise TypeError(f"at is a datetime or how long from now, as in timedelta(hours=1), not {at!r}")
+            raise TypeError(f"at must be a datetime or a timedelta from now, such as timedelta(hours=1), not {at!r}")
         return to_us(at if at.tzinfo else localize(at, self._zone()))
 
     def delete(self, run: str | RunHandle[Any]) -> bool:
@@ -265,10 +265,10 @@ class Runs:
         return deleted
 
     def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
-        """Wait until all these runs have ended, however they did; raise TimeoutError.
+        """Wait until all these runs have ended in any way; raise TimeoutError.
 
-        A later step of a chain is waited for before it exists; if a step before it fails, that is raised. Raise
-        RunNotFound for a run that is not there.
+        You can wait for a later step of a chain before it exists; if an earlier step fails, its error is raised.
+        Raise RunNotFound for a run that does not exist.
         """
         return list(map(self.view, self.ended(list(map(_id, handles)), timeout)))
 
@@ -281,7 +281,7 @@ class Runs:
 
     async def wait_async(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait as `wait` does, without blocking the event loop."""
-        import asyncio  # costs 40 ms, and not all need it
+        import asyncio  # importing it takes 40 ms, and not every app needs it
 
         waiter = Waiter(list(map(_id, handles)), timeout)
         while not await asyncio.to_thread(waiter.look, self._store()):
@@ -289,7 +289,7 @@ class Runs:
         return list(map(self.view, waiter.ended()))
 
     def view(self, run: Run) -> RunView:
-        """Return a record as people look at it."""
+        """Return a record in the form that people see."""
         return RunView(run, self._zone())
 
 
@@ -298,6 +298,6 @@ def _id(run: str | RunHandle[Any]) -> str:
 
 
 def _job_and_task(job: str | Job | None, task: Any) -> tuple[str | None, str | None]:
-    """Return the id of a job and the name of a task, which may also be the function's name alone."""
+    """Return the id of a job and the name of a task; a task may be given by its function's name alone."""
     name = task if task is None or isinstance(task, str) else reference_of(task)
     return None if job is None else job_id_of(job), name

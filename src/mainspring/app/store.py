@@ -1,4 +1,4 @@
-"""The parts of an app share this: store and codec, time and zone, and the node's link while the app runs."""
+"""The state that the parts of an app share: store, codec, clock, time zone, and the node's link while the app runs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ __all__ = ["AppStore"]
 URL_VARIABLE: Final = "MAINSPRING_URL"
 DEFAULT_URL: Final = "sqlite:///mainspring.db"
 TRUSTED_SECONDS: Final = 60.0
-"""Trust what this process knows of the store's clock for this long."""
+"""Trust this process's knowledge of the store's clock for this long."""
 
 _apps: WeakKeyDictionary[JobStore, str] = WeakKeyDictionary()
-"""The names of the apps that were given stores that are made already."""
+"""The name of the app that owns each store object given to an app."""
 
 
 class AppStore:
-    """An app's store, opened when it is first needed, and all that goes with it."""
+    """An app's store, opened when it is first needed, with its codec and clock."""
 
     def __init__(
         self,
@@ -57,12 +57,12 @@ class AppStore:
         self.name, self.clock, self.events = name, clock, events
         self.keys, self.allow_pickle = keys, allow_pickle
         self.inline = False
-        """Whether calls are executed where they are enqueued, in the companion's store."""
+        """Whether calls are executed in the process that enqueues them, on the companion's store."""
         self.opened: JobStore | None = None
         self.opened_by_import = False
-        """Whether the app's module was only being imported, by a worker or a child, when its store was opened."""
+        """Whether the store was opened while a worker or child process only imported the app's module."""
         self.link: StoreLink | None = None
-        """The node's link to the store, while this process takes part."""
+        """The node's link to the store while the app is started in this process."""
         self.lock = threading.RLock()
         self.types = TypeBook([FinishedRun], imports=False)
         self._options = dict(options or {})
@@ -86,12 +86,12 @@ class AppStore:
 
     @property
     def may_import(self) -> bool:
-        """Whether names that are not registered may be imported: with a key, or if nobody else can write the store."""
+        """Whether unregistered names may be imported: with a key, or if no other process can write to the store."""
         return self.codec.signed or self.lasting.volatile
 
     @property
     def timezone(self) -> tzinfo:
-        """The zone in which times are read and shown: given, else the machine's."""
+        """The zone in which times are read and shown; by default the machine's."""
         if self._zone is None:
             from tzlocal import get_localzone
 
@@ -102,7 +102,7 @@ class AppStore:
 
     @property
     def store(self) -> JobStore:
-        """The store that all verbs act on: in inline mode the one in memory whose runs are executed at once."""
+        """The store that all verbs act on; in inline mode, the store in memory whose runs are executed at once."""
         return self.companion.store if self.inline else self.lasting
 
     @property
@@ -111,7 +111,7 @@ class AppStore:
         return self.opened or self.open()
 
     def open(self) -> JobStore:
-        """Return the store at the app's URL, opened if it is not."""
+        """Return the store at the app's URL; open it first if necessary."""
         if self.opened is None:
             with self.lock:
                 if self.opened is None:
@@ -125,7 +125,7 @@ class AppStore:
             first = _apps.setdefault(store, self.name)
             if first != self.name:
                 raise ConfigurationError(
-                    f"the store {store!r} belongs to the app {first!r} already, and the app {self.name!r} would "
+                    f"the store {store!r} already belongs to the app {first!r}, and the app {self.name!r} would "
                     "share everything with it; give each app a store of its own, or the same name"
                 )
         else:
@@ -138,18 +138,18 @@ class AppStore:
 
     @property
     def companion(self) -> InlineRunner:
-        """The place where calls are executed inline, made when it is first needed."""
+        """The runner that executes calls inline, made when it is first needed."""
         if self._companion is None:
             self._companion = self._make_companion()
         return self._companion
 
     def work_inline(self, run_ids: Sequence[str] = ()) -> None:
-        """In inline mode execute the runs that wait, and wait until these have ended."""
+        """In inline mode, execute the waiting runs, and wait until these runs have ended."""
         if self.inline:
             self.companion.work(run_ids)
 
     def forget_functions(self) -> None:
-        """Look names up anew where calls are executed inline: tasks or middleware have changed."""
+        """Make the inline runner forget resolved names, because tasks or middleware have changed."""
         if self._companion is not None:
             self._companion.forget()
 
@@ -164,19 +164,19 @@ class AppStore:
 
     @property
     def slack(self) -> int:
-        """By how much the store's time may be ahead of what `now` last said: so long did the store take to answer."""
+        """By how much the store's time may be ahead of the last `now`: the time that the store took to answer."""
         link = self.link
         return self._time.slack if link is None else link.slack
 
     def wake_worker(self, runs: Sequence[Run]) -> None:
-        """Have this process's own worker look for runs that were enqueued here; the store tells the others."""
+        """Wake this process's own worker for runs enqueued here; the store wakes the other nodes."""
         link = self.link
         if link is not None:
             for queue in dict.fromkeys(run.queue for run in runs):
                 link.worker.look(queue)
 
     def wake_scheduler(self, at: int | None) -> None:
-        """Have this process's own scheduler see a job that is due at `at` in time."""
+        """Wake this process's own scheduler in time for a job that is due at `at`."""
         link = self.link
         if link is not None:
             link.node.wake_for(ALIAS, at)

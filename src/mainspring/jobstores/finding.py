@@ -87,7 +87,9 @@ def instant_of(since: datetime | timedelta, now: Callable[[], int], zone: Callab
     if isinstance(since, timedelta):
         return now() - int(since.total_seconds() * SECOND)
     if isinstance(since, int | float):
-        raise TypeError(f"since is a datetime or how long ago, as in timedelta(hours=1), not {since!r}")
+        raise TypeError(
+            f"since must be a datetime or a timedelta back from now, such as timedelta(hours=1), not {since!r}"
+        )
     moment = convert_to_datetime(since, zone(), "since")
     assert moment is not None
     return to_us(moment)

@@ -98,15 +98,15 @@ def test_a_job_that_is_overdue_is_a_problem_and_says_whether_anybody_is_there(ap
     app.add_job(known, "interval", hours=1, id="paused").pause()
     nobody = one(diagnose(app))
     assert (nobody.mark, nobody.subject) == (Mark.WARNING, "schedules")
-    assert nobody.text.startswith("no node is there to fire 2 jobs; the next is the job 'hourly', in ")
+    assert nobody.text.startswith("no living node could fire 2 jobs; the next is the job 'hourly', in ")
     assert nobody.advice.startswith("start a node: mainspring worker MODULE:APP")
     app.store.shift_clock(6 * 3600)
     late = next(finding for finding in wrong(diagnose(app)) if finding.subject == "schedules")
     assert late.mark is Mark.PROBLEM
-    assert late.text == "the job 'hourly' is 5 h overdue, and 1 other job: no node is there to fire it"
+    assert late.text == "the job 'hourly' is 5 h overdue, and 1 other job: no living node could fire it"
     node(app)
     late = next(finding for finding in wrong(diagnose(app)) if finding.subject == "schedules")
-    assert late.text.endswith("the nodes that are alive do not fire it")
+    assert late.text.endswith("the living nodes do not fire it")
 
 
 def test_a_job_that_cannot_be_read_here_is_seen_to_be_overdue_all_the_same(app: Mainspring, make_app: MakeApp) -> None:
@@ -160,7 +160,7 @@ def test_nodes_that_are_silent_or_have_lost_threads_are_told(app: Mainspring) ->
     app.store.shift_clock(12)
     told = [finding for finding in wrong(diagnose(app)) if finding.subject == "nodes"]
     assert [finding.mark for finding in told] == [Mark.WARNING] * 2
-    assert told[0].text == "node host:7 was heard of 12 s ago, and should be every 5 s"
+    assert told[0].text == "node host:7 sent its last heartbeat 12 s ago, and should send one every 5 s"
     assert "has lost 2 threads" in told[1].text
 
 
@@ -257,7 +257,7 @@ def test_of_very_many_runs_the_newest_are_looked_at(app: Mainspring, monkeypatch
     monkeypatch.setattr(doctor, "MOST_PENDING_PAGES", 3)
     node(app)
     app.enqueue_many(app.as_task(known).call() for _ in range(7))
-    assert diagnose(app).findings[-1].text.endswith("is known here (the newest 6 were looked at)")
+    assert diagnose(app).findings[-1].text.endswith("that jobs and waiting runs call (the newest 6 were checked)")
 
 
 def test_a_level_below_what_is_required_is_a_problem(app: Mainspring) -> None:
@@ -359,7 +359,7 @@ def test_the_command_takes_an_app_and_knows_its_code(path: Path, monkeypatch: py
     code, text = call("myapp:app")
     assert code == 0
     assert "volatile" in text
-    assert "whatever jobs and waiting runs call is known" in " ".join(text.split())
+    assert "knows every function that jobs and waiting runs call" in " ".join(text.split())
 
 
 def test_the_advice_names_the_app_as_it_was_named(

@@ -1,1 +1,1 @@
-"""What an app can say of itself: why something has or has not run, how schedules fare, what people did."""
+"""Explanations of an app: why something has or has not run, the health of schedules, what people did."""

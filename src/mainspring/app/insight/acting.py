@@ -1,4 +1,4 @@
-"""Who does something, and why: given around the verbs, kept by the store, read again as the audit."""
+"""The audit: who did what, and why. `acting` names the person, the store keeps the acts, `audit` reads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger("mainspring.app")
 
 
 class _Actor(NamedTuple):
-    """Whoever acts in this context."""
+    """The person and the reason in this context."""
 
     by: str
     why: str
@@ -34,7 +34,7 @@ _actor: ContextVar[_Actor | None] = ContextVar("mainspring_actor", default=None)
 
 
 class AuditEntry(NamedTuple):
-    """One thing that somebody did: when, who, what, to what, why; `record` is what the store keeps."""
+    """One act of a person: when, who, what, to what, why. `record` is the stored record."""
 
     at: datetime
     by: str
@@ -47,16 +47,16 @@ class AuditEntry(NamedTuple):
 
 
 class Acting:
-    """Writes down what people do to runs, jobs and queues."""
+    """Records what people do to runs, jobs and queues."""
 
     def __init__(self, store: Callable[[], JobStore], now: Callable[[], int], zone: Callable[[], tzinfo]) -> None:
         self._store, self._now, self._zone = store, now, zone
 
     @contextmanager
     def acting(self, by: str | None = None, why: str = "") -> Iterator[None]:
-        """Do what follows in somebody's name, and say why: `with app.acting("ann", "the provider is down"): ...`.
+        """Act in somebody's name and say why: `with app.acting("ann", "the provider is down"): ...`.
 
-        It holds for this thread or task. Without it, the account and the machine of the process are written down.
+        It holds for this thread or task. Without it, the account and the machine of the process are recorded.
         """
         outer = _actor.get()
         name = by if by is not None else outer.by if outer is not None else ""
@@ -67,7 +67,7 @@ class Acting:
             _actor.reset(token)
 
     def record(self, verb: str, kind: str, target: str, **details: Any) -> None:
-        """Write down what was just done; if the store cannot take it, log that and go on: it is done."""
+        """Record an act that was just done; if the store cannot take it, log that and go on."""
         actor = _actor.get() or _Actor("", "")
         now = self._now()
         act = Act(
@@ -94,10 +94,10 @@ class Acting:
         target: str | None = None,
         limit: int = 100,
     ) -> list[AuditEntry]:
-        """Return what people did, newest first, up to `limit`: all, or what they did to one run, job or queue.
+        """Return up to `limit` acts of people, newest first: all of them, or those on one run, job or queue.
 
-        `since` is a datetime or how long ago, `after` the last entry of the page before. Acts are kept for 90 days, and
-        the newest 10,000.
+        `since` is a datetime, or a timedelta back from now. `after` is the last entry of the previous page. The store
+        keeps the newest 10,000 acts, for 90 days.
         """
         if (kind is None) != (target is None):
             raise TypeError("give both kind= and target=, as in kind='queue', target='mail', or neither")
@@ -115,14 +115,14 @@ class Acting:
 
 
 def _text(text: str) -> str:
-    """Return what somebody said as one line that every store keeps."""
+    """Return a text as one line that every store can keep."""
     line = " ".join(str(text).replace("\0", " ").split())
     return line.encode("utf-8", "replace").decode()[:TEXT_CHARS]
 
 
 @cache
 def _account() -> str:
-    """Return whose process this is: the account and the machine."""
+    """Return the account and the machine of this process."""
     try:
         user = getpass.getuser()
     except (ImportError, KeyError, OSError):  # an account without a name, as in some containers

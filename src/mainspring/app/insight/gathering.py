@@ -1,4 +1,4 @@
-"""Gather the facts that an explanation rests on: a few reads of the store, and nothing is changed."""
+"""Read the facts that an explanation needs: a few reads of the store, no writes."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["Gatherer", "recent_runs"]
 
 ACTS_LOOKED_AT: Final = 20
 MOST_COUNTED: Final = 200
-"""Count the runs ahead of one if no more than this many are in its queue."""
+"""Count the runs ahead of a run only if its queue has at most this many."""
 
 
 class Gatherer:
-    """Reads what explanations need."""
+    """Reads the facts that explanations need."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
@@ -36,11 +36,11 @@ class Gatherer:
 
     @property
     def store(self) -> JobStore:
-        """The store that is read."""
+        """The store to read."""
         return self._app.store
 
     def scene(self) -> Scene:
-        """Read who is alive."""
+        """Read the living nodes."""
         path = variable_of(self._app)
         return Scene(
             now=self.now,
@@ -67,7 +67,7 @@ class Gatherer:
         return [] if job_id is None else self.store.find_runs(RunQuery(job_id=job_id), limit=RUNS_LOOKED_AT)
 
     def queues(self) -> dict[str, QueueFacts]:
-        """Read all queues, the declared ones too."""
+        """Read all queues, including the declared ones."""
         if self._queues is None:
             found = {info.name: _queue(info) for info in self.store.stats().queues}
             declared = {name: QueueFacts(name=name) for name in self._app.queues.declared}
@@ -75,15 +75,15 @@ class Gatherer:
         return self._queues
 
     def empty_queue(self, name: str) -> QueueFacts:
-        """Return a queue that holds nothing."""
+        """Return an empty queue."""
         return QueueFacts(name=name)
 
     def with_acts(self, scene: Scene, kind: str, name: str) -> Scene:
-        """Read what people did to a thing."""
+        """Read the acts of people on a thing."""
         return replace(scene, acts=tuple(self.store.acts(about=about(kind, name), limit=ACTS_LOOKED_AT)))
 
     def with_cancel(self, scene: Scene, run: Run) -> Scene:
-        """Read who cancelled a run, by itself or with all others of its queue."""
+        """Read who cancelled a run, alone or together with its queue."""
         told = self.with_acts(scene, "run", run.id)
         if told.act("cancel") is not None or run.finished_at is None:
             return told
@@ -93,7 +93,7 @@ class Gatherer:
         return replace(told, acts=(*told.acts, *mine))
 
     def queue_of(self, run: Run) -> QueueFacts:
-        """Read the queue of a run that waits, and if that is cheap count the runs ahead of it."""
+        """Read the queue of a waiting run, and count the runs ahead of it if that is cheap."""
         queue = self.queues().get(run.queue) or QueueFacts(name=run.queue)
         if run.run_at > self.now or queue.waiting + queue.delayed > MOST_COUNTED:
             return queue

@@ -1,4 +1,4 @@
-"""The verbs that explain: why something has or has not run, what happened to it, how the schedules fare."""
+"""The verbs that explain: why something has or has not run, what happened to it, how healthy schedules are."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ _KINDS = ("run", "job", "queue", "node")
 
 
 class Insight:
-    """What an app can say of itself."""
+    """Explains the runs, jobs, queues and nodes of an app."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
 
     def explain(self, subject: Any = None) -> Explanation:
-        """Say why a run, a job, a queue or a node stands as it does; without one, what needs you in the whole system.
+        """Explain the state of a run, a job, a queue or a node; without a subject, list what needs attention.
 
-        `subject` is a run (its id, a handle or a record), a job, a queue's or a node's name. Where one name means
-        several things, the first of these is explained; `queue:mail` says which is meant. Nothing is changed, and
-        nothing is guessed: a reason that nobody recorded is not given.
+        `subject` is a run (its id, a handle or a record), a job, or the name of a queue or a node. If a name fits
+        several things, the first of these is explained; `queue:mail` names one kind. Nothing is changed, and nothing
+        is guessed: only recorded reasons are given.
         """
         gatherer = Gatherer(self._app)
         if subject is None:
@@ -64,7 +64,7 @@ class Insight:
         return found or self._unknown(gatherer, name)
 
     def _find(self, gatherer: Gatherer, kind: str | None, name: str) -> Explanation | None:
-        """Explain the first thing of a name."""
+        """Explain the first thing with this name."""
         if kind in (None, "run") and (run := gatherer.run(name)) is not None:
             return self._run(gatherer, run, gatherer.scene())
         if kind in (None, "job"):
@@ -139,12 +139,12 @@ class Insight:
         return story_of(found, self._app.now(), self._app.timezone)
 
     def health(self, job: str | Job) -> JobHealth:
-        """Return how a job fares, `new`, `paused`, `up`, `late` or `down`, and why; raise JobLookupError."""
+        """Return a job's health (`new`, `paused`, `up`, `late` or `down`) and the reason; raise JobLookupError."""
         found = find_job(self._app.store, job_id_of(job))
         return self._health([found])[found.id]
 
     def healths(self) -> dict[str, JobHealth]:
-        """Return by id how each job fares."""
+        """Return the health of each job by id."""
         return self._health(self._app.store.get_all_jobs())
 
     def simulate(
@@ -188,12 +188,12 @@ class Insight:
 
 
 def _scheduled(scene: Scene) -> bool:
-    """Return True if somebody may fire jobs: any node that is alive, since nodes do not say whether they schedule."""
+    """Return True if any node is alive: nodes do not report whether they fire jobs."""
     return any(node.state == "running" for node in scene.nodes)
 
 
 def _named(subject: Any) -> tuple[str | None, str]:
-    """Return what kind of thing is meant, if its type says so, and its name."""
+    """Return the kind of a subject, if its type tells it, and its name."""
     if isinstance(subject, str):
         return None, subject
     if isinstance(subject, RunHandle | RunView | Run):

@@ -1,1 +1,1 @@
-"""Wait for runs until they have ended."""
+"""Waiting for runs to end."""

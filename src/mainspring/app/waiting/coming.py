@@ -1,4 +1,4 @@
-"""Runs that are not there yet: steps that a chain has not come to, hooks of runs that have not ended."""
+"""Runs that do not exist yet: chain steps not yet reached, and hooks of unfinished runs."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from mainspring.jobstores.base import JobStore
 __all__ = ["ExpectedRuns", "RunsById"]
 
 RunsById = dict[str, Run | None]
-"""Runs as one look has seen them."""
+"""Runs by id, as one poll has read them."""
 
 STEPS_READ_AHEAD: Final = 16
-"""Steps of a chain that are looked at together: each that is there has to be read with all that come after it."""
+"""Read this many steps of a chain at a time: the record of a step holds all later steps, too."""
 
 
 class ExpectedRuns:
-    """Tells whether runs that are not there will come, look after look."""
+    """Tells, poll after poll, whether runs that do not exist yet will come."""
 
     def __init__(self) -> None:
         self._ahead: dict[str, tuple[str, int]] = {}
-        """Of each such run: the unfinished one that it follows, and how many steps come after it."""
+        """For each such run: the unfinished run before it, and how many steps come after it."""
 
     def expect(self, run_ids: Iterable[str], seen: RunsById, store: JobStore) -> Run | None:
-        """Raise RunNotFound if one of these will not come; return the run that breaks a chain instead, if one does."""
+        """Raise RunNotFound if one of these runs will never exist; return the failed run if a chain is broken."""
         after: dict[str, int] = {}
         for run_id in run_ids:
             steps = self._steps_after(run_id, after, seen, store)
@@ -38,7 +38,7 @@ class ExpectedRuns:
         return None
 
     def _steps_after(self, run_id: str, after: dict[str, int], seen: RunsById, store: JobStore) -> int | Run:
-        """Return how many steps come after a run that will come; `after` tells that of those before it."""
+        """Return how many steps follow a run that will come; `after` has that number for earlier runs."""
         ahead, left = self._ahead.get(run_id, ("", 0))
         if ahead and (run := _read(ahead, 1, seen, store)) is not None and run.status not in FINAL:
             return left
@@ -61,12 +61,12 @@ class ExpectedRuns:
                 self._ahead[run_id] = before, left
                 return left
         if any(store.get_runs([run_id, *islice(predecessors(run_id), MOST_STEPS)])):
-            return MOST_STEPS  # they come and go between two looks
+            return MOST_STEPS  # runs come and go between two polls
         raise RunNotFound(run_id)
 
 
 def _read(run_id: str, number: int, seen: RunsById, store: JobStore) -> Run | None:
-    """Return a run, looking at some before it, too, if it has not been seen."""
+    """Return a run; if it was not read yet, read some earlier steps with it."""
     if run_id not in seen:
         some = [run_id, *islice(predecessors(run_id), number - 1)]
         seen.update(zip(some, store.get_runs(some), strict=True))
@@ -74,14 +74,14 @@ def _read(run_id: str, number: int, seen: RunsById, store: JobStore) -> Run | No
 
 
 def _after_end(run_id: str, run: Run, follower: str, store: JobStore) -> int | Run:
-    """Judge by a run that has ended, the last that was there before its follower."""
+    """Decide by the last existing run before `run_id`, which has ended: return it if it broke the chain."""
     if run.status is not Status.SUCCEEDED and not is_hook(follower):
         return run  # the chain is broken
-    # A follow-up is added in the same write as the end of its run, so it is there by now, or gone again.
+    # The end of a run and its follow-up are one write, so the follow-up exists by now or was deleted again.
     if store.get_runs([follower])[0] is None:
         raise RunNotFound(run_id)
     return MOST_STEPS
 
 
 def _not_followed(run_id: str, before: str) -> RunNotFound:
-    return RunNotFound(run_id, f"run {before!r} is not followed by it")
+    return RunNotFound(run_id, f"it does not follow run {before!r}")

@@ -1,4 +1,4 @@
-"""Wait for runs: look at them until they have ended, ever less often, and say what they gave."""
+"""Wait for runs: poll them at growing intervals until they have ended, then return their results."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["FIRST_LOOK_SECONDS", "LONGEST_LOOK_PAUSE_SECONDS", "Waiter", "result
 FIRST_LOOK_SECONDS: Final = 0.001
 LONGEST_LOOK_PAUSE_SECONDS: Final = 0.1
 FIRST_PAGE_RUNS: Final = 50
-"""Runs that are looked at again and again while others wait behind them."""
+"""Poll this many runs at a time; the others are polled when these have ended."""
 WARN_AFTER_SECONDS: Final = 5.0
-"""Say what is missing when nobody could have executed a run that was waited for as long as this."""
+"""After this many seconds, warn if no living worker could execute the run."""
 FULL_LOOK_FACTOR: Final = 20
-"""All are looked at again after this many times as long as the last time took."""
+"""Poll all runs again after this many times the duration of the last such poll."""
 
 log = logging.getLogger("mainspring.app")
 
 
 def result_of(run: Run) -> Any:
-    """Return what a finished run gave; raise RunFailed, RunCancelled or UnverifiedOutcome."""
+    """Return the result of a finished run; raise RunFailed, RunCancelled or UnverifiedOutcome."""
     if run.unverified is not None:
         raise UnverifiedOutcome(run.id, run.status.value, run.unverified)
     if run.status is Status.SUCCEEDED:
@@ -45,7 +45,7 @@ def result_of(run: Run) -> Any:
 
 
 class Waiter:
-    """Looks at runs until they have ended, ever less often."""
+    """Polls runs at growing intervals until they have ended."""
 
     def __init__(self, run_ids: Sequence[str], timeout: float | None = None) -> None:
         self._wanted = list(run_ids)
@@ -55,13 +55,13 @@ class Waiter:
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
         self._first: Run | None = None
-        """The first of those that are left, unless it is a step that a chain has not come to."""
+        """The first unfinished run, unless it is a chain step that does not exist yet."""
         self._pause = FIRST_LOOK_SECONDS
         self._all_at = 0.0
-        """When to look at all that are left, though the first ones have not ended."""
+        """When to poll all unfinished runs, even if the first ones have not ended."""
         self._answered = False
         self._away = False
-        """Whether the store did not answer the last time."""
+        """Whether the last poll got no answer from the store."""
 
     @cached_property
     def _expected(self) -> ExpectedRuns:
@@ -70,8 +70,8 @@ class Waiter:
     def look(self, store: JobStore) -> bool:
         """Return True if all have ended; raise TimeoutError when it has taken too long.
 
-        An outage of the store counts as a look that has found nothing. A store that has never answered is the reason
-        for which the wait fails: at the time-out, or at once if there is none.
+        A poll during an outage of the store counts as one that found nothing. If the store has never answered, its
+        error ends the wait: at the time-out, or at once if there is none.
         """
         try:
             ended = self._look(store)
@@ -97,7 +97,7 @@ class Waiter:
         began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
         while start < len(self._left):
             if left and began < min(self._all_at, self._deadline):
-                left += self._left[start:]  # not all have ended, whatever is said of these
+                left += self._left[start:]  # not all have ended, whatever these did
                 break
             part = self._left[start : start + size]
             start, size = start + size, FIND_PAGE_RUNS
@@ -126,38 +126,38 @@ class Waiter:
         return not left
 
     def _warn(self, store: JobStore) -> None:
-        """Say that nobody executes what is waited for, if that is so: the caller may wait for ever."""
+        """Warn if no worker can execute the run: the caller might wait for ever."""
         missing = "" if self._first is None else _unserved(self._first, store)
         if missing:
-            log.warning("run %s is waited for and has not started%s", self._left[0], missing)
+            log.warning("waiting for run %s, which has not started%s", self._left[0], missing)
 
     def pause(self) -> float:
-        """Return the seconds to wait before the next look."""
+        """Return the seconds until the next poll."""
         pause, self._pause = self._pause, min(LONGEST_LOOK_PAUSE_SECONDS, self._pause * 1.5)
         return max(0.0, min(pause, self._deadline - time.monotonic()))
 
     def _describe(self, store: JobStore) -> str:
-        """Say which runs have not ended, where the first is in its life, and whether anybody could execute it."""
+        """Say which runs have not ended, the status of the first, and whether a worker could execute it."""
         first, *others = self._left
         run = self._first
-        shown = [f"{first} ({'a step that its chain has not come to' if run is None else run.status})", *others[:2]]
+        shown = [f"{first} ({'a step that its chain has not reached' if run is None else run.status})", *others[:2]]
         text = f"{len(self._left)} of {len(self._wanted)} runs have not ended in {self._timeout:g} s: "
         text += ", ".join(shown) + (", ..." if len(self._left) > 3 else "")
         return text if run is None else text + _unserved(run, store)
 
     def ended(self) -> list[Run]:
-        """Return the runs, in the order they were asked for."""
+        """Return the runs in the order in which the caller named them."""
         return list(map(self._done.__getitem__, self._wanted))
 
 
 def _unserved(run: Run, store: JobStore) -> str:
-    """Say that nobody executes the runs of a queue, or that it is paused, and what to do, if that is so."""
-    if run.status is not Status.PENDING or run.queue.startswith("."):  # a scheduler's own queue, which no worker serves
+    """Return a hint if the queue of a run is paused or no worker serves it, with what to do; else nothing."""
+    if run.status is not Status.PENDING or run.queue.startswith("."):  # no worker serves a scheduler's own queue
         return ""
     try:
         served = any(run.queue in node.queues for node in store.nodes())
         paused = any(info.name == run.queue and info.paused for info in store.stats().queues)
-    except Exception:  # that the time is over has to be said in any case
+    except Exception:  # the hint is optional; the time-out is raised in any case
         return ""
     if paused:
         return f"; the queue {run.queue!r} is paused: app.resume_queue({run.queue!r}) lets its runs start"
