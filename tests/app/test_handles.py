@@ -78,7 +78,7 @@ def test_a_time_out_of_a_run_that_is_executed_or_served_blames_no_worker(app: Ma
         for handle, words in (
             (running, "(running)"),
             (waiting, "(pending)"),
-            (chained, "(a step that its chain has not come to)"),
+            (chained, "(a step that its chain has not reached)"),
         ):
             with pytest.raises(TimeoutError) as caught:
                 handle.result(timeout=0)

@@ -87,7 +87,7 @@ def test_the_name_of_an_app_reaches_a_third_partys_store(plug_in: Callable[[type
 
 def test_an_app_with_a_name_is_refused_by_a_store_that_takes_none(plug_in: Callable[[type[JobStore]], None]) -> None:
     plug_in(NamelessStore)
-    with pytest.raises(ConfigurationError, match="third:// takes no name, so that the app 'billing' would share"):
+    with pytest.raises(ConfigurationError, match="third:// takes no name, so the app 'billing' would share"):
         _ = Mainspring("third://x", name="billing").store
     assert type(Mainspring("third://x").store) is NamelessStore
 
@@ -96,12 +96,12 @@ def test_apps_of_different_names_cannot_have_the_same_store_object() -> None:
     store = MemoryJobStore()
     for _ in range(2):
         assert Mainspring(store, name="billing").store is store
-    with pytest.raises(ConfigurationError, match="belongs to the app 'billing' already, and the app 'mail'"):
+    with pytest.raises(ConfigurationError, match="already belongs to the app 'billing', and the app 'mail'"):
         _ = Mainspring(store, name="mail").store
 
 
 def test_an_unknown_scheme_names_the_near_ones() -> None:
-    with pytest.raises(ConfigurationError, match=r"no store is known for postgressql://; did you mean 'postgresql'"):
+    with pytest.raises(ConfigurationError, match=r"there is no store for postgressql://; did you mean 'postgresql'"):
         open_store("postgressql://u:secret@host/db")
 
 

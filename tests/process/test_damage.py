@@ -293,7 +293,7 @@ def test_a_node_without_any_key_leaves_what_is_signed_to_those_who_have_one(
     assert keyless.get_all_jobs() == []
     assert claim(keyless) == []
     assert keyless.get_jobs(broken=True).broken == []
-    told = [record.message for record in caplog.records if "left to others" in record.message]
+    told = [record.message for record in caplog.records if "left to other nodes" in record.message]
     assert len(told) == 1
     assert "needs a key that this node does not have" in told[0]
     keyless.shutdown()

@@ -1,4 +1,4 @@
-"""Adapts a job store of the user's own, written for APScheduler: eight methods, one node."""
+"""Adapt a user's own job store, written for APScheduler, to the contract: eight methods, one node."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ log = logging.getLogger("mainspring.jobstores")
 class LegacyJobStore(MemoryJobStore):
     """Keeps the jobs in the user's store and their runs in memory.
 
-    The memory store judges which fire counts, so several schedulers of this process may share it; schedulers of other
-    processes must not. A crash between a fire and the user's store repeats the fire: at least once.
+    The memory store decides which fire counts, so several schedulers of this process may share it; schedulers of other
+    processes must not. A crash between a fire and the write to the user's store repeats the fire: at least once.
     """
 
     volatile = True
@@ -70,7 +70,7 @@ class LegacyJobStore(MemoryJobStore):
         self._store.update_job(job)
 
     def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
-        """Remove jobs from the user's store, and what was followed of them."""
+        """Remove jobs from the user's store and from memory."""
         if broken:
             return super().remove_jobs(job_ids, broken=True)
         known = self.get_jobs(job_ids).jobs
@@ -83,18 +83,18 @@ class LegacyJobStore(MemoryJobStore):
         return len(known)
 
     def due(self, limit: int, hold: float) -> DuePage:
-        """Hand out what the user's store says is due."""
+        """Return the jobs that are due in the user's store."""
         for job in self._store.get_due_jobs(from_us(self.beat()))[:limit]:
             self._follow(job)
         page = super().due(limit, hold)
         moment = self._store.get_next_run_time()
         page.next_at = None if moment is None else to_us(moment)
         if limit and not page.jobs and page.next_at is not None and page.next_at <= page.now:
-            page.next_at = page.now + int(hold * SECOND)  # due, but handed out already
+            page.next_at = page.now + int(hold * SECOND)  # due, but already handed out
         return page
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
-        """Fire in memory, then tell the user's store."""
+        """Fire in memory, then update the user's store."""
         answers = super().fire(firings, lease)
         for firing, answer in zip(firings, answers, strict=True):
             if answer is None:
@@ -107,7 +107,7 @@ class LegacyJobStore(MemoryJobStore):
         return answers
 
     def _follow(self, job: Job) -> Job:
-        """Take a job of the user's store into memory as it is now, and stamp the versions on it."""
+        """Copy the current job of the user's store into memory, and set its version and incarnation."""
         known = super().get_jobs([job.id]).jobs
         if not known or known[0].at != job.at:
             super().add_jobs([job], replace=True)

@@ -1,4 +1,4 @@
-"""Find runs in any store, by what people say of them and page by page; find a job by its id."""
+"""Find runs in any store by people's criteria, page by page; find a job by its id."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIND_PAGE_RUNS: Final = 1000
 
 
 def find_job(store: JobStore, job_id: str) -> Job:
-    """Return a job; raise JobLookupError with near matches."""
+    """Return a job; raise JobLookupError with similar ids."""
     job = store.lookup_job(job_id)
     if job is None:
         raise unknown_job(store, job_id)
@@ -36,7 +36,7 @@ def make_query(
     group: str | None = None,
     job: str | None = None,
 ) -> RunQuery:
-    """Return the query for what is given, in words."""
+    """Return the query for criteria given as text."""
     wanted = () if status is None else (status,) if isinstance(status, str) else tuple(status)
     try:
         statuses = tuple(Status(each) for each in wanted)
@@ -52,7 +52,7 @@ def newest(
 ) -> list[Run]:
     """Return up to `limit` of the newest runs that match, of one task, and not made before `oldest`.
 
-    Stores know nothing of tasks, which are inside what is signed: runs of others are read and passed over.
+    Stores cannot search by task, which is part of the signed bytes: runs of other tasks are read and skipped.
     """
     found: list[Run] = []
     for page in pages(store, query, after, FIND_PAGE_RUNS if task is not None or limit is None else limit):

@@ -1,4 +1,4 @@
-"""How safe what a store has acknowledged is: the level that its settings really give, and why."""
+"""The durability of a store: the level that its settings really give, and the reasons."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Health", "check_requirement", "enforce", "lacks"]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """What a store says of itself when it is asked; each reason and warning also says what would be right."""
+    """A store's report about its durability; each reason and warning also says which setting would be right."""
 
     durable: bool | None = None
-    """Whether what was acknowledged survives a power failure of the server; None if nobody can tell."""
+    """Whether acknowledged writes survive a power failure of the server; None if unknown."""
     replicas: int = 0
-    """On how many further servers it is before it is acknowledged."""
+    """The number of further servers that have a write before it is acknowledged."""
     reasons: tuple[str, ...] = ()
     version: str = ""
     schema: int | None = None
@@ -36,7 +36,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_requirement(require: str) -> str:
-    """Return a level that can be required: `durable`, `replicated` or `replicated(n)`."""
+    """Check and return a level that can be required: `durable`, `replicated` or `replicated(n)`."""
     if require == "durable" or _replicas(require):
         return require
     raise ConfigurationError(
@@ -48,7 +48,7 @@ def check_requirement(require: str) -> str:
 def lacks(health: Health, require: str) -> bool:
     """Return True if a store gives less than is required.
 
-    Being durable and being replicated are two things: `durable` asks for the disk, `replicated(n)` for other servers.
+    `durable` and `replicated(n)` are different promises: one needs the disk, the other needs other servers.
     """
     wanted = _replicas(require)
     return health.replicas < wanted if wanted else not health.durable
@@ -66,6 +66,6 @@ def enforce(store: JobStore, require: str | None) -> None:
 
 
 def _replicas(require: str) -> int:
-    """Return the number in `replicated(n)`, 1 if it is left out, 0 if it is something else."""
+    """Return the number in `replicated(n)`; 1 for `replicated`, 0 for any other level."""
     found = re.fullmatch(r"replicated(?:\(([1-9]\d?)\))?", require) if isinstance(require, str) else None
     return 0 if found is None else int(found[1] or 1)

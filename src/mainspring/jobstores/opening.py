@@ -1,4 +1,4 @@
-"""Open a store by its URL: built-in schemes, then entry points, then an object that is a store already."""
+"""Open a store by its URL (a built-in scheme or an entry point), or accept a store object."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from mainspring.plugins import check_options, takes_option
 __all__ = ["DEFAULT_NAME", "absent_file", "open_for_app", "open_store"]
 
 DEFAULT_NAME: Final = "mainspring"
-"""The name of an app that is given none; under it a store has the names that it has by itself."""
+"""The name of an app without `name=`; with it, a store uses its own default names."""
 
 
 def open_store(url: str | JobStore, **options: Any) -> JobStore:
-    """Return the store at a URL such as `sqlite:///jobs.db`; nothing is opened before it is started."""
+    """Return the store at a URL such as `sqlite:///jobs.db`; `start` opens it."""
     if isinstance(url, JobStore):
         if options:
-            raise TypeError(f"{next(iter(options))!r} cannot be given to a store that is made already")
+            raise TypeError(f"{next(iter(options))!r} cannot be given to a store object that exists already")
         return url
     scheme, factory = _factory(url)
-    if scheme == "memory":  # has no place and keeps no bytes
+    if scheme == "memory":  # it has no location and keeps no bytes
         return _make(factory, scheme, {option: value for option, value in options.items() if option != "codec"})
     return _make(factory, scheme, options, url=url)
 
 
 def open_for_app(url: str, name: str, **options: Any) -> JobStore:
-    """Return an app's store: the app's name keeps it apart from those of other apps at the same URL."""
+    """Return an app's store; the app's name separates it from those of other apps at the same URL."""
     scheme, factory = _factory(url)
     if name != DEFAULT_NAME and scheme != "memory":
         named = {"name": name, "tablename": f"{name}_jobs"}
         taken = next((option for option in named if takes_option(factory, option)), None)
         if taken is None:
             raise ConfigurationError(
-                f"the store for {scheme}:// takes no name, so that the app {name!r} would share everything with all "
-                "others there; leave name= out and give each app a place of its own, or have the store take name="
+                f"the store for {scheme}:// takes no name, so the app {name!r} would share everything with all "
+                "other apps there; leave name= out and give each app a URL of its own, or let the store take name="
             )
         options.setdefault(taken, named[taken])
     return open_store(url, **options)
 
 
 def _factory(url: str) -> tuple[str, Any]:
-    """Return the scheme of a URL without its driver, and what makes the store."""
+    """Return the scheme of a URL without its driver, and the class of the store."""
     if "://" not in url:
         raise ConfigurationError(
             f"{without_password(url)!r} is not a store's URL; write it as sqlite:///jobs.db or redis://localhost/0"
@@ -79,10 +79,10 @@ def _plug_in(scheme: str) -> Any:
     found = {point.name: point for point in entry_points(group="mainspring.jobstores")}
     if scheme in found:
         return found[scheme].load()
-    raise ConfigurationError(f"no store is known for {scheme}://{near(scheme, {*SCHEMES, *found})}")
+    raise ConfigurationError(f"there is no store for {scheme}://{near(scheme, {*SCHEMES, *found})}")
 
 
 def absent_file(url: str | JobStore) -> Path | None:
-    """Return the SQLite file that is not there: opening would make it, and hide a slip in its name."""
+    """Return the SQLite file of a URL if it does not exist: opening would make it, and hide a typo."""
     path = sqlite_file(url) if isinstance(url, str) else None
     return None if path is None or str(path).startswith("file:") or path.exists() else path

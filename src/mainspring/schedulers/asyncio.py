@@ -1,4 +1,4 @@
-"""A scheduler for asyncio programs: coroutine functions run on the loop, the loop is never blocked by a store."""
+"""A scheduler for asyncio programs: coroutine functions run on the loop, and no store ever blocks it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AsyncIOScheduler"]
 
 
 class AsyncIOScheduler(BaseScheduler):
-    """Runs jobs on an asyncio event loop: the one given, or the one running when it starts."""
+    """Runs jobs on an asyncio event loop: the given one, or the one that runs when it starts."""
 
     _options = frozenset({"event_loop"})
     _eventloop: asyncio.AbstractEventLoop | None = None
@@ -23,7 +23,7 @@ class AsyncIOScheduler(BaseScheduler):
         self._given_loop: asyncio.AbstractEventLoop | None = maybe_ref(options.get("event_loop"))
 
     def start(self, paused: bool = False) -> None:
-        """Start on the running loop (or on the one given); returns at once."""
+        """Start on the given loop, else on the running one; return at once."""
         try:
             self._eventloop = self._given_loop or asyncio.get_running_loop()
         except RuntimeError:
@@ -33,7 +33,7 @@ class AsyncIOScheduler(BaseScheduler):
         super().start(paused)
 
     async def stop(self, wait: bool = True) -> None:
-        """Shut down without blocking the loop, and return when that is done."""
+        """Shut down without blocking the loop; return when that is done."""
         await asyncio.get_running_loop().run_in_executor(None, self.shutdown, wait)
 
     async def __aenter__(self) -> Self:
@@ -55,7 +55,7 @@ class AsyncIOScheduler(BaseScheduler):
             return
         try:
             loop.call_soon_threadsafe(super()._deliver, event)
-        except RuntimeError:  # closed between the question and the call
+        except RuntimeError:  # the loop was closed between the check and the call
             super()._deliver(event)
 
     def _create_default_executor(self) -> BaseExecutor:

@@ -1,4 +1,4 @@
-"""A scheduler that runs beside the program's own work."""
+"""A scheduler that runs in the background of a program."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ __all__ = ["BackgroundScheduler"]
 class BackgroundScheduler(BaseScheduler):
     """Runs on threads of its own; `start` returns at once."""
 
-    # APScheduler's option; here what has started is always let end, whatever it says.
+    # APScheduler's option. It changes nothing here: started runs always end before the program does.
     _options = frozenset({"daemon"})

@@ -44,7 +44,7 @@ _JOB_DEFAULTS: Final = {
 
 
 class BaseScheduler(SchedulerVerbs):
-    """What all schedulers share; a front end adds how it starts and which executor it has by default."""
+    """The base of all schedulers; a front end adds how to start and its default executor."""
 
     _options: frozenset[str] = frozenset()
     """Names of further options that a front end takes."""
@@ -63,7 +63,7 @@ class BaseScheduler(SchedulerVerbs):
     # -- configuration -----------------------------------------------------------------------------------------
 
     def configure(self, gconfig: Mapping[str, Any] = {}, prefix: str = "apscheduler.", **options: Any) -> None:
-        """Set the scheduler up; keys of `gconfig` may be flat and prefixed (`apscheduler.` or `mainspring.`)."""
+        """Set the scheduler up; keys of `gconfig` may be flat, with the prefix `apscheduler.` or `mainspring.`."""
         if self.state != STATE_STOPPED:
             raise SchedulerAlreadyRunningError
         tree = config.gather(gconfig, prefix, options)
@@ -93,7 +93,7 @@ class BaseScheduler(SchedulerVerbs):
             self._jobstores = {alias: _as_job_store(store) for alias, store in stores.items()}
 
     def _configure(self, options: dict[str, Any]) -> None:
-        """Take the options that only this front end has."""
+        """Read the options that only this front end has."""
 
     def _make(self, kind: str, base: type[Any], alias: str, value: Any) -> Any:
         if isinstance(value, (base, str)):
@@ -143,13 +143,13 @@ class BaseScheduler(SchedulerVerbs):
             self._renew()
         self._logger.info("Scheduler started")
         self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_STARTED))
-        with self._lock:  # a first job may call shutdown() at once: it waits until all loops are there to be stopped
+        with self._lock:  # the first job may call shutdown() at once, which must wait until all loops have started
             if self._node is node:
                 node.start()
         return None
 
     def _begin(self, paused: bool) -> Node | None:
-        """Open executors and stores for a new node; None if an earlier life has to end first."""
+        """Open executors and stores for a new node; return None if an earlier shutdown has not finished."""
         with self._lock:
             if self.state != STATE_STOPPED:
                 raise SchedulerAlreadyRunningError
@@ -178,7 +178,7 @@ class BaseScheduler(SchedulerVerbs):
             return node
 
     def _renew(self) -> None:
-        """Wait for the end of an earlier life that nobody waited for; without the lock, since its runs may need it."""
+        """Wait until an earlier shutdown has finished; do not hold the lock, since its runs may need it."""
         if self._closing is not None:
             self._closing.join()
 
@@ -207,7 +207,7 @@ class BaseScheduler(SchedulerVerbs):
         executor.start(self, alias)
 
     def shutdown(self, wait: bool = True) -> None:
-        """Stop scheduling; with `wait`, return after what runs has ended (and what waits in memory has run)."""
+        """Stop scheduling; with `wait`, return after started runs (and runs that wait in memory) have ended."""
         with self._lock:
             node, self._node = self._node, None
             if node is None:
@@ -221,12 +221,12 @@ class BaseScheduler(SchedulerVerbs):
             self._listeners.join()
 
     def _finish(self, node: Node, wait: bool, close: Callable[[], None]) -> None:
-        """Close now, or in the background if the caller does not want to wait or is itself what would be waited for."""
+        """Close now, or in the background if the caller does not want to wait or is inside a run."""
         node.drain(finish=wait)
         if wait and not self._must_not_block():
             close()
         else:
-            # No daemon: the interpreter waits for it, and so for what has started, before it ends.
+            # Not a daemon thread, so the interpreter waits for it, and so for started runs.
             self._closing = threading.Thread(target=close, name="mainspring-close")
             self._closing.start()
 
@@ -235,7 +235,7 @@ class BaseScheduler(SchedulerVerbs):
         return any(executor.executes_here() for executor in self._executors.values())
 
     def pause(self) -> None:
-        """Fire and start nothing until resumed; what runs goes on."""
+        """Fire and start nothing until `resume`; started runs go on."""
         node = self._running_node()
         if not node.paused:
             node.pause()
@@ -279,7 +279,7 @@ class BaseScheduler(SchedulerVerbs):
         self.wakeup()
 
     def remove_executor(self, alias: str, shutdown: bool = True) -> None:
-        """Remove an executor; runs that need it wait for a node that has it."""
+        """Remove an executor; its runs wait for a node that has it."""
         with self._lock:
             executor = self._executors.pop(self._known("executor", alias, self._executors))
         if self._node is not None:
@@ -302,7 +302,7 @@ class BaseScheduler(SchedulerVerbs):
         self._dispatch_event(SchedulerEvent(events.EVENT_JOBSTORE_ADDED, alias))
 
     def remove_jobstore(self, alias: str, shutdown: bool = True) -> None:
-        """Take part in a job store no longer, when what has started of it has ended; its jobs stay in it."""
+        """Remove a job store from this scheduler once its started runs have ended; the store keeps its jobs."""
         with self._lock:
             store, node = self._jobstores.pop(self._known("job store", alias, self._jobstores)), self._node
             link = None if node is None else node.remove_store(alias)
@@ -318,15 +318,15 @@ class BaseScheduler(SchedulerVerbs):
         if link is not None and link.claims and self._must_not_block():
             threading.Thread(target=close, name="mainspring-close").start()
         else:
-            close()  # without the lock: what is waited for may need it
+            close()  # do not hold the lock: the runs may need it
         self._dispatch_event(SchedulerEvent(events.EVENT_JOBSTORE_REMOVED, alias))
 
     def add_listener(self, callback: Callable[[Any], object], mask: int = EVENT_ALL) -> None:
-        """Call `callback` with each event of the mask."""
+        """Call `callback` for each event in the mask."""
         self._listeners.add(callback, mask)
 
     def remove_listener(self, callback: Callable[[Any], object]) -> None:
-        """Call `callback` no longer."""
+        """Stop calling `callback`."""
         self._listeners.remove(callback)
 
     # -- for front ends ----------------------------------------------------------------------------------------
@@ -342,21 +342,21 @@ class BaseScheduler(SchedulerVerbs):
         return MemoryJobStore()
 
     def _at_exit(self) -> None:
-        """Let what runs, and what waits in memory, end when the interpreter does."""
+        """Finish started runs, and runs that wait in memory, before the interpreter exits."""
         node, self._node = self._node, None
         if node is not None:
             _close(node, True, self._executors, {})
             self._listeners.join()
 
     def _after_fork(self) -> None:
-        """Be stopped in a forked child: the threads stayed with the parent."""
+        """Stop the scheduler in a forked child: its threads stayed with the parent."""
         self._lock = self._book.lock = threading.RLock()
         self._node = None
         atexit.unregister(self._at_exit)
 
 
 def _close(node: Node, wait: bool, executors: Mapping[str, BaseExecutor], stores: Mapping[str, JobStore]) -> None:
-    """Wait for what has started, then let go of executors and stores."""
+    """Wait for started runs, then release executors and stores."""
     node.stop(finish=wait)
     for executor in executors.values():
         executor.shutdown(wait)

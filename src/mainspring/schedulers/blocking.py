@@ -1,4 +1,4 @@
-"""A scheduler that is the whole program."""
+"""A scheduler for programs that do nothing else."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class BlockingScheduler(BaseScheduler):
     _interrupted = False
 
     def start(self, paused: bool = False) -> None:
-        """Start and stay here until shutdown() is called; Ctrl-C lets what runs end, and is raised then."""
+        """Start, and return after shutdown(); Ctrl-C waits for started runs, then is raised."""
         if self.running:
             raise SchedulerAlreadyRunningError
         self._stopped = stopped = threading.Event()
         self._interrupted = False
         try:
             super().start(paused)
-            # In slices: a signal that comes just as one begins is seen when it ends.
+            # Wait in slices: a signal that arrives just as a slice begins is seen when it ends.
             while not stopped.wait(1):
                 pass
         except (KeyboardInterrupt, SystemExit):
@@ -37,7 +37,7 @@ class BlockingScheduler(BaseScheduler):
     def shutdown(self, wait: bool = True) -> None:
         """Stop scheduling and let start() return."""
         if self._interrupted and not self.running:
-            # A program that was interrupted may say shutdown() itself, as APScheduler's users do.
+            # An interrupted program may call shutdown() itself, as APScheduler's users do.
             self._interrupted = False
             return
         stopped = self._stopped

@@ -20,7 +20,7 @@ OPTIONS: Final = frozenset(
 
 
 def gather(settings: Mapping[str, Any], prefix: str | None, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge prefixed flat keys (those with another prefix are not ours) and keyword options into one nested dict."""
+    """Merge prefixed flat keys and keyword options into one nested dict; ignore keys with another prefix."""
     prefixes = PREFIXES if prefix in PREFIXES else (prefix,) if prefix else ("",)
     tree: dict[str, Any] = {}
     for key, value in settings.items():
@@ -38,7 +38,7 @@ def _place(tree: dict[str, Any], path: list[str], value: Any, key: str) -> None:
     for part in parents:
         tree = tree.setdefault(part, {})
         if not isinstance(tree, dict):
-            raise ConfigurationError(f"the setting {key!r} lies below {part!r}, which has a value of its own")
+            raise ConfigurationError(f"the setting {key!r} is below {part!r}, which has a value itself")
     if isinstance(tree.get(leaf), dict) and isinstance(value, Mapping):
         tree[leaf].update(value)
     else:
@@ -46,7 +46,7 @@ def _place(tree: dict[str, Any], path: list[str], value: Any, key: str) -> None:
 
 
 def check_names(tree: Mapping[str, Any], extra: frozenset[str]) -> None:
-    """Raise if there is an option that no scheduler of this kind has."""
+    """Raise for an option that this kind of scheduler does not have."""
     for name in tree:
         if name not in OPTIONS and name not in extra:
             raise ConfigurationError(f"a scheduler has no option {name!r}{near(name, OPTIONS | extra)}")
@@ -65,14 +65,14 @@ def as_bool(name: str, value: Any) -> bool:
 
 
 def make_codec(tree: Mapping[str, Any]) -> Codec | None:
-    """Return the codec that `types`, `secret_key` and `allow_pickle` ask for; None if none of them is given."""
+    """Return the codec for `types`, `secret_key` and `allow_pickle`; None if none of them is given."""
     if not {"types", "secret_key", "allow_pickle"} & tree.keys():
         return None
     keyring = find_keyring(tree.get("secret_key"), None)
     pickles = as_bool("allow_pickle", tree.get("allow_pickle", False))
     if pickles and keyring is None:
         raise ConfigurationError(
-            "allow_pickle=True needs a key, so that nobody else's pickles are read: give secret_key=... too, or set "
+            "allow_pickle=True needs a key, so that only your own pickles are read: give secret_key=..., too, or set "
             f"{KEY_VARIABLE}"
         )
     return Codec(keyring, types=tree.get("types", ()), allow_pickle=pickles)

@@ -49,7 +49,7 @@ class GeventScheduler(BaseScheduler):
             self._hub.loop.run_callback_threadsafe(stopped.set)
 
     def _on_hub(self) -> bool:
-        # By the real thread: asking gevent for the hub of another thread would make one.
+        # Compare real threads: asking gevent for the hub of another thread would make one.
         return self._hub is not None and bool(_real_thread() == self._hub.thread_ident)
 
     def _deliver(self, event: SchedulerEvent) -> None:

@@ -1,4 +1,4 @@
-"""A scheduler's verbs about jobs, under APScheduler's names. Life, stores and executors are in `base`."""
+"""A scheduler's verbs about jobs, under APScheduler's names. `base` has start and stop, stores and executors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SchedulerJobs(JobBook):
 
     fields = (*JobBook.fields, "executor")
     options = JOB_OPTIONS | {"jobstore", "executor"}
-    reads_crontab = False  # APScheduler refuses one, too
+    reads_crontab = False  # APScheduler refuses it, too
 
     def __init__(self, scheduler: SchedulerVerbs) -> None:
         super().__init__(
@@ -55,7 +55,7 @@ class SchedulerJobs(JobBook):
         self._scheduler = scheduler
 
     def current_run_time(self, job: Job) -> int | None:
-        """Return the job's next run time as it is now where that is cheap, else as the job has it."""
+        """Return the job's current next run time if that is cheap to read, else the one in the job object."""
         alias, stores = job._jobstore_alias, self._scheduler._jobstores
         store = None if alias is None else stores.get(alias)
         if store is None or not store.keeps_objects:
@@ -68,7 +68,7 @@ class SchedulerJobs(JobBook):
         super()._store(job, alias, store, replace)
 
     def _check_executor(self, job: Job, store: JobStore) -> None:
-        """Refuse an executor that nobody has, where nobody else could ever come to have it."""
+        """Raise if no executor has this alias and no other process could ever have it."""
         executors = self._scheduler._executors
         if job.executor in executors or job.executor == "queue" or not store.volatile:
             return
@@ -77,7 +77,7 @@ class SchedulerJobs(JobBook):
 
 
 class SchedulerVerbs:
-    """A scheduler's verbs about jobs; before it starts they are pending, then they are in its stores."""
+    """A scheduler's verbs about jobs. Jobs are pending until it starts; then they are in its stores."""
 
     timezone: tzinfo
     _lock: threading.RLock
@@ -94,7 +94,7 @@ class SchedulerVerbs:
     _default_policy: Policy
 
     def wakeup(self) -> None:
-        """Have the scheduler look at its stores now."""
+        """Make the scheduler look at its stores now."""
         if self._node is not None:
             self._node.wake()
 
@@ -103,7 +103,7 @@ class SchedulerVerbs:
             self._deliver(event)
 
     def _deliver(self, event: SchedulerEvent) -> None:
-        """Call the listeners; an event-loop front end does it on its loop."""
+        """Call the listeners; a front end for an event loop calls them on the loop."""
         self._listeners.call(event)
 
     @staticmethod
@@ -148,7 +148,7 @@ class SchedulerVerbs:
         shard: str | None = None,
         **trigger_args: Any,
     ) -> Job:
-        """Add a job; without a trigger it runs once, now. `shard` pins it: its id becomes `{shard}id`.
+        """Add a job; without a trigger it runs once, now. `shard` pins the job to a shard: its id becomes `{shard}id`.
 
         Besides the trigger's own arguments, `trigger_args` takes the run policy: `timeout`, `retries`, `backoff`,
         `retry_on`, `give_up_on`, `retention`, `priority`, `delivery`.
@@ -183,7 +183,7 @@ class SchedulerVerbs:
         executor: Any = undefined,
         **options: Any,
     ) -> Callable[[F], F]:
-        """Decorate a function to add it as a job; a job that has the id already is replaced."""
+        """Decorate a function to add it as a job; it replaces a job that has the same id."""
 
         def decorate(func: F) -> F:
             self.add_job(
@@ -221,15 +221,15 @@ class SchedulerVerbs:
         return self._book.pause(job_id, jobstore)
 
     def resume_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
-        """Let a job come due again, from now on; one that has no fire time left is removed (None)."""
+        """Let a job come due again, from now on; remove it and return None if it has no fire time left."""
         return self._book.resume(job_id, jobstore)
 
     def skip_next(self, job: str | Job, jobstore: str | None = None) -> Job:
-        """Leave out a job's next fire."""
+        """Skip a job's next fire."""
         return self._book.skip_next(job, jobstore)
 
     def run_now(self, job: str | Job, jobstore: str | None = None) -> RunView:
-        """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
+        """Run a job at once, in addition to its schedule; raise MaxInstancesReachedError above `max_instances`."""
         return RunView(self._book.fire_now(job, jobstore, lease=self._lease), self.timezone)
 
     def preview(self, job: str | Job, n: int = 10, jobstore: str | None = None) -> list[datetime]:
@@ -237,7 +237,7 @@ class SchedulerVerbs:
         return self._book.preview(job, n, jobstore)
 
     def get_jobs(self, jobstore: str | None = None, pending: bool | None = None) -> list[Job]:
-        """Return the jobs of a store, or of all, by next run time; those not stored yet too."""
+        """Return the jobs of one store or of all by next run time, including those not stored yet."""
         return self._book.waiting(jobstore) if pending is True else self._book.list(jobstore)
 
     def get_job(self, job_id: str, jobstore: str | None = None) -> Job | None:
@@ -248,7 +248,7 @@ class SchedulerVerbs:
             return None
 
     def remove_job(self, job_id: str, jobstore: str | None = None) -> None:
-        """Remove a job; runs that it has already made go on."""
+        """Remove a job; its existing runs go on."""
         self._book.remove(job_id, jobstore)
 
     def remove_all_jobs(self, jobstore: str | None = None) -> None:
@@ -265,9 +265,10 @@ class SchedulerVerbs:
         *,
         since: datetime | timedelta | None = None,
     ) -> RunPage:
-        """Return the record of what was fired, newest first: of a job, of a store, in a status, or of all.
+        """Return runs, newest first: of one job, of one store, with one status, or all.
 
-        `since` is a datetime or how long ago; `.more` of what is returned says whether there are more than `limit`.
+        `since` is a datetime, or a timedelta back from now. `.more` of the result says whether there are more than
+        `limit`.
         """
         query = make_query(status, job=job_id)
         with self._lock:
@@ -281,14 +282,14 @@ class SchedulerVerbs:
         return RunPage.of(sorted(runs, key=lambda run: run.created_at, reverse=True), limit, lambda: self.timezone)
 
     def print_jobs(self, jobstore: str | None = None, out: TextIO | None = None) -> None:
-        """Print the jobs of a store, or of all, in words."""
+        """Print the jobs of one store or of all."""
         waiting = self._book.waiting(jobstore)
         sections = [("Pending jobs", waiting)] if waiting or self._node is None else []
         for alias in sorted(self._jobstores) if self._node is not None else ():
             if jobstore in (None, alias):
                 stored = [job for job in self._book.list(alias) if not job.pending]
                 sections.append((f"Jobstore {alias}", stored))
-        from mainspring.schedulers import portable  # loaded when asked for: it brings json with it
+        from mainspring.schedulers import portable  # imported late: it imports json
 
         portable.print_jobs(sections, out or sys.stdout)
 
@@ -299,7 +300,7 @@ class SchedulerVerbs:
         portable.export_jobs(self.get_jobs(jobstore), outfile)
 
     def import_jobs(self, infile: Any, jobstore: str = "default") -> None:
-        """Add the jobs of a file written by export_jobs; a job whose id is taken replaces the one that is there."""
+        """Add the jobs of a file written by export_jobs; a job replaces a stored one with the same id."""
         from mainspring.schedulers import portable
 
         for job in portable.import_jobs(infile):

@@ -1,4 +1,4 @@
-"""Jobs as text: in words for people, as JSON for another scheduler."""
+"""Jobs as text: readable lines for people, JSON for another scheduler."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from mainspring.triggers import trigger_from_data
 __all__ = ["export_jobs", "import_jobs", "print_jobs"]
 
 _FRAME: Final = "$frame"
-"""The key of a value that JSON cannot carry: its frame as base64 text."""
+"""The key of a value that JSON cannot represent: it holds the value's frame as base64 text."""
 _CONTEXT: Final = "exported"
 
 
 def print_jobs(sections: Iterable[tuple[str, list[Job]]], out: TextIO) -> None:
-    """Print jobs under the titles of where they are."""
+    """Print jobs under the titles of their stores."""
     for title, jobs in sections:
         print(f"{title}:", file=out)
         for job in jobs:
@@ -38,7 +38,7 @@ def print_jobs(sections: Iterable[tuple[str, list[Job]]], out: TextIO) -> None:
 
 
 def export_jobs(jobs: list[Job], outfile: Any) -> None:
-    """Write jobs as JSON; nothing is written if one of them cannot be."""
+    """Write jobs as JSON; write nothing if one of them cannot be written."""
     document = {"mainspring": 1, "version": __version__, "jobs": [_to_data(job) for job in jobs]}
     text = json.dumps(document, indent=1)
     with _opened(outfile, "w") as stream:
@@ -46,7 +46,7 @@ def export_jobs(jobs: list[Job], outfile: Any) -> None:
 
 
 def import_jobs(infile: Any) -> list[Job]:
-    """Read jobs; nothing is returned if one of them is wrong."""
+    """Read jobs; raise if one of them is wrong."""
     with _opened(infile, "r") as stream:
         text = stream.read()
     try:
@@ -56,7 +56,7 @@ def import_jobs(infile: Any) -> list[Job]:
     if isinstance(document, dict) and "scheduler_version" in document:
         raise ConfigurationError("this file was exported by APScheduler and holds pickles, which are not opened here")
     if not isinstance(document, dict) or document.get("mainspring") != 1:
-        raise ConfigurationError("this is not a file of exported jobs, or one of a newer mainspring")
+        raise ConfigurationError("this is not a file of exported jobs, or a newer mainspring wrote it")
     return [_from_data(data) for data in document.get("jobs", []) if isinstance(data, dict)]
 
 
@@ -118,7 +118,7 @@ def _from_data(data: dict[str, Any]) -> Job:
 
 
 def _to_json(value: Any, where: str) -> Any:
-    """Return a value that JSON can carry as it is, and any other as a frame of the codec."""
+    """Return a value unchanged if JSON can represent it, and any other as a frame of the codec."""
     try:
         if json.loads(json.dumps(value)) == value and not (isinstance(value, dict) and _FRAME in value):
             return value

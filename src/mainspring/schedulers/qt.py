@@ -16,7 +16,7 @@ _BINDINGS = ("PySide6", "PyQt6", "PySide2", "PyQt5")
 
 
 def _core() -> Any:
-    """Return the QtCore of the binding that is in use, or else of one that is installed."""
+    """Return the QtCore of the binding in use, else of an installed one."""
     for name in sorted(_BINDINGS, key=lambda binding: binding not in sys.modules):
         try:
             return import_module(f"{name}.QtCore")
@@ -26,7 +26,7 @@ def _core() -> Any:
 
 
 class QtScheduler(BaseScheduler):
-    """Runs jobs in threads; listeners are called on the thread of the Qt event loop."""
+    """Runs jobs in threads, and calls listeners on the thread of the Qt event loop."""
 
     def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:
         core = _core()
@@ -43,7 +43,7 @@ class QtScheduler(BaseScheduler):
         self._core = core
         self._relay = Relay()
         super().__init__(gconfig, **options)
-        # To a method of a QObject: its thread is where Qt calls it.
+        # Connect to a method of a QObject: Qt calls it on the QObject's thread.
         self._relay.arrived.connect(self._relay.tell)
 
     def _deliver(self, event: SchedulerEvent) -> None:

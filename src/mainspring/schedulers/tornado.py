@@ -19,7 +19,7 @@ __all__ = ["TornadoScheduler"]
 
 
 class TornadoScheduler(AsyncIOScheduler):
-    """Runs coroutine functions on a Tornado IOLoop (the one given, or the current one), plain functions in threads."""
+    """Runs coroutine functions on a Tornado IOLoop (given, else the current one), plain functions in threads."""
 
     _options = frozenset({"io_loop"})
     _ioloop: IOLoop | None = None
@@ -28,9 +28,9 @@ class TornadoScheduler(AsyncIOScheduler):
         self._given_ioloop: IOLoop | None = maybe_ref(options.get("io_loop"))
 
     def start(self, paused: bool = False) -> None:
-        """Start on the IOLoop; returns at once."""
+        """Start on the IOLoop; return at once."""
         self._ioloop = self._given_ioloop or IOLoop.current()
-        # Since version 6 Tornado's loop is an asyncio loop in a coat.
+        # Since version 6, Tornado's loop wraps an asyncio loop.
         self._given_loop = self._ioloop.asyncio_loop  # type: ignore[attr-defined]
         super().start(paused)
 

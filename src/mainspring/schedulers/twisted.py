@@ -20,7 +20,7 @@ __all__ = ["TwistedScheduler"]
 
 
 class TwistedScheduler(BaseScheduler):
-    """Runs jobs in the thread pool of a Twisted reactor (the one given, or the global one)."""
+    """Runs jobs in the thread pool of a Twisted reactor (the given one, else the global one)."""
 
     _options = frozenset({"reactor"})
 
@@ -28,7 +28,7 @@ class TwistedScheduler(BaseScheduler):
         self._reactor: Any = maybe_ref(options.get("reactor"))
 
     def start(self, paused: bool = False) -> None:
-        """Start beside the reactor; returns at once."""
+        """Start beside the reactor; return at once."""
         if self._reactor is None:
             from twisted.internet import reactor
 
@@ -39,7 +39,7 @@ class TwistedScheduler(BaseScheduler):
         return bool(self._reactor.running and threadable.isInIOThread())  # type: ignore[no-untyped-call]
 
     def _must_not_block(self) -> bool:
-        # The reactor's own thread carries reports and coroutines; waiting there would keep runs from ending.
+        # Reports and coroutines need the reactor's thread, so waiting there would keep runs from ending.
         return self._on_reactor() or super()._must_not_block()
 
     def _deliver(self, event: SchedulerEvent) -> None:

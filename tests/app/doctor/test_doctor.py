@@ -114,7 +114,7 @@ def test_a_job_that_cannot_be_read_here_is_seen_to_be_overdue_all_the_same(app: 
     stranger = make_app(secret_key=OTHER)
     stranger.store.shift_clock(6 * 3600)
     late = next(finding for finding in wrong(diagnose(stranger)) if finding.subject == "schedules")
-    assert late.text == "the job that cannot be read here is 5 h overdue: no node is there to fire it"
+    assert late.text == "the job that cannot be read here is 5 h overdue: no living node could fire it"
 
 
 @pytest.mark.parametrize(

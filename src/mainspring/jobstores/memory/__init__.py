@@ -1,4 +1,4 @@
-"""Jobs and runs in this process."""
+"""A store in the memory of this process."""
 
 from mainspring.jobstores.memory.store import MemoryJobStore
 

@@ -22,16 +22,16 @@ from mainspring.core.run import Run
 __all__ = ["Entry", "History", "QueueIndex", "Record", "Timetable", "next_run_at", "take_runs"]
 
 OUTDATED_ITEMS = 64
-"""Outdated items that are not worth a sweep."""
+"""Sweep a heap only if it has more outdated items than this."""
 IDS_REMEMBERED_US = 3600 * SECOND
 IDS_REMEMBERED = 100_000
 
 
 class Entry(msgspec.Struct, eq=False):
-    """A stored job: the store's own copy of it, and what the store knows besides."""
+    """A stored job: the store's own copy, and the state that the store adds."""
 
     job: Job
-    version: int = 0  # 0: not in the store any more
+    version: int = 0  # 0: removed
     filed: bool = False  # whether the heap holds an item of this version
     unfinished: int = 0
     miss: Miss | None = None
@@ -42,7 +42,7 @@ class Record(msgspec.Struct, eq=False):
 
     run: Run
     owner: Entry | None
-    number: int = 0  # of the item that is valid in a queue or in the history
+    number: int = 0  # the number of its valid item in a queue or in the history
 
 
 _Filed = tuple[int, int, str]  # run time, version, job id
@@ -61,7 +61,7 @@ class Timetable:
         self._outdated = 0
 
     def put(self, entry: Entry, at: int | None, version: int) -> bool:
-        """File a job under its new version and time (None: nowhere); tell whether a sleeper may now sleep too long."""
+        """File a job under its new version and time (None: nowhere); return True if a sleeper must wake earlier."""
         if entry.filed:
             self._outdated += 1
         entry.version = version
@@ -73,13 +73,13 @@ class Timetable:
             self._outdated = 0
         if at is None:
             return False
-        # An outdated first item is still what the sleepers were told, and only `take` tells them anew.
+        # Sleepers still wait for an outdated first item; only `take` gives them a new time.
         earlier = not heap or at < heap[0][0]
         heappush(heap, (at, version, entry.job.id))
         return earlier
 
     def take(self, now: int, limit: int, until: int) -> tuple[list[Entry], int | None]:
-        """Hand out due jobs, earliest first, hide them, and say when the next of the others can be had."""
+        """Return due jobs, earliest first, and hide them; also return when the next of the others can be had."""
         self._show(now)
         heap, jobs = self._heap, self._jobs
         page: list[_Filed] = []
@@ -114,7 +114,7 @@ class Timetable:
         return entry is not None and entry.version == item[1]
 
     def _show(self, now: int) -> None:
-        """Let go of the pages whose time is over, and of those whose jobs have all been written since."""
+        """Drop the pages whose time is over, and those whose jobs have all been written since."""
         pages = self._pages
         while pages and (pages[0][0] <= now or not self._trim(pages[0][2])):
             for item in heappop(pages)[2]:
@@ -123,7 +123,7 @@ class Timetable:
                     heappush(self._heap, item)
 
     def _trim(self, page: list[_Filed]) -> bool:
-        """Drop the outdated items at a page's end; tell whether any are left."""
+        """Drop the outdated items at a page's end; return True if any items are left."""
         while page and not self._current(page[-1]):
             page.pop()
         return bool(page)
@@ -140,7 +140,7 @@ _Delayed = tuple[int, int, str]  # run_at, number, run id
 
 
 class QueueIndex:
-    """The waiting runs of one queue: those that are due by urgency, the others by time."""
+    """The waiting runs of one queue: due runs by urgency, the others by time."""
 
     __slots__ = ("_delayed", "_outdated", "_ready", "_records", "paused")
 
@@ -153,11 +153,11 @@ class QueueIndex:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to know about the queue."""
+        """Whether the queue has no runs and is not paused."""
         return not (self._ready or self._delayed or self.paused)
 
     def put(self, record: Record, number: int, now: int) -> bool:
-        """File a waiting run; tell whether a sleeper may now sleep too long."""
+        """File a waiting run; return True if a sleeper must wake earlier."""
         run = record.run
         record.number = number
         if run.run_at <= now:
@@ -168,7 +168,7 @@ class QueueIndex:
         return earlier and not self.paused
 
     def discard(self, record: Record) -> None:
-        """Take a run out that was not popped."""
+        """Remove a run that was not popped."""
         record.number = 0
         self._outdated += 1
         if self._outdated > OUTDATED_ITEMS and self._outdated * 2 > len(self._ready) + len(self._delayed):
@@ -179,7 +179,7 @@ class QueueIndex:
             self._outdated = 0
 
     def ripen(self, now: int) -> None:
-        """Move the runs whose time has come to those that are due."""
+        """Move the runs whose time has come to the due ones."""
         delayed = self._delayed
         while delayed and delayed[0][0] <= now:
             item = heappop(delayed)
@@ -201,13 +201,13 @@ class QueueIndex:
         return None
 
     def pop(self) -> Record:
-        """Take out the run that `head` has just shown."""
+        """Remove the run that `head` has just returned."""
         record = self._records[heappop(self._ready)[3]]
         record.number = 0
         return record
 
     def next_delayed(self) -> int | None:
-        """Return when the next run that is not due yet will be."""
+        """Return when the next run comes due."""
         delayed = self._delayed
         while delayed:
             if self._current(delayed[0]):
@@ -256,9 +256,9 @@ def next_run_at(queues: Sequence[QueueIndex], now: int) -> int | None:
 
 
 class History:
-    """Finished runs in the order in which they go, and the ids of those that were deleted within the last hour.
+    """Finished runs in the order of their deletion, and the ids of runs deleted within the last hour.
 
-    Those whose policy says how long they are kept are apart from the others, of which so many are kept.
+    Runs whose policy has a retention are kept apart from the others, which are limited in number.
     """
 
     __slots__ = ("_asked", "_expiring", "_finished", "_gone", "_gone_ids", "_records", "kept")
@@ -284,7 +284,7 @@ class History:
             self._asked += 1
 
     def discard(self, record: Record) -> None:
-        """Take a run out; one that was never filed is left alone."""
+        """Remove a run; ignore one that was never filed."""
         if not record.number:
             return
         record.number = 0
@@ -299,7 +299,7 @@ class History:
             self._finished = deque(item for item in self._finished if self._current(item) is not None)
 
     def pop_oldest(self) -> Record:
-        """Take out the run that finished first, of those that are counted; there must be one."""
+        """Remove the run that finished first of those limited in number; there must be one."""
         while True:
             record = self._current(self._finished.popleft())
             if record is not None:
@@ -308,7 +308,7 @@ class History:
                 return record
 
     def outdated(self, now: int, keep_for: int) -> Iterator[Record]:
-        """Yield the runs that are past their retention; each must be deleted before the next is asked for."""
+        """Yield the runs that are past their retention; delete each before you ask for the next."""
         while self._finished and self._finished[0][0] + keep_for <= now:
             if (record := self._current(self._finished.popleft())) is not None:
                 yield record
@@ -327,7 +327,7 @@ class History:
         gone.append((until, run_id))
         while gone[0][0] <= now or len(gone) > IDS_REMEMBERED:
             ended, old = gone.popleft()
-            if ids.get(old) == ended:  # else it was remembered again since
+            if ids.get(old) == ended:  # otherwise it was remembered again since
                 del ids[old]
 
     def remembers(self, run_id: str, now: int) -> bool:

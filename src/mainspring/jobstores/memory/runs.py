@@ -1,4 +1,4 @@
-"""The runs of the memory store. Holds no lock and reads no clock: the store calls it under its own."""
+"""The runs of the memory store. This class has no lock and no clock: the store calls it under its own lock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mainspring.jobstores.memory.indexes import Entry, History, QueueIndex, Reco
 __all__ = ["RunTable"]
 
 LOG_LINES = 1000
-"""Lines of a run's log that are kept: the last ones."""
+"""Keep this many lines of a run's log, the last ones."""
 
 # Reading a member off its class takes three times as long in the hot loops.
 _PENDING, _RUNNING, _BROKEN = Status.PENDING, Status.RUNNING, Status.BROKEN
@@ -22,10 +22,10 @@ _HELD, _EXPIRED, _WAITING = Condition.HELD, Condition.EXPIRED, Condition.WAITING
 
 
 class RunTable:
-    """Runs by id, and by what is asked for: queue, token, unique key, age. `keep_for` is in microseconds."""
+    """Runs by id, queue, token, unique key and age. `keep_for` is in microseconds."""
 
     def __init__(self, jobs: Mapping[str, Entry], keep_runs: int, keep_for: int) -> None:
-        self.stirred = False  # a run can be claimed, or shall be stopped: a sleeping loop may want to know
+        self.stirred = False  # a run can be claimed or should be stopped: wake sleeping loops
         self.totals = dict.fromkeys(sorted(FINAL), 0)
         self._jobs = jobs
         self.keep_runs = keep_runs
@@ -50,7 +50,7 @@ class RunTable:
         return [record.run for record in self._records.values()]
 
     def add(self, run: Run, now: int) -> str:
-        """Add a run that somebody enqueued; answer the id under which it is stored."""
+        """Add an enqueued run; return the id under which it is stored."""
         if self.insert(run, self._owner(run), now) or run.unique is None:
             return run.id
         return run.id if run.id in self._records else self._unique.get(run.unique, run.id)
@@ -77,7 +77,7 @@ class RunTable:
             self._history.add(record, next(self._numbers), now)
 
     def claim(self, names: Iterable[str], node: str, token: str, limit: int, now: int, until: int) -> ClaimedRuns:
-        """Lease due runs of some queues, or say again which are held under this token."""
+        """Lease due runs of some queues; if this token holds runs already, return those."""
         named = [self._queues.get(name) for name in dict.fromkeys(names)]
         queues = [queue for queue in named if queue is not None and not queue.paused]
         held = self._held.get(token)
@@ -100,7 +100,7 @@ class RunTable:
         return ClaimedRuns(now, [record.run for record in held.values()], next_run_at(queues, now))
 
     def extend(self, beat: Beat, until: int) -> Hold:
-        """Renew a lease and keep what its holder reports."""
+        """Renew a lease and keep its holder's reports."""
         record = self._held.get(beat.token, {}).get(beat.run_id)
         if record is None:
             return Hold.LOST
@@ -115,7 +115,7 @@ class RunTable:
         return Hold.CANCEL if run.cancelling else Hold.HELD
 
     def settle(self, outcome: Outcome, now: int) -> bool:
-        """Write a run's next record and what follows from it, if its condition holds."""
+        """Write a run's next record and its follow-ups, if the condition holds."""
         run = outcome.run
         record = self._records.get(run.id)
         if record is None or not _holds(outcome.condition, record.run, run.token, now):
@@ -184,14 +184,14 @@ class RunTable:
         queue.paused = paused
 
     def _owner(self, run: Run) -> Entry | None:
-        """Find the job that a run counts for: the one of its id, if it is still the same incarnation."""
+        """Find the job that a run counts for: the job with its id, if it still is the same incarnation."""
         entry = None if run.job_id is None else self._jobs.get(run.job_id)
         if entry is None or not run.id.startswith(f"{run.job_id}@{entry.job.incarnation}@"):
             return None
         return entry
 
     def _write(self, record: Record, run: Run, now: int) -> None:
-        """Replace a run by its next record: take it out of the index it is in, file it anew."""
+        """Replace a run by its next record: remove it from its index, and file it again."""
         old = record.run
         if old.status is _RUNNING:
             held = self._held[old.token]
@@ -203,7 +203,7 @@ class RunTable:
         else:
             self._history.discard(record)
         ended, ends = old.status in FINAL, run.status in FINAL
-        if ended and old.status is run.status:  # written again, not reached again
+        if ended and old.status is run.status:  # the same status was written again: do not count it twice
             self.totals[run.status] -= 1
         if record.owner is not None:
             record.owner.unfinished += ended - ends
@@ -253,7 +253,7 @@ def _holds(condition: Condition, stored: Run, token: str | None, now: int) -> bo
 
 
 def _with_reports(run: Run, stored: Run) -> Run:
-    """Keep what beats have reported where the outcome says nothing of it."""
+    """Keep the reports of heartbeats where the outcome has none."""
     if stored.progress is None and stored.data is None and not stored.log:
         return run
     return replace(

@@ -41,10 +41,10 @@ _RUNNING = Status.RUNNING
 
 @sheltering("wait")
 class MemoryJobStore(JobStore):
-    """Keeps jobs and runs as they are, objects and all, while the process lives.
+    """Keeps jobs and runs as objects while the process lives.
 
-    Finished runs are kept for as long as their policy says; of those whose policy says nothing of it, `keep_runs` are
-    kept, and for `keep_for` seconds.
+    A finished run is kept for the retention in its policy. Of runs without one, the newest `keep_runs` are kept, for
+    `keep_for` seconds.
     """
 
     volatile: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class MemoryJobStore(JobStore):
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._cursor = 0
-        self._stirred = False  # something has changed that a sleeping loop may want to know
+        self._stirred = False  # notified when something changes that a sleeping loop may need
         self._versions = count(1)
         self._jobs: dict[str, Entry] = {}
         self._times = Timetable(self._jobs)
@@ -70,7 +70,7 @@ class MemoryJobStore(JobStore):
 
     @property
     def keep_runs(self) -> int:
-        """How many finished runs are kept of those whose policy does not say for how long."""
+        """How many finished runs without a retention in their policy are kept."""
         return self._runs.keep_runs
 
     @keep_runs.setter
@@ -78,7 +78,7 @@ class MemoryJobStore(JobStore):
         self._runs.keep_runs = number
 
     def shutdown(self) -> None:
-        """Wake whoever waits; what is stored stays."""
+        """Wake all waiters; keep all records."""
         with self._lock:
             self._stirred = True
             self._tell()
@@ -173,7 +173,7 @@ class MemoryJobStore(JobStore):
     def _entry(self, job_id: str) -> Entry:
         entry = self._jobs.get(job_id)
         if entry is None:
-            # Likely names are worth looking for only among a readable number of jobs.
+            # Look for similar ids only among a small number of jobs.
             raise JobLookupError(job_id, tuple(self._jobs) if len(self._jobs) <= 100 else ())
         return entry
 
@@ -191,7 +191,7 @@ class MemoryJobStore(JobStore):
         job.version, job.incarnation = own.version, own.incarnation
 
     def _file(self, entry: Entry) -> None:
-        """Give a job a new version and its place in time."""
+        """Give a job a new version, and file it by its time."""
         job = entry.job
         job.version = version = next(self._versions)
         if self._times.put(entry, job.at, version):
@@ -284,7 +284,7 @@ class MemoryJobStore(JobStore):
     def _matching(self, query: RunQuery) -> Iterator[Run]:
         with self._lock:
             runs = self._runs.all()
-        # Runs are never changed, only replaced: what follows needs no lock.
+        # Runs are never changed, only replaced, so the rest needs no lock.
         return (
             run
             for run in runs
@@ -355,7 +355,7 @@ class MemoryJobStore(JobStore):
         return self._clock.now() + self._shift
 
     def _tell(self) -> None:
-        """Wake the sleepers if what was done may interest them."""
+        """Wake the sleepers if the change may concern them."""
         if self._stirred or self._runs.stirred:
             self._stirred = self._runs.stirred = False
             self._cursor += 1

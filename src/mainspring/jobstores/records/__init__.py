@@ -1,1 +1,1 @@
-"""What every store of bytes shares: jobs and runs <-> rows."""
+"""The part that all stores of bytes share: it turns jobs and runs into rows and back."""

@@ -1,4 +1,4 @@
-"""Acts <-> rows: what people did, signed, with what a back end finds them by."""
+"""Turn acts of people into signed rows and back; the fields of a row let a back end find it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def act_row(codec: Codec, act: Act) -> ActRow:
 
 
 def act_of_row(codec: Codec, row: ActRow) -> Act:
-    """Restore an act; one that cannot be believed says so instead of who and why."""
+    """Restore an act; if it cannot be verified, it says so instead of who and why."""
     try:
         at, verb, kind, target, by, why, details = codec.loads(row.frame, _context(row.id))
         return Act(id=row.id, at=at, verb=verb, kind=kind, target=target, by=by, why=why, details=details)

@@ -1,4 +1,4 @@
-"""The call of a job or run <-> plain data, and errors about it in terms of whoever made the call."""
+"""Turn the call of a job or run into plain data and back, and phrase errors in terms of the caller's arguments."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ __all__ = ["call_from_data", "call_to_data", "in_call", "overridden_from_data", 
 
 _KEYS: Final = {"a": "args", "k": "kwargs", "n": "name", "p": "policy", "t": "trigger"}
 _TOP: Final = re.compile(r"(\w*)(\[\d+\]|\.\w+|)(.*)", re.DOTALL)
-"""A path in what `call_to_data` returns: its key there, the step below, the rest."""
+"""A path in the result of `call_to_data`: the key, the next step, the rest."""
 _POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def call_to_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
-    """Return what is called and how as plain data."""
+    """Return a call and its policy as plain data."""
     ref, args = call.func, call.args
     if not isinstance(ref, str):
         try:
@@ -41,7 +41,7 @@ def call_to_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
 
 
 def in_call(error: EncodeError, ref: str) -> EncodeError:
-    """Return the error in terms of whoever made the call: by parameters, not by the keys of `call_to_data`."""
+    """Return the error in terms of the caller: with parameter names instead of the keys of `call_to_data`."""
     key, step, rest = _TOP.fullmatch(error.path).groups()  # type: ignore[union-attr]
     if key == "a" and step.startswith("["):
         path = (_parameter(ref, int(step[1:-1])) or f"args{step}") + rest
@@ -53,25 +53,25 @@ def in_call(error: EncodeError, ref: str) -> EncodeError:
 
 
 def _parameter(ref: str, number: int) -> str | None:
-    """Return the name of a positional parameter, as far as the function is at hand: nothing is imported for it."""
+    """Return the name of a positional parameter if the function is loaded; import nothing for it."""
     module, _, qualified = ref.partition(":")
     try:
         func = attrgetter(qualified)(sys.modules[module])
         parameters = [*inspect.signature(func).parameters.values()]
-    except Exception:  # code of the user's may be behind each of these
+    except Exception:  # each of these may call the user's code
         return None
     named = parameters[number : number + 1]
     return named[0].name if named and named[0].kind in _POSITIONAL else None
 
 
 def call_from_data(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
-    """Return the call and the policy that `call_to_data` made data of; `frame` is what they were read from."""
+    """Return the call and the policy from the result of `call_to_data`; `frame` is where it was read from."""
     policy = policy_from_data(data["p"]) if "p" in data else DEFAULT_POLICY
     return Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame), policy
 
 
 def overridden_to_data(job: Job) -> dict[str, Any]:
-    """Return what was changed of a declared job, as it was declared, as plain data."""
+    """Return the declared values of the fields of a job that were changed by hand, as plain data."""
     data = dict(job.overridden)
     if "trigger" in data:
         data["trigger"] = data["trigger"].to_data()
@@ -83,7 +83,7 @@ def overridden_to_data(job: Job) -> dict[str, Any]:
 
 
 def overridden_from_data(data: dict[str, Any]) -> dict[str, Any]:
-    """Return what `overridden_to_data` made data of."""
+    """Reverse `overridden_to_data`."""
     found = dict(data)
     if "trigger" in found:
         found["trigger"] = trigger_from_data(found["trigger"])

@@ -1,4 +1,4 @@
-"""Jobs and runs <-> rows: what is signed, what is opaque, what a back end may look at."""
+"""Turn jobs and runs into rows and back: which parts are signed, which are opaque, which a back end may read."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from mainspring.triggers import trigger_from_data
 __all__ = ["RecordPacker"]
 
 KEEP_SECONDS: Final = 7 * 86400.0
-"""Seconds for which a finished run is kept unless its policy says otherwise."""
+"""Keep a finished run for this many seconds unless its policy says otherwise."""
 LOG_LINES: Final = 1000
-"""Lines of a run's log that are kept: the last ones."""
+"""Keep this many lines of a run's log, the last ones."""
 _FRAMES_CACHED: Final = 10_000
 _CACHED_FRAME_BYTES: Final = 500
-"""Bytes of a direct call's frame that may well come again."""
+"""Cache frames of direct calls up to this many bytes: short ones often come again."""
 _KEPT: Final = int(KEEP_SECONDS * SECOND)
 _PLAIN_TEXT_CHARS: Final = 1000
-"""Characters of a result that is kept as plain text."""
+"""Keep a text result up to this many characters as plain text."""
 _SCALARS: Final = frozenset([bool, int, float])
 _ATOMS: Final = _SCALARS | {type(None), str, bytes}
 _STATUSES: Final = {status.value: status for status in Status}
 _RUNNING: Final = Status.RUNNING.value
 _SEALED: Final = FINAL_VALUES - {Status.BROKEN.value}
-"""How a run ends that was verified: a broken one was set aside, perhaps by a node that could not verify anything."""
+"""The final statuses that are sealed. `broken` is not: a node that cannot verify may have set the run aside."""
 
 
 class _RunState(msgspec.Struct, array_like=True, gc=False):
-    """What only the core looks at in a run.
+    """The part of a run that only the core reads.
 
-    `frame` holds result and errors where they need the codec: signed, compressed, of any type. Of a run that has ended
-    it is the seal: signed for its id, status and attempt, it holds the result, the errors and the reason. `was` is the
-    state of a run that is broken, as it was found. `call` is that of a run that was moved, signed anew.
+    `frame` holds result and errors where they need the codec: signed, compressed, of any type. Once the run has ended,
+    `frame` is the seal: it is signed for the id, status and attempt, and holds the result, the errors and the reason.
+    `was` is the state in which a broken run was found. `call` is the call of a moved run, signed again.
     """
 
     executor: str | None = None
@@ -72,7 +72,7 @@ class _RunState(msgspec.Struct, array_like=True, gc=False):
 
 
 class _RunEnd(NamedTuple):
-    """The end of a run, and the reason if it cannot be believed."""
+    """The end of a run, and the reason if it cannot be verified."""
 
     result: Any
     errors: tuple[Error, ...]
@@ -87,7 +87,7 @@ _NO_STATE_BYTES: Final = _encode(_NO_STATE)
 
 
 class RecordPacker:
-    """Turns jobs and runs into rows and back; restores a frame that it has seen before without decoding it again."""
+    """Turns jobs and runs into rows and back; caches decoded frames."""
 
     def __init__(self, codec: Codec) -> None:
         self.codec = codec
@@ -118,7 +118,7 @@ class RecordPacker:
         return JobRow(job.id, job.at, job.nominal, frame, job.version, job.incarnation)
 
     def job(self, row: JobRow) -> Job:
-        """Restore a job; raise FrameError if its bytes are not what they should be."""
+        """Restore a job; raise FrameError if its bytes are damaged or altered."""
         known = self._jobs.get((row.id, row.frame))
         if known is None:
             job = self._decode_job(row)
@@ -127,7 +127,7 @@ class RecordPacker:
                 self._jobs.clear()
             self._jobs[row.id, row.frame] = known
         job = known[0].copy()
-        if not known[1]:  # what a function may change is not shared
+        if not known[1]:  # do not share values that a function may change
             job.call = call_from_data(self.codec.loads(row.frame, f"job:{row.id}"), row.frame)[0]
         job.at, job.nominal = row.at, row.nominal
         job.version, job.incarnation = row.version, row.incarnation
@@ -156,17 +156,17 @@ class RecordPacker:
             raise _as_frame_error(error) from error
 
     def unsigned_declaration(self, row: JobRow) -> str | None:
-        """Return the mark of the declaration in a job that is not signed, as whoever wrote it claims; None if it is."""
+        """Return the declaration mark that an unsigned job claims to have; None if the job is signed."""
         try:
             data = Codec(max_frame=self.codec.max_frame).loads(row.frame, f"job:{row.id}")
             return str(data["d"])
-        except Exception:  # signed, damaged, or no job that was declared: all of that is for others to judge
+        except Exception:  # signed, damaged or not declared: other code judges that
             return None
 
     # -- runs --------------------------------------------------------------------------------------------------
 
     def run_row(self, run: Run) -> RunRow:
-        """Pack a run; a fired one carries its job's frame as it is."""
+        """Pack a run; a fired run carries its job's frame unchanged."""
         frame, policy = run.call.frame, run.policy
         if frame is None:
             data = call_to_data(run.call, policy, run.id)
@@ -200,9 +200,9 @@ class RecordPacker:
         )
 
     def _state(self, run: Run, call: bytes | None) -> bytes:
-        """Pack what only the core looks at; nothing at all if there is nothing to say."""
+        """Pack the state that only the core reads; return nothing if there is none."""
         result, errors, reason, frame = run.result, run.errors, run.reason, None
-        if reason is not None and not reason.isascii():  # half a character of the user's must not stop the settle
+        if reason is not None and not reason.isascii():  # a lone surrogate in the user's text must not stop the settle
             reason = reason.encode("utf-8", "backslashreplace").decode()
         sealed = self.codec.signed and run.status in FINAL
         if sealed or errors or (result is not None and not self._is_plain(result)):
@@ -229,7 +229,7 @@ class RecordPacker:
         return kind in _SCALARS or (kind is str and len(result) <= _PLAIN_TEXT_CHARS and result.isascii())
 
     def run(self, row: RunRow) -> Run:
-        """Restore a run; raise FrameError if its bytes are not what they should be."""
+        """Restore a run; raise FrameError if its bytes are damaged or altered."""
         try:
             state = _decode(row.state) if row.state else _NO_STATE
             frame = row.call if state.call is None else state.call
@@ -257,11 +257,11 @@ class RecordPacker:
             raise _as_frame_error(error) from error
 
     def _outcome(self, row: RunRow, state: _RunState) -> _RunEnd:
-        """Restore what a run has led to. Of one that has ended, say what is wrong with its seal instead of raising."""
+        """Restore the outcome of a run. If the run has ended, return what is wrong with its seal instead of raising."""
         try:
             if state.frame is None:
                 if self.codec.signed and (row.status in _SEALED or state.result is not None):
-                    raise FrameError(Reason.UNSIGNED, "its outcome is not signed: a stranger may have written it")
+                    raise FrameError(Reason.UNSIGNED, "its outcome is not signed: anybody may have written it")
                 return _RunEnd(state.result, (), state.reason)
             more = self.codec.loads(state.frame, _seal_context(row.id, row.status, row.attempt))
             errors = tuple(starmap(Error, more["errors"]))
@@ -273,7 +273,7 @@ class RecordPacker:
             return _RunEnd(None, (), why, why)
 
     def shown(self, row: RunRow) -> Run:
-        """Restore a run to look at; where its bytes are damaged, say so in its reason."""
+        """Restore a run for display; if its bytes are damaged, its reason says so."""
         try:
             return self.run(row)
         except FrameError as error:
@@ -286,7 +286,7 @@ class RecordPacker:
             )  # fmt: skip
 
     def broken_row(self, row: RunRow, reason: str, now: int) -> RunRow:
-        """Mark a row as broken, its bytes kept with the reason."""
+        """Mark a row as broken; keep its bytes with the reason."""
         before = _readable_state(row)
         key = row.unique or before.key
         state = _encode(_RunState(reason=reason, was=row.state, key=key, retried=before.retried, call=before.call))
@@ -295,7 +295,7 @@ class RecordPacker:
         )
 
     def given_back_row(self, row: RunRow, now: int) -> RunRow:
-        """Make a claimed row wait for a node that has its code, ever longer as it gets older."""
+        """Let a claimed row wait for a node that has its code; the older it is, the longer it waits."""
         wait = min(LONGEST_ABSENCE_US, max(SECOND, (now - row.created_at) // 2))
         return msgspec.structs.replace(
             row,
@@ -307,13 +307,13 @@ class RecordPacker:
         )
 
     def _restored_call(self, frame: bytes, origin: str) -> tuple[Call, Policy, str | None]:
-        # An unsigned frame says nothing of its origin, so that equal calls have equal frames.
+        # An unsigned frame does not name its run, so equal calls have equal frames.
         key = origin if self.codec.signed else "", frame
         known = self._calls.get(key)
         if known is None:
             data = self.codec.loads(frame, origin)
             known = *call_from_data(data, frame), _queue(data)
-            # A signed frame of a direct call does not come again, nor does a long one.
+            # Signed frames of direct calls and long frames do not come again.
             again = origin.startswith("job:") or (not self.codec.signed and len(frame) <= _CACHED_FRAME_BYTES)
             if again and _is_unchangeable(known[0]):
                 if len(self._calls) >= _FRAMES_CACHED:
@@ -322,12 +322,12 @@ class RecordPacker:
         return known
 
     def beat_row(self, beat: Beat, stored: RunRow | None = None) -> BeatRow:
-        """Pack a sign of life, its reports added to those of the stored row."""
+        """Pack a heartbeat of a run; add its reports to those of the stored row."""
         progress, data, lines = beat.progress, beat.data, beat.log
         if stored is not None and stored.live is not None and stored.token == beat.token:
             try:
                 earlier = self._loaded_live(stored)
-            except FrameError:  # what cannot be read is replaced by what the holder says now
+            except FrameError:  # unreadable reports are replaced by the holder's new ones
                 earlier = (None, None, ())
             progress = earlier[0] if progress is None else progress
             data = earlier[1] if data is None else data
@@ -350,12 +350,12 @@ def _told(error: FrameError) -> str:
 
 
 def _seal_context(run_id: str, status: str, attempt: int) -> str:
-    """Return the context for which the state of a run is signed: once it has ended, also for how and when it did."""
+    """Return the signing context of a run's state; once the run has ended, it includes status and attempt."""
     return f"end:{status}:{attempt}:{run_id}" if status in FINAL_VALUES else f"state:{run_id}"
 
 
 def _readable_state(row: RunRow) -> _RunState:
-    """Return what can be read of the state of a row that is damaged."""
+    """Return the readable part of the state of a damaged row."""
     try:
         return _decode(row.state) if row.state else _NO_STATE
     except msgspec.MsgspecError:
@@ -363,7 +363,7 @@ def _readable_state(row: RunRow) -> _RunState:
 
 
 def _origin(run_id: str, job_id: str | None, queue: str) -> str:
-    """Return the context for which the frame of a run's call is signed: for its queue, too, or as part of its job."""
+    """Return the signing context of a run's call: its queue and id, or its job."""
     return f"run:{queue}:{run_id}" if job_id is None else f"job:{job_id}"
 
 
@@ -379,7 +379,7 @@ def _is_unchangeable(call: Call) -> bool:
 
 
 def _as_frame_error(error: Exception) -> FrameError:
-    """Tell code that is missing here from bytes that are wrong everywhere."""
+    """Distinguish code that is missing here from bytes that are wrong everywhere."""
     if isinstance(error, FrameError):
         return error
     missing = isinstance(error, LookupError) and not isinstance(error, KeyError)

@@ -1,4 +1,4 @@
-"""Rows: jobs and runs as a back end sees them, with what it needs to know in fields and the rest as opaque bytes."""
+"""Rows: jobs and runs as a back end sees them, with the fields that it needs and the rest as opaque bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 ALTERED: Final = "was altered"
-"""The reason given for a record with a value that no store writes."""
+"""The reason for setting aside a record with a value that no store writes."""
 STATUS_VALUES: Final = tuple(status.value for status in Status)
 """All statuses as text."""
 EARLIEST_INSTANT: Final = -62_135_596_800_000_000
@@ -33,7 +33,7 @@ EARLIEST_INSTANT: Final = -62_135_596_800_000_000
 LATEST_INSTANT: Final = 253_402_300_799_999_999
 """The last instant of the year 9999."""
 MOST_ATTEMPTS: Final = 2_000_000_000
-"""A higher number of attempts was not counted by anybody, and one more might not fit."""
+"""Nobody has counted more attempts than this, and a higher number might not fit into a column."""
 
 FINAL_VALUES: Final = frozenset(str(status) for status in FINAL)
 """The final statuses as text."""
@@ -55,10 +55,10 @@ class JobRow(msgspec.Struct, gc=False):
 class RunRow(msgspec.Struct, gc=False, kw_only=True):
     """A stored run. The back end looks at the named fields only; `call`, `state` and `live` are opaque.
 
-    `owner` is `<job id>@<incarnation>` of a fired run: its job's count of unfinished runs is kept while the job of
-    that id still has that incarnation. `live` holds what beats reported (None: nothing yet). `keep` is how many
-    microseconds the run is kept once it has finished; an odd number was asked for, however many runs are kept.
-    A claim writes its instant, by the store's clock, to `claimed_at`; it counts only while the run is running.
+    `owner` is `<job id>@<incarnation>` of a fired run: the run counts as an unfinished one of its job while the job
+    with that id still has that incarnation. `live` holds the reports of heartbeats (None: nothing yet). `keep` is how
+    many microseconds to keep the finished run; an odd number is an explicit retention, which holds however many runs
+    there are. A claim writes its instant, by the store's clock, to `claimed_at`; it counts only while the run runs.
     """
 
     id: str
@@ -85,7 +85,7 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
 
 
 class FireRow(msgspec.Struct, gc=False):
-    """One firing, within its job's schedule or besides it: see `JobStore.fire`."""
+    """One firing, by its job's schedule or besides it: see `JobStore.fire`."""
 
     job_id: str
     version: int
@@ -95,13 +95,13 @@ class FireRow(msgspec.Struct, gc=False):
     runs: list[RunRow]
     missed: list[RunRow]
     besides: bool = False
-    frame: bytes | None = None  # what the job becomes, if the step replaces it
+    frame: bytes | None = None  # the new job, if the step replaces it
 
 
 class SettleRow(msgspec.Struct, gc=False):
     """One outcome: write `run` (all but `call`, `owner`, `created_at`) if `condition` holds, and add `then`.
 
-    A `live` of None leaves what beats reported.
+    A `live` of None keeps the reports of heartbeats.
     """
 
     run: RunRow
@@ -110,7 +110,7 @@ class SettleRow(msgspec.Struct, gc=False):
 
 
 class BeatRow(msgspec.Struct, gc=False):
-    """One sign of life; a `live` of None changes nothing but the lease."""
+    """One heartbeat of a run; a `live` of None changes only the lease."""
 
     run_id: str
     token: str
@@ -118,7 +118,7 @@ class BeatRow(msgspec.Struct, gc=False):
 
 
 def run_damage(row: RunRow) -> str | None:
-    """Say which field of a run that was read nobody can have written; None if it is whole."""
+    """Return which field of a run has a value that no store writes; None if the run is whole."""
     if row.status not in STATUS_VALUES:
         return _said("status", row.status)
     for at in (row.created_at, row.run_at, row.finished_at, row.claimed_at):
@@ -128,7 +128,7 @@ def run_damage(row: RunRow) -> str | None:
 
 
 def job_damage(row: JobRow) -> str | None:
-    """Say which field of a job that was read nobody can have written; None if it is whole."""
+    """Return which field of a job has a value that no store writes; None if the job is whole."""
     for name, at in (("at", row.at), ("nominal", row.nominal)):
         if at is not None and not EARLIEST_INSTANT <= at <= LATEST_INSTANT:
             return _said(name, at)

@@ -1,7 +1,7 @@
-"""Jobs and runs as rows: what every store that keeps bytes shares.
+"""The base class of all stores that keep bytes: it turns jobs and runs into rows and back.
 
-A back end handles ids, times, versions and opaque bytes; this class turns them into objects and back. What cannot be
-restored is set aside with its bytes and the reason, and everything else goes on.
+A back end handles ids, times, versions and opaque bytes. A record that cannot be restored is set aside with its bytes
+and the reason, and everything else goes on.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ Row = TypeVar("Row", JobRow, RunRow)
 Thing = TypeVar("Thing", Job, Run)
 
 _MOST_REASONS: Final = 1000
-"""Reasons to leave something to others that are remembered as told."""
+"""Remember this many logged reasons for leaving a record to other nodes."""
 
 _MOST_LOST_PAGES: Final = 20
-"""Pages of lost runs that are passed over at a time because only others can read them."""
+"""Skip at most this many pages of lost runs that only other nodes can read."""
 _LACKS: Final = {
     Reason.MISSING_CODE: "code that this node does not have",
     Reason.UNKNOWN_KEY: "a key that this node does not have",
@@ -62,7 +62,7 @@ class RecordStore(JobStore):
         self._packer = RecordPacker(codec or Codec())
         self._missing: set[str] = set()
         self._passed = 0
-        """Lost runs at the head of those that have lapsed that only others can read."""
+        """The number of runs at the head of the lapsed ones that only other nodes can read."""
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -98,14 +98,14 @@ class RecordStore(JobStore):
         job.version, job.incarnation = row.version, row.incarnation
 
     def get_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> JobList:
-        """Return jobs, or those that were set aside; jobs that cannot be restored are set aside."""
+        """Return jobs, or those that were set aside; set aside jobs that cannot be restored."""
         if broken:
             found = self._broken_jobs()
             return JobList(broken=[each for each in found if job_ids is None or each.id in job_ids])
         return JobList(jobs=self._jobs(self._whole_jobs(self._job_rows(job_ids))))
 
     def examine_jobs(self) -> tuple[list[Job], dict[str, str]]:
-        """Return the jobs that can be restored here, and by id why others cannot; set none aside."""
+        """Return the jobs that can be restored here, and by id the reason why others cannot; set none aside."""
         jobs, reasons = [], {}
         for row in self._job_rows(None):
             try:
@@ -115,7 +115,7 @@ class RecordStore(JobStore):
         return jobs, reasons
 
     def due(self, limit: int, hold: float) -> DuePage:
-        """Hand out up to `limit` due jobs; those that cannot be restored are set aside."""
+        """Return up to `limit` due jobs; set aside those that cannot be restored."""
         now, rows, next_at = self._due_rows(limit, hold)
         found = []
         for row in self._whole_jobs(rows):
@@ -160,19 +160,19 @@ class RecordStore(JobStore):
             return None
 
     def start(self, scheduler: Any, alias: str) -> None:
-        """Open the store, and put back what was set aside and can be restored now."""
+        """Open the store, and put back records that were set aside and can be restored now."""
         super().start(scheduler, alias)
         if not self._packer.codec.signed and not RecordStore._told_unsigned:
             RecordStore._told_unsigned = True
-            log.info("no key is set, so nothing is signed: whoever can write to the job store decides what is called")
-        with suppress(OutcomeUnknown):  # too few replicas: the sweep is safe to repeat, and the janitor does
+            log.info("no key is set, so nothing is signed: whoever can write to the store decides which functions run")
+        with suppress(OutcomeUnknown):  # too few replicas: the janitor repeats the sweep, which is safe
             self._set_altered_aside((), ())
         self._restore_readable()
 
     def mend(self, *, thorough: bool = False) -> int:
-        """Put back the jobs that can be restored by now: a node without their key was too quick to set them aside.
+        """Put back the jobs that can be restored by now: a node without their key may have set them aside.
 
-        A node without any key does that at its start only: it would put back what others refuse, again and again.
+        A node without any key does that only at its start: else it would keep putting back what others refuse.
         """
         altered = self._set_altered_aside((), ()) if thorough else 0
         return altered + (self._restore_readable() if self._packer.codec.signed else 0)
@@ -186,7 +186,7 @@ class RecordStore(JobStore):
         return [row for row in rows if row.id not in altered]
 
     def _whole_runs(self, rows: list[RunRow]) -> tuple[list[RunRow], list[str]]:
-        """Part the rows that are whole from those that are not, which are set aside; answer the ids of these."""
+        """Set aside rows that are not whole; return the whole rows, and the ids of the others."""
         altered = [row.id for row in rows if run_damage(row) is not None]
         if not altered:
             return rows, []
@@ -200,12 +200,12 @@ class RecordStore(JobStore):
                 self._packer.job(JobRow(broken.id, None, None, broken.payload))
             except FrameError:
                 continue
-            if ALTERED in broken.reason:  # its bytes are whole, but somebody has to say when it is due
+            if ALTERED in broken.reason:  # its bytes are whole, but a person has to say when it is due
                 continue
             try:
-                # A job that has the id now, readable here or not, has taken the place of the one that was set aside.
+                # Any job that has the id now, readable here or not, has replaced the one that was set aside.
                 back = self._job_row(broken.id) is None and self.set_aside(broken.id, 0, None)
-            except ConflictingIdError:  # added in this moment
+            except ConflictingIdError:  # added just now
                 continue
             if back:
                 log.warning("job %r can be restored again and is back", broken.id)
@@ -213,31 +213,31 @@ class RecordStore(JobStore):
         return restored
 
     def sign_anew(self, job: Job) -> bool:
-        """Sign a stored job that is not signed and has the declaration of `job`; see `JobStore.sign_anew`."""
+        """Sign an unsigned stored job that has the declaration of `job`; see `JobStore.sign_anew`."""
         row = self._job_row(job.id) if self._packer.codec.signed else None
         if row is None or job.declared is None or self._packer.unsigned_declaration(row) != job.declared:
             return False
-        # Only its time is taken over: whatever else the bytes say, nobody has vouched for it.
+        # Take over only its time: nobody has vouched for the rest of its bytes.
         job.at, job.nominal, job.timed, job.version = row.at, row.nominal, True, row.version
         try:
             self.update_job(job)
-        except (JobLookupError, VersionConflict):  # another node was quicker
+        except (JobLookupError, VersionConflict):  # another node did it first
             return False
         log.warning("job %r was stored unsigned; the code declares it as it was, so it is signed now", job.id)
         return True
 
     def _is_for_others(self, error: FrameError) -> bool:
-        """Return True if other nodes may restore what this one cannot: it lacks code or a key, or is too old."""
+        """Return True if other nodes may restore this record: this node lacks code or a key, or is too old."""
         keyless = not self._packer.codec.signed
         return error.reason in _LACKS and (keyless or error.reason is not Reason.UNKNOWN_KEY)
 
     def _tell_missing(self, what: str, error: FrameError) -> None:
-        """Say, once for all that lacks the same, that something is left to others."""
+        """Log once per missing thing that records which need it are left to other nodes."""
         if str(error) not in self._missing:
             if len(self._missing) >= _MOST_REASONS:
                 self._missing.clear()
             self._missing.add(str(error))
-            log.error("%s needs %s and is left to others: %s", what, _LACKS[error.reason], error)
+            log.error("%s needs %s and is left to other nodes: %s", what, _LACKS[error.reason], error)
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -246,17 +246,17 @@ class RecordStore(JobStore):
         return self._packer.run_row(run)
 
     def add_runs(self, runs: Sequence[Run | RunRow]) -> list[str]:
-        """Add pending runs; answer the id under which each is stored."""
+        """Add pending runs; return the id under which each is stored."""
         return self._add_run_rows([run if isinstance(run, RunRow) else self.pack_run(run) for run in runs])
 
     def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
-        """Lease up to `limit` due runs; those that cannot be restored are set aside."""
+        """Lease up to `limit` due runs; set aside those that cannot be restored."""
         now, rows, next_at = self._claim_rows(queues, node, token, limit, lease)
         return ClaimedRuns(now, self._runs(self._whole_runs(rows)[0], now)[0], next_at)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
-        """Renew the lease of each claim that is still held, keep what it reports, and say how it stands."""
-        # Reports are added to what is there. Nobody but the holder of the token writes them, so reading first is safe.
+        """Renew the lease of each claim that is still held, keep its reports, and return its standing."""
+        # Add reports to the stored ones. Only the holder of the token writes them, so reading first is safe.
         reporting = [beat.run_id for beat in beats if beat.progress is not None or beat.data is not None or beat.log]
         stored = {row.id: row for row in self._run_rows(reporting)} if reporting else {}
         return self._extend_rows([self._packer.beat_row(beat, stored.get(beat.run_id)) for beat in beats], lease)
@@ -267,11 +267,11 @@ class RecordStore(JobStore):
         return SettleRow(pack(outcome.run), outcome.condition, [pack(run) for run in outcome.then])
 
     def settle(self, outcomes: Sequence[Outcome | SettleRow]) -> list[bool]:
-        """Write each outcome whose condition holds, with its `then`; answer which were written."""
+        """Write each outcome whose condition holds, with its `then`; return which were written."""
         return self._settle_rows([row if isinstance(row, SettleRow) else self.pack_outcome(row) for row in outcomes])
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
-        """Return the runs of these ids, None where there is none."""
+        """Return the run with each of these ids, or None."""
         rows, altered = self._whole_runs(self._run_rows(run_ids))
         found: dict[str, Run] = {}
         for row in (*rows, *(self._run_rows(altered) if altered else ())):
@@ -279,18 +279,18 @@ class RecordStore(JobStore):
         return list(map(found.get, run_ids))
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
-        """Return matching runs, newest first; what cannot be restored is shown with its reason and nothing else."""
+        """Return matching runs, newest first; a run that cannot be restored has only its reason."""
         if query.lapsed:
             return self._lapsed(limit)
         rows, altered = self._whole_runs(self._find_run_rows(query, after, limit))
-        if altered:  # they have become broken ones
+        if altered:  # they have become broken
             rows = self._find_run_rows(query, after, limit)
         return [self._packer.shown(row) for row in rows]
 
     def _lapsed(self, limit: int) -> list[Run]:
-        """Return running runs whose lease is over by the store's clock; set those that are damaged aside.
+        """Return running runs whose lease is over by the store's clock; set aside the damaged ones.
 
-        Those that only others can read are passed over; should they be very many, the next call goes on behind them.
+        Skip runs that only other nodes can read; if there are very many of them, the next call starts after them.
         """
         found: list[Run] = []
         for _ in range(_MOST_LOST_PAGES):
@@ -312,7 +312,7 @@ class RecordStore(JobStore):
     def acts(
         self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
     ) -> list[Act]:
-        """Keep what people did, signed; return acts, newest first. One that cannot be believed says so."""
+        """Keep acts of people, signed; return acts, newest first. An act that cannot be verified says so."""
         if new:
             oldest = act_id(max(act.at for act in new) - KEEP_ACTS_US)
             self._add_act_rows([act_row(self._packer.codec, act) for act in new], oldest)
@@ -320,7 +320,7 @@ class RecordStore(JobStore):
         return [act_of_row(self._packer.codec, row) for row in rows]
 
     def _runs(self, rows: Iterable[RunRow], now: int, condition: Condition = Condition.HELD) -> tuple[list[Run], int]:
-        """Restore running runs, set the damaged aside; say how many lost ones stay, since only others can read them."""
+        """Restore running runs, set aside damaged ones; also return how many lost ones only other nodes can read."""
         runs, refused, left = [], [], 0
         broken: dict[str, str] = {}
         for row in rows:
@@ -331,7 +331,7 @@ class RecordStore(JobStore):
                     self._tell_missing(f"run {row.id!r}", error)
                     if condition is Condition.HELD:
                         refused.append(self._packer.given_back_row(row, now))
-                    else:  # only who can read it knows whether it waits again
+                    else:  # only a node that can read it knows whether it is retried
                         left += 1
                 else:
                     log.error("run %r cannot be restored and is set aside: %s", row.id, error)
@@ -351,7 +351,7 @@ class RecordStore(JobStore):
     # -- what a back end implements ------------------------------------------------------------------------------
 
     def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
-        """Set aside what somebody altered, records of these ids among it; answer how much."""
+        """Set aside altered records, among them those with these ids; return how many."""
         return 0
 
     @abstractmethod
@@ -368,11 +368,11 @@ class RecordStore(JobStore):
 
     @abstractmethod
     def _broken_jobs(self) -> list[BrokenJob]:
-        """Read the jobs that were set aside, those that have been longest first."""
+        """Read the jobs that were set aside, oldest first."""
 
     @abstractmethod
     def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        """Hand out due jobs: the store's now, the rows, when the next of the others can be had."""
+        """Return the store's now, the rows of due jobs, and when the next of the other jobs can be had."""
 
     @abstractmethod
     def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
@@ -386,7 +386,7 @@ class RecordStore(JobStore):
     def _claim_rows(
         self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        """Claim; the rows as they are after the claim, most urgent first."""
+        """Claim runs; return the rows after the claim, most urgent first."""
 
     @abstractmethod
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
@@ -398,11 +398,11 @@ class RecordStore(JobStore):
 
     @abstractmethod
     def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
-        """Read running runs whose lease is over, in an order that stays, without the first `skip`."""
+        """Read running runs whose lease is over, in a stable order, without the first `skip`."""
 
     @abstractmethod
     def _add_act_rows(self, rows: Sequence[ActRow], oldest: str) -> None:
-        """Keep acts; forget those before the id `oldest`, and the oldest beyond `MOST_ACTS`."""
+        """Keep acts; delete those before the id `oldest`, and the oldest beyond `MOST_ACTS`."""
 
     @abstractmethod
     def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
@@ -418,22 +418,22 @@ class RecordStore(JobStore):
 
 
 def _reason(error: FrameError) -> str:
-    """Say why a record is set aside, cut at the limit: a database may keep no longer text."""
+    """Return the reason for setting a record aside, cut to the length that every database can keep."""
     return f"{error.reason}: {error}"[:MESSAGE_CHARS]
 
 
 def _restored(restore: Callable[[Row], Thing], row: Row) -> Thing:
-    """Restore a row; code of the user's that exits meanwhile is code that this node lacks."""
+    """Restore a row; if importing the user's code exits, treat the code as missing on this node."""
     try:
         return restore(row)
     except SystemExit as error:
-        raise FrameError(Reason.MISSING_CODE, f"what it names exits when it is imported: {error!r}") from None
+        raise FrameError(Reason.MISSING_CODE, f"the module it names exits when it is imported: {error!r}") from None
 
 
 def _miss(row: JobRow) -> Miss | None:
-    """Restore a job's open missed record; one that is damaged is no reason not to fire: the next begins anew."""
+    """Restore a job's open missed record; if it is damaged, begin a new one, so that the job still fires."""
     try:
         return None if row.miss is None else msgspec.json.decode(row.miss, type=Miss)
     except Exception as error:
-        log.error("the open missed record of job %r is damaged, so a new one is begun: %s", row.id, error)
+        log.error("the open missed record of job %r is damaged, so a new one begins: %s", row.id, error)
         return None

@@ -1,4 +1,4 @@
-"""Jobs in one store, their runs in another."""
+"""A store that keeps jobs in one store and their runs in another."""
 
 from mainspring.jobstores.split.store import JobRecord, JobRecords, SplitJobStore
 

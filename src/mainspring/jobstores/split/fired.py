@@ -1,4 +1,4 @@
-"""Insert what a job has fired into another store than the job's, by the verbs of the contract."""
+"""Insert the runs that a job fired into another store than the job's, with the verbs of the contract."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from mainspring.jobstores.base import JobStore
 __all__ = ["add_fired", "as_waiting"]
 
 _UNCLAIMABLE_US: Final = 10 * 365 * 86400 * SECOND
-"""How far away a record is put that nobody may claim before it is finished."""
+"""Put off by this long a record that nobody may claim before it is finished."""
 
 
 def as_waiting(run: Run) -> Run:
-    """Return a fired run as one that waits in its queue, marked by the token it may have."""
+    """Return a fired run as one that waits in its queue, marked with its token, if it has one."""
     return _with(run, status=Status.PENDING, attempt=0, node=None, lease_until=None, started_at=None)
 
 
 def add_fired(store: JobStore, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
-    """Insert what a job that lives in another store has fired; answer for each run whether this call inserted it.
+    """Insert the runs fired by a job in another store; return for each run whether this call inserted it.
 
-    It does what `fire` does to runs, in a few round trips, and is safe to repeat: a known id changes nothing, a run
-    that comes claimed is leased for `lease` seconds (and counts as inserted only then), finished records are added, or
-    replaced by longer ones. A missed record is counted anew each time it gets longer, and one that was deleted within
-    the hour does not come back.
+    It treats runs as `fire` does, in a few round trips, and is safe to repeat. A known id changes nothing. A run that
+    comes claimed is leased for `lease` seconds, and counts as inserted only then. Finished records are added, or
+    replaced by longer ones. A missed record is counted again each time it gets longer. A record that was deleted
+    within the last hour does not come back.
     """
     ids = [run.id for run in (*runs, *missed)]
     before = dict(zip(ids, store.get_runs(ids), strict=True))
     claimed = [run for run in runs if run.status is Status.RUNNING]
     now = store.beat() if claimed or missed else 0
-    # Claimed ones first wait, marked by their token: whoever claims one in between has it, and the mark is gone.
+    # Claimed runs first wait, marked with their token: a node that claims one in between removes the mark.
     waiting = [as_waiting(run) for run in runs]
     aside = [_with(run, status=Status.PENDING, run_at=now + _UNCLAIMABLE_US, finished_at=None) for run in missed]
     new = [run for run in (*waiting, *aside) if before[run.id] is None]
@@ -52,6 +52,6 @@ def add_fired(store: JobStore, runs: Sequence[Run], missed: Sequence[Run], lease
     settled = store.settle(outcomes) if outcomes else []
     held = {each.run.id for each, done in zip(outcomes, settled, strict=True) if done}
     plain = [run.id for run in runs if run.status is not Status.RUNNING and before[run.id] is None]
-    # An id that is remembered from a run deleted within the hour was not inserted.
+    # A remembered id, of a run deleted within the last hour, was not inserted.
     stored = {run.id for run in (store.get_runs(plain) if plain else ()) if run is not None}
     return [run.id in held or run.id in stored for run in runs]

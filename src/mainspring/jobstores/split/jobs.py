@@ -59,7 +59,7 @@ class JobsInRecords(RunsElsewhere):
             records, more = self.jobs.due(2**62, limit)
             kept = [kept_in(record) for record in records]
             times = [each.state.at for each in kept if each.state.at is not None and not each.state.gone]
-            # An open firing may put a record before jobs that are due sooner; any other is where it belongs.
+            # An open firing may sort a record before jobs that are due sooner; all other records are in order.
             if more is None or any(each.state.fired is None for each in kept):
                 return min(times, default=None)
             limit *= 10
@@ -67,7 +67,7 @@ class JobsInRecords(RunsElsewhere):
     # -- jobs: write -------------------------------------------------------------------------------------------
 
     def _write(self, kept: StoredJob, state: RecordState) -> StoredJob | None:
-        """Write a job's next state if nobody was first."""
+        """Write a job's next state if nobody else has changed it."""
         new = StoredJob(kept.key, new_version(), state)
         return new if self.jobs.put([(record_of(new), kept.version)])[0] else None
 
@@ -92,7 +92,7 @@ class JobsInRecords(RunsElsewhere):
         return [(new.version, new.state.incarnation) for new in stored]
 
     def _take_back(self, written: Iterable[tuple[StoredJob, StoredJob | None]]) -> None:
-        """Undo what was written of a batch that is refused."""
+        """Undo the writes of a refused batch."""
         for new, old in written:
             if old is None:
                 self.jobs.delete([(new.key, new.version)])
@@ -113,19 +113,19 @@ class JobsInRecords(RunsElsewhere):
             raise VersionConflict(row.id)
         new = self._write(kept, replace(kept.state, frame=row.frame, at=row.at, nominal=row.nominal))
         if new is None:
-            self._present(row.id)  # it is gone, or it was changed
+            self._present(row.id)  # it is gone, or was changed
             raise VersionConflict(row.id)
         self._watch.tell()
         return new.version
 
     def _take_out(self, kept: StoredJob) -> bool:
-        """Remove a job, but not what it has fired."""
+        """Remove a job, but not the runs it has fired."""
         if kept.state.fired is None:
             return self.jobs.delete([(kept.key, kept.version)])[0]
         return self._write(kept, replace(kept.state, gone=True)) is not None
 
     def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
-        """Remove jobs; what they have fired is still run."""
+        """Remove jobs; the runs they have fired still run."""
         if broken:
             aside = [kept for kept in self._set_aside() if job_ids is None or _aside_id(kept) in job_ids]
             return sum(self.jobs.delete([(kept.key, kept.version) for kept in aside])) if aside else 0
@@ -138,7 +138,7 @@ class JobsInRecords(RunsElsewhere):
         return sum(done) + sum(self._remove_busy(each.id) for each in (*busy, *changed))
 
     def _remove_busy(self, job_id: str) -> bool:
-        """Remove a job that has fired or was changed; False if somebody else was quicker."""
+        """Remove a job that has fired or was changed; return False if somebody else did it first."""
         try:
             return insist(lambda: self._take_out(self._present(job_id)))
         except JobLookupError:
@@ -160,11 +160,11 @@ class JobsInRecords(RunsElsewhere):
         return False
 
     def _keep_aside(self, kept: StoredJob, reason: str, fired: OpenFiring | None = None) -> StoredJob:
-        """Write a copy of a job among the broken ones; what it has fired stays with the job, unless that is broken."""
+        """Write a copy of a job among the broken ones; its open firing stays with the job, unless that is broken."""
         version = new_version()
         state = replace(kept.state, fired=fired, gone=False, reason=reason, set_aside_at=self.runs.beat())
         aside = StoredJob(f"broken:{version}:{kept.id}", version, state)
-        # Out of the timetable: nothing of it is due.
+        # It has no wake time, so it is never due.
         self.jobs.put([(replace(record_of(aside), wake=None), None)])
         return aside
 

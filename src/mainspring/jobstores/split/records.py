@@ -1,4 +1,4 @@
-"""Records of jobs as a store sees them that holds nothing else, and what they say to us."""
+"""Job records as a store of jobs sees them, and their contents."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ class JobRecord(msgspec.Struct, gc=False):
 
 
 class JobRecords(ABC):
-    """What a store has to do that holds only jobs. Methods may be called from any thread."""
+    """The primitives of a store that holds only jobs. Methods may be called from any thread."""
 
     watches: ClassVar[bool] = False
-    """Whether `wait` tells of changes that other processes made; else they are seen within seconds."""
+    """Whether `wait` notices changes by other processes; if not, they are seen within seconds."""
 
     def start(self) -> None:  # noqa: B027 - a store may have nothing to open
-        """Open what the store needs."""
+        """Open connections."""
 
     def shutdown(self) -> None:  # noqa: B027 - or to release
-        """Release what `start` opened, and let go who is in `wait`."""
+        """Release what `start` opened, and let callers of `wait` return."""
 
     @abstractmethod
     def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
-        """Read records, None where there is none."""
+        """Read records; None for a key that has none."""
 
     @abstractmethod
     def all(self) -> list[JobRecord]:
@@ -67,14 +67,14 @@ class JobRecords(ABC):
 
     @abstractmethod
     def put(self, writes: Sequence[tuple[JobRecord, int | None]]) -> list[bool]:
-        """Write each record if the stored one has this version (None: if there is none); answer which were written.
+        """Write each record if the stored one has this version (None: if there is none); return which were written.
 
-        Each stands alone and is one atomic step; they are taken in order. The record brings its new version with it.
+        Each write is one atomic step of its own, in the given order. The record contains its new version.
         """
 
     @abstractmethod
     def delete(self, marks: Sequence[tuple[str, int]]) -> list[bool]:
-        """Delete each record if it has this version; answer which were deleted."""
+        """Delete each record if it has this version; return which were deleted."""
 
     def wait(self, cursor: int, timeout: float) -> int:
         """Sleep until a record has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
@@ -82,17 +82,17 @@ class JobRecords(ABC):
 
 
 class OpenFiring(msgspec.Struct, gc=False, array_like=True):
-    """The open firing: what has been decided and may not be in the other store yet."""
+    """The open firing: runs that were decided and may not be in the other store yet."""
 
     mark: int
     since: int
-    until: int  # when others may take it that its scheduler is gone
+    until: int  # from then on, others may assume that its scheduler is gone
     runs: list[RunRow]
     missed: list[RunRow]
 
 
 class RecordState(msgspec.Struct, gc=False, array_like=True):
-    """What a record's data says. A job that is `gone` is there only until its open firing is finished."""
+    """The contents of a record. A job that is `gone` stays only until its open firing is finished."""
 
     frame: bytes
     at: int | None = None
@@ -106,7 +106,7 @@ class RecordState(msgspec.Struct, gc=False, array_like=True):
 
 
 class StoredJob(msgspec.Struct, gc=False):
-    """A record and what it says."""
+    """A record and its contents."""
 
     key: str
     version: int
@@ -129,8 +129,8 @@ _decode: Final = msgspec.msgpack.Decoder(RecordState).decode
 
 
 def new_version() -> int:
-    """Make a version that no record has ever had."""
-    # 53 bits: a store that keeps numbers as floating point keeps them whole.
+    """Return a version that no record has ever had."""
+    # 53 bits, because some stores keep numbers as floating point.
     return secrets.randbits(53) or 1
 
 
@@ -140,16 +140,16 @@ def job_key(job_id: str) -> str:
 
 
 def kept_in(record: JobRecord) -> StoredJob:
-    """Read what a record says."""
+    """Read the contents of a record."""
     try:
         state = _decode(record.data)
-    except msgspec.DecodeError:  # as a frame it cannot be restored either, and is set aside like any other
+    except msgspec.DecodeError:  # it cannot be restored as a frame either, and is set aside like any other
         state = RecordState(record.data, record.wake)
     return StoredJob(record.key, record.version, state)
 
 
 def record_of(kept: StoredJob) -> JobRecord:
-    """Write what is kept as a record, due when the job is, or when others may finish its open firing."""
+    """Return a record that wakes when the job is due, or when others may finish its open firing."""
     state = kept.state
     times = [] if state.at is None or state.gone else [state.at]
     if state.fired is not None:
@@ -158,7 +158,7 @@ def record_of(kept: StoredJob) -> JobRecord:
 
 
 def added(row: JobRow, old: StoredJob | None) -> StoredJob:
-    """Return a job as it is when it is added, or when it replaces another; what was fired before stays open."""
+    """Return a job as it is added, or as it replaces another; an earlier open firing stays open."""
     state, version = RecordState(row.frame, row.at, row.nominal), new_version()
     if old is None:
         return StoredJob(job_key(row.id), version, replace(state, incarnation=version))
@@ -169,7 +169,7 @@ def added(row: JobRow, old: StoredJob | None) -> StoredJob:
 
 
 def refuse_twins(rows: Sequence[JobRow]) -> None:
-    """Raise ConflictingIdError if two jobs of a batch have one id."""
+    """Raise ConflictingIdError if two jobs of a batch have the same id."""
     seen: set[str] = set()
     for row in rows:
         if row.id in seen:
@@ -178,9 +178,9 @@ def refuse_twins(rows: Sequence[JobRow]) -> None:
 
 
 def insist(attempt: Callable[[], T | None]) -> T:
-    """Repeat a step that begins by reading, until nobody comes in between."""
+    """Repeat a read-and-write step until no other writer comes in between."""
     for _ in range(WRITE_TRIES):
         done = attempt()
         if done:
             return done
-    raise StoreUnavailable(f"a job was changed by others {WRITE_TRIES} times in a row while it was to be written")
+    raise StoreUnavailable(f"other processes changed the job before each of {WRITE_TRIES} attempts to write it")

@@ -1,4 +1,4 @@
-"""Everything that a split store leaves to the store of its runs."""
+"""The verbs that a split store passes to the store of its runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["RunsElsewhere"]
 
 
 class RunsElsewhere(RecordStore):
-    """Runs, queues, nodes and time are those of another store."""
+    """Passes everything about runs, queues, nodes and time to another store."""
 
     def __init__(self, runs: JobStore, codec: Codec | None, watch: StoreWatch) -> None:
         if codec is None and isinstance(runs, RecordStore):

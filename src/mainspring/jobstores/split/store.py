@@ -1,10 +1,14 @@
 """Jobs in one store, their runs in another: firing in three steps that any scheduler can finish.
 
-A store that holds only jobs offers `JobRecords`, a handful of primitives over opaque records with one compare-and-set;
-`SplitJobStore` makes a whole store of it and of any store that holds runs. A fire is three steps: (1) the job's record
-is written with its next time and, inside it, what was fired: the *open firing*; (2) `add_fired` in the store of the
-runs; (3) the open firing is taken out of the record. Whoever meets one that is older than a lease, or whose job is due
-again, repeats 2 and 3. All time is that of the store of the runs: the store of the jobs is never asked for it.
+A store that holds only jobs offers `JobRecords`, a few primitives over opaque records with one compare-and-set.
+`SplitJobStore` combines it with any store that holds runs into a whole store. A fire takes three steps:
+
+1. Write the job's record with its next time and, inside it, the fired runs: the *open firing*.
+2. Call `add_fired` in the store of the runs.
+3. Remove the open firing from the record.
+
+A scheduler that finds an open firing which is older than a lease, or whose job is due again, repeats steps 2 and 3. All
+times come from the clock of the store of the runs.
 """
 
 from __future__ import annotations
@@ -41,9 +45,9 @@ from mainspring.jobstores.split.watch import StoreWatch
 __all__ = ["JobRecord", "JobRecords", "SplitJobStore"]
 
 IDS_REMEMBERED_US: Final = 3600 * SECOND
-"""How long every store remembers the id of a run that it has deleted."""
+"""Every store remembers the id of a deleted run for this long."""
 _UNREADABLE_PAUSE_US: Final = 60 * SECOND
-"""For how long what this node cannot read is left to others before it looks again."""
+"""Leave a record that this node cannot read to other nodes for this long, then look again."""
 
 log = logging.getLogger("mainspring.jobstores")
 
@@ -51,7 +55,7 @@ log = logging.getLogger("mainspring.jobstores")
 class SplitJobStore(JobsInRecords):
     """A whole store: jobs in `jobs`, everything else in `runs`, which may hold jobs of its own.
 
-    Jobs are signed with `codec`, by default that of `runs`, which has to read what is fired.
+    Jobs are signed with `codec`, by default that of `runs`, which must be able to read the fired runs.
     """
 
     def __init__(self, jobs: JobRecords, runs: JobStore, *, codec: Codec | None = None) -> None:
@@ -59,10 +63,10 @@ class SplitJobStore(JobsInRecords):
         self.jobs = jobs
         self._owns_runs = False
         self._hiding = threading.Lock()
-        self._hidden: dict[str, tuple[int, int]] = {}  # what this process leaves alone: version, until when
+        self._hidden: dict[str, tuple[int, int]] = {}  # records that this process leaves alone: version, until when
 
     def start(self, scheduler: Any, alias: str) -> None:
-        """Open both stores; that of the runs only if nobody has started it yet."""
+        """Open both stores; open the store of the runs only if it is not started yet."""
         if self.runs._alias is None:
             self._owns_runs = True
             self.runs.start(scheduler, alias)
@@ -70,7 +74,7 @@ class SplitJobStore(JobsInRecords):
         super().start(scheduler, alias)
 
     def shutdown(self) -> None:
-        """Close what `start` opened, and wake whoever waits."""
+        """Close what `start` opened, and wake all waiters."""
         self._watch.stop()
         self.jobs.shutdown()
         if self._owns_runs:
@@ -80,7 +84,7 @@ class SplitJobStore(JobsInRecords):
         self._watch.join()
 
     def stats(self, query: RunQuery | None = None) -> Stats:
-        """Return what the store of the runs has counted, and how many jobs there are here."""
+        """Return the counts of the store of the runs, and the number of jobs here."""
         stats = self.runs.stats(query)
         return stats if query is not None else replace(stats, jobs=len(self._job_rows(None)))
 
@@ -105,7 +109,7 @@ class SplitJobStore(JobsInRecords):
         for kept in found:
             if _matches(hidden, kept):
                 times.append(hidden[kept.key][1])
-            elif kept.state.fired is not None:  # another scheduler is at it
+            elif kept.state.fired is not None:  # another scheduler is firing it
                 times.append(now + SECOND)
             elif len(page) == limit:
                 times.append(kept.state.at or now)
@@ -140,7 +144,7 @@ class SplitJobStore(JobsInRecords):
         for number, (step, kept) in enumerate(zip(firings, self._read(s.job_id for s in firings), strict=True)):
             if kept is None or kept.key in steps or not _may_fire(kept, step, now):
                 continue
-            if kept.state.fired is not None:  # the step is lost, since this makes a new version
+            if kept.state.fired is not None:  # this makes a new version, so the step is lost
                 self._finish([kept], now)
                 continue
             gone = step.next_at is None and not step.besides
@@ -154,8 +158,8 @@ class SplitJobStore(JobsInRecords):
         try:
             self._close([kept for _, kept in won if kept.state.fired is not None])
         except Exception as error:
-            # All is done but the tidying, which the next scheduler that comes by does.
-            log.warning("jobs have fired, but their store does not take the note of it: %s", error)
+            # All is done except the tidying; the next scheduler does that.
+            log.warning("jobs have fired, but their store did not take the update; a scheduler repeats it: %s", error)
         if any(firings[number].job is not None for number, _ in won):
             self._watch.tell()
         return answers
@@ -164,7 +168,7 @@ class SplitJobStore(JobsInRecords):
         return add_fired(self.runs, runs, missed, lease)
 
     def _fired(self, kept: StoredJob, step: Firing, gone: bool, now: int, until: int) -> StoredJob:
-        """Return a job as it is after its fire, with what it fires inside."""
+        """Return a job as it is after its fire, with the fired runs inside."""
         version, pack = new_version(), self._packer.run_row
         fired = None
         if step.runs or step.missed:
@@ -178,7 +182,7 @@ class SplitJobStore(JobsInRecords):
         return StoredJob(kept.key, version, state)
 
     def _open(self, steps: Iterable[tuple[int, StoredJob, StoredJob]]) -> list[tuple[int, StoredJob]]:
-        """Write the jobs as they are after their fire; return the steps that nobody else was before."""
+        """Write the jobs as they are after their fire; return the steps that this call took first."""
         ended: list[tuple[int, StoredJob, StoredJob]] = []  # finished, and nothing was fired
         others: list[tuple[int, StoredJob, StoredJob]] = []
         for step in steps:
@@ -188,7 +192,7 @@ class SplitJobStore(JobsInRecords):
         return [(number, new) for (number, _, new), won in zip([*ended, *others], done, strict=True) if won]
 
     def _close(self, opened: Sequence[StoredJob]) -> None:
-        """Take the open firings out of the records: of those that were given, and of no later ones."""
+        """Remove these open firings from their records, but no later ones."""
         closed = [StoredJob(kept.key, new_version(), replace(kept.state, fired=None)) for kept in opened]
         stay = [pair for pair in zip(opened, closed, strict=True) if not pair[0].state.gone]
         leave = [kept for kept in opened if kept.state.gone]
@@ -213,7 +217,7 @@ class SplitJobStore(JobsInRecords):
     # -- finishing what others left open -----------------------------------------------------------------------
 
     def _finish(self, left_open: Iterable[StoredJob], now: int) -> None:
-        """Repeat what a scheduler may have left undone: the runs, which wait in their queues now, then the records."""
+        """Finish what a scheduler may have left undone: add the runs as waiting ones, then update the records."""
         runs: list[Run] = []
         finished: list[Run] = []
         closing: list[StoredJob] = []
@@ -242,11 +246,11 @@ class SplitJobStore(JobsInRecords):
         self._close(closing)
 
     def _lost(self, runs: list[Run], now: int) -> list[Run]:
-        """Return what becomes of runs that are not there, too late to tell whether they ever were."""
+        """Return the records of missing runs when it is too late to tell whether they were ever added."""
         if not runs:
             return []
         found = self.runs.get_runs([run.id for run in runs])
-        why = "its scheduler was lost while it fired, and whether it has run is no longer known: send it back if not"
+        why = "its scheduler died while it fired, and nobody knows whether it has run: send it back if it has not"
         error = Error(type="SchedulerLost", message=why, traceback="", at=now, attempt=0)
         return [
             replace(run, status=Status.FAILED, reason="lost", errors=(error,), finished_at=now, later=())

@@ -11,13 +11,13 @@ __all__ = ["StoreWatch"]
 
 WATCH_SECONDS: Final = 5.0
 FAILURE_PAUSE_SECONDS: Final = 1.0
-"""Seconds until a store that failed is asked again."""
+"""Ask a store that failed again after this many seconds."""
 
 Wait = Callable[[int, float], int]
 
 
 class StoreWatch:
-    """One cursor for the changes of several stores, each listened to by a thread that starts when somebody waits."""
+    """One cursor for the changes of several stores; a thread per store listens from the first `wait` on."""
 
     def __init__(self, waits: Sequence[Wait]) -> None:
         self._waits = waits
@@ -42,12 +42,12 @@ class StoreWatch:
             return self._cursor
 
     def stop(self) -> None:
-        """Tell the threads to end; those that sleep in a store end when it lets them go."""
+        """Tell the threads to end; a thread that sleeps in a store ends when the store returns."""
         self._stopped.set()
         self.tell()
 
     def join(self) -> None:
-        """Wait for the threads a little; one that hangs in a dead store is left behind."""
+        """Wait briefly for the threads; leave behind one that hangs in a dead store."""
         with self._changed:
             threads, self._threads = self._threads, []
         for thread in threads:
@@ -67,9 +67,9 @@ class StoreWatch:
         while not stopped.is_set():
             try:
                 seen = wait(cursor, WATCH_SECONDS)
-            except Exception:  # whoever uses the store says so
+            except Exception:  # the user of the store reports the error
                 stopped.wait(FAILURE_PAUSE_SECONDS)
-                seen = -1  # what changed meanwhile is not known
+                seen = -1  # changes may have been missed meanwhile
             if seen != cursor:
                 cursor = max(seen, 0)
                 self.tell()
