@@ -46,7 +46,7 @@ def test_the_scheme_decides_and_nothing_is_opened_nor_shown_of_a_password(
 def test_a_store_is_passed_through() -> None:
     store = MemoryJobStore()
     assert open_store(store) is store
-    with pytest.raises(TypeError, match="made already"):
+    with pytest.raises(TypeError, match="exists already"):
         open_store(store, name="x")
 
 
