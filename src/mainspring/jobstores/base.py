@@ -10,20 +10,28 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, ClassVar
-
-import msgspec
-from msgspec.structs import replace as _with
 
 from mainspring.clock import Clock
 from mainspring.core.insight.acts import Act
-from mainspring.core.instants import SECOND, from_us, to_us
+from mainspring.core.instants import from_us, to_us
 from mainspring.core.job import Job
-from mainspring.core.plan import DueJob, Firing
-from mainspring.core.run import Beat, Outcome, Run, Status
+from mainspring.core.plan import Firing
+from mainspring.core.run import Beat, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
 from mainspring.jobstores.health import Health
+from mainspring.jobstores.values import (
+    BrokenJob,
+    ClaimedRuns,
+    DuePage,
+    Generation,
+    Hold,
+    JobList,
+    NodeInfo,
+    QueueInfo,
+    RunQuery,
+    Stats,
+)
 
 _SUGGEST_FROM_JOBS = 1000
 """Suggest similar ids for an unknown job only if the store has at most this many jobs."""
@@ -48,110 +56,6 @@ __all__ = [
     "VersionConflict",
     "unknown_job",
 ]
-
-
-class Hold(StrEnum):
-    """The answer of `extend` for one claim."""
-
-    HELD = "held"
-    LOST = "lost"
-    CANCEL = "cancel"  # still held, but somebody asked to stop it
-
-
-class DuePage(msgspec.Struct):
-    """A page of due jobs, the store's now, and when the next job after the page comes due."""
-
-    now: int
-    jobs: list[DueJob]
-    next_at: int | None
-
-
-class ClaimedRuns(msgspec.Struct):
-    """Runs leased to a node, most urgent first; the store's now; when the next waiting run of the queues is due."""
-
-    now: int
-    runs: list[Run]
-    next_at: int | None
-
-
-class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A node as it announces itself; the store sets `beat_at`."""
-
-    id: str
-    host: str
-    pid: int
-    started_at: int
-    queues: tuple[str, ...] = ()
-    state: str = "running"
-    version: str = ""
-    missing: tuple[str, ...] = ()  # functions that this node cannot import
-    stuck: int = 0  # threads lost to runs that did not end when stopped
-    beat_at: int = 0
-
-    def seen_at(self, now: int, lease: float) -> NodeInfo:
-        """Return the node with its state at `now`: `silent` once two of its three heartbeats per lease are missing."""
-        silent = now - self.beat_at > lease * SECOND * 2 / 3
-        return _with(self, state="silent") if silent else self
-
-
-class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue and its contents; `oldest_at` is the run time of the run that has been due longest."""
-
-    name: str
-    waiting: int = 0
-    delayed: int = 0
-    running: int = 0
-    paused: bool = False
-    oldest_at: int | None = None
-
-
-class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """The contents of a store: its queues, how many runs ever reached each final status, the number of jobs.
-
-    For a query, a store sets only `matching`, the number of matching runs.
-    """
-
-    queues: list[QueueInfo] = []
-    totals: dict[str, int] = {}
-    jobs: int = 0
-    matching: int = 0
-
-
-class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects runs that match every given field; or the `lapsed` ones, which are running after their lease ended."""
-
-    status: tuple[Status, ...] = ()
-    queue: str | None = None
-    group: str | None = None
-    job_id: str | None = None
-    lapsed: bool = False
-
-
-class Generation(msgspec.Struct, frozen=True):
-    """A part of a store that is atomic in itself: its identity, and the last version that it gave to a job."""
-
-    made: str
-    version: int
-
-    def follows(self, before: Generation) -> bool:
-        """Return True if this part has lost nothing since `before`; a part that was recreated or rolled back has."""
-        return self.made == before.made and self.version >= before.version
-
-
-class BrokenJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that could not be restored, kept with its bytes and the reason."""
-
-    id: str
-    reason: str
-    payload: Any
-    at: int
-
-
-class JobList(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs in a store: those that can fire, or those that were set aside."""
-
-    jobs: list[Job] = []
-    broken: list[BrokenJob] = []
 
 
 def unknown_job(store: JobStore, job_id: str) -> JobLookupError:
