@@ -7,7 +7,6 @@ and the reason, and everything else goes on.
 from __future__ import annotations
 
 import logging
-from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Final, TypeVar
@@ -20,12 +19,12 @@ from mainspring.core.job import Job
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
-from mainspring.jobstores.base import BrokenJob, ClaimedRuns, DuePage, Hold, JobList, JobStore, RunQuery, unknown_job
-from mainspring.jobstores.records.acts import ActRow, act_of_row, act_row
+from mainspring.jobstores.base import ClaimedRuns, DuePage, Hold, JobList, RunQuery, unknown_job
+from mainspring.jobstores.records.acts import act_of_row, act_row
 from mainspring.jobstores.records.packing import RecordPacker
+from mainspring.jobstores.records.row_store import RowStore
 from mainspring.jobstores.records.rows import (
     ALTERED,
-    BeatRow,
     FireRow,
     JobRow,
     RunRow,
@@ -53,8 +52,8 @@ _LACKS: Final = {
 log = logging.getLogger("mainspring.jobstores")
 
 
-class RecordStore(JobStore):
-    """A store that keeps bytes. A back end implements the `_..._rows` methods and the rest of `JobStore`."""
+class RecordStore(RowStore):
+    """A store that keeps bytes. A back end implements what is left of `RowStore`."""
 
     _told_unsigned: ClassVar[bool] = False
 
@@ -347,74 +346,6 @@ class RecordStore(JobStore):
     def _tell_set_aside(self, what: str, record_id: str, queue: str | None, reason: str) -> None:
         if self.on_set_aside is not None:
             self.on_set_aside(what, record_id, queue, reason)
-
-    # -- what a back end implements ------------------------------------------------------------------------------
-
-    def _set_altered_aside(self, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
-        """Set aside altered records, among them those with these ids; return how many."""
-        return 0
-
-    @abstractmethod
-    def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
-        """Write jobs, all or none; return the version and incarnation of each."""
-
-    @abstractmethod
-    def _update_job_row(self, row: JobRow) -> int:
-        """Replace a job if its version is the row's; return the new version."""
-
-    @abstractmethod
-    def _job_rows(self, job_ids: Sequence[str] | None) -> list[JobRow]:
-        """Read jobs, or all, by next run time, paused ones last."""
-
-    @abstractmethod
-    def _broken_jobs(self) -> list[BrokenJob]:
-        """Read the jobs that were set aside, oldest first."""
-
-    @abstractmethod
-    def _due_rows(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        """Return the store's now, the rows of due jobs, and when the next of the other jobs can be had."""
-
-    @abstractmethod
-    def _fire_rows(self, firings: Sequence[FireRow], lease: float) -> list[tuple[str, ...] | None]:
-        """Fire; see `JobStore.fire`."""
-
-    @abstractmethod
-    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
-        """Add runs; see `JobStore.add_runs`."""
-
-    @abstractmethod
-    def _claim_rows(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
-    ) -> tuple[int, list[RunRow], int | None]:
-        """Claim runs; return the rows after the claim, most urgent first."""
-
-    @abstractmethod
-    def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
-        """Renew leases; see `JobStore.extend`."""
-
-    @abstractmethod
-    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        """Settle; see `JobStore.settle`."""
-
-    @abstractmethod
-    def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
-        """Read running runs whose lease is over, in a stable order, without the first `skip`."""
-
-    @abstractmethod
-    def _add_act_rows(self, rows: Sequence[ActRow], oldest: str) -> None:
-        """Keep acts; delete those before the id `oldest`, and the oldest beyond `MOST_ACTS`."""
-
-    @abstractmethod
-    def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
-        """Read acts, newest first, those before the id `after`."""
-
-    @abstractmethod
-    def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
-        """Read runs by id, in any order."""
-
-    @abstractmethod
-    def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
-        """Read matching runs by (created_at, id), newest first, those after `after`."""
 
 
 def _reason(error: FrameError) -> str:
