@@ -1,4 +1,4 @@
-"""Redis servers at work: Lua scripts, what errors mean, replicas that confirm, and waiting for a word."""
+"""Redis servers at work: Lua scripts, what errors mean, and replicas that confirm."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from weakref import WeakSet
 
 import msgspec
 import redis
-from redis.client import PubSub
 from redis.exceptions import BusyLoadingError, NoScriptError, RedisError, ResponseError
-from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.interrupts import sheltered
@@ -27,8 +24,6 @@ from mainspring.jobstores.redis.servers import Servers
 
 __all__ = ["RedisConnection"]
 
-SUBSCRIBE_SECONDS: Final = 2.0
-"""Seconds for which a subscription's confirmation is waited for."""
 REPLICATION_SECONDS: Final = 2.0
 """Seconds for which replicas are waited for."""
 SERVER_LOOK_SECONDS: Final = 0.25
@@ -66,12 +61,9 @@ class RedisConnection:
         self._homes = homes if servers.spread else homes[:1]
         self._preface = preface
         self._replicas = replicas
-        self._sleepers: list[tuple[PubSub, int]] = []
-        """Subscriptions that nobody waits on, each with the count up to which it has told."""
         self._spare: dict[Any, Any] = {}
         """By pool a connection that is at hand: getting one and giving it back costs as much as packing a call."""
         self._lock = threading.Lock()
-        self._pid = os.getpid()
         self._closes = 0
         _links.add(self)
 
@@ -81,13 +73,10 @@ class RedisConnection:
         return self.servers.place
 
     def close(self) -> None:
-        """Close all connections and let go who waits; the next call opens new ones."""
+        """Close all connections, also those on which somebody waits; the next call opens new ones."""
         with self._lock:
             self._closes += 1
-            sleepers, self._sleepers = self._sleepers, []
             spare, self._spare = self._spare, {}
-        for sleeper, _ in sleepers:
-            _drop(sleeper)
         for pool, connection in spare.items():
             pool.release(connection)
         self.servers.close()
@@ -100,7 +89,7 @@ class RedisConnection:
         `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
         """
         packed = _encode(args)
-        return self._patiently(lambda: self._run(self._pool(keys[0]), name, keys, packed, reads))
+        return self._patiently(lambda: self._run(self.pool(keys[0]), name, keys, packed, reads))
 
     def _patiently(self, act: Callable[[], T]) -> T:
         """Act, again and again for a while if nobody has taken it; raise StoreUnavailable if nobody does."""
@@ -113,7 +102,7 @@ class RedisConnection:
                     raise
                 self.servers.doubt(error)
                 if last or word not in PASSING:
-                    raise self._refused(error) from error
+                    raise self.refused(error) from error
             except StoreUnavailable as error:
                 self.servers.doubt(error)
                 if last or isinstance(error, OutcomeUnknown):
@@ -158,7 +147,7 @@ class RedisConnection:
                     continue
                 command = ("EVALSHA", _script(name)[0], len(keys), *keys, _encode(args))
                 if connection is None or asked is None:
-                    pool = self._pool(keys[0])
+                    pool = self.pool(keys[0])
                     connection = self._sent(pool, command)
                 else:
                     self._send_on(connection, command)
@@ -188,7 +177,7 @@ class RedisConnection:
         """Return a client for each server that is written to, by its place."""
         found = {}
         for key in self._homes:
-            pool = self._patiently(lambda key=key: self._pool(key))  # type: ignore[misc]
+            pool = self._patiently(lambda key=key: self.pool(key))  # type: ignore[misc]
             known = pool.connection_kwargs
             place = f"{known['host']}:{known['port']}" if self.servers.spread else self.place
             found[place] = redis.Redis(connection_pool=pool)
@@ -197,7 +186,7 @@ class RedisConnection:
     def exists(self, keys: Sequence[str]) -> int:
         """Count the keys that are there; none if this user may not look at them."""
         try:
-            return sum(int(self._ask(key, "EXISTS", key)) for key in keys)
+            return sum(int(self.ask(key, "EXISTS", key)) for key in keys)
         except ResponseError:
             return 0
 
@@ -214,17 +203,18 @@ class RedisConnection:
         return told
 
     @sheltered
-    def _pool(self, key: str) -> Any:
+    def pool(self, key: str) -> Any:
+        """Return the connections to the server of a key; raise StoreUnavailable if none is known."""
         try:
             return self.servers.pool(key)
         except StoreUnavailable:
             raise
         except (*CONNECTION, RedisError) as error:
-            raise self._refused(error) from error
+            raise self.refused(error) from error
 
-    def _ask(self, key: str, *command: Any) -> Any:
+    def ask(self, key: str, *command: Any) -> Any:
         """Send a command that reads to the server of a key."""
-        return self._patiently(lambda: self._send(self._pool(key), command, reads=True))
+        return self._patiently(lambda: self._send(self.pool(key), command, reads=True))
 
     @sheltered
     def _send(self, pool: Any, command: tuple[Any, ...], reads: bool, confirm: bool = False) -> Any:
@@ -281,7 +271,7 @@ class RedisConnection:
         try:
             return bool(connection.can_read(timeout=SERVER_LOOK_SECONDS))
         except CONNECTION as error:
-            raise self._refused(error) from error
+            raise self.refused(error) from error
 
     def _sent(self, pool: Any, command: tuple[Any, ...]) -> Any:
         """Send a command on a pooled connection, on a fresh one if that is dead; return the one that has the reply."""
@@ -289,7 +279,7 @@ class RedisConnection:
             try:
                 connection = self._connection(pool)
             except (*CONNECTION, RedisError) as error:
-                raise self._refused(error) from error
+                raise self.refused(error) from error
             try:
                 self._send_on(connection, command)
                 return connection
@@ -306,7 +296,7 @@ class RedisConnection:
             # A command that was not sent whole is not executed: nothing was done.
             connection.disconnect()
             if isinstance(error, CONNECTION):
-                raise self._refused(error) from error
+                raise self.refused(error) from error
             raise
 
     def _reply(self, connection: Any, reads: bool) -> Any:
@@ -317,7 +307,7 @@ class RedisConnection:
         except CONNECTION as error:
             connection.disconnect()
             if reads or isinstance(error, BusyLoadingError):
-                raise self._refused(error) from error
+                raise self.refused(error) from error
             raise OutcomeUnknown(
                 f"Redis at {self.place} took the request and its reply was lost ({error}); repeating it is safe"
             ) from error
@@ -325,85 +315,12 @@ class RedisConnection:
             connection.disconnect()
             raise
 
-    def _refused(self, error: BaseException) -> StoreUnavailable:
+    def refused(self, error: BaseException) -> StoreUnavailable:
+        """Return the error for a call of which nothing was done."""
         word = refusal(error)
         if word:
             return StoreUnavailable(f"Redis at {self.place} {REFUSALS[word]} ({error})")
         return StoreUnavailable(f"Redis at {self.place} does not answer: {error}")
-
-    # -- waiting -----------------------------------------------------------------------------------------------
-
-    def wait(self, channels: Sequence[str], cursor: int, timeout: float) -> int:
-        """Sleep until the sum of the channels' counters is not `cursor`, or for a while; return it."""
-        deadline = time.monotonic() + timeout
-        if timeout <= 0:
-            return self._count(channels)
-        closes = self._closes
-        sleeper, told = self._sleeper(channels)
-        while True:
-            try:
-                return self._sleep(sleeper, channels, told, cursor, deadline)
-            except StoreUnavailable:
-                raise
-            except (*CONNECTION, RedisError) as error:
-                if self._closes != closes:
-                    return cursor
-                if told is None:
-                    raise self._refused(error) from error
-                # The server was restarted since the subscription was made.
-                sleeper, told = self._subscribe(channels), None
-
-    def _sleep(self, sleeper: PubSub, channels: Sequence[str], told: int | None, cursor: int, deadline: float) -> int:
-        keep = heard = True
-        try:
-            # Read after subscribing: what changes later is heard. Who has all that was told so far need not read.
-            count = cursor if told == cursor else self._count(channels)
-            while count == cursor and (left := deadline - time.monotonic()) > 0:
-                word = _heard(sleeper, left)
-                heard = word is not None
-                told = _told(word)
-                count = told if told is not None and len(channels) == 1 else self._count(channels)
-            # It changed and we were not told: the subscription is dead though its socket is not.
-            keep = heard or count == cursor
-        except BaseException:
-            keep = False
-            raise
-        finally:
-            if keep:
-                with self._lock:
-                    self._sleepers.append((sleeper, count))
-            else:
-                _drop(sleeper)
-        return count
-
-    def _count(self, channels: Sequence[str]) -> int:
-        if self.servers.spread:
-            return sum(int(self._ask(channel, "GET", channel) or 0) for channel in channels)
-        return sum(int(value or 0) for value in self._ask(channels[0], "MGET", *channels))
-
-    def _sleeper(self, channels: Sequence[str]) -> tuple[PubSub, int | None]:
-        """Return a subscription, and the count up to which it has told, None if it is new."""
-        with self._lock:
-            if self._pid != os.getpid():  # the sockets of a fork's parent are not ours
-                self._sleepers, self._pid = [], os.getpid()
-            if self._sleepers:
-                return self._sleepers.pop()
-        return self._subscribe(channels), None
-
-    def _subscribe(self, channels: Sequence[str]) -> PubSub:
-        # Any server of a Redis Cluster hears what is published on the others.
-        client = redis.Redis(connection_pool=self._pool(channels[0]))
-        sleeper: PubSub = client.pubsub()  # type: ignore[no-untyped-call]
-        try:
-            sleeper.subscribe(*channels)
-            for _ in channels:
-                if sleeper.get_message(timeout=SUBSCRIBE_SECONDS) is None:
-                    raise RedisTimeoutError("the subscription was not confirmed")
-        except (*CONNECTION, RedisError) as error:
-            _drop(sleeper)
-            self.servers.doubt(error)
-            raise self._refused(error) from error
-        return sleeper
 
 
 _links: Final[WeakSet[RedisConnection]] = WeakSet()
@@ -417,32 +334,3 @@ def _forget_connections() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_connections)
-
-
-def _heard(sleeper: PubSub, timeout: float) -> Any:
-    """Return the last word of those that came while nobody listened, or wait for one; None if none comes.
-
-    Read from the connection itself: a PubSub makes four times as much of a word, and would subscribe anew in silence.
-    """
-    connection, word = sleeper.connection, None
-    if connection is None:
-        raise RedisConnectionError("the subscription is closed")
-    while connection.can_read(timeout=0):
-        word = connection.read_response(disconnect_on_error=False, push_request=True)
-    if word is None and connection.can_read(timeout=timeout):
-        word = connection.read_response(disconnect_on_error=False, push_request=True)
-    return word
-
-
-def _told(word: Any) -> int | None:
-    """Return the count that a word tells; None if it is about something else."""
-    return int(word[2]) if word is not None and word[0] in (b"message", "message") else None
-
-
-def _drop(sleeper: PubSub) -> None:
-    try:
-        if sleeper.connection is not None:
-            sleeper.connection.disconnect()
-        sleeper.close()
-    except (*CONNECTION, RedisError):
-        pass

@@ -28,8 +28,8 @@ from mainspring.jobstores.records.rows import (
     run_damage,
 )
 from mainspring.jobstores.records.store import RecordStore
-from mainspring.jobstores.redis.connection import RedisConnection
 from mainspring.jobstores.redis.shards import Shard, Shards
+from mainspring.jobstores.redis.waiting import Subscriptions
 from mainspring.jobstores.redis.wire import (
     STATUS_NUMBERS,
     age,
@@ -72,7 +72,7 @@ class RedisRuns(RecordStore):
 
     _shards: Shards
     _searched: list[Shard]
-    _link: RedisConnection
+    _subscriptions: Subscriptions
     keep_runs: int
     _swept: dict[Shard, tuple[str, str, str]]
     """Where the next sweep of a shard goes on."""
@@ -402,7 +402,7 @@ class RedisRuns(RecordStore):
 
     def wait(self, cursor: int, timeout: float) -> int:
         """Sleep until something that may interest a loop has changed since `cursor`, or for `timeout` seconds."""
-        return self._link.wait(self._shards.channels, cursor, timeout)
+        return self._subscriptions.wait(self._shards.channels, cursor, timeout)
 
     def shift_clock(self, seconds: float) -> None:
         """Move the store's clock for a test."""

@@ -23,6 +23,7 @@ from mainspring.jobstores.redis.runs import RedisRuns
 from mainspring.jobstores.redis.servers import FixedServer
 from mainspring.jobstores.redis.shards import Shard, Shards, pin
 from mainspring.jobstores.redis.urls import make_servers, take_options
+from mainspring.jobstores.redis.waiting import Subscriptions
 from mainspring.jobstores.redis.wire import checksum, job_rows, new_run, raw, times_text, version_text
 
 __all__ = ["RedisJobStore", "pin"]
@@ -87,6 +88,7 @@ class RedisJobStore(RedisRuns):
         self._shards = Shards(self.name, options["shards"], jobs_key, run_times_key)
         self._servers = servers
         self._link = RedisConnection(servers, self._shards.channels, self._replicas, (REDIS_SCHEMA, options["shards"]))
+        self._subscriptions = Subscriptions(self._link)
         self._opened = False
         self._swept: dict[Shard, tuple[str, str, str]] = {}
         self._opening = threading.Lock()
@@ -145,6 +147,7 @@ class RedisJobStore(RedisRuns):
 
     def shutdown(self) -> None:
         """Close all connections; a later call opens new ones."""
+        self._subscriptions.close()
         self._link.close()
 
     def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:

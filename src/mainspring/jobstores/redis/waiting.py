@@ -1,0 +1,145 @@
+"""Waiting for a word of a Redis store: subscriptions to the channels of its shards, and the counters behind them."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import redis
+from redis.client import PubSub
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from mainspring.errors import StoreUnavailable
+from mainspring.jobstores.redis.connection import RedisConnection
+from mainspring.jobstores.redis.errors import CONNECTION
+
+__all__ = ["Subscriptions"]
+
+SUBSCRIBE_SECONDS: Final = 2.0
+"""Seconds for which a subscription's confirmation is waited for."""
+
+
+class Subscriptions:
+    """Subscriptions of one store, each used by one waiting thread at a time."""
+
+    def __init__(self, link: RedisConnection) -> None:
+        self._link = link
+        self._sleepers: list[tuple[PubSub, int]] = []
+        """Subscriptions that nobody waits on, each with the count up to which it has told."""
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._closes = 0
+
+    def close(self) -> None:
+        """Drop the subscriptions that nobody waits on. Close the connections next: that lets go whoever waits."""
+        with self._lock:
+            self._closes += 1
+            sleepers, self._sleepers = self._sleepers, []
+        for sleeper, _ in sleepers:
+            _drop(sleeper)
+
+    def wait(self, channels: Sequence[str], cursor: int, timeout: float) -> int:
+        """Sleep until the sum of the channels' counters is not `cursor`, or for a while; return it."""
+        deadline = time.monotonic() + timeout
+        if timeout <= 0:
+            return self._count(channels)
+        closes = self._closes
+        sleeper, told = self._sleeper(channels)
+        while True:
+            try:
+                return self._sleep(sleeper, channels, told, cursor, deadline)
+            except StoreUnavailable:
+                raise
+            except (*CONNECTION, RedisError) as error:
+                if self._closes != closes:
+                    return cursor
+                if told is None:
+                    raise self._link.refused(error) from error
+                # The server was restarted since the subscription was made.
+                sleeper, told = self._subscribe(channels), None
+
+    def _sleep(self, sleeper: PubSub, channels: Sequence[str], told: int | None, cursor: int, deadline: float) -> int:
+        keep = heard = True
+        try:
+            # Read after subscribing: what changes later is heard. Who has all that was told so far need not read.
+            count = cursor if told == cursor else self._count(channels)
+            while count == cursor and (left := deadline - time.monotonic()) > 0:
+                word = _heard(sleeper, left)
+                heard = word is not None
+                told = _told(word)
+                count = told if told is not None and len(channels) == 1 else self._count(channels)
+            # It changed and we were not told: the subscription is dead though its socket is not.
+            keep = heard or count == cursor
+        except BaseException:
+            keep = False
+            raise
+        finally:
+            if keep:
+                with self._lock:
+                    self._sleepers.append((sleeper, count))
+            else:
+                _drop(sleeper)
+        return count
+
+    def _count(self, channels: Sequence[str]) -> int:
+        if self._link.servers.spread:
+            return sum(int(self._link.ask(channel, "GET", channel) or 0) for channel in channels)
+        return sum(int(value or 0) for value in self._link.ask(channels[0], "MGET", *channels))
+
+    def _sleeper(self, channels: Sequence[str]) -> tuple[PubSub, int | None]:
+        """Return a subscription, and the count up to which it has told, None if it is new."""
+        with self._lock:
+            if self._pid != os.getpid():  # the sockets of a fork's parent are not ours
+                self._sleepers, self._pid = [], os.getpid()
+            if self._sleepers:
+                return self._sleepers.pop()
+        return self._subscribe(channels), None
+
+    def _subscribe(self, channels: Sequence[str]) -> PubSub:
+        # Any server of a Redis Cluster hears what is published on the others.
+        client = redis.Redis(connection_pool=self._link.pool(channels[0]))
+        sleeper: PubSub = client.pubsub()  # type: ignore[no-untyped-call]
+        try:
+            sleeper.subscribe(*channels)
+            for _ in channels:
+                if sleeper.get_message(timeout=SUBSCRIBE_SECONDS) is None:
+                    raise RedisTimeoutError("the subscription was not confirmed")
+        except (*CONNECTION, RedisError) as error:
+            _drop(sleeper)
+            self._link.servers.doubt(error)
+            raise self._link.refused(error) from error
+        return sleeper
+
+
+def _heard(sleeper: PubSub, timeout: float) -> Any:
+    """Return the last word of those that came while nobody listened, or wait for one; None if none comes.
+
+    Read from the connection itself: a PubSub makes four times as much of a word, and would subscribe anew in silence.
+    """
+    connection, word = sleeper.connection, None
+    if connection is None:
+        raise RedisConnectionError("the subscription is closed")
+    while connection.can_read(timeout=0):
+        word = connection.read_response(disconnect_on_error=False, push_request=True)
+    if word is None and connection.can_read(timeout=timeout):
+        word = connection.read_response(disconnect_on_error=False, push_request=True)
+    return word
+
+
+def _told(word: Any) -> int | None:
+    """Return the count that a word tells; None if it is about something else."""
+    return int(word[2]) if word is not None and word[0] in (b"message", "message") else None
+
+
+def _drop(sleeper: PubSub) -> None:
+    try:
+        if sleeper.connection is not None:
+            sleeper.connection.disconnect()
+        sleeper.close()
+    except (*CONNECTION, RedisError):
+        pass
