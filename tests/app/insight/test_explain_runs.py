@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC
+from typing import Any
 
 import pytest
 
@@ -16,6 +18,7 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import Beat, Report, Result, Status, describe
 from mainspring.core.transitions import conclude, recover
 from mainspring.errors import Cancel, Retry, RunNotFound
+from mainspring.jobstores.base import JobStore
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
@@ -300,6 +303,32 @@ def test_nothing_of_a_name_is_there(app: Mainspring) -> None:
     assert "did you mean 'default'" in app.explain("defualt").sentence
     with pytest.raises(RunNotFound):
         app.story("nightly")
+
+
+def noted(asked: list[str], name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Note each call of a verb of a store."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        asked.append(name)
+        return verb(*args, **options)
+
+    return call
+
+
+@LOCAL
+def test_a_run_is_explained_by_few_reads(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        add_run(app.store, f"r{number}")
+    app.cancel("r4")
+    announce(app)
+    app.pause_queue("default")
+    store, asked = app.store, list[str]()
+    for name in type(store).__abstractmethods__ | JobStore.__abstractmethods__:
+        monkeypatch.setattr(store, name, noted(asked, name, getattr(store, name)))
+    for run_id in ("r0", "r4"):
+        asked.clear()
+        app.explain(run_id)
+        assert len(asked) <= 6, asked
 
 
 @LOCAL

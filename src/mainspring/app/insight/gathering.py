@@ -41,13 +41,13 @@ class Gatherer:
 
     def scene(self) -> Scene:
         """Read the living nodes."""
-        path = variable_of(self._app)
+        path, lease = variable_of(self._app), self._app.lease
         return Scene(
             now=self.now,
             zone=self._app.timezone,
-            lease=self._app.lease,
+            lease=lease,
             app=path or "MODULE:APP",
-            nodes=tuple(map(_node, self._app.nodes())),
+            nodes=tuple(_node(node.seen_at(self.now, lease)) for node in self.store.nodes()),
         )
 
     def run(self, run_id: str) -> Run | None:
