@@ -199,3 +199,10 @@ def test_a_task_is_known_by_its_name_alone_and_a_misspelt_one_is_named(folder: P
     _, err = done.communicate(timeout=LIMIT)
     assert done.returncode == 1
     assert err == "Error: the app has no task 'ad'; did you mean 'add'?\nTry: mainspring tasks\n"
+
+
+def test_a_wrong_command_ends_with_the_help_to_read(shop: Shop) -> None:
+    twice = shop.call("enqueue", RESIZE, "a.png", "width=1", "width=2")
+    assert twice.stderr == "Error: width is given twice\nTry: mainspring enqueue -h\n"
+    both = shop.call("jobs", "add", RESIZE, "a.png", "--cron", "0 3 * * *", "--every", "1h")
+    assert both.stderr.endswith("Try: mainspring jobs add -h\n")

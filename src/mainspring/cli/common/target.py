@@ -54,13 +54,22 @@ class CommandFailed(click.ClickException):
 
     def __init__(self, message: str, try_next: str = "", code: int = FAILED) -> None:
         super().__init__(message)
-        self.try_next = try_next
+        self.try_next = try_next or (_own_help() if code == USAGE else "")
         self.__dict__["exit_code"] = code  # click types it as the class's own
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"Error: {_visible_lines(self.message)}", file=file, err=file is None)
         if self.try_next:
             click.echo(f"Try: {_visible_lines(self.try_next)}", file=file, err=file is None)
+
+
+def _own_help() -> str:
+    """Return the command that explains the one that was called; empty outside of one."""
+    context, words = click.get_current_context(silent=True), ["-h"]
+    while context is not None and context.parent is not None:
+        words.insert(0, context.info_name or "")
+        context = context.parent
+    return f"mainspring {' '.join(words)}" if len(words) > 1 else ""
 
 
 def _visible_lines(text: str) -> str:
