@@ -12,7 +12,7 @@ from mainspring.codec.containers import as_builtin, builtin_of, check_keys, writ
 from mainspring.codec.errors import EncodeError
 from mainspring.codec.layouts import a_kind, full_name, layout, write_object
 from mainspring.codec.types import TypeBook, dump_custom, write_enum
-from mainspring.codec.values import ATOMS, MAX_DEPTH, Code, UnsupportedValue
+from mainspring.codec.values import ATOMS, CONTAINER_BYTES, MAX_DEPTH, Code, UnsupportedValue
 from mainspring.errors import RunTimeout
 
 __all__ = ["Packer", "pack_plain"]
@@ -27,10 +27,9 @@ _OPTIONS: Final = (
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
 
-# Bytes that start a container, and those that start binary data (all shown as c4).
-_CONTAINERS: Final = {*range(0x80, 0xA0), *range(0xDC, 0xE0)}
+# Bytes that start binary data (all shown as c4) are as suspicious as those that start a container.
 _BINARY: Final = {0xC4, 0xC5, 0xC6}
-_UNSUSPICIOUS: Final = bytes(sorted({*range(256)} - _CONTAINERS - _BINARY))
+_UNSUSPICIOUS: Final = bytes(sorted({*range(256)} - {*CONTAINER_BYTES} - _BINARY))
 _AS_SUSPECTS: Final = bytes(0xC4 if byte in _BINARY else byte for byte in range(256))
 
 _PLAIN: Final = frozenset([type(None), bool, float, bytes])

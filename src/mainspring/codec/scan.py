@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Final
 
 from mainspring.codec.errors import FrameError, Reason
-from mainspring.codec.values import COMPOUNDS, MAX_DEPTH, MAX_NESTED_BYTES, MAX_VALUES, begins_array
+from mainspring.codec.values import COMPOUNDS, CONTAINER_BYTES, MAX_DEPTH, MAX_NESTED_BYTES, MAX_VALUES, begins_array
 
 __all__ = ["check_bounds"]
 
-_CONTAINER_BYTES: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
-_OTHER_BYTES: Final = bytes(sorted({*range(256)} - {*_CONTAINER_BYTES}))
+_OTHER_BYTES: Final = bytes(sorted({*range(256)} - {*CONTAINER_BYTES}))
 
 # First bytes c0 to df: how wide the length that follows is, and what comes after it at least.
 _SIZES: Final[dict[int, tuple[int, int]]] = {

@@ -20,6 +20,7 @@ from mainspring.codec.errors import FrameError, Reason
 __all__ = [
     "ATOMS",
     "COMPOUNDS",
+    "CONTAINER_BYTES",
     "MAX_DEPTH",
     "MAX_NESTED_BYTES",
     "MAX_VALUES",
@@ -70,6 +71,9 @@ COMPOUNDS: Final = frozenset(
         *(Code.ORDERED_DICT, Code.DEFAULT_DICT, Code.DEQUE, Code.CUSTOM),
     ]
 )
+
+CONTAINER_BYTES: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
+"""The bytes that start an array or a map in MessagePack."""
 
 _SPAN: Final = Struct(">iii")
 _MOMENT: Final = re.compile(r"([^~@=]*)(~?)(?:([@=])(.*))?", re.DOTALL)
