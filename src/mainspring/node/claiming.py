@@ -1,4 +1,4 @@
-"""The worker tick: settle what has ended, claim what waits, hand it to the executors."""
+"""The worker tick: settle ended runs, claim waiting ones, and hand them to the executors."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ __all__ = ["WorkerTick"]
 
 CLAIM_BATCH_RUNS: Final = 1000
 STALE_SECONDS: Final = 1.0
-"""Seconds after which a claimed run that has not started is given back."""
+"""Give back a claimed run that has not started after this many seconds."""
 
 GROUPS_REMEMBERED: Final = 1000
-"""Groups of which an unfinished run is remembered."""
+"""Remember an unfinished run for this many groups."""
 
 LONGEST_CLAIM_PAUSE_SECONDS: Final = 0.05
-"""Seconds between two claims that find nothing, however many hints come."""
+"""Wait this many seconds between two claims that find nothing, however many hints come."""
 
 _REMARKABLE: Final = (Result.RAISED, Result.LATE, Result.INTERRUPTED)
-"""What is logged whoever listens."""
+"""The events that are logged even without a listener."""
 
 log = logging.getLogger("mainspring.worker")
 
@@ -49,18 +49,18 @@ class WorkerTick:
         self.uncertain: list[str] = []
         self._settler = Settler(link.store)
         self._unfinished: dict[str, str] = {}
-        """Of groups that are gathered, by the id of the run that waits for them: a run that was unfinished."""
+        """For each gathered group, by the id of the run that waits for it: one run that was unfinished."""
         self._look_at: dict[str, int] = {}
         self._looking = threading.Lock()
         self._pause = 0.0
         self._not_before = 0
-        """The instant before which a hint alone is no reason to claim: the last claims found nothing."""
+        """Ignore hints before this instant, because the last claims found nothing."""
         self.told = False
         """Whether a report has woken this tick since it last began."""
 
     @property
     def unsettled(self) -> int:
-        """How many runs have ended here without the store knowing."""
+        """The number of runs that have ended here and are not settled yet."""
         return len(self.outbox) + len(self._settler.unsettled)
 
     def look(self, queue: str, at: int = 0) -> None:
@@ -71,13 +71,13 @@ class WorkerTick:
         self.link.wake_worker()
 
     def _note(self, queues: Iterable[str], at: int) -> None:
-        # Several threads note; what one of them has noted must not be overwritten by something later.
+        # Several threads write this: do not overwrite an earlier instant with a later one.
         with self._looking:
             for queue in queues:
                 self._look_at[queue] = min(at, self._look_at.get(queue, at))
 
     def look_everywhere(self) -> None:
-        """Look into all queues at the next tick, or a moment later if others have been quicker again and again."""
+        """Look into all queues at the next tick, or a moment later if other nodes were faster several times."""
         self._note(self.link.node.served_queues, self._not_before)
 
     def waits(self, queue: str | None = None) -> bool:
@@ -86,25 +86,25 @@ class WorkerTick:
         return any(at <= now for known, at in list(self._look_at.items()) if queue is None or known == queue)
 
     def __call__(self) -> float:
-        """Settle what has ended, then claim what waits; a link with a server does the two on two threads."""
+        """Settle ended runs, then claim waiting ones; with a server as the store, two threads do the two."""
         self.settles()
         return self.claims()
 
     def settles(self) -> float:
-        """Settle all that has ended."""
+        """Settle all ended runs."""
         self.told = False
         while self.outbox or self._settler.unsettled:
             self._settle()
         return LONGEST_SLEEP_SECONDS
 
     def claims(self) -> float:
-        """Claim for every executor with room; give back what waits behind longer runs."""
+        """Claim for every executor with room; give back runs that wait behind long ones."""
         node, link = self.link.node, self.link
         if self.uncertain:
             self._reclaim()
         if not link.claiming:
             if node.draining and not node.finishing:
-                node.withdraw()  # what a claim brought that was under way when the drain began
+                node.withdraw()  # runs of a claim that was under way when the drain began
             return LONGEST_SLEEP_SECONDS
         delay = LONGEST_SLEEP_SECONDS
         if node.queues is None:
@@ -121,16 +121,16 @@ class WorkerTick:
 
     def _settle(self) -> None:
         link, now = self.link, self.link.now()
-        # Concluded once: a settle that has to be repeated after an outage repeats the same outcomes.
+        # Conclude once: a settle that is repeated after an outage writes the same outcomes.
         while self.outbox and len(self._settler.unsettled) < CLAIM_BATCH_RUNS:
             report = self.outbox.popleft()
             self._settler.add(report, self._conclude(report, now), now)
         batch = self._settler.write(now)
         link.answered()
         link.end([each.report for each in batch])
-        if self._look_at:  # there is room again for what waits
+        if self._look_at:  # there is room again for waiting runs
             link.wake_worker()
-        # Asked once for the batch: with nobody listening and no line wanted, a run that ends well costs nothing more.
+        # Ask once per batch: without listeners and log lines, a run that ends well costs nothing more.
         telling = bool(link.node.listening) or link.node.events.log.wanted
         collectors: set[str] = set()
         for report, outcome, accepted in batch:
@@ -149,9 +149,9 @@ class WorkerTick:
             self._wake_collectors(collectors)
 
     def _wake_collectors(self, run_ids: Iterable[str]) -> None:
-        """Have the runs that wait for a group look whether it is complete; should we die before, they look later.
+        """Let the runs that wait for a group check whether it is complete; if this node dies first, they check later.
 
-        Of each group one unfinished run is remembered: as long as that one is unfinished, nothing needs to be searched.
+        One unfinished run of each group is remembered: while it is unfinished, no search is needed.
         """
         store, now = self.link.store, self.link.now()
         if len(self._unfinished) > GROUPS_REMEMBERED:
@@ -184,7 +184,7 @@ class WorkerTick:
                 report.run = live.final(report.run)
         try:
             return conclude(report, now, self.link.node.clock.random())
-        except BaseException as error:  # a back-off function of the user's, or follow-ups that cannot be made
+        except BaseException as error:  # the user's back-off function raised, or a follow-up cannot be made
             if not is_own(error):
                 raise
             log.error("run %r cannot be retried or followed up", report.run.id, exc_info=error)
@@ -200,7 +200,7 @@ class WorkerTick:
     # -- claim -------------------------------------------------------------------------------------------------
 
     def _claim_queues(self, queues: Mapping[str, int | None]) -> float:
-        """Claim from all queues together, so that priority holds across them; from a limited one by itself."""
+        """Claim from all queues together, so that priority holds across them; claim separately from limited ones."""
         unlimited = tuple([queue for queue, limit in queues.items() if limit is None])
         delay = self._claim(unlimited, self.link.node.room()[0]) if unlimited else LONGEST_SLEEP_SECONDS
         for queue, limit in queues.items():
@@ -224,7 +224,7 @@ class WorkerTick:
         token = node.new_token()
         if node.watcher is not None:
             node.watcher.claiming(node.id, token, queues)
-        for queue in queues:  # before the store looks, so that what others tell meanwhile is not forgotten
+        for queue in queues:  # before the store looks, so that hints of other nodes meanwhile are not lost
             self._look_at.pop(queue, None)
         asked = node.clock.monotonic()
         try:
@@ -246,7 +246,7 @@ class WorkerTick:
         return max(0.0, (claimed.next_at - claimed.now) / SECOND)
 
     def _pace_hints(self, claimed: ClaimedRuns) -> None:
-        """When a hint wakes a whole fleet for one run, have those who find nothing come a little later next time."""
+        """If a hint wakes a whole fleet for one run, let nodes that find nothing come a little later next time."""
         if claimed.runs:
             self._pause, self._not_before = 0.0, 0
             return
@@ -256,7 +256,7 @@ class WorkerTick:
         self._not_before = claimed.now + int(self._pause * SECOND)
 
     def _reclaim(self) -> None:
-        """Ask for what a claim or fire whose reply was lost had leased to us."""
+        """Ask for the runs of a claim or fire whose reply was lost."""
         link, node = self.link, self.link.node
         queues = node.served_queues
         while self.uncertain:

@@ -1,6 +1,6 @@
-"""Write the outcomes of runs, for the worker, the janitor, the sentinel and people: conclude, pack here, write.
+"""Pack and write the outcomes of runs, for the worker, the janitor, the sentinel and people.
 
-Each outcome is packed once, by itself, before any is written: one that cannot be stored concerns its own run only.
+Each outcome is packed once, by itself, before any is written: so one that cannot be stored concerns only its own run.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ class Settler:
     def __init__(self, store: JobStore) -> None:
         self._store = store
         self.unsettled: list[tuple[Report, Outcome, Any]] = []
-        """What the store has yet to be told, packed: after an outage the same outcomes are written again."""
+        """Packed outcomes that are not written yet: after an outage the same ones are written again."""
 
     def add(self, report: Report, outcome: Outcome, now: int) -> None:
-        """Pack an outcome, to be written next; shorten one that cannot be stored, or fail its run for it."""
+        """Pack an outcome for the next write; if it cannot be stored, shorten it or fail its run."""
         try:
             packed = self._store.pack_outcome(outcome)
-        except BaseException as error:  # a report must not be lost, whatever a value of the user's does when packed
+        except BaseException as error:  # packing the user's value may raise anything, and the report must not be lost
             if not is_own(error):
                 raise
             report, outcome, packed = self._pack_shorter(report, outcome, error, now)
         self.unsettled.append((report, outcome, packed))
 
     def settle(self, now: int) -> Iterator[SettledOutcome]:
-        """Write until nothing is unsettled; yield what the store has judged."""
+        """Write until nothing is unsettled; yield the outcomes with the store's verdicts."""
         while self.unsettled:
             yield from self.write(now)
 
     def write(self, now: int) -> list[SettledOutcome]:
-        """Write what is unsettled; return what the store has judged.
+        """Write all unsettled outcomes; return those that the store has judged.
 
-        A run that may not wait again, because it is lost or is to be stopped, stays unsettled, as cancelled.
+        A run that may not be retried, because it is lost or should be stopped, stays unsettled, as cancelled.
         """
         settled = []
         for each in self._write(now):
@@ -83,7 +83,7 @@ class Settler:
         raise problem
 
     def _write(self, now: int) -> list[SettledOutcome]:
-        """Write all at once; if the store refuses that, in smaller parts, so that one bad outcome holds up no other."""
+        """Write all at once; if the store refuses, write smaller parts, so that one bad outcome delays no other."""
         settled: list[SettledOutcome] = []
         size = len(self.unsettled)
         while self.unsettled:
@@ -104,7 +104,7 @@ class Settler:
                     continue
                 try:
                     written = [self._write_failure(*part[0][:2], problem, now)]
-                except Exception:  # the store itself is away or ill; next time this one is the last
+                except Exception:  # the store itself is down; next time this outcome comes last
                     self.unsettled.append(self.unsettled.pop(0))
                     if settled:
                         break

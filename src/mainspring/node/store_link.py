@@ -91,7 +91,7 @@ class StoreLink:
         self.work.join()
         self._claimed_out = True
         if not self._alone:
-            self.node.withdraw()  # what a claim brought that was under way when the drain began
+            self.node.withdraw()  # runs of a claim that was under way when the drain began
             self.monitor.wake()
             self.monitor.join()
         self._worked_out = True
@@ -103,7 +103,7 @@ class StoreLink:
             log.warning("could not sign off from the store %r: %s", self.alias, error)
 
     def join_listener(self) -> None:
-        """Wait for the listener, which the store has released by now; leave one behind that hangs in a dead store."""
+        """Wait for the listener, which the store has released by now; leave it behind if it hangs in a dead store."""
         if self._listener is not None and self._listener is not threading.current_thread():
             self._listener.join(1.0)
 
@@ -130,7 +130,7 @@ class StoreLink:
     def _empty(self) -> bool:
         if self.claims or self.worker.outbox:
             # While a store is down it cannot take outcomes: others recover these runs when the leases are over.
-            return self._down and self.worker.unsettled >= len(self.claims)  # one that is BUSY is reported twice
+            return self._down and self.worker.unsettled >= len(self.claims)  # a BUSY run is reported twice
         return True
 
     def _ended(self) -> bool:
@@ -317,7 +317,7 @@ class StoreLink:
             if self.node.schedules and self.node.declare is not None:
                 self.node.declare()
             self.wake()
-        self._generations = found  # last, so that what failed above is repeated
+        self._generations = found  # last, so that a failure above is repeated
 
     def _failed(self, error: BaseException) -> float:
         if not self._down:
@@ -325,7 +325,7 @@ class StoreLink:
             log.error("job store %r failed; trying again until it answers", self.alias, exc_info=error)
             self.node.publish(SchedulerEvent(EVENT_STORE_DOWN, self.alias))
         self._failures += 1
-        # Soon at first, then less and less often, and never all nodes at once.
+        # Try soon at first, then less and less often, and not all nodes at the same time.
         delay = min(self.node.retry_interval, 0.5 * 2.0 ** min(self._failures, 16))
         return delay * (0.75 + 0.5 * self.node.clock.random())
 
@@ -375,5 +375,5 @@ class _Outbox:
         return held is not None and held.token == run.token
 
     def said(self, live: RunNotes) -> None:
-        """Have it stored soon."""
+        """Store the notes soon."""
         self._link.heartbeat.hurry()

@@ -1,4 +1,4 @@
-"""Jobs and runs in Redis or Valkey."""
+"""A store in Redis or Valkey."""
 
 from mainspring.jobstores.redis.store import RedisJobStore, pin
 

@@ -25,20 +25,20 @@ from mainspring.jobstores.redis.servers import Servers
 __all__ = ["RedisConnection"]
 
 REPLICATION_SECONDS: Final = 2.0
-"""Seconds for which replicas are waited for."""
+"""Wait this many seconds for replicas."""
 SERVER_LOOK_SECONDS: Final = 0.25
-"""Seconds after which, meanwhile, the server is looked at: one that was replaced has no replicas any more."""
+"""While waiting, check the server this often: one that was replaced has no replicas any more."""
 RETRY_PAUSE_SECONDS: Final = 0.1
-"""Seconds after which a call that found no server to take it tries again."""
+"""A call that found no server tries again after this many seconds."""
 T = TypeVar("T")
 _encode = msgspec.msgpack.Encoder().encode
-# What need not survive a fail-over: hints, what is said of nodes, and what is done again if it is lost.
+# These need not survive a fail-over: hints, announcements of nodes, and steps that are repeated if lost.
 _UNCONFIRMED: Final = frozenset(["beat", "clear_outbox", "due", "lapsed", "peek", "shift_clock", "take_outbox"])
 
 
 @cache
 def _script(name: str) -> tuple[str, bytes]:
-    """Return the digest and the text of a script: the libraries that it names on its first line, then its own file."""
+    """Return the digest and the text of a script: the libraries named on its first line, then its own file."""
     folder = files("mainspring.jobstores.redis") / "lua"
     own = (folder / f"{name}.lua").read_text(encoding="utf-8")
     parts = ["base"]
@@ -50,19 +50,19 @@ def _script(name: str) -> tuple[str, bytes]:
 
 
 class RedisConnection:
-    """Runs scripts where their keys are and turns what goes wrong into the store's errors."""
+    """Runs scripts on the servers of their keys, and turns failures into the store's errors."""
 
     def __init__(self, servers: Servers, homes: Sequence[str], replicas: int = 0, preface: Sequence[Any] = ()) -> None:
-        """Use servers for keys that have the hash tags of `homes`.
+        """Use servers for keys with the hash tags of `homes`.
 
-        `preface` has the arguments of `open`, by which a server that is new to us or has lost all learns what it is.
+        `preface` has the arguments of the `open` script, which sets up a server that is new to us or has lost its data.
         """
         self.servers = servers
         self._homes = homes if servers.spread else homes[:1]
         self._preface = preface
         self._replicas = replicas
         self._spare: dict[Any, Any] = {}
-        """By pool a connection that is at hand: getting one and giving it back costs as much as packing a call."""
+        """One ready connection per pool: getting and returning one costs as much as packing a call."""
         self._lock = threading.Lock()
         self._closes = 0
         _links.add(self)
@@ -84,7 +84,7 @@ class RedisConnection:
     # -- scripts -----------------------------------------------------------------------------------------------
 
     def call(self, name: str, keys: Sequence[str], args: Sequence[Any] = (), *, reads: bool) -> Any:
-        """Run a script; raise StoreUnavailable if nothing was done, OutcomeUnknown if it cannot be told.
+        """Run a script; raise StoreUnavailable if nothing was done, OutcomeUnknown if that is not known.
 
         `reads` says that the script changes nothing, so that a lost reply leaves nothing open.
         """
@@ -92,7 +92,7 @@ class RedisConnection:
         return self._patiently(lambda: self._run(self.pool(keys[0]), name, keys, packed, reads))
 
     def _patiently(self, act: Callable[[], T]) -> T:
-        """Act, again and again for a while if nobody has taken it; raise StoreUnavailable if nobody does."""
+        """Act; repeat for a while if no server takes the call, then raise StoreUnavailable."""
         for last in self._tries():
             try:
                 return act()
@@ -110,10 +110,10 @@ class RedisConnection:
         raise AssertionError("unreachable")
 
     def _tries(self) -> Iterator[bool]:
-        """Let a call that nobody has taken be tried again, by telling whether it was the last time."""
+        """Prepare the retry of a call that no server took; return True if there is no time left for one."""
         closes, deadline = self._closes, time.monotonic() + self.servers.patience
         if self.servers.patience:
-            yield False  # who is not the one may have said who is, so the next time is at once
+            yield False  # the wrong server may have named the right one, so retry at once
         while time.monotonic() < deadline and self._closes == closes:
             yield False
             time.sleep(RETRY_PAUSE_SECONDS)
@@ -132,17 +132,17 @@ class RedisConnection:
 
     @sheltered
     def stream(self, name: str, keys: Sequence[str], batches: Iterable[Sequence[Any]]) -> list[Any]:
-        """Run a script that writes for each batch, in turn; the next batch is made while the server has the one before.
+        """Run a writing script for each batch in turn; make the next batch while the server has the one before.
 
-        Unlike those of `call`, a StoreUnavailable is an OutcomeUnknown once something was done.
+        Unlike `call`, raise OutcomeUnknown instead of StoreUnavailable once a batch was written.
         """
         waiting = iter(batches)
-        # The first goes alone: it finds a connection that lives, and loads the script.
+        # The first batch goes alone: it finds a living connection and loads the script.
         replies = [self.call(name, keys, args, reads=False) for args in islice(waiting, 1)]
         connection, asked, pool = None, None, None
         try:
             for args in waiting:
-                if self._replicas:  # each is confirmed where it was written
+                if self._replicas:  # each is confirmed by the replicas of its own server
                     replies.append(self.call(name, keys, args, reads=False))
                     continue
                 command = ("EVALSHA", _script(name)[0], len(keys), *keys, _encode(args))
@@ -160,7 +160,7 @@ class RedisConnection:
             raise OutcomeUnknown(f"a part was written and the rest was not: {error}") from error
         finally:
             if connection is not None and pool is not None:
-                if asked is not None:  # a reply may be left over
+                if asked is not None:  # a reply may be left on the connection
                     connection.disconnect()
                 pool.release(connection)
         return replies
@@ -174,7 +174,7 @@ class RedisConnection:
             raise
 
     def clients(self) -> dict[str, redis.Redis]:
-        """Return a client for each server that is written to, by its place."""
+        """Return a client for each server with writes, by address."""
         found = {}
         for key in self._homes:
             pool = self._patiently(lambda key=key: self.pool(key))  # type: ignore[misc]
@@ -184,14 +184,14 @@ class RedisConnection:
         return found
 
     def exists(self, keys: Sequence[str]) -> int:
-        """Count the keys that are there; none if this user may not look at them."""
+        """Count the keys that exist; 0 if this user may not read them."""
         try:
             return sum(int(self.ask(key, "EXISTS", key)) for key in keys)
         except ResponseError:
             return 0
 
     def info(self) -> dict[str, dict[str, str]]:
-        """Return what each server says of itself, by its place; nothing if this user may not ask."""
+        """Return the INFO of each server by address; nothing if this user may not ask."""
         told = {}
         for place, client in self.clients().items():
             try:
@@ -218,7 +218,7 @@ class RedisConnection:
 
     @sheltered
     def _send(self, pool: Any, command: tuple[Any, ...], reads: bool, confirm: bool = False) -> Any:
-        """Send a command and return the reply, once enough replicas have what it wrote."""
+        """Send a command; return the reply once enough replicas have the write."""
         connection = self._sent(pool, command)
         try:
             reply = self._reply(connection, reads)
@@ -233,11 +233,11 @@ class RedisConnection:
         return reply
 
     def _connection(self, pool: Any) -> Any:
-        """Return a connection that lives as far as can be seen."""
+        """Return a connection that appears to be alive."""
         connection = self._spare.pop(pool, None)
         if connection is not None:
             try:
-                if not connection.can_read():  # what could be read now is the server's good-bye
+                if not connection.can_read():  # readable now means that the server has closed it
                     return connection
             except CONNECTION:
                 pass
@@ -246,15 +246,15 @@ class RedisConnection:
         return pool.get_connection()
 
     def _confirm(self, pool: Any, connection: Any) -> None:
-        """Wait until enough replicas have all that the server had written by its last reply on this connection."""
-        # Only after another command on the same connection: by itself, WAIT asks for nothing and answers at once.
+        """Wait until enough replicas have everything that the server wrote up to its last reply on this connection."""
+        # WAIT works only after another command on the same connection; alone, it answers at once.
         try:
             self._send_on(connection, ("WAIT", self._replicas, int(REPLICATION_SECONDS * 1000)))
             while not self._can_read(connection):
                 if self.servers.replaced(pool):
                     raise StoreUnavailable("another server is the primary by now")
             number = int(self._reply(connection, reads=False))
-        except (StoreUnavailable, ResponseError) as error:  # also if it has just been made a replica
+        except (StoreUnavailable, ResponseError) as error:  # also if the server has just become a replica
             connection.disconnect()
             raise OutcomeUnknown(
                 f"Redis at {self.place} took the request and failed before {self._replicas} replicas were known to "
@@ -267,14 +267,14 @@ class RedisConnection:
             )
 
     def _can_read(self, connection: Any) -> bool:
-        """Wait a moment for a reply; tell whether there is one."""
+        """Wait a moment for a reply; return True if there is one."""
         try:
             return bool(connection.can_read(timeout=SERVER_LOOK_SECONDS))
         except CONNECTION as error:
             raise self.refused(error) from error
 
     def _sent(self, pool: Any, command: tuple[Any, ...]) -> Any:
-        """Send a command on a pooled connection, on a fresh one if that is dead; return the one that has the reply."""
+        """Send a command on a pooled connection, or on a new one if that is dead; return the one with the reply."""
         for last in (False, True):
             try:
                 connection = self._connection(pool)
@@ -293,7 +293,7 @@ class RedisConnection:
         try:
             connection.send_command(*command)
         except BaseException as error:
-            # A command that was not sent whole is not executed: nothing was done.
+            # A server does not execute a partial command, so nothing was done.
             connection.disconnect()
             if isinstance(error, CONNECTION):
                 raise self.refused(error) from error
@@ -327,7 +327,7 @@ _links: Final[WeakSet[RedisConnection]] = WeakSet()
 
 
 def _forget_connections() -> None:
-    """In a forked child: the connections at hand are the parent's."""
+    """Drop ready connections in a forked child: they belong to the parent."""
     for link in _links:
         link._spare = {}
 

@@ -1,4 +1,4 @@
-"""What the errors of a Redis server mean."""
+"""Explain the errors of a Redis server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 __all__ = ["CONNECTION", "PASSING", "REFUSALS", "refusal"]
 
 CONNECTION: Final = (RedisConnectionError, RedisTimeoutError, OSError)
-# The first word of an error by which the server says that it did nothing, and what that means.
+# The first words of errors with which the server says that it did nothing, and their meanings.
 REFUSALS: Final = {
     "READONLY": "is a read-only replica; connect to the primary",
     "LOADING": "is still loading its data",
@@ -55,11 +55,11 @@ _INSIDE: Final = re.compile(r"Error running script .*-(READONLY|OOM|MISCONF|MAST
 PASSING: Final = frozenset(
     ["READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS", "CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"]
 )
-"""The refusals that end by themselves, as soon as another server takes over."""
+"""The refusals that end by themselves when another server takes over."""
 
 
 def refusal(error: BaseException) -> str:
-    """Return the word in REFUSALS by which a server says that it did nothing; '' if it does not say so."""
+    """Return the word in REFUSALS with which a server says that it did nothing; '' if it does not say so."""
     said = str(error)
     # redis-py takes the first word off the errors that it knows; before version 7, a server puts it inside a text
     # about the script.

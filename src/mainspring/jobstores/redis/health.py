@@ -1,4 +1,4 @@
-"""What Redis or Valkey says of its settings: whether what it has acknowledged survives, and what else is not right."""
+"""The durability of Redis or Valkey by its settings: whether acknowledged writes survive, and other problems."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["health", "judge"]
 
 
 def health(link: RedisConnection, schema: int, replicas: int = 0) -> Health:
-    """Ask each server that is written to; the weakest counts. `replicas` is for how many others a write waits."""
+    """Ask each server with writes; the weakest counts. `replicas` is the number of replicas that a write waits for."""
     said = link.info()
     found = [judge(said.get(place, {}), _config(place, one), replicas) for place, one in link.clients().items()]
     states = [each.durable for each in found]
@@ -36,7 +36,7 @@ def health(link: RedisConnection, schema: int, replicas: int = 0) -> Health:
 
 
 def _config(place: str, client: redis.Redis) -> dict[str, Any]:
-    """Return how a server syncs its file, empty if this user may not ask, as with servers that others manage."""
+    """Return how a server syncs its file; empty if this user may not ask, as on managed servers."""
     try:
         settings: dict[Any, Any] = client.config_get("*append*")
     except ResponseError:

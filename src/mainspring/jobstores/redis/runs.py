@@ -1,4 +1,4 @@
-"""The runs of the Redis store, and what loops and people ask of it."""
+"""The runs of the Redis store, and its service verbs."""
 
 from __future__ import annotations
 
@@ -51,31 +51,31 @@ __all__ = ["RedisRuns"]
 log = logging.getLogger("mainspring.jobstores.redis")
 
 SCRIPT_RUNS: Final = 1000
-"""Runs in one script call: a few milliseconds of the server's time."""
+"""One script call handles this many runs, in a few milliseconds of the server's time."""
 NEW_RUNS_PER_SCRIPT: Final = 250
-"""New runs in one script call, of several that are under way at once."""
+"""One script call adds this many runs; several calls are under way at once."""
 SWEEP_PAGE_RECORDS: Final = 200
-"""Records that one script call of a sweep looks through: about a millisecond of the server's time."""
+"""One script call of a sweep reads this many records, in about a millisecond of the server's time."""
 SWEEP_PAGES: Final = 50
-"""Pages that one sweep looks through."""
+"""One sweep reads this many pages."""
 FIND_LOOKS_PER_SCRIPT: Final = 2000
-"""Runs that one call looks through for those that match."""
+"""One call reads this many runs to find matching ones."""
 OUTBOX_AFTER_US: Final = 5 * SECOND
-"""How long a follow-up has been on its way to another shard before somebody else delivers it."""
+"""Another node delivers a follow-up that has been on its way to another shard for this long."""
 _UNKNOWN: Final = 2
 _INDEXED: Final = frozenset([Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN])
 _HOLDS: Final = (Hold.LOST, Hold.HELD, Hold.CANCEL, Hold.LOST)
 
 
 class RedisRuns(RecordStore):
-    """The runs of a store whose shards are scripts away."""
+    """The verbs about runs, each a script call on one or more shards."""
 
     _shards: Shards
     _searched: list[Shard]
     _subscriptions: Subscriptions
     keep_runs: int
     _swept: dict[Shard, tuple[str, str, str]]
-    """Where the next sweep of a shard goes on."""
+    """Where the next sweep of a shard continues."""
 
     @abstractmethod
     def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:
@@ -83,7 +83,7 @@ class RedisRuns(RecordStore):
 
     @abstractmethod
     def _stream(self, shard: Shard, script: str, batches: Iterable[Sequence[Any]]) -> list[Any]:
-        """Run a script several times; the next arguments are made while it runs."""
+        """Run a script several times; make the next arguments while it runs."""
 
     # -- runs --------------------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class RedisRuns(RecordStore):
             if len(part) == 1 and is_plain(part[0]):
                 self._call(shard, "add_run", plain_run(part[0]))
                 return [part[0].id]
-            # While the server puts some in, the next are packed.
+            # Pack the next runs while the server inserts these.
             chunks = [part[first : first + NEW_RUNS_PER_SCRIPT] for first in range(0, len(part), NEW_RUNS_PER_SCRIPT)]
             replies = self._stream(shard, "add_runs", ([[new_run(row) for row in chunk]] for chunk in chunks))
             ids = [
@@ -125,18 +125,18 @@ class RedisRuns(RecordStore):
     def _claim_from_several(
         self, queues: list[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        """Look into every shard, then claim from those that have the most urgent runs, unless the claim is repeated."""
+        """Look into every shard, then claim from those with the most urgent runs; a repeated claim skips the look."""
         now, times = 0, {}
         runs: list[RunRow] = []
         holders: list[Shard] = []
-        due: list[tuple[bytes, int, Shard]] = []  # the number keeps shards from being compared
+        due: list[tuple[bytes, int, Shard]] = []  # the number keeps sorting from comparing shards
         for shard in self._shards.turn():
             at, next_at, urgencies, held = self._call(shard, "peek", [queues, token, limit])
             now, times[shard] = max(now, at), instant(next_at)
             if held[0]:
                 holders.append(shard)
             due += [(urgency, len(due) + index, shard) for index, urgency in enumerate(urgencies)]
-        # What is held already is claimed again, too: replicas may not have it yet.
+        # Claim held runs again, too: replicas may not have them yet.
         shares = dict.fromkeys(holders, limit) or Counter(shard for _, _, shard in nsmallest(limit, due))
         for shard, share in shares.items():
             at, rows, times[shard] = self._claim_from(shard, queues, node, token, share, lease)
@@ -159,7 +159,7 @@ class RedisRuns(RecordStore):
         return number
 
     def _sweep(self, shard: Shard) -> int:
-        """Look through some jobs and runs; the next sweep goes on behind them."""
+        """Check some jobs and runs; the next sweep continues after them."""
         number = 0
         for turn in range(SWEEP_PAGES):
             runs, index, jobs = self._swept.get(shard, ("0", "0", "0"))
@@ -175,7 +175,7 @@ class RedisRuns(RecordStore):
         return number
 
     def _set_heads_aside(self, shard: Shard, ids: Sequence[bytes], heads: Sequence[bytes | None]) -> int:
-        """Give runs whose heads were altered new ones, which say so and keep the old."""
+        """Replace altered heads of runs by new ones that say so and keep the old bytes."""
         number: int = 0
         for run_id, known in zip(ids, heads, strict=True):
             head = known or self._call(shard, "get_runs", [[raw(run_id)]], reads=True)[1][0]
@@ -233,7 +233,7 @@ class RedisRuns(RecordStore):
         return [answer == 1 for answer in answers]
 
     def _split(self, runs: list[RunRow], shard: Shard) -> tuple[list[RunRow], list[RunRow]]:
-        """Part runs that live in a shard from those that live in others."""
+        """Separate the runs of one shard from those of others."""
         if len(self._shards.all) == 1 or not runs:
             return runs, []
         parts: tuple[list[RunRow], list[RunRow]] = ([], [])
@@ -242,7 +242,7 @@ class RedisRuns(RecordStore):
         return parts
 
     def _deliver(self, shard: Shard, runs: Sequence[RunRow]) -> None:
-        """Add follow-ups in their own shards; what gets lost on the way waits in the outbox of their parents'."""
+        """Add follow-ups in their own shards; one that is lost on the way stays in the outbox of its parent's shard."""
         if not runs:
             return
         try:
@@ -253,7 +253,7 @@ class RedisRuns(RecordStore):
 
     def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
         rows: list[RunRow] = []
-        if not skip:  # else the shards keep their order, since some of what is in them is to be skipped
+        if not skip:  # otherwise keep the order of the shards, because `skip` counts through them
             self._searched = self._shards.turn()
         for shard in self._searched:
             if len(rows) < limit:
@@ -276,7 +276,7 @@ class RedisRuns(RecordStore):
 
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         start = None if after is None else f"{age(after.created_at)}{after.id}".encode()
-        # What ended in one of these is found without looking through all that succeeded or waits.
+        # These statuses have an index, so runs are found without reading all that succeeded or wait.
         indexed = query.job_id is None and query.group is None and _INDEXED.issuperset(query.status) and query.status
         parts = [(status,) for status in query.status] if indexed else [query.status]
         rows = []
@@ -300,7 +300,7 @@ class RedisRuns(RecordStore):
         limit: int | None,
         indexed: bool,
     ) -> tuple[int, bytes | None, list[RunRow]]:
-        """Look for runs, or count them; the cursor is where to go on if the call ended before it had seen all."""
+        """Find or count runs; the cursor says where to continue if the call ended before it had read all."""
         args = [
             [STATUS_NUMBERS[status] for status in statuses or Status],
             statuses[0].value if indexed else False,
@@ -314,11 +314,11 @@ class RedisRuns(RecordStore):
         return count, following, run_rows(reply)
 
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
-        """Mark running runs to be stopped; their holder learns it by `extend`."""
+        """Mark running runs to be stopped; their holder learns it from `extend`."""
         return [answer == 1 for answer in self._each("cancel", run_ids)]
 
     def delete_runs(self, run_ids: Sequence[str]) -> int:
-        """Delete finished runs; answer how many."""
+        """Delete finished runs; return how many."""
         return self._each("delete_runs", run_ids).count(1)
 
     def _each(self, script: str, run_ids: Sequence[str]) -> list[int]:
@@ -354,14 +354,14 @@ class RedisRuns(RecordStore):
     # -- service -----------------------------------------------------------------------------------------------
 
     def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
-        """Announce a node, or have it leave; return the store's now, that of the first shard's server."""
+        """Announce a node or remove it; return the store's now, by the server of the first shard."""
         if node is None:
             return int(self._call(self._shards.all[0], "beat", reads=True))
         said = [node.id, int(ttl * SECOND), msgspec.json.encode(node).decode()]
         return int(self._call(self._shards.all[0], "beat", said))
 
     def nodes(self) -> list[NodeInfo]:
-        """Return the nodes that are alive; one whose word was altered says it again with its next beat."""
+        """Return the living nodes; an altered record is written again with the next heartbeat."""
         found = []
         for said, beat_at in zip(*self._call(self._shards.all[0], "nodes", reads=True), strict=True):
             if said is not None and beat_at is not None:
@@ -376,7 +376,7 @@ class RedisRuns(RecordStore):
             self._call(shard, "set_queue", [name, paused])
 
     def stats(self, query: RunQuery | None = None) -> Stats:
-        """Count what the shards hold, or the runs that match; those of a job or group are looked through."""
+        """Count the contents of the shards, or matching runs; runs of a job or group are read one by one."""
         if query is not None:
             return Stats(matching=sum(self._count(shard, query) for shard in self._shards.all))
         queues: dict[str, QueueInfo] = {}
@@ -411,7 +411,7 @@ class RedisRuns(RecordStore):
 
 
 def _sum(queue: QueueInfo, waiting: int, delayed: int, running: int, paused: int, oldest: bytes | None) -> QueueInfo:
-    """Add what one shard holds of a queue to what the others do."""
+    """Add one shard's part of a queue to those of the others."""
     ages = [at for at in (instant(oldest), queue.oldest_at) if at is not None]
     return QueueInfo(
         name=queue.name,

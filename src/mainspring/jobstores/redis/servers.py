@@ -1,4 +1,4 @@
-"""Where the primaries are: one Redis server, the one that Redis Sentinels name, or those of a Redis Cluster."""
+"""Find the primaries: one Redis server, the one that Redis Sentinels name, or those of a Redis Cluster."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from mainspring.jobstores.redis.errors import CONNECTION
 __all__ = ["CALL_TIMEOUT_SECONDS", "Address", "ClusterServers", "FixedServer", "SentinelServers", "Servers"]
 
 CALL_TIMEOUT_SECONDS: Final = 4.0
-"""Seconds for which a call waits: less than a third of a lease."""
+"""A call waits this many seconds: less than a third of a lease."""
 FAILOVER_PATIENCE_SECONDS: Final = 3.0
-"""Seconds for which a call that has done nothing yet waits for a fail-over or a moving slot."""
+"""A call that has done nothing yet waits this many seconds for a fail-over or a moving slot."""
 DISCOVERY_TIMEOUT_SECONDS: Final = 1.0
-"""Seconds for which a connection to one of several servers, or its answer where the primary is, is waited for."""
+"""Wait this many seconds to connect to one of several servers, or for its answer about the primary."""
 SENTINEL_RECHECK_SECONDS: Final = 0.5
-"""Seconds after which the Sentinels are asked again, though the known primary answers: it may be cut off."""
+"""Ask the Sentinels again this often, even if the known primary answers: it may be cut off."""
 
 
 class Address(NamedTuple):
-    """Where a server listens."""
+    """The address of a server."""
 
     host: str
     port: int
@@ -42,9 +42,9 @@ class Servers(ABC):
     """Finds the server that has a key."""
 
     patience: float = FAILOVER_PATIENCE_SECONDS
-    """Seconds for which a call may look for a server that takes it."""
+    """A call may look for a server for this many seconds."""
     spread = False
-    """Whether keys of different hash tags may live on different servers."""
+    """Whether keys with different hash tags may be on different servers."""
 
     @property
     @abstractmethod
@@ -57,10 +57,10 @@ class Servers(ABC):
 
     @abstractmethod
     def doubt(self, error: Exception) -> None:
-        """Look again before the next call, since a server failed or said that it is not the one."""
+        """Look for the primary again before the next call: a server failed or denied being it."""
 
     def replaced(self, pool: Any) -> bool:
-        """Return True if connections are to a server that is known to be the primary no more."""
+        """Return True if these connections go to a server that is no longer the primary."""
         return False
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Servers(ABC):
 
 
 class FixedServer(Servers):
-    """One server, by a client that knows where it is."""
+    """One server, through a client that knows its address."""
 
     patience = 0.0
 
@@ -93,7 +93,7 @@ class FixedServer(Servers):
         return self._pool
 
     def doubt(self, error: Exception) -> None:
-        """Connect anew: a client of Redis Sentinel asks where the primary is when it connects."""
+        """Connect again: a Redis Sentinel client asks for the primary when it connects."""
         self._pool.disconnect(inuse_connections=False)
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class FixedServer(Servers):
 
 
 class _ServerGroup(Servers):
-    """Servers that tell which of them are primaries."""
+    """Servers that report which of them are primaries."""
 
     def __init__(self, hosts: Sequence[Address], settings: dict[str, Any]) -> None:
         self._hosts = hosts
@@ -116,7 +116,7 @@ class _ServerGroup(Servers):
 
     @property
     def _lock(self) -> threading.RLock:
-        if self._pid != os.getpid():  # a thread that is not in this fork may have held it
+        if self._pid != os.getpid():  # a thread of the parent may have held it
             self._own_lock, self._pid = threading.RLock(), os.getpid()
         return self._own_lock
 
@@ -139,7 +139,7 @@ class _ServerGroup(Servers):
 
 
 class SentinelServers(_ServerGroup):
-    """The primary that Redis Sentinels name; they are asked again twice a second and whenever it fails."""
+    """The primary that Redis Sentinels name; asks them twice a second and whenever it fails."""
 
     def __init__(
         self, hosts: Sequence[Address], service: str, settings: dict[str, Any], own: dict[str, Any] | None = None
@@ -162,7 +162,7 @@ class SentinelServers(_ServerGroup):
 
     @property
     def place(self) -> str:
-        """The Sentinels, their service, and its primary if it is known."""
+        """The Sentinels, their service, and its primary if known."""
         primary = f", primary {self._primary}" if self._primary else ""
         return f"{self._told()}/{self._service} (Sentinel{primary})"
 
@@ -207,14 +207,14 @@ class SentinelServers(_ServerGroup):
             return named
 
     def _named(self) -> Address:
-        """Return the first answer of a Sentinel; the primary that is known if none answers."""
+        """Return the first answer of a Sentinel; the known primary if none answers."""
         silent, ignorant = [], []
         for address, pool in list(self._sentinels.items()):
             try:
                 answer = ask(pool, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
             except (*CONNECTION, RedisError) as error:
                 silent.append(f"{address} ({error})")
-                self._sentinels[address] = self._sentinels.pop(address)  # asked last from now on
+                self._sentinels[address] = self._sentinels.pop(address)  # ask it last from now on
                 continue
             if answer:
                 return Address(answer[0].decode(), int(answer[1]))
@@ -239,11 +239,11 @@ class SentinelServers(_ServerGroup):
         return masters
 
     def _check_role(self, address: Address) -> None:
-        """Raise StoreUnavailable unless the server takes itself for a primary: a Sentinel may be behind."""
+        """Raise StoreUnavailable unless the server says that it is a primary: a Sentinel may be behind."""
         pool = self._pool_at(address)
         try:
             role = ask(pool, "ROLE", timeout=DISCOVERY_TIMEOUT_SECONDS)[0]
-        except ResponseError:  # this user may not ask; a write will tell
+        except ResponseError:  # this user may not ask; a write will show it
             return
         except (*CONNECTION, RedisError) as error:
             raise StoreUnavailable(
@@ -269,7 +269,7 @@ class ClusterServers(_ServerGroup):
 
     @property
     def place(self) -> str:
-        """The hosts that were named."""
+        """The hosts in the URL."""
         return f"{self._told()} (Cluster)"
 
     def pool(self, key: str) -> Any:
@@ -281,7 +281,7 @@ class ClusterServers(_ServerGroup):
         return self._pools[owner]
 
     def doubt(self, error: Exception) -> None:
-        """Follow a slot that has moved; after anything else ask for all slots again."""
+        """Follow a moved slot; after any other error, ask for all slots again."""
         with self._lock:
             if isinstance(error, MovedError) and error.host:
                 address = Address(error.host.strip("[]"), error.port)

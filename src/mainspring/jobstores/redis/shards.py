@@ -1,4 +1,4 @@
-"""Which shard a job or a run lives in, and asking several of them."""
+"""Find the shard of a job or a run, and ask several shards."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Answer = TypeVar("Answer")
 _FIRED: Final = re.compile(r"(.+)@\d+@-?\d+(?::missed)?", re.DOTALL)
 _TAG: Final = re.compile(r"[^{]*\{([^}]+)\}", re.DOTALL)
 RUN_SHARDS_CACHED: Final = 100_000
-"""Runs whose shard cannot be told by their id that are kept in mind."""
+"""Remember the shard of this many runs whose ids do not tell it."""
 
 
 class Shard(NamedTuple):
-    """One shard's keys: the prefix of all, and the two that may have names of the user's."""
+    """One shard's keys: the common prefix, and the two keys that the user may name."""
 
     prefix: str
     jobs: str
@@ -37,7 +37,7 @@ class Shards:
     """All shards of a store. Their prefixes derive from all its names, so no two stores share a key."""
 
     def __init__(self, name: str, number: int, jobs_key: str | None, times_key: str | None) -> None:
-        # Spelling out the names that the keys have anyway means the same store.
+        # Giving the default names explicitly means the same store.
         plain = f"{{{_quoted(name)}:0}}:"
         jobs_key = None if jobs_key == f"{plain}jobs" else jobs_key
         times_key = None if times_key == f"{plain}run_times" else times_key
@@ -55,7 +55,7 @@ class Shards:
         return self._of(job_id)
 
     def of_run(self, run_id: str) -> Shard:
-        """Return the shard where a run is expected: a fired one with its job, a follow-up with what it follows."""
+        """Return the expected shard of a run: a fired run is with its job, a follow-up with the run before it."""
         if len(self.all) == 1:
             return self.all[0]
         if run_id in self._strays:
@@ -67,11 +67,11 @@ class Shards:
         return self._of(first if fired is None else fired[1])
 
     def of_new_run(self, run_id: str, unique: str | None) -> Shard:
-        """Return the shard that a run is put into: one with a unique key where the key is."""
+        """Return the shard for a new run; a run with a unique key goes to the shard of the key."""
         return self.of_run(run_id) if unique is None else self._of(unique)
 
     def found(self, run_ids: Sequence[str], shard: Shard) -> None:
-        """Keep in mind where runs were seen, if their ids do not tell."""
+        """Remember the shards of runs whose ids do not tell them."""
         if len(self.all) == 1:
             return
         for run_id in run_ids:
@@ -81,7 +81,7 @@ class Shards:
                 self._strays[run_id] = shard
 
     def turn(self) -> list[Shard]:
-        """Return all shards, each time beginning with another."""
+        """Return all shards, each time starting with another one."""
         if len(self.all) == 1:
             return self.all
         self._turn = (self._turn + 1) % len(self.all)
@@ -90,7 +90,7 @@ class Shards:
     def _of(self, word: str) -> Shard:
         if len(self.all) == 1:
             return self.all[0]
-        # As Redis does with its keys: what is in braces decides, so that ids can be kept together.
+        # As in Redis keys, the part in braces decides, so that ids can be kept together.
         tag = _TAG.match(word) if "{" in word else None
         return self.all[crc32((word if tag is None else tag[1]).encode()) % len(self.all)]
 
@@ -101,7 +101,7 @@ class Shards:
         act: Callable[[Shard, Sequence[Item]], Sequence[Answer]],
         batch: int,
     ) -> list[Answer]:
-        """Let each shard act on its items, some at a time; return the answers in the order of the items."""
+        """Let each shard act on its items, in batches; return the answers in the order of the items."""
         if len(self.all) == 1 and len(items) <= batch:
             return list(act(self.all[0], items)) if items else []
         parts: dict[Shard, list[int]] = {}
@@ -122,7 +122,7 @@ class Shards:
         batch: int,
         unknown: int,
     ) -> list[Any]:
-        """Let shards act on runs; those that a run's own shard does not know are sought in the others."""
+        """Let shards act on runs; look in the other shards for runs that the expected shard does not have."""
         answers = self.ask(items, lambda item: self.of_run(run_id(item)), act, batch)
         if len(self.all) == 1:
             return answers
@@ -142,7 +142,7 @@ class Shards:
 
 
 def _quoted(name: str, also: str = "") -> str:
-    """Return a name without braces, which would end a hash tag early, and without the characters of `also`."""
+    """Quote braces in a name, which would end a hash tag early, and the characters of `also`."""
     for character in f"%{{}}{also}":
         name = name.replace(character, f"%{ord(character):02X}")
     return name

@@ -30,11 +30,11 @@ __all__ = ["RedisJobStore", "pin"]
 
 REDIS_SCHEMA: Final = 3
 FIRINGS_PER_SCRIPT: Final = 1000
-"""Firings in one script call."""
+"""One script call takes this many firings."""
 OLDEST_REDIS: Final = (6, 2)
-"""The oldest version of the server that has all the commands."""
+"""The oldest server version that has all the commands."""
 MOST_SHARDS: Final = 16_384
-"""As many as a Redis Cluster has slots."""
+"""The number of slots of a Redis Cluster."""
 _APSCHEDULER: Final = ("apscheduler.jobs", "apscheduler.run_times")
 log = logging.getLogger("mainspring.jobstores.redis")
 
@@ -42,14 +42,13 @@ log = logging.getLogger("mainspring.jobstores.redis")
 class RedisJobStore(RedisRuns):
     """Keeps jobs and runs in a Redis or Valkey server, for any number of nodes.
 
-    `url` (redis://, rediss://, unix://, redis+sentinel://h1:p1,h2:p2/service/db, redis+cluster://h1:p1,h2:p2), or a
-    `client` of your own that answers in bytes, or redis-py's own arguments say where it is; no connection is made
-    before the store is used. All keys begin with `{name:k}`, k being the shard, or with
-    `{name:0/jobs_key/run_times_key}` where these two are chosen, so stores that differ in any of the three names share
-    nothing. `shards` is written down when the store is first used and cannot be changed then. With `replicas=n` nothing
-    is acknowledged, handed out or executed before n replicas have it. Name, shards, replicas and keep_runs can be given
-    in the URL (`?replicas=1`). `pickle_protocol` is accepted for the sake of APScheduler's signature and not used:
-    nothing is pickled.
+    Give a `url` (redis://, rediss://, unix://, redis+sentinel://h1:p1,h2:p2/service/db, redis+cluster://h1:p1,h2:p2), a
+    `client` of your own that answers in bytes, or redis-py's own arguments. The store connects when it is first used.
+    All keys begin with `{name:k}`, where k is the shard, or with `{name:0/jobs_key/run_times_key}` if you choose these
+    two. So stores that differ in any of the three names share nothing. The first use fixes `shards`; it cannot be
+    changed later. With `replicas=n`, the store acknowledges, hands out and executes nothing before n replicas have it.
+    The URL can set name, shards, replicas and keep_runs (`?replicas=1`). `pickle_protocol` is accepted for
+    APScheduler's signature and ignored: nothing is pickled.
     """
 
     remote = True
@@ -95,7 +94,7 @@ class RedisJobStore(RedisRuns):
 
     @property
     def redis(self) -> redis.Redis:
-        """A client of the server that holds the jobs (of the first shard), for looking into it."""
+        """A client of the server with the jobs of the first shard, for inspection."""
         return redis.Redis(connection_pool=self._servers.pool(self.jobs_key))
 
     @property
@@ -109,7 +108,7 @@ class RedisJobStore(RedisRuns):
         return self._shards.all[0].times
 
     def start(self, scheduler: Any, alias: str) -> None:
-        """Open the store; say so if the server may lose data, or APScheduler's own is in the same database."""
+        """Open the store; warn if the server may lose data, or if APScheduler's jobs are in the same database."""
         self._check_server()
         if self._link.exists(_APSCHEDULER):
             log.warning(
@@ -120,7 +119,7 @@ class RedisJobStore(RedisRuns):
         super().start(scheduler, alias)
 
     def _check_server(self) -> None:
-        """Refuse a server that is too old; say once what its settings put at stake."""
+        """Refuse a server that is too old; warn once of risky settings."""
         for place, said in self._link.info().items():
             version = said.get("redis_version", "")
             if re.match(r"\d+\.\d+", version) and tuple(map(int, version.split(".")[:2])) < OLDEST_REDIS:
@@ -142,7 +141,7 @@ class RedisJobStore(RedisRuns):
                 )
 
     def health(self) -> Health:
-        """Ask the servers whether what they acknowledge survives."""
+        """Ask the servers whether acknowledged writes survive."""
         return redis_health.health(self._link, REDIS_SCHEMA, self._replicas)
 
     def shutdown(self) -> None:
@@ -161,11 +160,11 @@ class RedisJobStore(RedisRuns):
         return self._link.stream(script, shard, batches)
 
     def generations(self) -> tuple[Generation, ...]:
-        """Tell each shard from one that has lost its data; one that has lost all is written down anew."""
+        """Return the identity of each shard, to detect lost data; set up again a shard that has lost everything."""
         return self._open()
 
     def _open(self) -> tuple[Generation, ...]:
-        """Write down what the shards are, or check that they are what we take them for."""
+        """Record the identity of the shards, or check it."""
         found = []
         with self._opening:
             number = len(self._shards.all)
@@ -216,7 +215,7 @@ class RedisJobStore(RedisRuns):
             plain = [[row.id, _or_false(row.at), times_text(row.at, row.nominal), raw(row.frame)] for row in part]
             reply = self._call(shard, "add_jobs", [replace, plain])
             if isinstance(reply, int):
-                # All or none: shards are atomic each for itself, so what the others took is taken back.
+                # All or none: each shard is atomic only by itself, so remove what the other shards took.
                 for job_id, version in written:
                     mark = [job_id, version_text(version)]
                     self._call(self._shards.of_job(job_id), "remove_jobs", [[mark], False])
@@ -292,7 +291,7 @@ class RedisJobStore(RedisRuns):
         return self._shards.ask(firings, lambda step: self._shards.of_job(step.job_id), act, FIRINGS_PER_SCRIPT)
 
     def set_aside(self, job_id: str, version: int, reason: str | None) -> bool:
-        """Keep a job that cannot be restored out of the way of the others, or put it back."""
+        """Set aside a job that cannot be restored, or put it back."""
         shard = self._shards.of_job(job_id)
         if reason is not None:
             return bool(self._call(shard, "set_aside", [job_id, version_text(version), reason]))
@@ -369,7 +368,7 @@ def _check(
 
 
 def _restored_broken(packed: bytes) -> tuple[str, str, int]:
-    """Return id, reason and time of a job that was set aside, as far as they can be read."""
+    """Return id, reason and time of a job that was set aside, as far as they are readable."""
     try:
         return msgspec.msgpack.decode(packed, type=tuple[str, str, int])
     except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -37,7 +37,7 @@ _FORMS: Final = {
 
 
 def take_options(url: str | None, given: dict[str, Any]) -> tuple[str | None, dict[str, Any]]:
-    """Return a URL without the store's own options in its query, and what they make of those given otherwise."""
+    """Return a URL without the store's own options, and the given options updated by those in the URL."""
     if url is None or "?" not in url:
         return url, given
     base, _, query = url.partition("?")
@@ -56,12 +56,12 @@ def take_options(url: str | None, given: dict[str, Any]) -> tuple[str | None, di
 
 
 def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
-    """Say where the servers of a URL are; they are connected to when they are first used."""
+    """Return the servers of a URL; connections are made when they are first used."""
     _check_names(url, options)
     settings: dict[str, Any] = {
         "socket_timeout": CALL_TIMEOUT_SECONDS,
         "socket_keepalive": True,
-        "retry": Retry(NoBackoff(), 0),  # a repeated write would hide that the first may have happened
+        "retry": Retry(NoBackoff(), 0),  # a repeat would hide that the first write may have happened
         "protocol": 2,
         **options,
         "decode_responses": False,
@@ -75,7 +75,7 @@ def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
     try:
         return FixedServer(redis.Redis.from_url(url, db=db, **settings))
     except ValueError as error:
-        # Its text may quote a part of the password that was taken for the port.
+        # The error may quote a part of the password that was read as the port.
         if url.partition("://")[0] not in schemes_of("redis"):
             raise ConfigurationError(
                 f"{without_password(url)!r} is not a Redis URL; write redis://, rediss:// or unix://"
@@ -87,8 +87,8 @@ def make_servers(url: str | None, db: int, options: dict[str, Any]) -> Servers:
 
 
 def _check_names(url: str | None, options: dict[str, Any]) -> None:
-    """Refuse an option that neither this store nor the driver knows: the driver would only when it connects."""
-    if "connection_class" in options or "connection_pool" in options:  # of the user's own, with options of its own
+    """Refuse an option that neither this store nor the driver knows: the driver complains only when it connects."""
+    if "connection_class" in options or "connection_pool" in options:  # a class of the user's, with options of its own
         return
     query = "" if url is None or "@" in url.partition("?")[2] else url.partition("?")[2]  # a ? inside a password
     for name in (*options, *(name for name, _ in parse_qsl(query, keep_blank_values=True))):
@@ -153,6 +153,6 @@ def _each_address(hosts: Iterable[str], port: int, kind: str) -> Iterable[Addres
     for host in hosts:
         parts = re.fullmatch(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?", host)
         if parts is None:
-            # Not quoted: it may be a part of a password.
+            # Do not quote it: it may be a part of a password.
             raise ConfigurationError(f"the Redis URL has something that is no host and port; write {_FORMS[kind]}")
         yield Address(parts[1] or parts[2], int(parts[3] or port))

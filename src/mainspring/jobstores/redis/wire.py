@@ -1,4 +1,4 @@
-"""Rows as the Lua scripts take and give them; a run's head has a layout of its own: see lib_heads.lua."""
+"""Rows in the form of the Lua scripts' arguments and replies; lib_heads.lua describes the head of a run."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ __all__ = [
 log = logging.getLogger("mainspring.jobstores.redis")
 
 STATUS_NUMBERS: Final = {status.value: number for number, status in enumerate(Status)}
-"""Statuses as heads have them, in the order of lib_heads.lua."""
+"""The statuses in heads, in the order of lib_heads.lua."""
 _RUNNING: Final = STATUS_NUMBERS[Status.RUNNING]
 _STATUS_NAMES: Final = tuple(status.value for status in Status)
 INLINE_STATE_BYTES: Final = 1000
-"""Bytes of a state that is kept in the head; a bigger one would be read by scripts that only want to see the head."""
+"""Keep a state of up to this many bytes in the head; scripts that read only heads would read a bigger one, too."""
 _MAGIC: Final = b"\xdc\x00\x14"
 _UINT: Final = 0xCE
 _BOOL: Final = (0xC2, 0xC3)
 _START: Final = Struct(">BBIBB")  # status, attempt, cancelling, whether the state is elsewhere
-_FIXED: Final = Struct(">3sBBIBBBIBI")  # all that comes before the blocks
+_FIXED: Final = Struct(">3sBBIBBBIBI")  # everything before the blocks
 _FIRST: Final = _FIXED.size + 1  # Lua counts from one
 _SHORT: Final = tuple(b"\xd9%c" % size for size in range(0x100))
 _NONE: Final = "-" * 18
 _NO_TIME: Final = _NONE.encode()
 _STATE_SIZE: Final = 77
 _ZERO: Final = 10**17
-"""What is added to a time so that the order of the texts is that of the times: no year of a datetime is below it."""
+"""Added to a time, so that texts sort like times: the result is never negative for a datetime."""
 _END: Final = 10**18
 
 
@@ -85,7 +85,7 @@ _run_row = msgspec.msgpack.Decoder(RunRow).decode
 
 
 def raw(value: bytes) -> msgspec.Raw:
-    """Return bytes as a script's argument: the server's MessagePack knows text of any bytes, but no binary data."""
+    """Return bytes as a script's argument: the server's MessagePack has text of any bytes, but no binary data."""
     size = len(value)
     return msgspec.Raw((_SHORT[size] if size < 0x100 else b"\xdb" + size.to_bytes(4)) + value)
 
@@ -94,9 +94,9 @@ def raw(value: bytes) -> msgspec.Raw:
 
 
 def new_run(row: RunRow) -> list[Any]:
-    """Return a new run as lib_insert.lua has it."""
+    """Return a new run in the form of lib_insert.lua."""
     big = len(row.state) > INLINE_STATE_BYTES
-    # What msgspec writes of a short array is a byte, and its items.
+    # msgspec writes a short array as one byte and its items.
     created = age(row.created_at)
     first = _packed((row.owner, row.job_id, row.group, created))[1:]
     second = _block(row, big)
@@ -119,7 +119,7 @@ def new_run(row: RunRow) -> list[Any]:
         _or_false(row.unique),
         _or_false(row.token),
         row.keep,
-        "" if status else _urgency(row),  # only what is pending has any
+        "" if status else _urgency(row),  # only pending runs have one
         row.run_at,
         raw(row.state) if big else "",
         raw(row.live) if row.live else "",
@@ -128,12 +128,12 @@ def new_run(row: RunRow) -> list[Any]:
 
 
 def checksum(job_id: str) -> str:
-    """Return the score that the runs of a job have in their index."""
+    """Return the score of a job's runs in their index."""
     return str(crc32(job_id.encode()))
 
 
 def is_plain(row: RunRow) -> bool:
-    """Return True if a new run is one that add_run.lua takes."""
+    """Return True if add_run.lua can add this run."""
     return (
         row.status == Status.PENDING
         and row.job_id is row.group is row.unique is None
@@ -143,13 +143,13 @@ def is_plain(row: RunRow) -> bool:
 
 
 def plain_run(row: RunRow) -> list[Any]:
-    """Return a new run as add_run.lua has it."""
+    """Return a new run in the form of add_run.lua."""
     run = new_run(row)
     return [*run[:5], run[11], run[12]]
 
 
 def outcome(step: SettleRow, here: Sequence[RunRow], away: Sequence[RunRow]) -> list[Any]:
-    """Return an outcome as settle.lua has it, with its followers for this shard and for others."""
+    """Return an outcome in the form of settle.lua, with its follow-ups for this shard and for others."""
     row = step.run
     big = len(row.state) > INLINE_STATE_BYTES
     plain: list[Any] = [
@@ -183,14 +183,14 @@ def _block(row: RunRow, big: bool) -> bytes:
 
 
 def _urgency(row: RunRow) -> str:
-    # Digits of a fixed width, so that the order of the texts is that of (-priority, run time).
+    # Digits of a fixed width, so that texts sort like (-priority, run time).
     priority = row.priority
     first = "500000" if priority == 0 else f"{500_000 - max(-499_999, min(499_999, priority)):06d}"
     return first + age(row.run_at)
 
 
 def age(at: int) -> str:
-    """Return a time as heads, places and indexes have it."""
+    """Return a time as text for heads, places and indexes."""
     number = at + _ZERO
     if not 0 <= number < _END:
         raise _no_time(at)
@@ -198,7 +198,7 @@ def age(at: int) -> str:
 
 
 def instant(text: bytes | None) -> int | None:
-    """Return the time that heads, places and indexes have as this text."""
+    """Return the time in a text from heads, places or indexes."""
     return int(text) - _ZERO if text is not None and text.isdigit() else None
 
 
@@ -209,17 +209,17 @@ def _no_time(at: int) -> ValueError:
 
 
 def outbox_run(row: RunRow) -> list[Any]:
-    """Return a follow-up for another shard as the outbox has it."""
+    """Return a follow-up for another shard in the form of the outbox."""
     return [row.id, raw(_packed(row))]
 
 
 def restored_outbox(reply: Iterable[bytes | None]) -> list[RunRow]:
-    """Make rows of what take_outbox.lua answers."""
+    """Build rows from the reply of take_outbox.lua."""
     return [_run_row(run) for run in reply if run is not None]
 
 
 def run_rows(reply: Sequence[Sequence[Any]], until: int | None = None) -> list[RunRow]:
-    """Make rows of the arrays that lib_read.lua answers, all leased until then if it is given."""
+    """Build rows from the reply of lib_read.lua; if `until` is given, all are leased until then."""
     ids, heads, calls, leases, states, lives = reply
     rows = []
     for number, (run_id, head, call) in enumerate(zip(ids, heads, calls, strict=True)):
@@ -235,7 +235,7 @@ def run_rows(reply: Sequence[Sequence[Any]], until: int | None = None) -> list[R
 
 
 def head_row(run_id: bytes, head: bytes, call: bytes = b"") -> RunRow:
-    """Make a row of a head; of one that somebody altered, one that is not whole."""
+    """Build a row from a head; an altered head gives a row that is not whole."""
     try:
         known = _head(head)
         return RunRow(
@@ -260,12 +260,12 @@ def head_row(run_id: bytes, head: bytes, call: bytes = b"") -> RunRow:
             group=known.group,
         )
     except (ValueError, IndexError) as error:
-        name = run_id.decode("utf-8", "surrogateescape")  # so that it can be found again
+        name = run_id.decode("utf-8", "surrogateescape")  # so that the run can be found again
         return RunRow(id=name, call=call, state=head, queue="", status=f"{error}", run_at=0, created_at=0, keep=0)
 
 
 def _lease(score: bytes) -> int | None:
-    """Return until when a run is leased; None if somebody altered that."""
+    """Return until when a run is leased; None if that was altered."""
     until = float(score)
     return int(until) if abs(until) < _END else None
 
@@ -279,12 +279,12 @@ def texts(values: Iterable[bytes]) -> list[str]:
 
 
 def version_text(version: int) -> str:
-    """Return a version as a job's state has it."""
+    """Return a version in the form of a job's state."""
     return str(version).zfill(16)
 
 
 def times_text(at: int | None, nominal: int | None) -> str:
-    """Return a job's times as its state has them."""
+    """Return a job's times in the form of its state."""
     return _time_text(at) + _time_text(nominal)
 
 
@@ -297,7 +297,7 @@ def _time_text(at: int | None) -> str:
 
 
 def job_rows(reply: Sequence[Sequence[Any]]) -> list[JobRow]:
-    """Make rows of the arrays that lib_jobs.lua answers, without what is not there; what was altered is not whole."""
+    """Build rows from the reply of lib_jobs.lua without missing jobs; an altered job gives a row that is not whole."""
     rows = []
     for job_id, frame, state in zip(*reply, strict=True):
         if state is not None:

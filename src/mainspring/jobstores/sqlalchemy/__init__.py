@@ -1,4 +1,4 @@
-"""Jobs and runs in a SQL database."""
+"""A store in a SQL database."""
 
 from mainspring.jobstores.sqlalchemy.store import SchemaMismatch, SQLAlchemyJobStore
 

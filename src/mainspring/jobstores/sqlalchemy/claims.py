@@ -1,4 +1,4 @@
-"""Claims in SQL: due runs are leased, leases renewed, and those found that nobody renews."""
+"""Claims in SQL: lease due runs, renew leases, and find leases that nobody renews."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 __all__ = ["FEW_QUEUES", "ClaimVerbs", "Level", "cancel", "extend", "lapsed"]
 
 Level = tuple[str, int]
-"""A queue, and a priority at which runs wait in it."""
+"""A queue and a priority at which runs wait in it."""
 
 FEW_QUEUES: Final = 4
-"""Queues that are each read for as many runs as are wanted of all."""
+"""Up to this many queues, read as many runs of each as are wanted from all together."""
 
 _HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?"
-# The index is entered once per priority. Runs that are not due yet, however many, are passed by. Not by min and max:
-# PostgreSQL may compute those by reading all that waits.
+# Enter the index once per priority, and skip runs that are not due yet, however many there are. Do not use min and
+# max: PostgreSQL may compute them by reading all waiting runs.
 _LEVELS: Final = """
 WITH RECURSIVE wanted AS (%s),
 level(queue, priority) AS (
@@ -64,12 +64,12 @@ _QUEUE: Final = COLUMNS.index("queue")
 
 
 class ClaimVerbs(Tx):
-    """Claiming due runs, in statements that every dialect has."""
+    """Claims due runs, in statements that every dialect has."""
 
     def claim(
         self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        """Lease due runs of some queues, or say again which are held under this token."""
+        """Lease due runs of some queues; if this token holds runs already, return those."""
         now, held = self.held(token)
         levels = self.levels(sorted(set(queues))) if queues else []
         if held or limit <= 0:
@@ -94,12 +94,12 @@ class ClaimVerbs(Tx):
             if wanted:
                 looked += [(queue, priority) for queue in wanted]
                 claimed += self.take(wanted, priority, room, terms)
-        if looked:  # due ones are left only if the claim was full, else others have them
+        if looked:  # due runs are left only if the claim was full; otherwise other nodes have them
             later += self.next_of(looked, 0 if len(claimed) >= limit else now)
         return now, claimed, min(later, default=None)
 
     def held(self, token: str) -> tuple[int, list[Row]]:
-        """Return now, and the runs that are held under a token."""
+        """Return now, and the runs held under a token."""
         return self.now, self.all(_HELD, token)
 
     def levels(self, queues: list[str]) -> list[Any]:
@@ -109,7 +109,7 @@ class ClaimVerbs(Tx):
         return self.all(_LEVELS_OF_MANY, self.many(queues))
 
     def next_of(self, levels: list[Level], after: int) -> list[int]:
-        """Return when the first runs at some levels can be had, of those after a time."""
+        """Return when the first runs after a time can be had at these levels."""
         if len(levels) == 1:
             found = self.all(_NEXT_OF_ONE, *levels[0], after)
         else:
@@ -123,7 +123,7 @@ class ClaimVerbs(Tx):
     def take(self, queues: list[str], priority: int, room: int, terms: tuple[str, str, int, int]) -> list[RunRow]:
         """Lease the most urgent due runs of some queues at a priority, on these terms: node, token, until when, now.
 
-        Those that others have locked are passed by.
+        Skip runs that other nodes have locked.
         """
         if not self.begun:
             self.begin()
@@ -137,7 +137,7 @@ class ClaimVerbs(Tx):
         return runs
 
     def _lock(self, queues: list[str], priority: int, room: int, now: int) -> list[RunRow]:
-        """Lock due runs; of each queue no more are read at first than are likely to be needed."""
+        """Lock due runs; read at first only as many of each queue as are probably needed."""
         page = room if len(queues) <= FEW_QUEUES else min(room, -(-2 * room // len(queues)))
         found: dict[str, Sequence[Sequence[Any]]] = {}
         best: list[Sequence[Any]] = []
@@ -147,7 +147,7 @@ class ClaimVerbs(Tx):
             best = sorted(chain.from_iterable(found.values()), key=_BY_TIME)[:room]
             if page == room:
                 break
-            # A queue whose page is wholly among the best may have more of them.
+            # If all runs of a queue's page are among the best, the queue may have more of them.
             among = Counter(row[_QUEUE] for row in best)
             queues = [queue for queue in queues if among[queue] == page]
             page = room
@@ -159,7 +159,7 @@ def _urgency(run: RunRow) -> tuple[int, int, str]:
 
 
 def extend(tx: Tx, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
-    """Renew leases and keep what their holders report."""
+    """Renew leases and keep their holders' reports."""
     ids = sorted({beat.run_id for beat in beats})
     held = {
         run_id: (token, cancelling)

@@ -1,4 +1,4 @@
-"""What the SQL dialects share: opening, the schema, versions, errors."""
+"""The base of the SQL dialects: opening, the schema, versions, errors."""
 
 from __future__ import annotations
 
@@ -41,48 +41,48 @@ __all__ = [
 T = TypeVar("T")
 
 STEP_TIMEOUT_SECONDS: Final = 4.5
-"""Seconds that any one step may take: connecting, a statement, waiting for a lock. Less than a third of a lease."""
+"""One step (connecting, a statement, waiting for a lock) may take this many seconds: under a third of a lease."""
 CREATE_TIMEOUT_SECONDS: Final = 60
-"""Seconds that creating the tables may take, and for which a node waits while another creates them."""
+"""Creating the tables may take this many seconds; other nodes wait as long."""
 ANSWER_TIMEOUT_SECONDS: Final = STEP_TIMEOUT_SECONDS + 0.3
-"""Seconds after which this side gives up on a server that does not even say that its own time-out has passed."""
+"""Give up after this many seconds on a server that does not even report its own time-out."""
 VERSIONS_PER_BLOCK: Final = 1000
-"""Versions that a process takes at once."""
+"""A process reserves this many versions at once."""
 
 CLOCK_LEEWAY_US: Final = 60 * SECOND
-"""Microseconds by which the store's clock may get ahead of this process's between two looks."""
+"""The store's clock may gain this many microseconds on this process's between two readings."""
 CLOCK_DOUBT_SECONDS: Final = 3600.0
-"""Seconds for which a jump of the store's clock is no reason to delete anything."""
+"""Delete nothing because of a jump of the store's clock for this many seconds."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
 
 class UnreadableValue(StoreUnavailable):
-    """A statement failed over a value that somebody altered."""
+    """A statement failed because of an altered value."""
 
 
 class StoreTx(JobVerbs, ClaimVerbs):
-    """One transaction of a store. A dialect overrides the hot verbs that it has a quicker statement for."""
+    """One transaction of a store. A dialect overrides hot verbs for which it has a quicker statement."""
 
 
 class TrustedTime:
-    """The store's time as far as deletion by age may rely on it.
+    """The store's time that deletion by age may trust.
 
-    A clock that is ahead makes everything look old, and what is deleted does not come back when it is right again. So a
-    jump, also one that happened while no process looked, counts only when it has lasted for an hour.
+    A clock that is ahead makes everything look old, and deleted runs do not come back when it is right again. So a
+    jump, even one that happened while no process was running, counts only when it has lasted for an hour.
     """
 
     def __init__(self) -> None:
-        self._known: tuple[int, float] | None = None  # and the monotonic time of it
+        self._known: tuple[int, float] | None = None  # and its monotonic time
         self._doubted_at: float | None = None
 
     def begin(self, known: int | None) -> None:
-        """Go on from the last time that anybody has relied on."""
+        """Go on from the last trusted time."""
         if known:
             self._known = known, time.monotonic()
 
     def now(self, now: int) -> int:
-        """Return how much of the store's time counts."""
+        """Return the trusted part of the store's time."""
         steady = time.monotonic()
         if self._known is not None:
             expected = self._known[0] + int((steady - self._known[1]) * SECOND)
@@ -104,39 +104,39 @@ class Database(ABC):
     placeholder: str = "?"
     waker: Waker
     words: dict[str, str]
-    """What the words in braces mean, besides the names of tables."""
+    """The meaning of the words in braces, besides the names of tables."""
 
     def __init__(
         self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool = True
     ) -> None:
         self.engine = engine
-        self.own = own  # whether nobody else uses the engine
+        self.own = own  # whether only this store uses the engine
         self.shift = 0
         self._trusted = TrustedTime()
         self.other_schema: meta.SchemaMismatch | None = None
-        """Set once the tables are found to be of another schema: then this release claims and fires nothing."""
+        """Set once the tables are found to have another schema: this release then claims and fires nothing."""
         self._tablename, self._metadata, self._schema = tablename, metadata, schema
         self.names: dict[str, str] = {}
         """The quoted name of each table."""
         self.texts = Statements({}, self.placeholder)
         self.columns: dict[str, list[ColumnType]] = {}
         self.mend: Callable[[StoreTx], int] = lambda tx: 0
-        """Sets aside what somebody altered; answers how much."""
+        """Sets aside altered records; returns how many."""
         self._block: Iterator[int] = iter(())
         self._block_lock = threading.Lock()
         self._highest = 0
         self.count_again_at = 0
-        """How many runs must have ended, ever, before those that are kept are counted again."""
+        """Count the kept runs again when this many runs have ever ended."""
         self.forgotten = sys.maxsize
-        """Ids of deleted runs that this process has remembered since all of them were last counted."""
-        # Each of these rows has few writers, so that counting does not put commits in line.
+        """The number of ids that this process has remembered since the last count of all of them."""
+        # Each of these rows has few writers, so counting does not serialize commits.
         self.slot = random.randrange(16)
 
     # -- opening -----------------------------------------------------------------------------------------------
 
     @sheltered
     def open(self) -> None:
-        """Connect, create the tables if they are not there, and see whether this release may use them."""
+        """Connect, create missing tables, and check that this release may use them."""
         collation = self._prepare()
         tables = Tables(self._tablename, self._metadata, self._schema, self.kind, collation)
         self.names, self.columns = tables.names(self.engine.dialect), tables.kept()
@@ -160,7 +160,7 @@ class Database(ABC):
         return False
 
     def abandon(self) -> None:  # noqa: B027
-        """Let go of a database in whose place there is another, without touching that."""
+        """Abandon a database that was replaced by another, without touching the new one."""
 
     def _prepare(self) -> str | None:
         """Check that the server can be used; return the collation of its text columns, if it needs one."""
@@ -171,11 +171,11 @@ class Database(ABC):
         """Do work under a lock that all nodes respect, in a transaction if the tables can be changed in one."""
 
     def _set_up(self, tx: StoreTx, tables: Tables) -> None:
-        """Create the tables, unless they are there; refuse those of somebody else or of another schema."""
+        """Create the tables unless they exist; refuse tables of another program or another schema."""
         by_word = dict(zip(WORDS, tables.all(), strict=True))
         where = without_password(self.engine.url.render_as_string())
         found = {word: self._columns(tx, by_word[word]) for word in ("meta", "jobs")}
-        complete = bool(found["meta"])  # it is made last
+        complete = bool(found["meta"])  # it is created last
         if {"name", "value"} <= found["meta"] and (mismatch := meta.other_schema(tx)):
             raise mismatch
         if not complete:
@@ -197,7 +197,7 @@ class Database(ABC):
 
     @abstractmethod
     def _columns(self, tx: StoreTx, table: Table) -> set[str]:
-        """Return the names of a table's columns in the database; none if it is not there."""
+        """Return the names of a table's columns in the database; none if it does not exist."""
 
     def _create(self, tx: StoreTx, tables: Tables) -> None:
         """Create the tables; a node may have died half-way through creating them."""
@@ -206,21 +206,21 @@ class Database(ABC):
         tx.insert("meta", ("name", "value"), meta.first_rows())
 
     def look_at_schema(self, tx: StoreTx) -> None:
-        """Note whether another release has changed the tables."""
+        """Check whether another release has changed the tables."""
         found = meta.other_schema(tx)
         if found is not None and self.other_schema is None:
             log.error("%s", found)
         self.other_schema = found
 
     def trusted_now(self, tx: Tx) -> int:
-        """Return the store's time as far as deletion by age may rely on it."""
+        """Return the store's time that deletion by age may trust."""
         return self._trusted.now(tx.now - self.shift) + self.shift
 
     # -- work --------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def read(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work that changes nothing."""
+        """Do read-only work."""
 
     @abstractmethod
     def write(self, work: Callable[[StoreTx], T]) -> T:
@@ -231,18 +231,18 @@ class Database(ABC):
         """Do work that calls `tx.begin` if it needs a transaction: in one round trip if it is one statement."""
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        """Hand out due jobs and hide them: now, the jobs, when the next of the others can be had."""
+        """Return now, the due jobs, and when the next of the others can be had; hide the due jobs."""
         return self.at_once(lambda tx: tx.due(limit, hold))
 
     @sheltered
     def versions(self, count: int) -> list[int]:
-        """Return numbers that nobody has been or will be given again."""
+        """Return numbers that are never given out again."""
         with self._block_lock:
             taken = list(islice(self._block, count))
             if len(taken) < count:
                 missing = count - len(taken)
                 size = missing + VERSIONS_PER_BLOCK
-                # In a transaction of its own: were it undone with another, the numbers would come twice.
+                # Use a separate transaction: if it were rolled back with another, the numbers would be given out twice.
                 self._highest = end = self.write(lambda tx: meta.take_versions(tx, size, self._highest))
                 self._block = iter(range(end - size + 1, end + 1))
                 taken += islice(self._block, missing)
@@ -251,7 +251,7 @@ class Database(ABC):
     # -- errors ------------------------------------------------------------------------------------------------
 
     def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
-        """Make the error to raise for a driver's: what failed where, without the password."""
+        """Return the error to raise for a driver's error: what failed and where, without the password."""
         said = str(error.__cause__ if isinstance(error, SQLAlchemyError) and error.__cause__ else error)
         url = self.engine.url
         for secret in (url.password, url.query.get("password")):
@@ -262,5 +262,5 @@ class Database(ABC):
         return kind(f"{where}: {meaning} ({said})" if meaning else f"{where}: {said}")
 
     def _explain(self, error: BaseException) -> str:
-        """Say what an error means and what to do, empty if its own words have to do."""
+        """Return what an error means and what to do; empty if its own message must do."""
         return ""

@@ -1,4 +1,4 @@
-"""What a SQL database says of its settings: whether what it has acknowledged survives, and what else is not right."""
+"""The durability of a SQL database by its settings: whether acknowledged writes survive, and other problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["file_system", "health", "standbys"]
 IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
 REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "gfs2", "glusterfs", "lustre"})
 FREE_DISK_BYTES: Final = 100_000_000
-"""Bytes that should be free where a SQLite file is."""
+"""At least this many bytes should be free on the disk of a SQLite file."""
 _POSTGRESQL_FAULTS: Final = {
     "fsync": "a power failure may destroy the whole database",
     "full_page_writes": "a power failure may leave pages half written",
@@ -36,8 +36,8 @@ _MARIADB: Final = ["binlog_format", "innodb_flush_log_at_trx_commit", "log_bin",
 
 
 def health(database: Database) -> Health:
-    """Ask a database how it is set."""
-    if database.kind == "sqlite":  # the connection that writes: how it syncs is its own setting
+    """Read the settings of a database."""
+    if database.kind == "sqlite":  # use the writer connection: `synchronous` is a setting of each connection
         return database.write(lambda tx: _sqlite(tx, database.path))  # type: ignore[attr-defined]
     return database.read(_postgresql if database.kind == "postgresql" else _mariadb)
 
@@ -96,7 +96,7 @@ def _sqlite(tx: Tx, path: str | None) -> Health:
 
 
 def file_system(path: str) -> str:
-    """Return the kind of file system that a file is on, empty where that cannot be known."""
+    """Return the kind of file system of a file; empty if unknown."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -106,7 +106,7 @@ def file_system(path: str) -> str:
         left, _, right = mount.partition(" - ")
         point = left.split(" ")[4].replace("\\040", " ")
         inside = path == point or path.startswith(point.rstrip("/") + "/")
-        if inside and len(point) >= len(best):  # of several mounts on one place the last is seen
+        if inside and len(point) >= len(best):  # the last of several mounts on one path counts
             best, kind = point, right.split(" ")[0]
     return kind
 

@@ -1,4 +1,4 @@
-"""Jobs in SQL: how they are written, handed out, fired and set aside, with the statements beside each step."""
+"""Jobs in SQL: write, find due, fire and set aside, with the statements beside each step."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _ADDED: Final = ("id", "at", "nominal", "due_at", "frame", "version", "incarnati
 
 
 class JobVerbs(RunVerbs):
-    """Adding jobs, handing out those that are due and firing them, in statements that every dialect has."""
+    """Adds jobs, returns due ones and fires them, in statements that every dialect has."""
 
     def add_jobs(self, rows: Sequence[JobRow], replace: bool, versions: Sequence[int]) -> list[tuple[int, int]]:
         """Write jobs, all or none; return the version and incarnation of each."""
         if len(rows) == 1 and not replace and not self.begun:
-            # One statement. Should the id be taken, it collides, and comes here again in a transaction.
+            # One statement is enough. If the id is taken, it collides and is repeated in a transaction.
             [row], [version] = rows, versions
             self.insert("jobs", _ADDED, [(row.id, row.at, row.nominal, row.at, row.frame, version, version)])
             self.stirred |= row.at is not None
@@ -65,12 +65,12 @@ class JobVerbs(RunVerbs):
         return answers
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        """Hand out due jobs and hide them: now, the jobs, when the next of the others can be had."""
+        """Return now, the due jobs, and when the next of the others can be had; hide the due jobs."""
         if not self.begun:
             self.begin()
         now = self.now
         found = self.all(_DUE, now, limit + 1)
-        # One more than asked for tells when the next of the others can be had.
+        # One more job than requested tells when the next of the others can be had.
         next_at = found[limit][-1] if len(found) > limit else instant(self.one(_NEXT, now))
         page = self.really_due([JobRow(*row[:-1]) for row in found[:limit]], now)
         if page and hold > 0:
@@ -81,14 +81,14 @@ class JobVerbs(RunVerbs):
     def really_due(self, page: list[JobRow], now: int) -> list[JobRow]:
         """Sort jobs that were read, and count the unfinished runs of each.
 
-        Those that are handed out only because somebody altered when they are, are left out and put right.
+        Leave out and correct jobs that look due only because their `due_at` was altered.
         """
         early = [row.id for row in page if row.at is None or row.at > now]
         if early:
             self.run("UPDATE {jobs} SET due_at = at WHERE id {in}", self.many(sorted(early)))
             page = [row for row in page if row.id not in early]
         if page:
-            # In a later statement, so that it sees the runs of every fire before the version that was read.
+            # Count in a later statement, so that it sees the runs of every fire before the version that was read.
             owners = [f"{row.id}@{row.incarnation}" for row in page]
             counts: dict[str, int] = dict(self.all(_UNFINISHED, self.many(owners)))
             for row, owner in zip(page, owners, strict=True):
@@ -97,7 +97,7 @@ class JobVerbs(RunVerbs):
         return page
 
     def fire(self, firings: Sequence[FireRow], lease: float, versions: Sequence[int]) -> list[tuple[str, ...] | None]:
-        """Take each step whose job is unchanged and due; answer which runs each has inserted, None if it was lost."""
+        """Take each step whose job is unchanged and due; return the runs that each inserted, None if it was lost."""
         if not self.begun:
             self.begin()
         now, until = self.now, self.now + int(lease * SECOND)
@@ -159,7 +159,7 @@ def instant(row: Row | None) -> int | None:
 
 
 def simple(firings: Sequence[FireRow]) -> bool:
-    """Return True if each job is due and comes once, as do runs, none missed or keyed."""
+    """Return True if each job is due and occurs once, each run occurs once, and no run is missed or has a key."""
     runs = [run for step in firings for run in step.runs]
     return (
         not any(step.missed or step.besides for step in firings)
@@ -193,7 +193,7 @@ def get_jobs(tx: Tx, job_ids: Sequence[str] | None) -> list[JobRow]:
     rows: list[Row] = []
     if job_ids is None:
         rows = tx.all(f"SELECT {COLUMNS} FROM {{jobs}}")
-    elif job_ids:  # MariaDB knows no empty list
+    elif job_ids:  # MariaDB has no empty list
         rows = tx.all(f"SELECT {COLUMNS} FROM {{jobs}} WHERE id {{in}}", tx.many(sorted(set(job_ids))))
     return [JobRow(*row) for row in sorted(rows, key=lambda row: (row[1] is None, row[1] or 0, row[0]))]
 
@@ -211,7 +211,7 @@ def next_at(tx: Tx) -> int | None:
 
 
 def next_due(tx: Tx) -> int | None:
-    """Return the earliest time at which `due` has something to hand out."""
+    """Return the earliest time at which `due` returns a job."""
     return instant(tx.one("SELECT due_at FROM {jobs} WHERE due_at IS NOT NULL ORDER BY due_at LIMIT 1"))
 
 
@@ -219,13 +219,13 @@ def next_due(tx: Tx) -> int | None:
 
 
 def set_aside(tx: Tx, job_id: str, version: int, reason: str) -> bool:
-    """Keep a job that cannot be restored out of the way of the others."""
+    """Set aside a job that cannot be restored."""
     row = tx.one(f"SELECT {COLUMNS} FROM {{jobs}} WHERE id = ? AND version = ? {{lock}}", job_id, version)
     if row is None:
         return False
     job = JobRow(*row)
     number = job.incarnation
-    if tx.one("SELECT 1 FROM {broken} WHERE incarnation = ?", number) is not None:  # somebody altered one of the two
+    if tx.one("SELECT 1 FROM {broken} WHERE incarnation = ?", number) is not None:  # one of the two was altered
         number = take_versions(tx, 1)
     tx.insert(
         "broken",
@@ -243,7 +243,7 @@ def broken_jobs(tx: Tx) -> list[BrokenJob]:
 
 
 def restore(tx: Tx, job_id: str, version: int) -> bool:
-    """Put a job that was set aside back as it was."""
+    """Put back a job that was set aside, unchanged."""
     row = tx.one(
         "SELECT incarnation, at, nominal, frame, miss FROM {broken} WHERE id = ?"
         " ORDER BY broken_at DESC, incarnation DESC LIMIT 1 {lock}",

@@ -1,4 +1,4 @@
-"""MariaDB 10.6+ and MySQL 8 by PyMySQL: rows locked, then written by their ids; a counter is looked at to wake."""
+"""MariaDB 10.6+ and MySQL 8 by PyMySQL: lock rows, then write them by id; poll a counter to wake."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ CONNECT_ARGS: Final = {
     "charset": "utf8mb4",
 }
 STATEMENT_BYTES: Final = 4_000_000
-"""Bytes of a statement that writes many rows, where the server takes as many."""
+"""Split statements that write many rows at this many bytes, if the server takes as many."""
 _TOO_LARGE: Final = 1153
 QUEUES_PER_STATEMENT: Final = 100
-"""Queues that one statement asks for."""
+"""One statement asks for this many queues."""
 
 _RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
 _NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
@@ -72,7 +72,7 @@ class MariaDBTx(StoreTx):
         first = f"SELECT {', '.join(f'%s AS {name}' for name in names)}"
         other = f" UNION ALL SELECT {', '.join(['%s'] * len(names))}"
         for chunk in _chunks(rows, self.database.packet):
-            # In this order: for each new row its old one by the key, never a walk through the table.
+            # STRAIGHT_JOIN finds the old row of each new one by key, and never scans the table.
             statement = (
                 f"UPDATE ({first}{other * (len(chunk) - 1)}) AS new STRAIGHT_JOIN {self.database.names[table]} AS old"
                 f" ON old.id = new.id SET {', '.join(sets)}"
@@ -83,7 +83,7 @@ class MariaDBTx(StoreTx):
         return self._execute(self.texts[statement], params)
 
     def _execute(self, statement: str, params: Sequence[Any]) -> int:
-        """Execute a statement; raise ValueError for one that is too large, for which the server would hang up."""
+        """Execute a statement; raise ValueError if it is so large that the server would close the connection."""
         most = self.database.packet
         if _size(params) > most:
             size = len(self.cursor.mogrify(statement, params).encode("utf-8", "surrogateescape"))
@@ -100,7 +100,7 @@ class MariaDBTx(StoreTx):
     def all(self, statement: str, *params: Any) -> list[Row]:
         return list(super().all(statement, *params))
 
-    # A recursion would read all that waits to find the next level, so the levels are found step by step.
+    # A recursive query would read all waiting runs to find the next level, so find the levels step by step.
 
     def levels(self, queues: list[str]) -> list[Any]:
         wanted = set(queues)
@@ -127,7 +127,7 @@ class MariaDBTx(StoreTx):
         return [run_at for run_at in times if run_at is not None]
 
     def _of_each(self, expression: str, params: Sequence[Row]) -> list[Any]:
-        """Return the value of an expression for each of some parameters."""
+        """Return the value of an expression for each set of parameters."""
         values: list[Any] = []
         for start in range(0, len(params), QUEUES_PER_STATEMENT):
             some = params[start : start + QUEUES_PER_STATEMENT]
@@ -136,7 +136,7 @@ class MariaDBTx(StoreTx):
 
 
 def _size(values: Iterable[Any]) -> int:
-    """Return how many bytes values take in a statement at most: each may have to be escaped."""
+    """Return the most bytes that values can take in a statement: each byte may need an escape."""
     return 200 + sum(2 * len(value) for value in values if isinstance(value, bytes | str))
 
 
@@ -170,7 +170,7 @@ class MariaDBDatabase(ServerDatabase):
         self.waker = CounterWaker(self)
         self._collation = ""
         self.packet = STATEMENT_BYTES
-        """Bytes of one statement that the server takes."""
+        """The server takes statements of up to this many bytes."""
 
     @property
     def _driver_error(self) -> type[Exception]:
@@ -178,7 +178,7 @@ class MariaDBDatabase(ServerDatabase):
 
     def _prepare(self) -> str | None:
         [(version, packet)] = self.read(lambda tx: tx.all("SELECT VERSION(), @@max_allowed_packet"))
-        self.packet = int(packet) - 64  # some of it are not the statement's
+        self.packet = int(packet) - 64  # a part of the packet is not the statement
         mariadb = "mariadb" in version.lower()
         number = tuple(int(part) for part in version.split("-")[0].split(".")[:2])
         if number < ((10, 6) if mariadb else (8, 0)):
@@ -203,7 +203,7 @@ class MariaDBDatabase(ServerDatabase):
                 connection._read_timeout = patience
                 tx.one("SELECT RELEASE_LOCK(?)", name)
 
-        return self.read(attempt)  # each statement by itself: here tables cannot be changed inside a transaction
+        return self.read(attempt)  # statement by statement: MariaDB cannot change tables inside a transaction
 
     def _columns(self, tx: StoreTx, table: Table) -> set[str]:
         found = (
@@ -223,7 +223,7 @@ class MariaDBDatabase(ServerDatabase):
             for index in sorted(table.indexes, key=lambda one: str(one.name)):
                 if index.name not in known:  # a node may have died half-way
                     tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.engine.dialect)))
-        # Its presence says that the others are complete, so it appears at once, filled.
+        # This table says that the others are complete, so it must appear already filled.
         draft = tables.meta.to_metadata(MetaData(), name=f"{tables.meta.name}_new")
         [made] = ddl([draft], self.engine.dialect)
         quoted = self.engine.dialect.identifier_preparer.format_table(draft)
@@ -244,7 +244,7 @@ class MariaDBDatabase(ServerDatabase):
     def _set_autocommit(self, connection: Any) -> None:
         if not connection.get_autocommit():
             connection.autocommit(True)
-        # Noted on the connection itself: the pool may be somebody else's.
+        # Remember it on the connection itself: the pool may belong to the user.
         if self._collation and getattr(connection, "_mainspring", None) != self._collation:
             with connection.cursor() as cursor:
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -264,7 +264,7 @@ class MariaDBDatabase(ServerDatabase):
 
 
 class CounterWaker(Waker):
-    """Counts changes in a row, seldom, and looks at it twice a second."""
+    """Counts changes in a row, at most now and then, and polls it twice a second."""
 
     pause = 0.05
     look_every = 0.5

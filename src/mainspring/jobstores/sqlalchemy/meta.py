@@ -1,4 +1,4 @@
-"""The numbers that a store keeps of itself: its schema, the last version given, the time last relied on."""
+"""The numbers that a store keeps about itself: its schema, the last version given out, the last trusted time."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ __all__ = ["SQL_SCHEMA", "SchemaMismatch", "altered", "first_rows", "mend", "num
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
 SQL_SCHEMA: Final = 3
-"""The schema of the tables. Whoever changes the tables raises it: nodes refuse tables of another schema."""
+"""The schema of the tables. Raise it when you change the tables: nodes refuse tables of another schema."""
 VERSION_MARGIN: Final = 1_000_000
-"""Versions that processes may have been given and not used yet."""
+"""Versions that processes may have received and not used yet."""
 MOST_VERSIONS: Final = 2**61
-"""A higher version was given by nobody."""
+"""No version is higher than this."""
 _SCHEMA_ROWS: Final = ("schema", "oldest_reader")
-"""Two rows that say the same: one that somebody altered must not stop all nodes."""
+"""Two rows with the same value, so that one altered row does not stop all nodes."""
 _LARGEST_NUMBER: Final = 2**62
-"""No number in `meta` comes near this."""
+"""Every number in `meta` is far below this."""
 
 
 class SchemaMismatch(StoreUnavailable):
@@ -47,7 +47,7 @@ def first_rows() -> list[tuple[str, int]]:
 
 
 def number(tx: Tx, name: str) -> int | None:
-    """Return a number that the store keeps of itself; None if somebody has deleted or altered it."""
+    """Return a number that the store keeps about itself; None if it was deleted or altered."""
     return next(_numbers(tx.raw("SELECT value FROM {meta} WHERE name = ?", name)), None)
 
 
@@ -56,13 +56,13 @@ def _numbers(rows: list[Row]) -> Iterator[int]:
 
 
 def other_schema(tx: Tx) -> SchemaMismatch | None:
-    """Return the error to raise if the tables are of another schema."""
+    """Return the error to raise if the tables have another schema."""
     found = set(_numbers(tx.raw(f"SELECT value FROM {{meta}} WHERE name IN {_SCHEMA_ROWS}")))
     return None if not found or SQL_SCHEMA in found else SchemaMismatch(max(found))
 
 
 def altered(tx: Tx) -> list[str]:
-    """Return the names of the numbers that are not there, or are none."""
+    """Return the names of the numbers that are missing or are not numbers."""
     return [name for name, _ in first_rows() if _is_altered(name, number(tx, name))]
 
 
@@ -73,7 +73,7 @@ def _is_altered(name: str, known: int | None, least: int = 0) -> bool:
 
 
 def mend(tx: Tx, least: int = 0) -> None:
-    """Put back the numbers that are not there or are none; versions begin anew above all that are in use."""
+    """Restore the numbers that are missing or are not numbers; versions restart above all that are in use."""
     for name, value in first_rows():
         if not _is_altered(name, number(tx, name), least):
             continue
@@ -86,7 +86,7 @@ def mend(tx: Tx, least: int = 0) -> None:
 
 
 def take_versions(tx: Tx, count: int, least: int = 0) -> int:
-    """Return the last of `count` numbers above `least` that nobody has been or will be given again."""
+    """Reserve `count` numbers above `least` that are never given out again; return the last of them."""
     step = f"UPDATE {{meta}} SET value = value + ? WHERE name = 'versions' AND value BETWEEN ? AND {MOST_VERSIONS}"
     if not tx.run(step, count, least) or number(tx, "versions") is None:
         mend(tx, least)

@@ -1,4 +1,4 @@
-"""Runs in SQL: how they are added, settled and deleted, with the statements beside each step."""
+"""Runs in SQL: add, settle and delete, with the statements beside each step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHANGING: Final = (
     "attempt", "cancelling", "unique_key", "expires_at",
 )  # fmt: skip
 INSERTED: Final = ("id", *_CHANGING, *_IDENTITY)
-# What beats have reported stays where the new record says nothing of it.
+# Keep the reports of heartbeats where the new record has none.
 WRITTEN: Final[tuple[Set, ...]] = tuple(
     ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
 )
@@ -33,7 +33,7 @@ COLUMNS: Final = ("id", *_IDENTITY, *_CHANGING[:-1], "claimed_at")
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
 IDS_REMEMBERED_US: Final = 3600 * SECOND
 LONGEST_LEASE_US: Final = 7 * 86400 * SECOND
-"""A lease that ends later than this was given by nobody."""
+"""No lease ends later than this."""
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
 _id: Final = attrgetter("id")
 _unique: Final = attrgetter("unique")
@@ -47,7 +47,7 @@ _COUNT: Final = (
 
 
 def run_row(row: Sequence[Any]) -> RunRow:
-    """Make a run's row of what was selected as RUN_COLUMNS."""
+    """Build a run's row from the values of RUN_COLUMNS."""
     return RunRow(
         id=row[0], call=row[1], owner=row[2], job_id=row[3], created_at=row[4], group=row[5], state=row[6],
         live=row[7], queue=row[8], status=row[9], priority=row[10], run_at=row[11], finished_at=row[12], keep=row[13],
@@ -59,7 +59,7 @@ def run_row(row: Sequence[Any]) -> RunRow:
 def written_row(run: RunRow, now: int) -> Row:
     """Return a run's id and the values of WRITTEN."""
     ended = run.status in FINAL_VALUES
-    # Even, so that it is odd if `keep` is: pruning by count can tell by the index alone which runs to pass by.
+    # Make it even, so that the sum is odd if `keep` is: pruning by count sees in the index which runs to skip.
     expires_at = (NEVER if run.status == _BROKEN else (now & -2) + run.keep) if ended else None
     return (
         run.id, run.state, run.live, run.queue, run.status, run.priority, run.run_at, run.finished_at, run.keep,
@@ -79,20 +79,20 @@ def unkeyed(runs: Iterable[RunRow]) -> bool:
 
 
 def ends(outcomes: Sequence[SettleRow]) -> bool:
-    """Return True if all outcomes are ends of different runs that are held."""
+    """Return True if all outcomes end different runs that are still held."""
     return all(each.condition is Condition.HELD and each.run.status in FINAL_VALUES for each in outcomes) and len(
         {each.run.id for each in outcomes}
     ) == len(outcomes)
 
 
 class RunVerbs(Tx):
-    """Adding and settling runs, in statements that every dialect has."""
+    """Adds and settles runs, in statements that every dialect has."""
 
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str]:
-        """Insert the runs that are new; answer for each id under which it is stored.
+        """Insert the new runs; return for each id the id under which it is stored.
 
-        An id that is known, also by a run deleted within the hour, changes nothing. Should somebody insert the same id
-        or key between the look and the insert, the insert fails, and the whole transaction is begun again.
+        A known id changes nothing; the id of a deleted run stays known for an hour. If another node inserts the same id
+        or key between the check and the insert, the insert fails and the whole transaction starts again.
         """
         if not self.begun:
             self.begin()
@@ -129,7 +129,7 @@ class RunVerbs(Tx):
         self.count_ends(Counter(run.status for run in new))
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        """Write each outcome whose condition holds, with what follows from it."""
+        """Write each outcome whose condition holds, with its follow-ups."""
         if not self.begun:
             self.begin()
         now, locked = self.now, self.many(sorted({each.run.id for each in outcomes}))
@@ -154,7 +154,7 @@ class RunVerbs(Tx):
                 run.live = written[run.id].live
             written[run.id] = run
             stored[run.id] = (run.status, run.token, run.lease_until, run.cancelling, None if final else run.unique)
-            if final and before is not None and before[0] != run.status:  # else it is written again, not reached again
+            if final and before is not None and before[0] != run.status:  # otherwise it is written again
                 ended[run.status] += 1
             self.stirred |= run.status == "pending"
             follow += outcome.then
@@ -166,7 +166,7 @@ class RunVerbs(Tx):
         return answers
 
     def _holders(self, outcomes: Sequence[SettleRow], stored: Mapping[str, Row]) -> dict[str, str]:
-        """Return who has the unique keys that runs want back."""
+        """Return which runs hold the unique keys that other runs want back."""
         wanted: set[str] = set()
         for each in outcomes:
             run = each.run
@@ -210,7 +210,7 @@ def delete_runs(tx: Tx, run_ids: Sequence[str]) -> int:
 
 
 def forget(tx: Tx, ids: list[str]) -> None:
-    """Delete runs that are locked, and remember their ids."""
+    """Delete locked runs, and remember their ids."""
     if ids:
         until, those = tx.now + IDS_REMEMBERED_US, tx.many(ids)
         tx.database.forgotten += len(ids)

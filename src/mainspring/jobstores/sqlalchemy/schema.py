@@ -36,7 +36,7 @@ _CLASSES: Final = {"number": ("integer", int), "text": ("text", str), "bytes": (
 
 
 class ColumnType(NamedTuple):
-    """A column and what it keeps: numbers, text or bytes."""
+    """A column and its type: numbers, text or bytes."""
 
     name: str
     kind: str
@@ -44,19 +44,19 @@ class ColumnType(NamedTuple):
     key: bool
 
     def takes(self, value: Any) -> bool:
-        """Return True if a value that was read can be one of this column's."""
+        """Return True if a value has the type of this column."""
         if value is None:
             return self.null
         return isinstance(value, _CLASSES[self.kind][1] if self.kind != "bytes" else bytes | bytearray | memoryview)
 
     @property
     def wrong(self) -> str:
-        """The condition that a value is none of this column's, in SQLite, which keeps any type in any column."""
+        """The condition that finds values of a wrong type; SQLite keeps any type in any column."""
         return f"typeof({self.name}) <> '{_CLASSES[self.kind][0]}'" + (f" AND {self.name} IS NOT NULL" * self.null)
 
 
 def odd(table: str, columns: Sequence[ColumnType], kind: str) -> str:
-    """Return the condition that finds rows with a value that nobody can have written; empty if there is none."""
+    """Return the condition that finds rows with values that no store writes; empty if there is none."""
     terms = [*_ODD.get(table, ()), *(column.wrong for column in columns if kind == "sqlite")]
     return " OR ".join(terms) and f"({' OR '.join(terms)})"
 
@@ -85,7 +85,7 @@ class Tables:
         self.meta = self._table("meta", self._id("name", 20), _number("value"))
 
     def all(self) -> list[Table]:
-        """Return the tables in the order in which they are created; `meta`, which tells of the others, comes last."""
+        """Return the tables in the order of creation; `meta`, which shows that the others are complete, is last."""
         return [
             self.jobs,
             self.runs,
@@ -99,7 +99,7 @@ class Tables:
         ]
 
     def kept(self) -> dict[str, list[ColumnType]]:
-        """Return by the word for each table what its columns keep."""
+        """Return the column types of each table by its name in statements."""
         return {word: _kept(table) for word, table in zip(WORDS, self.all(), strict=True)}
 
     def names(self, dialect: Dialect) -> dict[str, str]:
@@ -113,7 +113,7 @@ class Tables:
             self._id("id"),
             _number("at", null=True),
             _number("nominal", null=True),
-            # When `due` may hand it out: `at`, or the end of the time for which it is hidden.
+            # When `due` may return it: `at`, or the time until which it is hidden.
             _number("due_at", null=True),
             self._bytes("frame"),
             _number("version"),
@@ -156,11 +156,11 @@ class Tables:
             self._index(table, "open", "owner", "expires_at")
         else:
             self._index(table, "claim", "queue", "priority", "run_at", where="status = 'pending'")
-            # No index on the lease: it changes with every beat, and all that runs is few.
+            # No index on the lease: it changes with every heartbeat, and few runs are running.
             self._index(table, "held", "token", where="status = 'running'")
             self._index(table, "open", "owner", where="owner IS NOT NULL AND expires_at IS NULL")
         self._index(table, "ended", "expires_at", where="expires_at IS NOT NULL")
-        # Without the id: PostgreSQL writes it with every claim and every end, and the few of a moment are soon sorted.
+        # Without the id: PostgreSQL writes the index with every claim and end, and sorting equal times is quick.
         self._index(table, "newest", "created_at")
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
@@ -187,7 +187,7 @@ class Tables:
         return table
 
     def _acts(self) -> Table:
-        """What people did: the ids sort by time."""
+        """The acts of people; the ids sort by time."""
         about = self._text("about", RUN_ID_LENGTH + 10, null=False)
         table = self._table("acts", self._id("id", 40), about, self._bytes("frame"))
         self._index(table, "about", "about", "id")
@@ -202,7 +202,7 @@ class Tables:
         known = self._metadata.tables.get(f"{self._schema}.{name}" if self._schema else name)
         if known is not None:
             return known
-        # Room in each page lets a beat or a hold be written beside the old row without touching an index.
+        # Free room in each page lets a heartbeat or a hold be written beside the old row without touching an index.
         room: dict[str, Any] = {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.05}
         options: dict[str, Any] = {"postgresql_with": room} if name.endswith(("_jobs", "_runs")) else {}
         if self.kind == "mysql":
@@ -212,7 +212,7 @@ class Tables:
     def _string(self, length: int) -> TypeEngine[Any]:
         if self.kind == "mysql":
             return mysql.VARCHAR(length, charset="utf8mb4", collation=self._collation)
-        # Plain bytes decide what is equal and what comes first, as they do in Python.
+        # Compare and sort by plain bytes, as Python does.
         return Text(collation="C") if self.kind == "postgresql" else Text()
 
     def _id(self, name: str, length: int = ID_LENGTH) -> Column[Any]:
@@ -226,7 +226,7 @@ class Tables:
         return Column(name, kind, nullable=null)
 
     def _odd_index(self, table: Table, word: str) -> None:
-        """Index what somebody altered: nothing, as a rule, so that it takes no time to see that there is nothing."""
+        """Index altered rows: usually there are none, so seeing that takes no time."""
         if self.kind != "mysql":
             self._index(table, "odd", "id", where=odd(word, _kept(table), self.kind))
 
@@ -258,7 +258,7 @@ def _number(name: str, *, null: bool = False, key: bool = False) -> Column[Any]:
 
 
 def ddl(tables: Iterable[Table], dialect: Dialect, *, indexes: bool = True) -> list[str]:
-    """Return the statements that create tables and their indexes where they are not there yet."""
+    """Return the statements that create missing tables and indexes."""
     statements = []
     for table in tables:
         statements.append(str(CreateTable(table, if_not_exists=True).compile(dialect=dialect)))

@@ -1,4 +1,4 @@
-"""Database servers: pooled connections, transactions that are repeated when they collide, errors by what they mean."""
+"""Database servers: pooled connections, transactions that are repeated when they collide, and their errors."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ T = TypeVar("T")
 
 REPLACE_WITHIN_SECONDS: Final = 1.0
 DEAD_CONNECTIONS_PER_CALL: Final = 16
-"""Dead connections that one call takes from the pool, at most, before it gives up."""
+"""A call gives up after this many dead connections from the pool."""
 COLLISION_REPEATS: Final = 8
-"""How often a transaction is begun again when it collided with another."""
+"""Repeat a transaction this often when it collides with others."""
 
 
 class CollisionError(Exception):
@@ -31,11 +31,11 @@ class CollisionError(Exception):
 
 
 class ServerDatabase(Database):
-    """A database server: pooled connections, each in autocommit mode, transactions begun and ended by hand."""
+    """A database server: pooled connections in autocommit mode; the code begins and ends transactions itself."""
 
     @sheltered
     def read(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work that changes nothing, each statement by itself."""
+        """Do read-only work, each statement by itself."""
         return self._do(work, begin=False, reads=True)
 
     @sheltered
@@ -59,10 +59,10 @@ class ServerDatabase(Database):
         raise AssertionError("unreachable")
 
     def _living(self) -> Any:
-        """Take a connection from the pool that has not been closed by the server."""
+        """Take a connection from the pool that the server has not closed."""
         for _ in range(DEAD_CONNECTIONS_PER_CALL):
             fairy = self._checkout()
-            # A server that is asked nothing says nothing, unless it hangs up.
+            # An idle connection becomes readable only if the server has closed it.
             fileno = self._fileno(fairy.driver_connection)
             if fileno is not None and not readable([fileno], 0):
                 return fairy
@@ -70,7 +70,7 @@ class ServerDatabase(Database):
         return self._checkout()
 
     def _do(self, work: Callable[[StoreTx], T], *, begin: bool, reads: bool = False) -> T:
-        """Work on a pooled connection; those that died in the pool are replaced before anybody hears of it."""
+        """Work on a pooled connection; replace connections that died in the pool."""
         for attempt in range(DEAD_CONNECTIONS_PER_CALL + 1):
             fairy = self._checkout() if begin or reads else self._living()
             connection = fairy.driver_connection
@@ -84,10 +84,10 @@ class ServerDatabase(Database):
                 lost = self._is_lost(error, connection)
                 self._undo(fairy, lost or not isinstance(error, Exception), tx.begun)
                 if lost and not (tx.begun or begin or reads):
-                    # A statement commits itself: it may have been written when its reply was lost.
+                    # A statement commits itself: the write may have happened although its reply was lost.
                     raise self.unavailable(error, OutcomeUnknown) from error
-                # A dead connection shows it at once; a server that took long to fail would only take as long again.
-                # One by one: disposing of the pool would leave those that others have out to be closed by nobody.
+                # A dead connection fails at once; after a slow failure, a retry would only be as slow.
+                # Drop them one by one: disposing of the pool would leak the connections that other threads use.
                 if lost and attempt < DEAD_CONNECTIONS_PER_CALL and time.monotonic() - began < REPLACE_WITHIN_SECONDS:
                     continue
                 raise self._translated(error) from error
@@ -145,7 +145,7 @@ class ServerDatabase(Database):
         return self.unavailable(error)
 
     def _is_value(self, error: BaseException) -> bool:
-        """Return True if a statement would fail the same way again, for a value that it was given."""
+        """Return True if a statement would fail again because of one of its values."""
         return any(kind.__name__ == "DataError" for kind in type(error).__mro__)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class ServerDatabase(Database):
 
     @abstractmethod
     def _tx(self, connection: Any) -> StoreTx:
-        """Return a transaction that is not begun: each statement stands alone."""
+        """Return a transaction that has not begun: each statement stands alone."""
 
     @abstractmethod
     def _commit(self, connection: Any) -> None:
@@ -186,4 +186,4 @@ class ServerDatabase(Database):
 
     @abstractmethod
     def _collided(self, error: BaseException) -> bool:
-        """Return True if a transaction failed only because another was in its way."""
+        """Return True if a transaction failed only because it collided with another."""

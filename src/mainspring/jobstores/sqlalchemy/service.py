@@ -30,18 +30,18 @@ __all__ = [
 ]
 
 IDS_REMEMBERED: Final = 100_000
-"""Ids of deleted runs that are remembered."""
+"""Remember at most this many ids of deleted runs."""
 LONGEST_NODE_TTL_US: Final = 30 * 86400 * SECOND
-"""No node says that it is alive for longer than this."""
+"""No node announces itself for longer than this."""
 RETENTION_SLACK_US: Final = 60 * SECOND
-"""By how much the clocks may differ that tell when a run ended and until when it is kept."""
+"""The clocks that set the end of a run and the end of its retention may differ by this much."""
 LONGEST_RETENTION_US: Final = 10**17
-"""Microseconds for which a run is kept at most: 3,000 years."""
+"""Keep a run for at most this many microseconds: 3,000 years."""
 _PRUNED: Final = ("id", "status", "finished_at", "keep")
 _COUNTED: Final = (
     f"expires_at < {NEVER} AND (expires_at & 1) = 0 AND status IN ('succeeded', 'failed', 'cancelled', 'missed')"
 )
-"""Finished runs whose policy says nothing of how long they are kept."""
+"""Finished runs without a retention in their policy."""
 
 
 def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
@@ -91,7 +91,7 @@ def prune(tx: Tx, limit: int, keep_runs: int) -> int:
 
 
 def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple[str, int | None]]]:
-    """Part the runs that are really past their retention from those whose end of it was altered, with the right one."""
+    """Separate runs that are really past their retention from those with an altered time; correct these."""
     ids: list[str] = []
     spared: list[tuple[str, int | None]] = []
     for run_id, status, finished_at, keep in rows:
@@ -107,10 +107,10 @@ def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple
 
 
 def _surplus(tx: Tx, keep_runs: int, limit: int) -> int:
-    """Return how many finished runs are too many; more than `limit` need not be told apart.
+    """Return how many finished runs are too many, at most `limit`.
 
-    Counting reads an entry for each run that is kept. So after it as many runs may end as there is room for, or one in
-    a hundred of those kept, before they are counted again.
+    Counting reads an index entry for each kept run. So count again only after as many runs have ended as there is room
+    for, or one in a hundred of those kept.
     """
     database = tx.database
     ended = sum(_totals(tx).values())
@@ -125,7 +125,7 @@ def _surplus(tx: Tx, keep_runs: int, limit: int) -> int:
 
 
 def _forget_ids(tx: Tx, limit: int, now: int) -> None:
-    """Forget ids of deleted runs that are old; and if there are too many, which is seldom counted, the oldest."""
+    """Forget old ids of deleted runs; if there are too many, also the oldest. They are counted rarely."""
     database, number = tx.database, limit
     old = tx.all("SELECT id FROM {gone} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", now, limit)
     if len(old) < limit and database.forgotten >= IDS_REMEMBERED // 10:
@@ -183,23 +183,23 @@ def beat(tx: Tx, node: NodeInfo, ttl: float) -> None:
 
 
 def leave(tx: Tx, node: NodeInfo) -> int:
-    """Take a node off the list."""
+    """Remove a node."""
     tx.run("DELETE FROM {nodes} WHERE id = ?", node.id)
     return tx.now
 
 
 def nodes(tx: Tx) -> list[NodeInfo]:
-    """Read the nodes that are alive."""
+    """Read the living nodes."""
     rows = tx.all("SELECT info FROM {nodes} WHERE expires_at > ? ORDER BY id", tx.now)
     found = []
     for (said,) in rows:
-        with suppress(msgspec.MsgspecError, TypeError, ValueError):  # altered by somebody: its next beat puts it right
+        with suppress(msgspec.MsgspecError, TypeError, ValueError):  # it was altered: the next heartbeat corrects it
             found.append(msgspec.json.decode(bytes(said), type=NodeInfo))
     return found
 
 
 def stats(tx: Tx, query: RunQuery | None) -> Stats:
-    """Count the runs that match, or what is in the queues, what has ended and the jobs."""
+    """Count the runs that match; without a query, count queues, ended runs and jobs."""
     if query is not None:
         where, params = _where(tx, query)
         [(matching,)] = tx.all(f"SELECT count(*) FROM {{runs}} WHERE {where}", *params)
@@ -210,12 +210,12 @@ def stats(tx: Tx, query: RunQuery | None) -> Stats:
 
 def _totals(tx: Tx) -> dict[str, int]:
     totals = dict.fromkeys(sorted(FINAL_VALUES), 0)
-    for status, n in tx.all("SELECT status, n FROM {totals}"):  # summed here, where no sum is too high
+    for status, n in tx.all("SELECT status, n FROM {totals}"):  # sum in Python, where no sum overflows
         if status in totals and 0 <= n < NEVER:
             totals[status] += n
     return totals
 
 
 def generations(tx: Tx) -> tuple[Generation, ...]:
-    """Read what tells these tables from others, and from an older state of them."""
+    """Read the identity of these tables, and the last version, which tells them from an older state."""
     return (Generation(str(number(tx, "made") or ""), number(tx, "versions") or 0),)

@@ -1,6 +1,6 @@
 """Keep jobs and runs in a SQL database: SQLite, PostgreSQL, MariaDB or MySQL.
 
-SQLAlchemy holds the engine, its pool and the schema; the statements go to the driver as they are.
+SQLAlchemy holds the engine, its pool and the schema; the statements go to the driver unchanged.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ T = TypeVar("T")
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
 _DIALECTS: Final = {scheme.dialect: scheme for scheme in SCHEMES.values() if scheme.store == "sqlalchemy"}
-_inherited: list[Any] = []  # what a fork has copied: closing it here would harm the parent's connections
+_inherited: list[Any] = []  # copies from a fork: closing them here would harm the parent's connections
 
 
 class SQLAlchemyJobStore(RecordStore):
     """Keeps jobs and runs in a SQL database, for any number of processes.
 
-    Nothing is opened before `start` or the first use. `synchronous` is SQLite's: with "NORMAL" a power failure may
-    undo the last moments. Finished runs are kept for their retention; of those whose policy names none, `keep_runs`.
-    `pickle_protocol` is accepted for programs written for APScheduler, and has no meaning here: nothing is pickled.
+    `start` or the first use opens it. `synchronous` is SQLite's: with "NORMAL", a power failure may undo the last
+    moments. A finished run is kept for its retention; of runs without one, the newest `keep_runs` are kept.
+    `pickle_protocol` is accepted for programs written for APScheduler, and ignored: nothing is pickled.
     """
 
     volatile: ClassVar[bool] = False
@@ -103,7 +103,7 @@ class SQLAlchemyJobStore(RecordStore):
         self._open()
 
     def shutdown(self) -> None:
-        """Close every connection and wake whoever waits."""
+        """Close every connection and wake all waiters."""
         database, pid = self._opened, self._pid
         self._opened = None
         if database is not None and pid == os.getpid():
@@ -114,12 +114,12 @@ class SQLAlchemyJobStore(RecordStore):
             database.close()
 
     def _open(self) -> Database:
-        """Return the database, opened in this very process."""
+        """Return the database, opened in this process."""
         database = self._opened
         if database is not None and self._pid == os.getpid() and not database.is_replaced():
             return database
         if self._pid and self._pid != os.getpid():
-            self._opening = threading.Lock()  # the parent may have held it when it forked
+            self._opening = threading.Lock()  # the parent may have held this lock when it forked
         with self._opening:
             if self._opened is not None and self._pid != os.getpid():
                 _inherited.append((self._opened, self._opened.engine.pool))
@@ -142,7 +142,7 @@ class SQLAlchemyJobStore(RecordStore):
             return self._opened
 
     def _database(self) -> Database:
-        # The drivers are imported only by those who use them.
+        # Import a driver only where it is used.
         metadata = self._metadata if self._metadata is not None else MetaData()
         common = (self._tablename, metadata, self._tableschema)
         own = self._given is None
@@ -166,7 +166,7 @@ class SQLAlchemyJobStore(RecordStore):
             return self._given
         options = dict(self._engine_options)
         options["connect_args"] = {**connect_args, **options.get("connect_args", {})}
-        options.setdefault("pool_reset_on_return", None)  # every transaction is ended before its connection goes back
+        options.setdefault("pool_reset_on_return", None)  # transactions end before their connections go back
         if self._kind != "sqlite" and "poolclass" not in options:
             options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": STEP_TIMEOUT_SECONDS, **options}
         return create_engine(self._url, **options)
@@ -328,7 +328,7 @@ def _own_driver(url: str | URL) -> URL:
     try:
         made = make_url(url)
     except ArgumentError:
-        # The text may hold a password: say nothing of it.
+        # The text may hold a password: do not quote it.
         raise ConfigurationError(
             "this is no database URL; it looks like sqlite:///jobs.db or postgresql://user:password@host/name"
         ) from None
@@ -341,7 +341,7 @@ def _own_driver(url: str | URL) -> URL:
 
 
 def _kind(url: URL, engine: Engine | None) -> str:
-    """Return the kind of database; raise if the store has no words for it."""
+    """Return the kind of database; raise if the store has no dialect for it."""
     backend = url.get_backend_name()
     if backend not in _DIALECTS:
         raise ConfigurationError(f"no job store for {backend!r} databases{near(backend, _DIALECTS)}")

@@ -1,7 +1,7 @@
-"""Records that somebody altered behind the store's back: put right what can be derived, set the rest aside.
+"""Find records that were altered behind the store's back: correct derived values, set the other records aside.
 
-SQLite keeps a value of any type in any column, and a wrong one compares so that the record is never found again, or
-fails every statement that reads it. So records are also looked for by what is wrong with them.
+SQLite keeps a value of any type in any column. A wrong one may sort so that the record is never found again, or fail
+every statement that reads it. So the sweep looks for records by their wrong values.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
 __all__ = ["sweep"]
 
 SWEEP_PAGE_ROWS: Final = 500
-"""Altered records of a table that one transaction sets aside."""
+"""One transaction sets aside this many altered records of a table."""
 VALUE_CHARS_SHOWN: Final = 200
-"""Characters of an altered value that the reason quotes."""
+"""The reason quotes this many characters of an altered value."""
 MOST_AHEAD_US: Final = 60 * SECOND
-"""No job is hidden from other schedulers for longer than this, and no clock is believed to be ahead by more."""
+"""No job is hidden from other schedulers for longer than this, and no clock is assumed to be ahead by more."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
 Break = Callable[[RunRow, str, int], RunRow]
-"""Makes a broken run of a run, the reason and the time."""
+"""Turns a run into a broken one, with the reason and the time."""
 
 
 class _AlteredRow(NamedTuple):
-    """An altered row: how to find it again, its values with a sound one for each that is not, and what is wrong."""
+    """An altered row: its key, its values with the wrong ones replaced, and what is wrong."""
 
     key: Any
     values: dict[str, Any]
@@ -52,16 +52,16 @@ class _AlteredRow(NamedTuple):
 
 
 def sweep(tx: Tx, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
-    """Set altered records aside, those of these ids among them; answer how many."""
+    """Set altered records aside, among them those with these ids; return how many."""
     number = _set_runs_aside(tx, break_, run_ids) + _set_jobs_aside(tx, job_ids)
     if tx.database.kind == "sqlite":
         number += _mend_broken(tx) + sum(_drop(tx, table) for table in ("gone", "queues", "nodes", "totals", "acts"))
-    # When a job is handed out follows from when it is due.
+    # `due_at` can be derived from `at`.
     number += tx.run(
         "UPDATE {jobs} SET due_at = at WHERE (at IS NULL) <> (due_at IS NULL) OR (due_at <> at AND due_at > ?)",
         tx.now + MOST_AHEAD_US,
     )
-    # What was to start at once was not put off by a clock that was ahead.
+    # A run that should start at once must not wait because a clock was ahead.
     number += tx.run(
         "UPDATE {runs} SET run_at = ?"
         " WHERE created_at > ? AND run_at <= created_at AND run_at > ? AND status = 'pending'",
@@ -128,7 +128,7 @@ def _mend_broken(tx: Tx) -> int:
 
 
 def _drop(tx: Tx, table: str) -> int:
-    """Delete altered rows of a table that tells nothing that is not said elsewhere or again soon."""
+    """Delete altered rows of a table whose contents are also elsewhere or are written again soon."""
     found = _find(tx, table, ())
     for key, _, damage in found:
         log.error("a row of the table %s was altered and is deleted: %s", tx.database.names[table], damage)
@@ -140,7 +140,7 @@ def _drop(tx: Tx, table: str) -> int:
 
 
 def _key(tx: Tx) -> str:
-    """Return the column that finds a row whatever has become of its id."""
+    """Return the column that finds a row even if its id was altered."""
     return "rowid" if tx.database.kind == "sqlite" else "id"
 
 
@@ -170,7 +170,7 @@ def _sound(columns: Sequence[ColumnType], row: Row, key: Any) -> tuple[dict[str,
 
 
 def _substitute(column: ColumnType, value: Any, key: Any) -> Any:
-    """Return a value of the column's type that tells as much as it can of one that is not."""
+    """Return a value of the column's type that keeps as much as possible of a wrong one."""
     if column.kind == "number":
         return None if column.null else 0
     if column.kind == "bytes":

@@ -1,4 +1,4 @@
-"""One transaction in a SQL database: statements are written once, and each dialect says them in its way."""
+"""One transaction in a SQL database: statements are written once, and each dialect translates them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Statements(dict[str, str]):
 
 
 class Tx(ABC):
-    """One transaction, or statements that stand alone until `begin` is called."""
+    """One transaction, or single statements until `begin` is called."""
 
     begun = False
 
@@ -38,15 +38,15 @@ class Tx(ABC):
         self.database = database
         self.cursor = cursor
         self.texts = database.texts
-        self.stirred = False  # something has changed that a sleeping loop may want to know
+        self.stirred = False  # set when something changes that a sleeping loop may need
 
     def begin(self) -> None:  # noqa: B027
-        """Begin a transaction, for what is more than one statement; called once."""
+        """Begin a transaction, for work of more than one statement; call it once."""
 
     @staticmethod
     @abstractmethod
     def many(values: list[Any], /) -> Any:
-        """Make a parameter of the values that `{in}` compares with."""
+        """Return the parameter for the values of `{in}`."""
 
     @cached_property
     def now(self) -> int:
@@ -72,15 +72,15 @@ class Tx(ABC):
         return count
 
     def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
-        """Return what may be many rows: `SELECT columns rest`."""
+        """Return possibly many rows of `SELECT columns rest`."""
         return self.all(f"SELECT {', '.join(columns)} {rest}", *params)
 
     def raw(self, statement: str, *params: Any) -> list[Row]:
-        """Return all rows, whatever somebody has put into them."""
+        """Return all rows, even those with altered values."""
         return self.all(statement, *params)
 
     def undecodable(self, table: str, columns: Sequence[ColumnType]) -> list[Any]:
-        """Return what finds the rows of a table whose text is none."""
+        """Return the keys of rows whose text is not valid."""
         return []
 
     @abstractmethod
@@ -89,7 +89,7 @@ class Tx(ABC):
 
     @abstractmethod
     def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
-        """Update rows by id: each begins with the id, then come the values of `columns`."""
+        """Update rows by id: each row is the id, then the values of `columns`."""
 
     @abstractmethod
     def _read_clock(self) -> int:

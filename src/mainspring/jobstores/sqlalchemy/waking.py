@@ -1,4 +1,4 @@
-"""Sleeping until something changes, and waking those who sleep: in this process at once, in others by a messenger."""
+"""Sleep until something changes, and wake sleepers: in this process at once, in others through a messenger."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def readable(sources: list[int], timeout: float) -> list[int]:
 
 
 class Waker(ABC):
-    """A cursor that moves when something has changed. One of the sleepers listens to the other processes."""
+    """A cursor that moves when something changes. One of the sleepers listens to the other processes."""
 
     pause: float = 0.0
-    """Seconds between two messages to the other processes."""
+    """Send messages to the other processes at most this often, in seconds."""
     look_every: float | None = None
-    """Seconds between two looks for changes that no message has told of."""
+    """Poll this often, in seconds, for changes without a message."""
 
     def __init__(self) -> None:
         self._cursor = 1
@@ -45,12 +45,12 @@ class Waker(ABC):
         self._closed = False
 
     def stir(self) -> None:
-        """Wake the sleepers of this process, and tell the others."""
+        """Wake the sleepers of this process, and message the other processes."""
         self.move()
         with self._changed:
             wait = self._last_told + self.pause - time.monotonic()
             if wait > 0:
-                # What is held back is told when the pause is over, else somebody would sleep through it.
+                # Send a held-back message when the pause is over; otherwise a process would sleep through it.
                 if self._timer is None and not self._closed:
                     self._timer = threading.Timer(wait, self._tell_late)
                     self._timer.daemon = True
@@ -64,7 +64,7 @@ class Waker(ABC):
         with self._changed:
             self._cursor += 1
             self._changed.notify_all()
-        with contextlib.suppress(OSError):  # full: then the listener is awake anyway
+        with contextlib.suppress(OSError):  # the pipe is full, so the listener is awake anyway
             self._far_end.send(b".")
 
     def wait(self, cursor: int, timeout: float) -> int:
@@ -114,11 +114,11 @@ class Waker(ABC):
     def _tell_safely(self) -> None:
         try:
             self.tell()
-        except Exception as error:  # a hint only: whoever is not woken looks by itself within seconds
-            log.debug("the other nodes could not be told of a change: %s", error)
+        except Exception as error:  # only a hint: a process that is not woken polls within seconds
+            log.debug("the other nodes could not be woken for a change: %s", error)
 
     def close(self) -> None:
-        """Let every sleeper go, and tell what was still held back."""
+        """Wake every sleeper, and send the message that was still held back."""
         with self._changed:
             timer, self._closed = self._timer, True
         if timer is not None:
@@ -132,23 +132,23 @@ class Waker(ABC):
             self._far_end.close()
 
     def prepare(self) -> None:  # noqa: B027
-        """Begin to listen, if that has not been done."""
+        """Begin to listen, unless that was done already."""
 
     def end(self) -> None:  # noqa: B027
         """Stop listening."""
 
     def fileno(self) -> int | None:
-        """Return the descriptor that becomes readable when another process tells something."""
+        """Return the descriptor that becomes readable when another process sends a message."""
         return None
 
     def receive(self) -> bool:
-        """Take what another process told; say whether it matters."""
+        """Read a message of another process; return True if it matters."""
         return False
 
     def look(self) -> bool:
-        """Look whether something has changed that nobody told of."""
+        """Check for changes without a message."""
         return False
 
     @abstractmethod
     def tell(self) -> None:
-        """Tell the other processes that something has changed."""
+        """Send the other processes a message that something has changed."""

@@ -1,4 +1,4 @@
-"""PostgreSQL by psycopg: batches as arrays, rows skipped while others have them locked, LISTEN and NOTIFY to wake."""
+"""PostgreSQL by psycopg: batches as arrays, locked rows skipped, LISTEN and NOTIFY to wake."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ CONNECT_ARGS: Final = {
     "connect_timeout": int(STEP_TIMEOUT_SECONDS),
     "tcp_user_timeout": _MS,
     "application_name": "mainspring",
-    # One plan for every batch, found once: by the indexes, whatever is believed of a table that fills and empties.
+    # Plan once for all batches, by the indexes: the statistics of a table that fills and empties are misleading.
     "options": f"-c statement_timeout={_MS} -c lock_timeout={_MS} -c idle_in_transaction_session_timeout=60000"
-    " -c plan_cache_mode=force_generic_plan -c jit=off",  # which would compile for longer than they take
+    " -c plan_cache_mode=force_generic_plan -c jit=off",  # compiling would take longer than the statements
 }
 
 _RETRIED: Final = frozenset({"40001", "40P01", "23505"})  # serialization, deadlock, a unique key taken meanwhile
@@ -60,7 +60,7 @@ _TIMED: Final = "timeout" in inspect.signature(psycopg.Connection.wait).paramete
 
 
 class TimedConnection(psycopg.Connection[Any]):
-    """A connection that gives up when the server does not answer at all, as one that is frozen does not."""
+    """A connection that gives up if the server does not answer at all, for example because it is frozen."""
 
     patience: float = ANSWER_TIMEOUT_SECONDS
 
@@ -101,7 +101,7 @@ class PostgreSQLDatabase(ServerDatabase):
 
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
         def attempt(tx: StoreTx) -> tuple[T] | None:
-            # Held until the transaction ends: of several nodes that start at once, the others find everything done.
+            # Hold the lock until the transaction ends: other nodes that start now then find everything done.
             name = f"mainspring:{self.names['meta']}"
             if tx.one("SELECT pg_try_advisory_xact_lock(hashtext(?))", name) != (True,):
                 return None
@@ -147,7 +147,7 @@ class PostgreSQLDatabase(ServerDatabase):
     def _explain(self, error: BaseException) -> str:
         cause = error.__cause__ if isinstance(error, SQLAlchemyError) else error
         meaning = _MEANINGS.get(getattr(cause, "sqlstate", None) or "", "")
-        # What is said while connecting comes without a code.
+        # Errors while connecting have no code.
         return meaning or next((_MEANINGS[code] for words, code in _WORDS.items() if words in str(cause)), "")
 
 
@@ -156,7 +156,7 @@ def _connect(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> A
 
 
 class NotifyWaker(Waker):
-    """Tells the other nodes by NOTIFY, seldom, since it puts commits in line; listens on a connection of its own."""
+    """Wakes the other nodes by NOTIFY, but rarely, since it serializes commits; listens on a connection of its own."""
 
     pause = 0.01
 
@@ -179,7 +179,7 @@ class NotifyWaker(Waker):
             except Exception as error:
                 self.end()
                 raise database.unavailable(error) from error
-            self.move()  # what happened while nobody listened may have been missed
+            self.move()  # changes while nobody listened may have been missed
 
     def end(self) -> None:
         if self._connection is not None:
@@ -191,7 +191,7 @@ class NotifyWaker(Waker):
         return None if self._connection is None else int(self._connection.fileno())
 
     def receive(self) -> bool:
-        """Take the notifications that have come; a lost connection may have lost some."""
+        """Read the notifications; a lost connection may have lost some."""
         others = False
         try:
             wire = self._connection.pgconn

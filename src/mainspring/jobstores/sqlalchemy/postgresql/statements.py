@@ -28,7 +28,7 @@ from mainspring.jobstores.sqlalchemy.transaction import Row, Set
 
 __all__ = ["PostgreSQLTx"]
 
-# The start of the statement, so that one transaction never sees time go back and the planner may use it.
+# Use the start of the statement: time never goes back within a transaction, and the planner may use it.
 _CLOCK: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 _NOW: Final = f"({_CLOCK} + %(shift)s::bigint)"
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_CLOCK}"
@@ -44,7 +44,7 @@ _TYPES: Final = {
 
 
 class PostgreSQLTx(StoreTx):
-    """A transaction on a pooled connection, or a statement that is one."""
+    """A transaction on a pooled connection, or a single statement."""
 
     @staticmethod
     def many(values: list[Any], /) -> Any:
@@ -107,10 +107,10 @@ class PostgreSQLTx(StoreTx):
         return [[queue for queue, _ in levels], [priority for _, priority in levels]]
 
     def take(self, queues: list[str], priority: int, room: int, terms: tuple[str, str, int, int]) -> list[RunRow]:
-        # No transaction is needed: what was taken before a reply was lost is held under the token. Of many queues a
-        # page at a time, so as not to lock all that is due in each.
+        # No transaction is needed: if a reply is lost, the token still holds the claimed runs. For many queues, take a
+        # page at a time, so as not to lock all due runs of each.
         runs = self.database.names["runs"]
-        # By their place in the table, which the lock keeps: no plan can read more rows than these.
+        # Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
         statement = f"""
         UPDATE {runs} SET status = 'running', attempt = {NEXT_ATTEMPT},
                node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s
@@ -148,7 +148,7 @@ class PostgreSQLTx(StoreTx):
         """Write the end of runs that are held under their tokens, and count them; return their ids."""
         from_now = ("expires_at", f"LEAST(({_NOW} & -2) + {{new}}, {NEVER})")
         values, sets, source, params = _sets([from_now if name == "expires_at" else name for name in WRITTEN], rows)
-        # The planner cannot look into CASE: the rows are found by id, however few it believes to be running.
+        # The planner cannot look into CASE, so it finds the rows by id, however few it expects to be running.
         statement = f"""
         WITH ended AS (
             UPDATE {self.database.names["runs"]} AS stored SET {sets} FROM {source} WHERE stored.id = new.id
@@ -169,7 +169,7 @@ class PostgreSQLTx(StoreTx):
         if hold <= 0:
             return super().due(limit, hold)
         jobs = self.database.names["jobs"]
-        # What is due and neither on the page nor on the way to another scheduler is left only if the page is full.
+        # Due jobs that no other scheduler has are left only if the page is full.
         statement = f"""
         WITH page AS (
             UPDATE {jobs} SET due_at = {_NOW} + %(hold)s::bigint
@@ -252,7 +252,7 @@ class PostgreSQLTx(StoreTx):
 
 
 def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> tuple[list[str], str, dict[str, Any]]:
-    """Return the expression of each column, what they are selected from, and the parameters of both.
+    """Return the expression of each column, the FROM clause for them, and the parameters of both.
 
     A column that is the same in all rows, as most are in a batch, is one parameter; the others are arrays.
     """
@@ -275,7 +275,7 @@ def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> t
 
 
 def _sets(columns: Sequence[Set], rows: Sequence[Row]) -> tuple[dict[str, str], str, str, dict[str, Any]]:
-    """Return the new value of each column, how all are set, what they are taken from, and the parameters."""
+    """Return the new value of each column, the SET clause, the FROM clause, and the parameters."""
     names = ["id", *(column if isinstance(column, str) else column[0] for column in columns)]
     found, source, params = _source(names, rows)
     values = dict(zip(names, found, strict=True))

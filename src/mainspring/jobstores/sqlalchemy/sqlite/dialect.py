@@ -45,10 +45,10 @@ OLDEST_SQLITE: Final = (3, 35)
 """Since then UPDATE takes its values FROM rows."""
 
 _ALTERED: Final = (TypeError, ValueError, ArithmeticError, UnreadableValue)
-"""What work fails with over a value that somebody altered."""
+"""The errors that an altered value causes."""
 
 BUSY_TIMEOUT_MS: Final = 10
-"""Milliseconds for which SQLite itself waits for the writer's turn."""
+"""SQLite itself waits this many milliseconds for the write lock."""
 
 
 class _SharedWork(msgspec.Struct, eq=False, gc=False):
@@ -85,7 +85,7 @@ class SQLiteDatabase(Database):
         self.clock = HostClock()
         self._named, self.path = _paths(engine)
         self._files: dict[str, os.stat_result] = {}
-        """What the file and those beside it are on the disk, whatever is at their paths later."""
+        """The identity on disk of the file and those beside it, whatever is at their paths later."""
         self.waker = SocketWaker(self.path, tablename)
         self.waker.data_version = self._data_version
         self._synchronous = synchronous
@@ -96,14 +96,14 @@ class SQLiteDatabase(Database):
         self._watcher: Any = None
         self._closed = False
         self.suspect = False
-        """Whether text was found that is none, so that all of it has to be looked at."""
+        """Whether a text that is not valid was found, so that every text must be checked."""
         self.slot = 0
         forks.watch(self._turn)
 
     # -- opening -----------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the file, and note which it is."""
+        """Open the file, and remember its identity."""
         super().open()
         self._note_files()
 
@@ -112,7 +112,7 @@ class SQLiteDatabase(Database):
         return None
 
     def _connect(self, *, writer: bool = False) -> sqlite3.Connection:
-        """Open a connection that is nobody else's."""
+        """Open a connection for one user."""
         try:
             fairy = self.engine.raw_connection()
             connection: Any = fairy.driver_connection
@@ -123,8 +123,8 @@ class SQLiteDatabase(Database):
             connection.execute(f"PRAGMA busy_timeout = {int(STEP_TIMEOUT_SECONDS * 1000)}")
             if writer:
                 if self._use_wal(connection):
-                    # SQLite's own waiting looks less and less often, and between processes that write all the time its
-                    # turn may never come. So it waits briefly, and is told to again.
+                    # SQLite's own wait polls less and less often, so among processes that write all the time it may never
+                    # get the lock. So let it wait briefly, again and again.
                     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA cache_size = -16000")
@@ -133,8 +133,8 @@ class SQLiteDatabase(Database):
         return connection
 
     def _use_wal(self, connection: sqlite3.Connection) -> bool:
-        """Have readers and the writer not wait for each other; tell whether that could be had."""
-        # Changing the mode does not wait for a lock as other statements do: two processes may start at once.
+        """Use a write-ahead log, so that readers and the writer do not block each other; return False if it cannot."""
+        # Changing the mode does not wait for a lock as other statements do, and two processes may start at once.
         deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
         while True:
             try:
@@ -182,7 +182,7 @@ class SQLiteDatabase(Database):
     # -- another file in its place ------------------------------------------------------------------------------
 
     def is_replaced(self) -> bool:
-        """Return True if the file that is open is no longer the one at its path; raise if there is none."""
+        """Return True if another file is at the path of the open one; raise if there is none."""
         if self._named is None or not self._files:
             return False
         try:
@@ -193,10 +193,10 @@ class SQLiteDatabase(Database):
             ) from None
 
     def abandon(self) -> None:
-        """Let go of a file in whose place there is another.
+        """Abandon a file that was replaced by another.
 
-        The connections stay open for ever: closing the last would delete the write-ahead log at its path, which may be
-        the other file's by now. If it still is the old one's, it must not be taken for the other's.
+        The connections stay open for ever: closing the last one would delete the write-ahead log at its path, which may
+        belong to the new file by now. If it still belongs to the old file, the new one must not use it.
         """
         self.waker.close()
         with self._turn:
@@ -213,8 +213,8 @@ class SQLiteDatabase(Database):
 
     @sheltered
     def read(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work that changes nothing on a connection of the pool."""
-        do = self._read if self.path is not None else self._write  # in memory there is one connection
+        """Do read-only work on a pooled connection."""
+        do = self._read if self.path is not None else self._write  # a database in memory has one connection
         try:
             return do(work)
         except _ALTERED as error:
@@ -223,7 +223,7 @@ class SQLiteDatabase(Database):
 
     @sheltered
     def write(self, work: Callable[[StoreTx], T]) -> T:
-        """Do work in a transaction that callers who wait at the same time share, each behind a savepoint."""
+        """Do work in a transaction; callers that wait at the same time share it, each behind a savepoint."""
         try:
             return self._write(work)
         except _ALTERED as error:
@@ -233,14 +233,14 @@ class SQLiteDatabase(Database):
     at_once = write
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
-        # Most ticks find nothing, and to see that needs no turn of the writer's.
+        # Most ticks find nothing, and seeing that needs no write lock.
         now, first = self.read(lambda tx: (tx.now, next_due(tx)))
         return (now, [], first) if first is None or first > now else super().due(limit, hold)
 
     def _mend(self, error: Exception) -> None:
-        """Have a record set aside over which work has failed because somebody altered it; raise if there is none.
+        """Set aside the altered record that made work fail; raise if there is none.
 
-        Only here can that be: other databases keep in a column nothing but values of its type.
+        This happens only in SQLite: other databases keep only values of the right type in a column.
         """
         if isinstance(error, MainspringError) and not isinstance(error, UnreadableValue):
             raise error
@@ -257,7 +257,7 @@ class SQLiteDatabase(Database):
                 try:
                     return work(SQLiteTx(self, cursor))
                 finally:
-                    cursor.close()  # a statement that failed half-way would keep the next on the same state of the file
+                    cursor.close()  # a failed statement would keep the next one on the same state of the file
                     fairy.close()
         except (sqlite3.Error, SQLAlchemyError) as error:
             raise self.unavailable(error) from error
@@ -270,7 +270,7 @@ class SQLiteDatabase(Database):
             if not item.done:
                 with self._queue_lock:
                     group, self._queue = self._queue[:CALLERS_PER_COMMIT], self._queue[CALLERS_PER_COMMIT:]
-                if item not in group:  # so many were before it: it goes with the first of them
+                if item not in group:  # a full batch was ahead of it: it joins that batch
                     with self._queue_lock:
                         self._queue.remove(item)
                     group.append(item)
@@ -281,11 +281,11 @@ class SQLiteDatabase(Database):
         return result
 
     def _lead(self, group: list[_SharedWork]) -> None:
-        """Do the work of all callers that wait, and commit it once."""
+        """Do the work of all waiting callers, and commit once."""
         try:
             self._transact(group)
         except BaseException as error:
-            # Nobody's work has lasted.
+            # Nobody's work was committed.
             interrupted = not isinstance(error, Exception)
             failure = StoreUnavailable("the transaction was interrupted") if interrupted else self._translated(error)
             for item in group:
@@ -321,13 +321,13 @@ class SQLiteDatabase(Database):
             if isinstance(error, sqlite3.Error) and not is_undone(error):
                 raise self.unavailable(error, OutcomeUnknown) from error
             raise
-        if self._files and "-shm" not in self._files:  # both appear with the first write, if the journal has this mode
+        if self._files and "-shm" not in self._files:  # both files appear with the first write in this journal mode
             self._note_files()
         if stirred:
             self.waker.stir()
 
     def _begin(self, connection: sqlite3.Connection) -> None:
-        """Take the turn of the writer among the processes."""
+        """Take the write lock, which all processes share."""
         deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
         while True:
             try:
@@ -338,7 +338,7 @@ class SQLiteDatabase(Database):
                     raise
 
     def _do(self, item: _SharedWork, cursor: sqlite3.Cursor, *, alone: bool) -> bool:
-        """Do one caller's work; tell whether sleepers may want to know of it."""
+        """Do one caller's work; return True if sleepers should wake for it."""
         tx = SQLiteTx(self, cursor)
         if not alone:
             cursor.execute("SAVEPOINT one")
@@ -371,7 +371,7 @@ class SQLiteDatabase(Database):
         return translated
 
     def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
-        """Make the error to raise for a driver's; who waits for the lock is told apart."""
+        """Return the error to raise for a driver's error; a locked file has an error of its own."""
         locked = kind is StoreUnavailable and is_busy(error.__cause__ if isinstance(error, SQLAlchemyError) else error)
         if is_undecodable(error):
             self.suspect = True
@@ -385,7 +385,7 @@ class SQLiteDatabase(Database):
     # -- waking ------------------------------------------------------------------------------------------------
 
     def _data_version(self) -> int:
-        """Return a number that changes when anybody writes to the file."""
+        """Return a number that changes whenever any process writes to the file."""
         with forks.readers:
             if self._watcher is None:
                 self._watcher = self._connect()
@@ -394,7 +394,7 @@ class SQLiteDatabase(Database):
 
 
 def _paths(engine: Engine) -> tuple[str | None, str | None]:
-    """Return the file's path, as it was named and as it really is, or None if the database is in memory."""
+    """Return the file's path as given and its real path, or None if the database is in memory."""
     name = engine.url.database
     if not name or name == ":memory:" or "mode=memory" in name or engine.url.query.get("mode") == "memory":
         return None, None

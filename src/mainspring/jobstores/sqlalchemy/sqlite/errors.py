@@ -1,4 +1,4 @@
-"""What SQLite's errors mean for whoever has the file, and what to do."""
+"""Explain SQLite's errors: what each means for the file, and what to do."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ __all__ = ["explain", "is_busy", "is_undecodable", "is_undone"]
 
 _EFFECTIVE: Final = os.access in os.supports_effective_ids
 _FULL_DISK_BYTES: Final = 65536
-"""Bytes: with fewer free, a disk is full for SQLite."""
+"""SQLite treats a disk with fewer free bytes than this as full."""
 
 
 def _code(error: BaseException | None) -> int | None:
-    """Return the kind of an error of SQLite's: the low byte, the others say more."""
+    """Return the kind of a SQLite error: the low byte of its code."""
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Return True if somebody else has the lock, so that it may work soon."""
+    """Return True if another connection has the lock, so a retry may work soon."""
     return _code(error) == sqlite3.SQLITE_BUSY
 
 
 def is_undone(error: BaseException) -> bool:
-    """Return True if a COMMIT that fails like this has certainly not happened."""
+    """Return True if a COMMIT with this error has certainly not happened."""
     return _code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_FULL)
 
 
 def is_undecodable(error: BaseException | None) -> bool:
-    """Return True if a column that holds text was found to hold bytes that are none."""
+    """Return True if a text column was found to hold bytes that are not valid text."""
     return isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
 
 
 def explain(error: BaseException, path: str, patience: float) -> str:
-    """Say what an error means for the file at `path`, empty if its own words have to do."""
+    """Return what an error means for the file at `path`; empty if SQLite's own message must do."""
     kind = _code(error)
     if kind == sqlite3.SQLITE_FULL or (kind == sqlite3.SQLITE_IOERR and _is_full(path)):
         return f"the disk of {path} is full; make room there, then it goes on by itself"

@@ -19,7 +19,7 @@ class Readers:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        """Begin with nobody inside, as in a child: a thread that stayed with the parent may have held the lock."""
+        """Start with no thread inside, as in a child: a thread of the parent may have held the lock."""
         self._changed = threading.Condition()
         self._threads = 0
         self._forking: int | None = None
@@ -37,26 +37,26 @@ class Readers:
             self._changed.notify_all()
 
     def keep_out(self) -> None:
-        """Let nobody else in, and wait until all are out."""
+        """Let no other thread in, and wait until all are out."""
         with self._changed:
             self._forking = threading.get_ident()
             self._changed.wait_for(lambda: self._threads == 0, STEP_TIMEOUT_SECONDS)
 
     def let_in(self) -> None:
-        """Let everybody in again, in the process that forked."""
+        """Let threads in again, in the process that forked."""
         with self._changed:
             self._forking = None
             self._changed.notify_all()
 
 
 readers = Readers()
-"""What a thread is inside of while it reads: `with readers: ...`."""
+"""A thread enters this while it reads: `with readers: ...`."""
 _turns: weakref.WeakSet[threading.Lock] = weakref.WeakSet()
 _held: list[threading.Lock] = []
 
 
 def watch(turn: threading.Lock) -> None:
-    """Have every fork wait for a database's writer, whose turn this lock is."""
+    """Make every fork wait for this lock, which a database's writer holds."""
     _turns.add(turn)
     _hook()
 
@@ -69,8 +69,8 @@ def _hook() -> None:
 
 def _pause() -> None:
     readers.keep_out()
-    # SQLite remembers for the whole process who has the write lock. A child forked within a transaction would take it
-    # for held by a connection of its own, and wait for ever.
+    # SQLite remembers per process who has the write lock. A child forked inside a transaction would think that one of
+    # its own connections has it, and wait for ever.
     for turn in list(_turns):
         if turn.acquire(timeout=STEP_TIMEOUT_SECONDS):
             _held.append(turn)

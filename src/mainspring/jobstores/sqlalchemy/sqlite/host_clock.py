@@ -12,14 +12,14 @@ from mainspring.jobstores.sqlalchemy.database import log
 __all__ = ["HostClock"]
 
 SMALL_STEP_US: Final = 2 * SECOND
-"""Microseconds that the clock may go back without anybody noticing."""
+"""Smooth over steps back of the clock of up to this many microseconds."""
 
 
 class HostClock:
     """The host's wall clock, the same for all its processes, so that they agree on whose lease is over.
 
-    A small step back is made up for by going at half speed until the wall clock is level again. A bigger one means that
-    the clock was ahead, and is followed at once.
+    After a small step back, this clock runs at half speed until the wall clock has caught up. A bigger step means that
+    the wall clock was ahead, and this clock follows at once.
     """
 
     def __init__(self) -> None:

@@ -15,11 +15,11 @@ from mainspring.jobstores.sqlalchemy.waking import Waker, log
 
 __all__ = ["SocketWaker"]
 
-FRESH_NS: Final = 50_000_000  # ns: within this time of a change a folder may have changed again without showing it
+FRESH_NS: Final = 50_000_000  # ns: a second change of a folder within this time may not show in its timestamp
 
 
 class SocketWaker(Waker):
-    """Tells the other processes by datagrams; once a second it looks by itself, should one have been lost."""
+    """Wakes other processes by datagrams; also polls once a second, in case a datagram was lost."""
 
     look_every = 1.0
 
@@ -47,12 +47,12 @@ class SocketWaker(Waker):
             self._bind(own)
         except OSError as error:
             own.close()
-            log.info("no socket to be woken by beside the file, looking once a second instead: %s", error)
+            log.info("no socket beside the file to be woken by, polling once a second instead: %s", error)
             self._folder = None
             return
         self._socket = own
         self._seen = self.data_version()
-        self.move()  # what happened before there was a socket may have been missed
+        self.move()  # changes before the socket existed may have been missed
 
     def _bind(self, own: socket.socket) -> None:
         assert self._folder is not None
@@ -61,7 +61,7 @@ class SocketWaker(Waker):
                 os.makedirs(self._folder, mode=0o700, exist_ok=True)
                 own.bind(self._address(self._name))
                 return
-            except FileNotFoundError:  # the last node of others has just removed the folder
+            except FileNotFoundError:  # the last of the other nodes has just removed the folder
                 if not left:
                     raise
                 if self._descriptor is not None:
@@ -102,7 +102,7 @@ class SocketWaker(Waker):
         return changed
 
     def tell(self) -> None:
-        """Send a datagram to every other node; the socket of one that is dead is removed."""
+        """Send a datagram to every other node; remove the sockets of dead ones."""
         if self._folder is None:
             return
         try:
@@ -125,7 +125,7 @@ class SocketWaker(Waker):
                         os.unlink(self._address(name))
 
     def _address(self, name: str) -> str:
-        """Return the path of a socket: by way of an open folder, since such a path may have 107 bytes only."""
+        """Return the path of a socket, through an open folder, because such a path is limited to 107 bytes."""
         assert self._folder is not None
         if len(os.fsencode(self._folder)) + len(name) < 100:
             return f"{self._folder}/{name}"

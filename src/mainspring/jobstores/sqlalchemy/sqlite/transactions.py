@@ -1,4 +1,4 @@
-"""SQLite's statements: many rows at once."""
+"""SQLite's statements, each for many rows at once."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class SQLiteTx(StoreTx):
         """The host's time."""
         return self.database.clock.now() + self.database.shift
 
-    # With each step of a statement, and a row is a step, the driver lets go of the interpreter lock and has to win it
-    # back from threads that work meanwhile. So many rows are read as one, and written by few statements.
+    # For each step of a statement, that is for each row, the driver releases the GIL and must win it back from other
+    # threads. So many rows are read as one value, and written by few statements.
 
     def table(self, columns: Sequence[str], rest: str, *params: Any) -> Sequence[Sequence[Any]]:
         try:
@@ -47,7 +47,7 @@ class SQLiteTx(StoreTx):
         except (sqlite3.OperationalError, msgspec.DecodeError) as error:
             if isinstance(error, sqlite3.OperationalError) and "JSON" not in str(error):
                 raise
-            return super().table(columns, rest, *params)  # a value that JSON does not have: one damaged record
+            return super().table(columns, rest, *params)  # a value that JSON cannot represent: one damaged record
         for place, name in enumerate(columns):
             if name in _BLOBS:
                 for row in rows:
@@ -64,7 +64,7 @@ class SQLiteTx(StoreTx):
             connection.text_factory = before
 
     def undecodable(self, table: str, columns: Sequence[ColumnType]) -> list[Any]:
-        if not self.database.suspect:  # only then is it worth to read everything
+        if not self.database.suspect:  # only then is it worth reading everything
             return []
         names = [column.name for column in columns if column.kind == "text"]
         if not names:
@@ -79,7 +79,7 @@ class SQLiteTx(StoreTx):
         self._write(_update, table, columns, rows)
 
     def _write(self, statement: Callable[..., str], table: str, columns: tuple[Any, ...], rows: Sequence[Row]) -> None:
-        """Execute a statement for all rows, for many of them at once; of each size there is one text to prepare."""
+        """Execute a statement for all rows, many at a time; each batch size has one prepared text."""
         done = 0
         for size in _SIZES:
             while len(rows) - done >= size:
@@ -117,7 +117,7 @@ def _marks(width: int, size: int) -> str:
 
 
 def _text_or_bytes(value: bytes) -> str | bytes:
-    """Return text as SQLite has it, as bytes if it is none."""
+    """Return text as SQLite has it; bytes if it is not valid text."""
     try:
         return value.decode()
     except UnicodeDecodeError:
