@@ -110,7 +110,7 @@ class RedisConnection:
         raise AssertionError("unreachable")
 
     def _tries(self) -> Iterator[bool]:
-        """Prepare the retry of a call that no server took; return True if there is no time left for one."""
+        """Yield once per attempt at a call that no server has taken yet: True for the last attempt, else False."""
         closes, deadline = self._closes, time.monotonic() + self.servers.patience
         if self.servers.patience:
             yield False  # the wrong server may have named the right one, so retry at once

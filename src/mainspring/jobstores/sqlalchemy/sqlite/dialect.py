@@ -123,8 +123,8 @@ class SQLiteDatabase(Database):
             connection.execute(f"PRAGMA busy_timeout = {int(STEP_TIMEOUT_SECONDS * 1000)}")
             if writer:
                 if self._use_wal(connection):
-                    # SQLite's own wait polls less and less often, so among processes that write all the time it may never
-                    # get the lock. So let it wait briefly, again and again.
+                    # SQLite's own wait polls less and less often, so among processes that write all the time it may
+                    # never get the lock. So let it wait briefly, again and again.
                     connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}")
                 connection.execute(f"PRAGMA synchronous = {self._synchronous}")
                 connection.execute("PRAGMA cache_size = -16000")
