@@ -166,7 +166,7 @@ def test_progress_is_told_in_numbers(app: Mainspring) -> None:
     app.start(work=True)
     view = work.enqueue().wait(timeout=LIMIT)
     assert view.error is not None
-    assert "told in numbers" in view.error.message
+    assert "takes numbers" in view.error.message
 
 
 class Float64(float):
