@@ -40,7 +40,7 @@ _TYPES: Final = (
 
 
 class _StandIn:
-    """An object of APScheduler's: the name of its class, and its state."""
+    """An object of APScheduler: the name of its class, and its state."""
 
     kind: str
     state: dict[str, Any]
@@ -55,7 +55,7 @@ def _zone(name: str, *_: Any) -> tzinfo:
 
 
 def _attribute(owner: Any, name: str) -> Callable[..., tzinfo]:
-    """Stand in for getattr, by which pickles of time zones name how they are made."""
+    """Stand in for getattr, which pickles of time zones use to name their constructors."""
     if owner is ZoneInfo and name == "_unpickle":
         return _zone
     raise pickle.UnpicklingError(f"it asks for the attribute {name!r} of {owner!r}")
@@ -72,7 +72,7 @@ _KNOWN: Final[dict[tuple[str, str], Any]] = {
 
 
 class _Reader(pickle.Unpickler):
-    """Unpickles what is known, and names what is not."""
+    """Unpickles known types, and names the others."""
 
     def __init__(self, data: bytes, trusted: Collection[str]) -> None:
         super().__init__(io.BytesIO(data))
@@ -93,7 +93,7 @@ class _Reader(pickle.Unpickler):
 
 
 def read_job(data: bytes, trusted: Collection[str] = ()) -> Job:
-    """Return a job from the pickle that APScheduler 3 keeps of it."""
+    """Return a job from its APScheduler 3 pickle."""
     state = _Reader(data, trusted).load()
     if not isinstance(state, dict) or state.get("version") != 1:
         raise ValueError("it is not a job of APScheduler 3")
@@ -166,7 +166,7 @@ _TRIGGERS: Final[dict[str, Callable[[Mapping[str, Any]], BaseTrigger]]] = {
 
 
 def _expression(found: _StandIn) -> str:
-    """Write one part of a cron field as it is written in a field."""
+    """Return the text of one part of a cron field."""
     name, state = found.kind.rpartition(":")[2], found.state
     step = f"/{state['step']}" if state.get("step") else ""
     if name == "AllExpression":

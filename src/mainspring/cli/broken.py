@@ -85,7 +85,7 @@ def discard(where: str, ids: tuple[str, ...], name: str) -> None:
 
 
 def _act(ids: tuple[str, ...], act: Callable[[str], bool], done: str) -> None:
-    """Act on each record; name those with which that failed, and end with an error then."""
+    """Act on each record; name those that failed, and end with an error if there are any."""
     failed = False
     for record_id in ids:
         try:

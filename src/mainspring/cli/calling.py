@@ -1,4 +1,4 @@
-"""`mainspring enqueue` and `mainspring call`: have a task run, and wait for its result."""
+"""`mainspring enqueue` and `mainspring call`: run a task on a worker, and wait for its result."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def _enqueue(
 
 
 def _warn_if_unserved(app: Mainspring, run: RunView) -> None:
-    """Say that nobody will execute a run, if that is so."""
+    """Warn if no worker will execute a run."""
     if run.status is not Status.PENDING:
         return
     queue = visible(run.queue)

@@ -1,4 +1,4 @@
-"""`mainspring completion`: have a shell complete verbs and options."""
+"""`mainspring completion`: let a shell complete verbs and options."""
 
 from __future__ import annotations
 

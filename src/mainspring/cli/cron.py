@@ -1,4 +1,4 @@
-"""`mainspring cron`: what a crontab expression means, before it is deployed."""
+"""`mainspring cron`: explain a crontab expression before it is deployed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mainspring dev`: worker and scheduler in one process, which starts again when a file changes."""
+"""`mainspring dev`: worker and scheduler in one process, which restarts when a file changes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["Files", "dev"]
 
 POLL_SECONDS: Final = 0.4
 SETTLE_SECONDS: Final = 0.2
-"""Wait until nothing has changed for so long: an editor writes several files, or one in several steps."""
+"""Wait until nothing has changed for this long: an editor writes several files, or one in several steps."""
 STOP_SECONDS: Final = 10.0
-"""Seconds that what runs is given to end before the process is killed."""
+"""Give started runs this many seconds to end before the process is killed."""
 MOST_FILES: Final = 5000
 _OTHERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "env", "build", "dist"})
 
@@ -110,7 +110,7 @@ class Files:
 
 
 class Reloader:
-    """Runs a command again whenever a file changes, until somebody stops it."""
+    """Restarts a command whenever a file changes, until somebody stops it."""
 
     def __init__(self, command: list[str], files: Files) -> None:
         self._command, self._files = command, files
@@ -153,7 +153,7 @@ class Reloader:
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:
-    """Have a process end: what runs may end, for a while."""
+    """End a process; give its started runs some time to end."""
     if process.poll() is None:
         with suppress(OSError):
             process.terminate()

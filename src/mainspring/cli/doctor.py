@@ -1,4 +1,4 @@
-"""`mainspring doctor`: what survives, what is wrong, and what to do."""
+"""`mainspring doctor`: say what survives a crash, what is wrong, and what to do."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def _check_queue(queue: str | None) -> None:
 
 
 def _keyring(key_file: Path | None, target: str, *, for_app: bool, make: bool) -> Keyring | None:
-    """Return the keys of whoever will use the target, as an app finds them.
+    """Return the keys for the target, as an app finds them.
 
     A key is made only where an app would make one, so that it can read what was imported before its first start.
     """
@@ -194,7 +194,7 @@ def _opened(pickles: Sequence[tuple[str, bytes]], trusted: Sequence[str]) -> tup
 
 
 def _fitting(jobs: Iterable[Job], codec: Codec) -> tuple[list[Job], list[tuple[str, str]]]:
-    """Tell the jobs that can be stored from those that cannot, and why."""
+    """Separate the jobs that can be stored from those that cannot, with the reasons."""
     packer, fitting, refused = RecordPacker(codec), [], []
     for job in jobs:
         try:
@@ -249,7 +249,7 @@ def _refuse_taken(jobs: Sequence[Job], store: JobStore, target: str) -> None:
 
 
 def _make_way(jobs: Sequence[Job], store: JobStore) -> None:
-    """Remove what was set aside under the ids of jobs, and the runs of theirs for which an executor is awaited."""
+    """Remove records set aside under the ids of jobs, and the jobs' runs that wait for an executor."""
     ids = {job.id for job in jobs}
     for job_id in {broken.id for broken in store.get_jobs(broken=True).broken} & ids:
         _remove(job_id, store)
@@ -283,7 +283,7 @@ def _line(job: Job) -> str:
 
 
 def _to_be_missed(jobs: Sequence[Job]) -> Iterator[str]:
-    """Name the jobs that are overdue by more than their grace: their fires will be recorded as missed, not run."""
+    """Name the jobs that are overdue by more than their grace time: their fires will be recorded as missed."""
     now = SystemClock().now()
     for job in jobs:
         grace = job.misfire_grace_time
@@ -301,7 +301,7 @@ def _summary(verb: str, jobs: Sequence[Job], refused: Sequence[Any], codec: Code
 
 
 def _who_runs(jobs: Sequence[Job], target: str, codec: Codec) -> Iterator[str]:
-    """Say what has to be started for the jobs to run."""
+    """Say what you must start for the jobs to run."""
     shown = without_password(target)
     executors = sorted({job.executor for job in jobs} - {"queue"})
     if executors:
@@ -341,7 +341,7 @@ def _driver(name: str, extra: str) -> Any:
 
 @contextmanager
 def _reported(url: str) -> Iterator[None]:
-    """Say what is wrong with a source or target in a line."""
+    """Return one line about what is wrong with a source or target."""
     try:
         yield
     except click.ClickException:

@@ -1,4 +1,4 @@
-"""`mainspring nodes`: the processes that take part."""
+"""`mainspring nodes`: list the processes that work on a store."""
 
 from __future__ import annotations
 

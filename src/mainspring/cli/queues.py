@@ -1,4 +1,4 @@
-"""`mainspring queues`: what waits in them; pause, resume, purge them."""
+"""`mainspring queues`: list queues and their runs; pause, resume, purge them."""
 
 from __future__ import annotations
 

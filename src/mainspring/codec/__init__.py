@@ -1,7 +1,7 @@
-"""Objects <-> bytes: MessagePack, compression, signature and keyring, pickle by permission.
+"""Turn objects into bytes and back: MessagePack, compression, signatures, and pickle if it is allowed.
 
-A frame is read in this order, and the first step that fails ends it: size, header, signature, decompression within
-bounds, and only then the parser.
+A frame is read in this order: size, header, signature, decompression within bounds, and only then the parser. The
+first step that fails ends the reading.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MIB: Final = 1024 * KIB
 class Codec:
     """Turns values into frames and back.
 
-    With a keyring every frame is signed for its context and for the app called `name`, and only frames signed so are
+    With a keyring, every frame is signed for its context and for the app called `name`, and only such frames are
     read. Without one, frames are unsigned: nothing protects their contents or ties them to their context, so they
     restore only plain values and registered types.
     """
@@ -80,10 +80,10 @@ class Codec:
     def register(
         self, cls: AnyType, dump: Callable[[Any], Any] | None = None, load: Callable[[Any], Any] | None = None
     ) -> AnyType:
-        """Let a type be restored without a signature; may be used as a decorator.
+        """Allow a type to be restored without a signature; can be used as a decorator.
 
-        An Enum, dataclass, NamedTuple, attrs class or pydantic model needs no more; of any other, `dump` makes plain
-        data, and `load` makes the object again.
+        An Enum, dataclass, NamedTuple, attrs class or pydantic model needs no more. For any other type, `dump` turns an
+        object into plain data, and `load` turns that back.
         """
         self._book.register(cls, dump, load)
         return cls
@@ -113,7 +113,7 @@ class Codec:
         return frame
 
     def _check_size(self, value: Any, payload: bytes) -> None:
-        """Refuse what readers with the same limits would refuse."""
+        """Refuse a payload that readers with the same limits would refuse."""
         if len(payload) > self.max_unpacked:
             problem = f"takes {len(payload):,} bytes before compression, more than max_unpacked={self.max_unpacked:,}"
             raise EncodeError("", full_name(type(value)), problem)
@@ -123,7 +123,7 @@ class Codec:
             raise EncodeError("", full_name(type(value)), str(problem)) from None
 
     def loads(self, frame: bytes | bytearray | memoryview, context: str) -> Any:
-        """Return the value in a frame of `context`; everything that can be wrong with the frame is a FrameError."""
+        """Return the value in a frame of `context`; raise FrameError for anything that is wrong with the frame."""
         if not isinstance(context, str):
             raise _wrong_context(context)
         try:
@@ -136,7 +136,7 @@ class Codec:
             refusal = FrameError(Reason.TOO_LARGE, "there is not enough memory here to restore it")
         except Exception as error:
             refusal = FrameError(Reason.BAD_DATA, f"cannot be restored: {type(error).__name__}: {str(error)[:200]}")
-        # Whoever keeps the error would keep what was unpacked, too: it is in the frames of the traceback.
+        # Drop the traceback: its frames would keep the unpacked values alive as long as the error.
         refusal.__context__ = None
         raise refusal.with_traceback(None)
 
@@ -156,7 +156,7 @@ class Codec:
                 Reason.TOO_LARGE, f"{len(payload):,} bytes unpacked are more than max_unpacked={self.max_unpacked:,}"
             )
         if self._keyring is None:
-            # What a key holder signed was bounded when it was packed.
+            # A signed frame was checked against the limits when it was packed.
             check_bounds(payload)
         value = unpack_plain(payload)
         if value is not NOT_PLAIN:

@@ -1,4 +1,4 @@
-"""The standard library's containers, and subclasses of built-in types, which are stored as what they are a kind of."""
+"""The standard library's containers, and subclasses of built-in types, which are stored as their base types."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ __all__ = ["as_builtin", "builtin_of", "check_keys", "read_deque", "read_factory
 _FACTORIES: Final[dict[str, type]] = {
     kind.__name__: kind for kind in (bool, bytes, dict, float, frozenset, int, list, set, str, tuple)
 }
-"""Factories that a stored defaultdict may have."""
+"""The factories that a stored defaultdict may have."""
 
-# Each reads by the built-in's own methods: a subclass may have changed what str(), int() or iteration give.
+# Read with the built-in's own methods: a subclass may have changed str(), int() or iteration.
 _COPIES: Final[dict[type, Callable[[Any], Any]]] = {
     OrderedDict: lambda value: OrderedDict(OrderedDict.items(value)),
     defaultdict: lambda value: defaultdict(value.default_factory, dict.items(value)),
@@ -37,7 +37,7 @@ _KEPT: Final = {*_COPIES, bool}
 
 
 def builtin_of(cls: type) -> type | None:
-    """Return the built-in type or container that a class is a kind of."""
+    """Return the built-in type or container that a class derives from."""
     return next((base for base in _COPIES if issubclass(cls, base)), None)
 
 
@@ -47,7 +47,7 @@ def as_builtin(value: Any, base: type) -> Any:
 
 
 def check_keys(keys: Iterable[Any]) -> None:
-    """Refuse keys or elements that a subclass makes differ, but that would be equal when they come back."""
+    """Refuse keys or elements that differ only by a subclass's own comparison: they would be equal when restored."""
     bases = {cls: builtin_of(cls) for cls in {type(key) for key in keys} - _KEPT if not issubclass(cls, Enum)}
     if not any(bases.values()):
         return
@@ -57,7 +57,7 @@ def check_keys(keys: Iterable[Any]) -> None:
 
 
 def write_container(value: Any, cls: type) -> tuple[int, list[Any]] | None:
-    """Take a container of the standard library apart: its extension code, and the items of an array to pack."""
+    """Return the extension code of a standard container, and the items to pack as an array."""
     if cls is OrderedDict:
         return Code.ORDERED_DICT, [part for pair in value.items() for part in pair]
     if cls is deque:
@@ -75,7 +75,7 @@ def write_container(value: Any, cls: type) -> tuple[int, list[Any]] | None:
 
 
 def read_factory(name: Any) -> type | None:
-    """Return what a stored defaultdict calls for a missing key."""
+    """Return the factory of a stored defaultdict."""
     if name is None:
         return None
     if not isinstance(name, str) or name not in _FACTORIES:
@@ -84,7 +84,7 @@ def read_factory(name: Any) -> type | None:
 
 
 def read_deque(items: list[Any]) -> deque[Any]:
-    """Put a deque together again."""
+    """Restore a deque."""
     if not items or (items[0] is not None and (type(items[0]) is not int or items[0] < len(items) - 1)):
         raise FrameError(Reason.BAD_DATA, "a deque whose length does not fit")
     return deque(items[1:], items[0])

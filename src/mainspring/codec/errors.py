@@ -1,4 +1,4 @@
-"""What can go wrong between objects and bytes."""
+"""The errors of packing and unpacking."""
 
 from __future__ import annotations
 

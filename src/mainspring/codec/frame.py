@@ -7,8 +7,8 @@ magic 2 | version 1 | flags 1 | payload size 4 | signed:   key id 4, HMAC-SHA-25
 
 The signature covers a domain text, the name of the app and the context, each with its length, everything of the header
 before it, and the payload.
-The checksum of an unsigned frame covers header and payload and finds accidents only: whoever can write bytes can write
-a checksum. It leaves the context out.
+The checksum of an unsigned frame covers header and payload, but not the context. It finds accidents only: anybody who
+can write bytes can write a checksum.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ _CRC_SIZE: Final = 4
 _UNSIGNED_BODY: Final = _HEAD.size + _CRC_SIZE
 _ZLIB_LEVEL: Final = 1
 _PIECE_BYTES: Final = 6 * 1024 * 1024
-"""Bytes that are decompressed at once."""
+"""Decompress this many bytes at once."""
 
 
 class Scope:
-    """The app that frames are signed for, and how each signature of it begins."""
+    """The app that frames are signed for, and the common start of its signed messages."""
 
     __slots__ = ("app", "prefix")
 
@@ -61,7 +61,7 @@ def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None, scop
         head = _HEAD.pack(_MAGIC, _VERSION, flags, len(payload))
         return b"".join((head, _checksum(head, payload), payload))
     head = _HEAD.pack(_MAGIC, _VERSION, flags | SIGNED, len(payload)) + keyring.signing_id
-    # Ids are the user's: a lone surrogate in one must not make it unsignable.
+    # Users choose ids: a lone surrogate in one must not make it impossible to sign.
     where = context.encode("utf-8", "surrogatepass")
     signature = keyring.sign(keyring.signing_id, (scope.prefix, len(where).to_bytes(4), where, head, payload))
     assert signature is not None
@@ -69,14 +69,14 @@ def seal(payload: bytes, flags: int, context: str, keyring: Keyring | None, scop
 
 
 def open_frame(frame: bytes, context: str, keyring: Keyring | None, scope: Scope = _USUAL) -> tuple[int, bytes]:
-    """Return flags and payload of a frame, once its signature or checksum has been found right."""
+    """Check the signature or checksum of a frame; return its flags and payload."""
     if len(frame) < _HEAD.size:
         raise _wrong_head(frame)
     magic, version, flags, size = _HEAD.unpack_from(frame)
     body = _SIGNED_BODY if flags & SIGNED else _UNSIGNED_BODY
     if magic != _MAGIC or len(frame) != body + size:
         raise _wrong_head(frame)
-    # Head and signature are the same in every version, so that a newer frame can be told from a damaged one.
+    # Header and signature are the same in every version, so that a newer frame differs from a damaged one.
     strange = version != _VERSION or flags & ~_FLAGS
     payload = frame[body:]
     if keyring is None:
@@ -110,7 +110,7 @@ def open_frame(frame: bytes, context: str, keyring: Keyring | None, scope: Scope
 
 
 def _wrong_head(frame: bytes) -> FrameError:
-    """Say what is wrong with how a frame begins or ends."""
+    """Return what is wrong with the start or the end of a frame."""
     if len(frame) < _HEAD.size and _MAGIC.startswith(frame[:2]):
         return FrameError(Reason.TRUNCATED, f"cut short: {len(frame)} bytes are less than a header")
     if frame[:2] != _MAGIC or len(frame) < _HEAD.size:

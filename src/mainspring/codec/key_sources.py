@@ -25,8 +25,8 @@ log = logging.getLogger("mainspring.keys")
 def find_keyring(given: str | bytes | Sequence[str | bytes] | None, url: str | None) -> Keyring | None:
     """Return the keys to sign and verify with, newest first; None if there are none.
 
-    `given` wins over the environment (several keys separated by commas), which wins over the key file of SQLite. What
-    lives in memory is signed with a key that nobody else needs.
+    `given` wins over the environment (several keys separated by commas), which wins over the key file of SQLite. A
+    store in memory has a random key that no other process needs.
     """
     if given is not None:
         return Keyring([given] if isinstance(given, str | bytes) else list(given))
@@ -45,7 +45,7 @@ def find_keyring(given: str | bytes | Sequence[str | bytes] | None, url: str | N
 
 
 def _key_beside(database: Path) -> str:
-    """Read the key file of a database, or make it: readable by its owner only, and made once even by many at a time."""
+    """Read the key file of a database, or make it, readable by its owner only; many processes may do so at once."""
     path = database.with_name(database.name + ".key")
     for _ in range(2):
         try:
@@ -60,13 +60,13 @@ def _key_beside(database: Path) -> str:
 
 
 def _read_private(path: Path) -> str:
-    """Return what a key file holds; refuse one that others can read, or that somebody else may have put there.
+    """Return the contents of a key file; refuse one that others can read or that somebody else may have put there.
 
-    In a folder that others can write to, the first to come could plant a key and a database signed with it. So the file
-    is judged once it is open, when nobody can exchange it any more.
+    In a folder that others can write to, somebody could plant a key and a database signed with it. So the file is
+    checked after it is opened, when nobody can replace it any more.
     """
     try:
-        # Not blocking: a named pipe in this place would keep us waiting for ever.
+        # Do not block: a named pipe at this path would keep us waiting for ever.
         fd = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     except FileNotFoundError:
         raise
@@ -118,14 +118,14 @@ def _make(path: Path) -> None:
     try:
         fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileNotFoundError:
-        # Never made here: a slip in the URL would get a folder, an empty database and a key of its own.
+        # Do not make the folder: a typo in the URL would get a folder, an empty database and a key of its own.
         raise ConfigurationError(f"there is no folder {str(path.parent)!r}; make it, or correct the URL") from None
     try:
         with os.fdopen(fd, "w", encoding="ascii") as file:
             file.write(secrets.token_urlsafe(32) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        os.link(draft, path)  # whole or not at all; fails if somebody else was first
+        os.link(draft, path)  # atomic; fails if another process was first
         log.info("made the signing key %s; keep it with the database", path)
     except FileExistsError:
         pass

@@ -14,7 +14,7 @@ __all__ = ["KEY_ID_BYTES", "MIN_KEY_BYTES", "Keyring"]
 MIN_KEY_BYTES: Final = 16
 KEY_ID_BYTES: Final = 4
 _SHA256_BLOCK_BYTES: Final = 64
-"""Bytes that SHA-256 takes in at once."""
+"""The block size of SHA-256 in bytes."""
 _ID_DOMAIN: Final = b"mainspring key id 1"
 _MAKE_ONE: Final = 'python -c "import secrets; print(secrets.token_urlsafe(32))"'
 
@@ -49,7 +49,7 @@ class Keyring:
 
     @staticmethod
     def key_id(key: str | bytes) -> bytes:
-        """Return the public name of a key, which tells nothing about the key itself."""
+        """Return the public id of a key, which reveals nothing about the key."""
         secret = key.encode() if isinstance(key, str) else bytes(key)
         return hmac.digest(secret, _ID_DOMAIN, "sha256")[:KEY_ID_BYTES]
 
@@ -59,7 +59,7 @@ class Keyring:
         return tuple(self._by_id)
 
     def sign(self, key_id: bytes, parts: Iterable[bytes]) -> bytes | None:
-        """Return the HMAC-SHA-256 of a message in parts by the key of that id, None if there is no such key."""
+        """Return the HMAC-SHA-256 of a message, given in parts, by the key with this id; None if there is none."""
         begun = self._macs.get(key_id)
         if begun is None:
             return None
@@ -83,10 +83,10 @@ class Keyring:
 
 
 def _begin_mac(secret: bytes) -> tuple[Any, Any]:
-    """Return the two hashes that an HMAC goes on from, RFC 2104.
+    """Return the two hashes that an HMAC continues from (RFC 2104).
 
-    Not hmac.digest: it lets go of the interpreter lock at every call, and where other threads work it then waits
-    milliseconds to get it back. Signatures of short messages made from these do not.
+    hmac.digest releases the GIL at every call, and waits milliseconds to get it back if other threads work. Signing
+    short messages from these two hashes does not.
     """
     block = (hashlib.sha256(secret).digest() if len(secret) > _SHA256_BLOCK_BYTES else secret).ljust(
         _SHA256_BLOCK_BYTES, b"\0"
@@ -98,7 +98,7 @@ def _secret(position: int, key: str | bytes) -> bytes:
     if not isinstance(key, str | bytes):
         raise ConfigurationError(f"keys[{position}] is text or bytes, not {type(key).__name__}")
     if isinstance(key, str) and key != key.strip():
-        # Read from a file on one machine, from the environment on another: the two would never verify each other.
+        # One machine may read the key from a file, another from the environment: they would not verify each other.
         raise ConfigurationError(f"keys[{position}] starts or ends with white space; strip it, also where it is stored")
     secret = key.encode() if isinstance(key, str) else key
     if not secret:

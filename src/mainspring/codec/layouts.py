@@ -1,4 +1,4 @@
-"""Dataclasses, NamedTuples, attrs classes, pydantic models: their objects taken apart and put together by fields."""
+"""Pack and restore dataclasses, NamedTuples, attrs classes and pydantic models field by field."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["a_kind", "full_name", "layout", "read_object", "write_object"]
 
 
 class Layout(NamedTuple):
-    """What the instances of a dataclass, NamedTuple, attrs class or pydantic model consist of."""
+    """The fields of a dataclass, NamedTuple, attrs class or pydantic model."""
 
     names: tuple[str, ...]
     defaults: dict[str, Callable[[], Any]]
@@ -98,11 +98,11 @@ def _constant(value: Any) -> Callable[[], Any]:
 
 
 layout: Callable[[type], Layout | None] = lru_cache(maxsize=1024)(_find_layout)
-"""Return how instances of a type are taken apart; None if they have no fields that are known."""
+"""Return the layout of a type's instances; None if it has no known fields."""
 
 
 def _make_dataclass(cls: type, values: dict[str, Any]) -> Any:
-    # As copying does: __init__ and __post_init__ ran when the object was made; a second pass could change it.
+    # Like copying: __init__ and __post_init__ ran when the object was made, and a second run could change it.
     made: Any = object.__new__(cls)
     for name, value in values.items():
         object.__setattr__(made, name, value)  # a frozen one refuses its own
@@ -114,7 +114,7 @@ def _make_namedtuple(cls: type, values: dict[str, Any]) -> Any:
 
 
 def write_object(value: Any, shape: Layout, ref: str) -> list[Any]:
-    """Take a dataclass or NamedTuple apart: its type's name, then names and values by turns."""
+    """Return the parts of a dataclass or NamedTuple: its type's name, then alternating names and values."""
     cls = type(value)
     for name in _state(value):
         if name not in shape.names and not isinstance(getattr(cls, name, None), cached_property):
@@ -137,7 +137,7 @@ def _state(value: Any) -> Iterator[str]:
 
 
 def read_object(cls: type, ref: str, items: list[Any]) -> Any:
-    """Put a dataclass or NamedTuple together again, new fields taking their defaults."""
+    """Restore a dataclass or NamedTuple; new fields take their defaults."""
     shape = layout(cls)
     if shape is None:
         raise FrameError(

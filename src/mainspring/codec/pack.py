@@ -1,4 +1,4 @@
-"""Values to MessagePack: at the packer's own speed where its result can be trusted, else by a careful walk."""
+"""Pack values as MessagePack: by the fast packer where its result can be trusted, else by a careful walk."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Path = tuple[Any, ...]  # linked from the inside out: (outer path, kind of step,
 
 
 def pack_plain(value: Any) -> bytes | None:
-    """Return a value of MessagePack's own types as MessagePack, None for any other: the packer then takes it apart."""
+    """Return a value of MessagePack's own types as MessagePack; None for any other, which needs the packer."""
     try:
         data = ormsgpack.packb(value, None, _OPTIONS)
     except Exception:
@@ -50,8 +50,8 @@ def pack_plain(value: Any) -> bytes | None:
 
 
 def _is_unsuspicious(data: bytes) -> bool:
-    # bytearray and memoryview pack as bytes without a word, and depth is not limited to ours: where there is binary
-    # data, or a number of containers, look for both.
+    # bytearray and memoryview silently pack as bytes, and the depth limit is not ours: if there is binary data, or
+    # several containers, check for both.
     suspects = data.translate(_AS_SUSPECTS, _UNSUSPICIOUS)
     return len(suspects) <= MAX_DEPTH and b"\xc4" not in suspects
 
@@ -69,10 +69,10 @@ class Packer:
         self.pickled = False
 
     def pack(self, value: Any) -> bytes:
-        """Return a value as MessagePack; EncodeError tells which part of it cannot be stored."""
+        """Return a value as MessagePack; raise EncodeError with the part that cannot be stored."""
         try:
             data = ormsgpack.packb(value, self._hook, _OPTIONS)
-        except Exception:  # the packer does not say where or, for a hook, what: the walk does
+        except Exception:  # the packer does not say where it failed, the walk does
             if self._interrupt is not None:
                 raise self._interrupt from None
         else:
@@ -96,7 +96,7 @@ class Packer:
                 self._nested -= 1
             return ormsgpack.Ext(code, body)
         except BaseException as error:
-            # The packer drops what a hook raises; what came from outside must not be lost.
+            # The packer swallows errors of hooks, but interrupts from outside must not be lost.
             if isinstance(error, RunTimeout) or not isinstance(error, Exception):
                 self._interrupt = error
             raise
@@ -104,7 +104,7 @@ class Packer:
     # -- with care -------------------------------------------------------------------------------------------------
 
     def _walk(self, value: Any, path: Path, depth: int) -> Any:
-        """Return a value in terms the packer takes as they are."""
+        """Return a value in types that the packer takes unchanged."""
         cls = type(value)
         if cls in _PLAIN:
             return value
@@ -135,7 +135,7 @@ class Packer:
     def _take_apart(self, value: Any) -> tuple[int | None, Any]:
         """Return the extension code of a value and its body: bytes, or the items of an array to pack.
 
-        Without a code, the body is the value as what it is a kind of.
+        Without a code, the body is the value as its base type.
         """
         cls = type(value)
         if cls is tuple:
@@ -184,7 +184,7 @@ class Packer:
 
 
 def _is_known(value: Any) -> bool:
-    """Return True if a value, level by level, is of well-known types only and not nested too deep."""
+    """Return True if a value has only well-known types on every level and is not nested too deep."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         kinds = set(map(type, level))
@@ -215,7 +215,7 @@ def _deeper(value: Any, path: Path, depth: int) -> int:
 
 
 _HOLDERS: Final = frozenset({"mainspring.schedulers.base", "mainspring.app.app", "mainspring.jobstores.base"})
-"""Where the classes of schedulers, apps and stores come from."""
+"""The modules of the classes of schedulers, apps and stores."""
 
 
 def _why_not(cls: type) -> str:

@@ -1,4 +1,4 @@
-"""The types that values may have: by which name each is known, who may name it, and how a user's own is stored."""
+"""The types that values may have: their names, who may use them, and how a user's own type is stored."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ def _flags(cls: type[Enum], ref: str, number: int) -> Enum:
 
 
 class Hooks(NamedTuple):
-    """How a user's type is stored: `dump` makes something of it that can be, `load` makes it of that again."""
+    """How a user's type is stored: `dump` turns a value into one that can be stored, `load` turns that back."""
 
     dump: Callable[[Any], Any]
     load: Callable[[Any], Any]
 
 
 def dump_custom(value: Any, hooks: Hooks) -> Any:
-    """Have a user's hook take a value apart."""
+    """Call a user's `dump` for a value."""
     try:
         return hooks.dump(value)
     except RunTimeout:
@@ -77,7 +77,7 @@ def dump_custom(value: Any, hooks: Hooks) -> Any:
 
 
 def load_custom(book: TypeBook, items: list[Any]) -> Any:
-    """Have a user's hook put a value together again."""
+    """Call a user's `load` for a value."""
     if len(items) != 2 or not isinstance(items[0], str):
         raise FrameError(Reason.BAD_DATA, "an object without the name of its type")
     ref, value = items
@@ -90,7 +90,7 @@ def load_custom(book: TypeBook, items: list[Any]) -> Any:
 
 
 class TypeBook:
-    """The types that values may have: those registered, and under a signature any that can be imported."""
+    """The types that values may have: registered types, and under a signature any type that can be imported."""
 
     __slots__ = ("_by_ref", "_hooks", "_imports")
 
@@ -144,7 +144,7 @@ class TypeBook:
             raise UnsupportedValue(f"is {a_kind(cls)}, whose type cannot be found by name: {error}") from None
 
     def find(self, ref: str) -> type:
-        """Return the type of a name; import it only if this book may."""
+        """Return the type with this name; import it only if this book may."""
         found = self._by_ref.get(ref)
         if found is not None:
             return found

@@ -1,4 +1,4 @@
-"""MessagePack to values, where every extension is an answer to a question somebody else may have asked."""
+"""Unpack MessagePack into values; every extension may have been written by a stranger."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["NOT_PLAIN", "Unpacker", "unpack_plain"]
 _DICTS: Final = {Code.DICT: dict, Code.ORDERED_DICT: OrderedDict, Code.DEFAULT_DICT: defaultdict}
 _MANY_KEYS: Final = 100
 _MOST_KEYS_PER_HASH: Final = 8
-"""How many keys may have the hash of a key, on average; of honest ones it is one."""
+"""At most this many keys may share a hash on average; for honest keys it is one."""
 NOT_PLAIN: Final = object()
 
 
 def unpack_plain(data: bytes) -> Any:
-    """Return the value of a document without extensions, NOT_PLAIN for any other: the unpacker then tells."""
+    """Return the value of a document without extensions; NOT_PLAIN for any other, which needs the unpacker."""
     try:
         return ormsgpack.unpackb(data)
     except Exception:
@@ -44,11 +44,11 @@ class Unpacker:
         self._failure: BaseException | None = None
 
     def unpack(self, data: bytes) -> Any:
-        """Return the value of a document; whatever is wrong with it is a FrameError."""
+        """Return the value of a document; raise FrameError for anything that is wrong with it."""
         try:
             return ormsgpack.unpackb(data, ext_hook=self._hook)
         except Exception as error:
-            # Of what a hook raised, the parser tells only that it did.
+            # The parser reports only that a hook raised, not what.
             raise _as_frame_error(self._failure or error) from None
 
     def _hook(self, code: int, body: bytes) -> Any:
@@ -69,7 +69,7 @@ class Unpacker:
             raise
 
     def _items(self, body: bytes) -> list[Any]:
-        # Without an array in between, extensions could be nested without end.
+        # Without an array in between, extensions could be nested endlessly.
         if not begins_array(body):
             raise FrameError(Reason.BAD_DATA, "an extension that should hold an array holds something else")
         self._nested += 1
@@ -104,10 +104,10 @@ class Unpacker:
         return made
 
     def _check_hashes(self, keys: list[Any]) -> None:
-        """Refuse keys chosen to collide, of which a few thousand would keep a dict busy for minutes."""
+        """Refuse keys chosen to collide: a few thousand of them would keep a dict busy for minutes."""
         if self._signed or len(keys) <= _MANY_KEYS or len(set(map(hash, keys))) == len(keys):
             return
-        # So many comparisons it takes to put them in, give or take half.
+        # About this many comparisons are needed to insert them.
         if sum(times * times for times in Counter(map(hash, keys)).values()) > _MOST_KEYS_PER_HASH * len(keys):
             raise FrameError(Reason.BAD_DATA, "too many keys or elements have the same hash")
 
@@ -129,7 +129,7 @@ class Unpacker:
 
 
 def _as_frame_error(error: BaseException) -> BaseException:
-    # RunTimeout is raised into this thread by a watcher, KeyboardInterrupt by a person: neither is about the frame.
+    # A watcher raises RunTimeout in this thread, a person KeyboardInterrupt: neither is about the frame.
     if isinstance(error, FrameError | RunTimeout) or not isinstance(error, Exception):
         return error
     if isinstance(error, MemoryError):

@@ -1,4 +1,4 @@
-"""The values that MessagePack has no type for: which extension code each has, and its body.
+"""The values that MessagePack has no type for: their extension codes and bodies.
 
 A body is either bytes of its own (an atom) or one packed array (a compound), which is one level of nesting.
 """
@@ -80,7 +80,7 @@ _MOMENT: Final = re.compile(r"([^~@=]*)(~?)(?:([@=])(.*))?", re.DOTALL)
 
 
 class UnsupportedValue(Exception):
-    """A value cannot be stored; says so in words that follow its path."""
+    """A value cannot be stored; the message continues the path to the value."""
 
 
 def begins_array(body: bytes) -> bool:

@@ -1,1 +1,1 @@
-"""Small bridges to other people's software; each needs the extra of its name."""
+"""Small bridges to other software; each needs the extra with its name."""

@@ -1,4 +1,4 @@
-"""Errors of tasks to Sentry: installed with the extra `sentry`, found by its entry point.
+"""Report errors of tasks to Sentry: install it with the extra `sentry`; an entry point finds it.
 
 It reports to the client that your app has set up with `sentry_sdk.init(...)`; without one nothing is sent.
 """
@@ -16,14 +16,14 @@ __all__ = ["report"]
 sentry_sdk: Any = import_module("sentry_sdk")  # typed or not, installed or not: it is the user's
 _logging: Any = import_module("sentry_sdk.integrations.logging")
 
-# Sentry makes an event of each error in the log, too. These are what has just been reported, with less to see.
+# Sentry also makes events of logged errors. This logger repeats what `report` has sent, with less detail.
 _logging.ignore_logger("mainspring.runs.reported")
 
 
 def report(error: BaseException, run: CurrentRun | None) -> None:
     """Send a task's exception to Sentry, with the run it comes from."""
     if isinstance(error, Retry | Cancel):
-        return  # what a task asks for is no error
+        return  # Retry and Cancel are requests of a task, not errors
     with sentry_sdk.new_scope() as scope:
         if run is not None:
             record = run.record

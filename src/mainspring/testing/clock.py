@@ -1,4 +1,4 @@
-"""A clock that stands still until it is told to move."""
+"""A clock that only a test moves."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["VirtualClock"]
 
 
 class VirtualClock:
-    """Time that only a test moves; chance that is the same in every run."""
+    """Time that only a test moves, and random numbers that are the same in every run."""
 
     def __init__(self, start: int = 1_767_225_600 * SECOND, seed: int = 0) -> None:
         self._now = start
@@ -33,7 +33,7 @@ class VirtualClock:
         return self._random.random()
 
     def wake(self) -> Wake:
-        """Make something to sleep on."""
+        """Return an event that sleeps by this clock."""
         sleeper = threading.Event()
         self._sleepers.add(sleeper)
         return sleeper

@@ -1,4 +1,4 @@
-"""Triggers: when a job comes due. Pure: no clock is read after a trigger is made, nothing is stored, nothing runs."""
+"""Triggers say when a job comes due. They are pure: once made, a trigger reads no clock and has no effects."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
 
 def register_trigger(cls: type[BaseTrigger]) -> type[BaseTrigger]:
-    """Make a trigger class of your own known by its `alias`; usable as a decorator."""
+    """Register your own trigger class under its `alias`; can be used as a decorator."""
     if not cls.alias:
         raise ValueError(f"{cls.__module__}.{cls.__qualname__} has no `alias` to be known by")
     known = _classes.get(cls.alias)
@@ -87,7 +87,7 @@ def _plugged_in(alias: str) -> type[BaseTrigger]:
 
 
 def trigger_from_data(data: Mapping[str, Any]) -> BaseTrigger:
-    """Make a trigger from the plain data that its `to_data` gave."""
+    """Make a trigger from the plain data that its `to_data` returned."""
     if not isinstance(data, dict) or not isinstance(data.get("type"), str):
         raise ValueError(f"this is no trigger's data, since it names no type: {data!r}")
     cls = trigger_class(data["type"])

@@ -1,4 +1,4 @@
-"""What every trigger is: it computes the next fire time of a job, from the previous one and the time now."""
+"""The base of all triggers: a trigger computes a job's next fire time from the previous one and the time now."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mainspring.triggers.zones import Zone
 __all__ = ["BaseTrigger", "InstantTrigger"]
 
 _MOST_STEPS: Final = 5_000
-"""Steps spent walking forward, and again as many looking back, before a count of fires becomes a lower bound."""
+"""Take this many steps forward, and as many back, before a count of fires becomes a lower bound."""
 
 
 class BaseTrigger(ABC):
@@ -37,7 +37,7 @@ class BaseTrigger(ABC):
             # A subclass of a built-in trigger must not come back from a store as its parent.
             cls.alias = None
         if "get_next_fire_time" in own and "next_fire" not in own:
-            # The kernel asks for instants: lead it to what the subclass really says, not to the parent's arithmetic.
+            # The kernel asks for instants: send it to the subclass's own method, not to the parent's arithmetic.
             for name in ("next_fire", "first_fire", "overdue"):
                 if name not in own:
                     setattr(cls, name, getattr(BaseTrigger, name))
@@ -72,7 +72,7 @@ class BaseTrigger(ABC):
     def overdue(self, first: int, until: int, limit: int) -> tuple[int, list[int]]:
         """Count the fires from `first`, itself a fire, up to `until`, and list the latest `limit` of them, ascending.
 
-        Bounded: about 10,000 steps whatever the time between. Up to 5,000 fires are counted exactly; of more, the count
+        It takes at most about 10,000 steps. Up to 5,000 fires are counted exactly; of more, the count
         is a lower bound and the list is found by looking back from `until`. Built-in triggers count by arithmetic.
         """
         if first > until:
@@ -86,7 +86,7 @@ class BaseTrigger(ABC):
             fires.append(following)
             count, fire = count + 1, following
         ahead = self.next_fire(None, until)
-        if ahead is None or ahead > fire:  # else it does not look at `now`, and nothing can be found by looking back
+        if ahead is None or ahead > fire:  # otherwise it ignores `now`, and looking back finds nothing
             latest = self._latest(fire, until, limit, (fire - first) // count)
             fires.extend(latest)
             count += len(latest)
@@ -166,7 +166,7 @@ class InstantTrigger(BaseTrigger):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         if "next_fire" in cls.__dict__:
-            # What get_next_fire_time calls, so that a subclass may override that and still call super().
+            # get_next_fire_time calls this, so that a subclass may override it and still call super().
             cls._nominal = cls.__dict__["next_fire"]  # type: ignore[method-assign]
         super().__init_subclass__(**kwargs)
 
@@ -206,7 +206,7 @@ class InstantTrigger(BaseTrigger):
 
     @abstractmethod
     def _values(self) -> tuple[Any, ...]:
-        """Return what makes two triggers of this class equal, jitter aside."""
+        """Return the data that two equal triggers of this class share, without jitter."""
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -123,7 +123,7 @@ class CalendarIntervalTrigger(ZonedTrigger):
             return None
 
     def _near(self, day: date) -> date:
-        """Return a date of the series that is not after `day`, or the first one: by arithmetic where that can be."""
+        """Return a date of the series that is not after `day`, or the first one; by arithmetic where possible."""
         start, months = self._start, self.years * 12 + self.months
         if day <= start:
             return start
@@ -138,7 +138,7 @@ class CalendarIntervalTrigger(ZonedTrigger):
                     return date(start.year + carry, month + 1, start.day)
                 behind -= months
             return start
-        # Only walking tells where months and days together lead: go on from where the last walk came to.
+        # With both months and days there is no formula, so walk on from where the last walk ended.
         near = self._seen if self._seen <= day else start
         following = self._step(near)
         while following is not None and following <= day:
@@ -147,7 +147,7 @@ class CalendarIntervalTrigger(ZonedTrigger):
         return near
 
     def _day_of(self, instant: int) -> date:
-        """Return the date whose fire this is: not always the one shown, since a gap may swallow midnight or a day."""
+        """Return the date of the series that this fire belongs to; a gap at midnight may show the next date."""
         start, _, offset, high = self._zone.segment(instant)
         shown = _day((instant + offset) // DAY)
         if instant > start or high >= instant + offset - 1:

@@ -1,4 +1,4 @@
-"""What a change of the clock does to a fire: the time does not exist, comes twice, or moves by the local clock."""
+"""Notes on fires at a clock change: the time does not exist, comes twice, or moves on the local clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ClockNote(NamedTuple):
 
 
 def clock_note(trigger: BaseTrigger, fire: int, previous: int | None = None) -> ClockNote | None:
-    """Say what a change of the clock does to a fire of a trigger; `previous` is the fire before it, if it is known."""
+    """Return what a clock change does to a fire of a trigger; `previous` is the fire before it, if known."""
     if isinstance(trigger, BaseCombiningTrigger):
         agreeing = (each for each in trigger.triggers if each.first_fire(fire) == fire)
         notes = (clock_note(each, fire, previous) for each in agreeing)

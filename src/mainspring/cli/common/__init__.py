@@ -1,1 +1,1 @@
-"""Helpers that all verbs use: which app they act on, how they fail, how they print."""
+"""Helpers of all verbs: find the app, report failures, print."""

@@ -24,7 +24,7 @@ _EXCLUDED = "mainspring.excluded"
 
 
 class FilterCommand(click.Command):
-    """A command whose words may begin with a minus, as in `-task:probe`, which is no option then."""
+    """A command whose words may begin with a minus, as in `-task:probe`; such a word is not an option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -34,12 +34,12 @@ class FilterCommand(click.Command):
 
 
 def words_of(words: tuple[str, ...]) -> list[str]:
-    """Return the words of a command, with those that begin with a minus."""
+    """Return the words of a command, including those that begin with a minus."""
     return [*words, *click.get_current_context().meta.get(_EXCLUDED, ())]
 
 
 def read_filter(app: Mainspring, words: Sequence[str]) -> Filter:
-    """Read a filter; a mistake in it is one of usage."""
+    """Read a filter; a mistake in it is a usage error."""
     from mainspring.core.searching import filter_for
 
     try:
@@ -59,7 +59,7 @@ def act_on_runs(
     dry_run: bool,
     yes: bool,
 ) -> None:
-    """Act on runs by their ids, or on all that match a filter; end with 1 if one could not be acted on."""
+    """Act on runs by their ids, or on all that match a filter; end with 1 if one of them failed."""
     if not words:
         raise CommandFailed("name runs by their ids, or by a filter", f"mainspring runs {verb} status:failed", USAGE)
     terms = [word for word in words if all(map(is_term, word.split()))]
@@ -100,7 +100,7 @@ def _runs(number: int) -> str:
 
 
 def ask(question: str, try_first: str, yes: bool) -> None:
-    """Ask a person before many things are changed; a script says --yes."""
+    """Ask a person before many things are changed; scripts pass --yes."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -138,7 +138,7 @@ def _act_on_ids(
 
 
 def _try(app: Mainspring, act: Callable[[str], Any], run_id: str, verb: str) -> str:
-    """Act on a run; return what went wrong, or nothing."""
+    """Act on a run; return what went wrong, if anything did."""
     try:
         if act(run_id) is not False:
             return ""

@@ -19,7 +19,7 @@ from mainspring.cli.common.visible import visible
 __all__ = ["Column", "ago", "echo", "fields", "length", "print_json", "table", "with_progress"]
 
 NARROWEST_COLUMN_CHARS: Final = 16
-"""Characters that a column which may be cut keeps at least."""
+"""A column that may be cut keeps at least this many characters."""
 GAP: Final = "  "
 COLOURS: Final = {
     "succeeded": "green", "running": "blue", "failed": "red", "missed": "yellow", "broken": "magenta",
@@ -30,7 +30,7 @@ Item = TypeVar("Item")
 
 
 class Column(NamedTuple):
-    """A column of a table; on a narrow terminal one may be cut, or left out altogether."""
+    """A column of a table; a narrow terminal may cut it or leave it out."""
 
     title: str
     right: bool = False
@@ -39,12 +39,12 @@ class Column(NamedTuple):
 
 
 def echo(text: str = "") -> None:
-    """Print a line, in colours on a terminal only, and never against NO_COLOR."""
+    """Print a line; use colours only on a terminal and without NO_COLOR."""
     click.echo(text, color=False if os.environ.get("NO_COLOR") else None)
 
 
 def print_json(value: Any) -> None:
-    """Print a value as JSON; what JSON does not know is printed as text."""
+    """Print a value as JSON; print types that JSON lacks as text."""
     click.echo(json.dumps(_plain(value), indent=2))
 
 
@@ -150,7 +150,7 @@ def length(seconds: float | None) -> str:
 
 
 def with_progress(items: Sequence[Item], label: str) -> Iterator[Item]:
-    """Yield items under a progress bar, which only a terminal sees."""
+    """Yield items under a progress bar, which only a terminal shows."""
     if len(items) < 2 or not sys.stderr.isatty():
         yield from items
         return

@@ -1,4 +1,4 @@
-"""Read what people type for a call and a schedule: arguments, lengths of time, moments, triggers."""
+"""Read the arguments, durations, times and triggers that people type."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Length(click.ParamType):  # type: ignore[type-arg]
 
 
 def read_arguments(words: Sequence[str]) -> tuple[list[Any], dict[str, Any]]:
-    """Read the arguments of a call: `NAME=VALUE` by name, others by place; each value as JSON, else as text."""
+    """Read the arguments of a call: `NAME=VALUE` by name, others by position; each value is JSON, else text."""
     args: list[Any] = []
     kwargs: dict[str, Any] = {}
     for word in words:
@@ -80,7 +80,7 @@ def _value(text: str) -> Any:
 
 
 def find_task(app: Mainspring, name: str) -> Task[..., Any]:
-    """Return a task by its name, with or without its module, or any function that may be called by its name."""
+    """Return a task by its name, with or without its module, or any function that may be called by name."""
     found = app.tasks.get(name)
     alike = [task for task in app.tasks if task.name.rpartition(":")[2] == name]
     if found is not None or len(alike) == 1:

@@ -1,4 +1,4 @@
-"""Which app or store a verb acts on, how it fails, and with which exit code."""
+"""Find the app or store that a verb acts on, and end the verb with a message and an exit code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 FAILED: Final = 1
-"""It failed, or nothing was found."""
+"""The command failed, or found nothing."""
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 """The store does not answer."""
@@ -64,7 +64,7 @@ class CommandFailed(click.ClickException):
 
 
 def _own_help() -> str:
-    """Return the command that explains the one that was called; empty outside of one."""
+    """Return the help command for the called command; empty outside of a command."""
     context, words = click.get_current_context(silent=True), ["-h"]
     while context is not None and context.parent is not None:
         words.insert(0, context.info_name or "")
@@ -88,7 +88,7 @@ def target_options(func: Callback) -> Callback:
 
 
 def why_option(func: Callback) -> Callback:
-    """Give a command that acts the option to say why, for the audit; `opened` passes it on."""
+    """Give an acting command the option to say why, for the audit; `opened` passes it on."""
 
     def keep(context: click.Context, _: click.Parameter, why: str) -> None:
         context.meta[_WHY] = why
@@ -97,12 +97,12 @@ def why_option(func: Callback) -> Callback:
 
 
 def json_option(func: Callback) -> Callback:
-    """Give a command that reads the option to print JSON."""
+    """Give a reading command the option to print JSON."""
     return click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")(func)
 
 
 def target_of(where: str | None) -> str:
-    """Return the app or URL that is given, or that the environment names."""
+    """Return the given app or URL, else the one in the environment."""
     found = where or os.environ.get(APP_VARIABLE) or os.environ.get(URL_VARIABLE)
     if not found:
         raise CommandFailed(
@@ -114,7 +114,7 @@ def target_of(where: str | None) -> str:
 
 
 def command(words: str) -> str:
-    """Return a command of ours to try next, with the target that this one was given."""
+    """Return a mainspring command to try next, with the target of this one."""
     context = click.get_current_context(silent=True)
     where = None if context is None else context.params.get("where")
     if where is None or without_password(where) != where:

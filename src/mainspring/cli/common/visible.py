@@ -1,4 +1,4 @@
-"""Text of strangers on a terminal: names in a store are chosen by whoever can write to it."""
+"""Make untrusted text safe for a terminal: anybody who can write to a store chooses the names in it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The verbs that explain and foretell."""
+"""The verbs that explain the past and simulate the future."""

@@ -23,14 +23,14 @@ __all__ = ["act_on_jobs", "acting_options", "pause", "remove", "resume", "run", 
 
 
 def acting_options(func: Any) -> Any:
-    """Give a command the jobs that it acts on, and the options of all that act."""
+    """Give a command the jobs that it acts on, and the options of acting commands."""
     func = why_option(target_options(func))
     func = click.option("--dry-run", is_flag=True, help="Only say what would be done.")(func)
     return click.argument("job_ids", metavar="ID...", nargs=-1, required=True)(func)
 
 
 def act_on_jobs(chosen: Sequence[Job], done: str, act: Callable[[Job], str], dry_run: bool) -> None:
-    """Act on jobs; name those with which that failed, and end with 1 then."""
+    """Act on jobs; name those that failed, and end with 1 if there are any."""
     failed = False
     for job in chosen:
         if dry_run:

@@ -1,4 +1,4 @@
-"""`mainspring top`: look at a store again and again, and act on what is chosen."""
+"""`mainspring top`: show a store live, and act on the chosen row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The screen of `mainspring top`: which row is chosen, what keys do to it, how it is drawn."""
+"""The screen of `mainspring top`: its chosen row, its keys, its drawing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `mainspring top` shows, read from the store at one moment."""
+"""The contents of `mainspring top`, read from the store at one moment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people did: kept, found by the thing it is about, forgotten when it is old."""
+"""Acts of people: the store keeps them, finds them by their subject, and forgets old ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def make_act(at: int = START, target: str = "mail", **fields: Any) -> Act:
 
 
 class ActConformance:
-    """What people did is kept, and who they were."""
+    """The store keeps who did what."""
 
     def test_an_act_is_kept_as_it_is(self, store: JobStore) -> None:
         act = make_act(why="the provider is down, so stop ☂", details={"waiting": 12, "before": [1, None, "x"]})
