@@ -128,10 +128,10 @@ def test_the_command_line_lists_restores_and_discards_what_was_set_aside(
     code, text = call("list", url)
     assert (code, text.count("unsigned: "), "\x1b" in text) == (0, 2, False)
     assert "job  one  2" in text
-    code, text = call("restore", url, "one")
+    code, text = call("restore", "one", "--app", url)
     assert (code, "another job has that id" in text) == (1, True)
-    assert call("discard", url, "one", "two\x1b[31m") == (0, "discarded one\ndiscarded two\\x1b[31m\n")
+    assert call("discard", "one", "two\x1b[31m", "--app", url) == (0, "discarded one\ndiscarded two\\x1b[31m\n")
     assert call("list", url) == (0, "nothing is set aside\n")
-    code, text = call("discard", url, "one")
+    code, text = call("discard", "one", "--app", url)
     assert (code, "nothing of that id is set aside" in text) == (1, True)
     assert [job.id for job in signed.jobs()] == ["one"]

@@ -138,7 +138,7 @@ def test_status_shows_the_next_fires_and_what_is_overdue(tmp_path: Path, monkeyp
     assert re.search(r"forgotten .* overdue", text)
     assert re.search(r"yearly .* in (399 d 23 h|400 d)", text)
     assert "paused" not in text
-    assert "1 jobs are overdue: `mainspring doctor` says why" in text
+    assert "1 job is overdue: `mainspring doctor` says why" in text
     found = json.loads(call("status", url, "--json")[1])
     assert [job["id"] for job in found["schedules"]] == ["forgotten", "yearly"]
     assert found["overdue"] == 1

@@ -87,6 +87,14 @@ def test_a_star_means_all_jobs_that_begin_so(jobs: Shop) -> None:
     assert ids(jobs) == ["nightly", "rare"]
 
 
+def test_a_job_may_be_named_without_its_module_if_only_one_can_be_meant(jobs: Shop) -> None:
+    jobs.app.add_job(resize, "interval", hours=1, id="shop:thumbnails", args=["a.png"])
+    assert jobs.call("jobs", "pause", "thumbnails").output == "paused shop:thumbnails\n"
+    jobs.app.add_job(resize, "interval", hours=1, id="blog:thumbnails", args=["a.png"])
+    doubtful = jobs.call("jobs", "resume", "thumbnails")
+    assert (doubtful.exit_code, "'shop:thumbnails'" in doubtful.stderr) == (1, True), doubtful.stderr
+
+
 def test_a_job_that_is_not_there_is_named_with_the_near_one_and_nothing_is_done(jobs: Shop) -> None:
     for verb in ("show", "pause", "resume", "remove", "run", "next"):
         found = jobs.call("jobs", verb, "nigthly")
@@ -168,6 +176,7 @@ def test_a_job_is_added_once_paused_or_in_place_of_another(jobs: Shop) -> None:
     assert "added once: next at 2035-01-01 12:00:00" in once.output
     taken = jobs.call("jobs", "add", RESIZE, "a.png", "--every", "1h", "--id", "once")
     assert (taken.exit_code, "Try: mainspring jobs edit once" in taken.stderr) == (1, True)
+    assert "overwrite that job by --replace" in taken.stderr
     replaced = jobs.call("jobs", "add", RESIZE, "z.png", "--every", "1h", "--id", "once", "--replace", "--paused")
     assert replaced.output == "added once: it is paused\n"
     assert jobs.app.get_job("once").args == ("z.png",)
@@ -181,6 +190,13 @@ def test_a_dry_run_says_when_a_job_would_fire_and_what_would_change(jobs: Shop) 
     same = jobs.call("jobs", "edit", "nightly", "--max-instances", "1", "--dry-run")
     assert same.output == "nothing would change\n"
     assert (set(ids(jobs)), jobs.app.get_job("nightly").max_instances) == ({"thumbs", "nightly", "rare"}, 1)
+
+
+def test_an_edited_crontab_stays_in_the_time_zone_of_the_job(jobs: Shop) -> None:
+    edited = jobs.call("jobs", "edit", "nightly", "--cron", "30 4 * * *")
+    assert "when: every day at 03:00, Europe/Berlin -> every day at 04:30, Europe/Berlin\n" in edited.output
+    moved = jobs.call("jobs", "edit", "nightly", "--cron", "30 4 * * *", "--tz", "Asia/Tokyo")
+    assert "when: every day at 04:30, Europe/Berlin -> every day at 04:30, Asia/Tokyo\n" in moved.output
 
 
 def test_an_edited_job_that_is_paused_stays_paused(jobs: Shop) -> None:

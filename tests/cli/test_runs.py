@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -153,6 +154,13 @@ def test_without_a_target_a_command_says_how_to_name_one() -> None:
     found = CliRunner(env={"MAINSPRING_URL": None, "MAINSPRING_APP": None}).invoke(main, ["runs", "list"])
     assert found.exit_code == 2
     assert "--app MODULE:APP or --app URL, or set MAINSPRING_APP or MAINSPRING_URL" in found.output
+
+
+def test_without_a_target_the_app_in_the_folder_is_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert CliRunner().invoke(main, ["init"]).exit_code == 0
+    found = CliRunner(env={"MAINSPRING_URL": None, "MAINSPRING_APP": None}).invoke(main, ["runs", "list"])
+    assert found.output.endswith("Try: export MAINSPRING_APP=app.py\n")
 
 
 @pytest.mark.parametrize("words", [["runs", "list"], ["status"], ["doctor"]])

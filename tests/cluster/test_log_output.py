@@ -85,6 +85,15 @@ def test_a_worker_logs_a_block_and_each_run_once(
     assert done.stderr.count(f"{bad.id} failed for good") == 1
 
 
+def test_a_warning_about_a_schedule_is_logged_once_however_many_workers_there_are(yard: Yard) -> None:
+    (yard.folder / "gap.py").write_text(
+        "from jobs import app\n\n@app.schedule('30 2 * * *', timezone='Europe/Berlin')\ndef early() -> None: pass\n"
+    )
+    done = yard.run("-m", "mainspring", "worker", "gap:app", "-p", "2", "--burst")
+
+    assert done.stderr.count("does not exist that day") == 1, done.stderr
+
+
 def test_a_quiet_worker_says_nothing_of_what_goes_well(yard: Yard) -> None:
     run = yard.jobs.ok.enqueue(1)
     done = yard.run("-m", "mainspring", "worker", "jobs:app", "-p", "1", "--burst", "--quiet")

@@ -265,14 +265,15 @@ def _broken(store: JobStore, taken: set[str], path: str) -> Iterator[Finding]:
     query = RunQuery(status=(Status.BROKEN,))
     number = store.stats(query).matching
     runs = {run.id: run.reason or "" for run in store.find_runs(query, limit=EXAMPLES_SHOWN)} if number else {}
-    repair = f"mend the cause, then run mainspring broken restore {path} ID; or give up: broken discard {path} ID"
+    repair = f"mend the cause, then run mainspring broken restore ID --app {path}; or give up: broken discard"
     for word, total, reasons in (("job", len(jobs), jobs), ("run", number, runs)):
         if total:
             text = f"{_several(total, f'{word} was', f'{word}s were')} set aside: {_examples(reasons, total)}"
             yield Finding(Mark.PROBLEM, "broken", text, repair)
     if replaced:
         text = f"{_several(len(replaced), 'job was', 'jobs were')} set aside and replaced since: {_examples(replaced)}"
-        yield Finding(Mark.WARNING, "broken", text, f"if the new ones are right: mainspring broken discard {path} ID")
+        repair = f"if the new ones are right: mainspring broken discard ID --app {path}"
+        yield Finding(Mark.WARNING, "broken", text, repair)
     if not broken and not number:
         yield Finding(Mark.OK, "broken", "no record was set aside")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -12,9 +14,10 @@ from typing import Any
 from mainspring.app.app import Mainspring
 from mainspring.app.import_guard import importing
 from mainspring.core.references import variable_of
+from mainspring.core.schedules.linting import LINT_LOGGER
 from mainspring.errors import ConfigurationError, near
 
-__all__ = ["find_app", "path_of"]
+__all__ = ["find_app", "path_of", "without_lint"]
 
 
 def path_of(app: Mainspring) -> str:
@@ -35,6 +38,18 @@ def find_app(path: str, include: Iterable[str] = ()) -> Mainspring:
     app = _find_app(path)
     app.load(include)
     return app
+
+
+@contextmanager
+def without_lint() -> Iterator[None]:
+    """Load an app without the warnings about its schedules, because another process logs them."""
+    lint = logging.getLogger(LINT_LOGGER)
+    level = lint.level
+    lint.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        lint.setLevel(level)
 
 
 def _find_app(path: str) -> Mainspring:

@@ -19,14 +19,12 @@ __all__ = ["broken"]
 
 @click.group()
 def broken() -> None:
-    """List, restore or discard the jobs and runs that were set aside because they could not be read."""
+    """List, restore or discard the jobs and runs that were set aside because they could not be read.
 
-
-def _verb(func: Callable[..., None]) -> Callable[..., None]:
-    func = click.argument("where", metavar="MODULE:APP|URL")(func)
-    return click.option("--name", default="mainspring", show_default=True, help="The app's name, if WHERE is a URL.")(
-        func
-    )
+    \b
+    Example:
+      mainspring broken list --app shop:app
+    """
 
 
 @broken.command("list")
@@ -38,7 +36,7 @@ def list_(target: str | None, as_json: bool, where: str | None, name: str) -> No
 
     \b
     Example:
-      mainspring broken list shop:app
+      mainspring broken list --app shop:app
     """
     with opened(target or where, name) as app:
         found: list[dict[str, Any]] = []
@@ -57,28 +55,28 @@ def list_(target: str | None, as_json: bool, where: str | None, name: str) -> No
 
 
 @broken.command()
-@_verb
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-def restore(where: str, ids: tuple[str, ...], name: str) -> None:
+@target_options
+def restore(ids: tuple[str, ...], where: str | None, name: str) -> None:
     """Put records back as they were, once what was wrong with them has been put right.
 
     \b
     Example:
-      mainspring broken restore shop:app nightly_report
+      mainspring broken restore nightly_report --app shop:app
     """
     with opened(where, name) as app:
         _act(ids, app.restore, "restored")
 
 
 @broken.command()
-@_verb
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-def discard(where: str, ids: tuple[str, ...], name: str) -> None:
+@target_options
+def discard(ids: tuple[str, ...], where: str | None, name: str) -> None:
     """Delete records that were set aside, for good.
 
     \b
     Example:
-      mainspring broken discard shop:app nightly_report
+      mainspring broken discard nightly_report --app shop:app
     """
     with opened(where, name) as app:
         _act(ids, app.discard, "discarded")

@@ -93,7 +93,8 @@ def _show(found: dict[str, Any]) -> None:
         echo("\nnext fires")
         table((Column("job", cut=True), Column("next run time"), Column("")), map(_fire_row, found["schedules"]))
     if found["overdue"]:
-        echo(f"{found['overdue']} jobs are overdue: `mainspring doctor` says why")
+        overdue = found["overdue"]
+        echo(f"{overdue} {'job is' if overdue == 1 else 'jobs are'} overdue: `mainspring doctor` says why")
     if found["nodes"]:
         echo("\nnodes")
         names = ("host", "pid", "state", "up", "heard", "queues")

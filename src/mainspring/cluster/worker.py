@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.locating import find_app
+from mainspring.app.locating import find_app, without_lint
 from mainspring.app.placement import Workplace
 from mainspring.cluster.log_output import set_up_logging
 from mainspring.cluster.messages import (
@@ -108,7 +108,8 @@ class Worker:
         handle_here(signal.SIGTERM, lambda *_: self._reasons.put("SIGTERM"))
         threading.Thread(target=self._read, name="mainspring-sentinel", daemon=True).start()
         settings = self._settings
-        app = find_app(settings.app, settings.include)
+        with without_lint():  # the sentinel logs what the linter finds, once for all its workers
+            app = find_app(settings.app, settings.include)
         place = Workplace(app, threads=settings.threads, coroutines=settings.coroutines, imported=True)
         place.board, place.worker_name = self._board, self._name
         app.on(EVENT_RUN_STUCK, self._stuck)

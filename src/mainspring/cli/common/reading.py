@@ -155,16 +155,24 @@ def trigger_options(func: Callback) -> Callback:
 
 
 def read_trigger(
-    app: Mainspring, cron: str | None, every: float | None, at: str | None, timezone: str | None
+    app: Mainspring,
+    cron: str | None,
+    every: float | None,
+    at: str | None,
+    timezone: str | None,
+    zone: tzinfo | None = None,
 ) -> BaseTrigger | None:
-    """Make the trigger that the options of a command describe; None if none of them says when."""
+    """Make the trigger that the options of a command describe; None if none of them says when.
+
+    Without --timezone it is in `zone`, or else in that of the app.
+    """
     given = [name for name, value in (("--cron", cron), ("--every", every), ("--at", at)) if value is not None]
     if len(given) > 1:
         raise CommandFailed(f"{' and '.join(given)} both say when; give one of them", code=USAGE)
     if not given and timezone is not None:
         raise CommandFailed("--timezone goes with --cron, --every or --at", code=USAGE)
     try:
-        return _trigger(app, cron, every, at, app.timezone if timezone is None else astimezone(timezone))
+        return _trigger(app, cron, every, at, (zone or app.timezone) if timezone is None else astimezone(timezone))
     except (TypeError, ValueError) as error:
         raise CommandFailed(str(error), 'mainspring cron "0 3 * * *"' if cron else "", USAGE) from None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import shlex
 import traceback
@@ -107,7 +106,7 @@ def target_of(where: str | None) -> str:
     if not found:
         raise CommandFailed(
             f"say which app or store: --app MODULE:APP or --app URL, or set {APP_VARIABLE} or {URL_VARIABLE}",
-            f"export {APP_VARIABLE}=MODULE:APP",
+            f"export {APP_VARIABLE}={'app.py' if Path('app.py').is_file() else 'MODULE:APP'}",
             USAGE,
         )
     return found
@@ -146,17 +145,13 @@ def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = Tr
 
 def _app_at(target: str, name: str) -> Mainspring:
     from mainspring.app import Mainspring
-    from mainspring.core.schedules.linting import LINT_LOGGER
+    from mainspring.app.locating import without_lint
 
-    lint = logging.getLogger(LINT_LOGGER)
-    level = lint.level
-    lint.setLevel(logging.ERROR)  # `doctor`, and whoever starts the app, tell of it
     try:
-        return Mainspring(target, name=name) if "://" in target else load_app(target)
+        with without_lint():  # `doctor`, `dev` and `worker` show what the linter finds
+            return Mainspring(target, name=name) if "://" in target else load_app(target)
     except (MainspringError, OSError) as error:
         raise CommandFailed(_text(error)) from error
-    finally:
-        lint.setLevel(level)
 
 
 def load_app(target: str, include: Iterable[str] = ()) -> Mainspring:

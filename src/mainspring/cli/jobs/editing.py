@@ -99,7 +99,10 @@ def add(
                 found, trigger, args, kwargs, job_id, replace_existing=replace, **_given(**options), **more
             )
         except ConflictingIdError as error:
-            raise CommandFailed(str(error), command(f"jobs edit {error.job_id}")) from None
+            raise CommandFailed(
+                f"the job id {error.job_id!r} is taken; choose another, or overwrite that job by --replace",
+                command(f"jobs edit {error.job_id}"),
+            ) from None
         except (TypeError, ValueError) as error:
             raise _usage(error) from None
         echo(f"added {visible(job.id)}: {_next(app, job)}")
@@ -156,7 +159,7 @@ def edit(
             changes["func"] = find_task(app, task)
         if words or no_args:
             changes["args"], changes["kwargs"] = read_arguments(words)
-        trigger = read_trigger(app, cron, every, at, timezone)
+        trigger = read_trigger(app, cron, every, at, timezone, job.trigger.timezone)
         if trigger is not None:
             changes["trigger"] = trigger
             if job.at is not None:  # a paused job stays so

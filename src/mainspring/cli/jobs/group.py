@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -44,18 +44,23 @@ def read_jobs(app: Mainspring) -> list[Job]:
 
 
 def choose(app: Mainspring, job_ids: Sequence[str]) -> list[Job]:
-    """Return the jobs of these ids, each of which may end with a star."""
+    """Return the jobs of these ids, each of which may end with a star, or lack its module if that leaves no doubt."""
     by_id = {job.id: job for job in read_jobs(app)}
     found: dict[str, Job] = {}
     for job_id in job_ids:
         if job_id not in by_id and job_id.endswith("*"):
             matching = {name: job for name, job in by_id.items() if name.startswith(job_id[:-1])}
         else:
-            matching = {job_id: by_id[job_id]} if job_id in by_id else {}
+            matching = {job_id: by_id[job_id]} if job_id in by_id else _without_module(by_id, job_id)
         if not matching:
             raise CommandFailed(str(JobLookupError(job_id, tuple(by_id))), command("jobs list"))
         found |= matching
     return list(found.values())
+
+
+def _without_module(by_id: Mapping[str, Job], job_id: str) -> dict[str, Job]:
+    found = {name: job for name, job in by_id.items() if name.endswith(f":{job_id}")}
+    return found if len(found) == 1 else {}
 
 
 def next_time(app: Mainspring, job: Job, now: int) -> tuple[str, str]:
