@@ -46,7 +46,7 @@ def _past_fire(trigger: BaseTrigger, now: int, budget: list[int]) -> int | None:
 
 
 class BaseCombiningTrigger(InstantTrigger):
-    """What `and` and `or` share: the triggers, and a jitter for the combination.
+    """The base of `and` and `or`: the triggers, and a jitter for the combination.
 
     A jitter of the combined triggers is not added to each of them: the combination takes the largest if it has none.
     """

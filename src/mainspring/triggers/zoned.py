@@ -1,4 +1,4 @@
-"""What all triggers with one time zone share: how they are shown, stored and pickled."""
+"""The base of all triggers with one time zone: it shows, stores and pickles them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _ABOVE_AND_BELOW: Final = 3
 
 
 class Screen:
-    """What the person has chosen, and the last word to them."""
+    """The person's choices, and the last message to them."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app

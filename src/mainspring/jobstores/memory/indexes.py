@@ -1,4 +1,4 @@
-"""What the memory store finds things by: jobs by time, waiting runs by urgency, finished runs by age.
+"""The indexes of the memory store: jobs by time, waiting runs by urgency, finished runs by age.
 
 Heaps are never searched. An item carries the number under which its owner was filed; when the owner has another one by
 now, the item is outdated, skipped when it comes up, and swept out when more than half of a heap is outdated. An item

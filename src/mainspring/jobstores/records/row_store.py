@@ -1,4 +1,4 @@
-"""What the back end of a store of bytes implements: it writes and reads rows, and understands none of their bytes."""
+"""The back end of a store of bytes: it writes and reads rows, and does not interpret their bytes."""
 
 from __future__ import annotations
 

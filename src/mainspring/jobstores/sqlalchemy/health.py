@@ -27,7 +27,7 @@ _POSTGRESQL_FAULTS: Final = {
     "full_page_writes": "a power failure may leave pages half written",
     "synchronous_commit": "a crash of the server undoes the last moments",
 }
-"""What may happen if a setting is off."""
+"""The risk of each setting that is off."""
 _POSTGRESQL: Final = [
     *_POSTGRESQL_FAULTS, "lock_timeout", "plan_cache_mode", "server_version", "statement_timeout",
     "synchronous_standby_names",

@@ -41,7 +41,7 @@ THREADS = 8
 
 
 class ConcurrencyConformance:
-    """What stays true when many act at the same moment."""
+    """The promises that hold when many act at the same moment."""
 
     def test_each_run_is_claimed_by_one_node(self, store: JobStore) -> None:
         runs = [make_run(store) for _ in range(200)]

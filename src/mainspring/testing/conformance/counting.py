@@ -38,7 +38,7 @@ from mainspring.testing.conformance.helpers import (
 
 
 class CountConformance:
-    """What a store counts for each job."""
+    """The counts that a store keeps for each job."""
 
     # -- unfinished runs ---------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the suite builds its jobs, runs and outcomes with. Times are relative to the store's clock, which tests move."""
+"""Build the jobs, runs and outcomes of the suite. Times are relative to the store's clock, which tests move."""
 
 from __future__ import annotations
 

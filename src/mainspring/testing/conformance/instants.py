@@ -38,7 +38,7 @@ ALL_TIMES: Final = (*PAST, *FUTURE)
 
 
 class InstantConformance:
-    """What a store keeps of times, however far away they are."""
+    """A store keeps times exactly, however far away they are."""
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ ALL = RunQuery()
 
 
 class ServiceConformance:
-    """What people, janitors and loops ask of a store."""
+    """The service verbs of a store, for people, janitors and loops."""
 
     # -- find and count ----------------------------------------------------------------------------------------
 
