@@ -131,6 +131,23 @@ def test_ctrl_c_ends_it_while_it_waits_for_a_change(tmp_path: Path, screens: lis
     assert screen.interrupt() == 1
 
 
+def test_a_second_ctrl_c_does_not_wait_for_started_runs(tmp_path: Path, screens: list[Screen]) -> None:
+    write_app(tmp_path, "sqlite:///jobs.db")
+    with (tmp_path / "app.py").open("a") as file:
+        file.write(
+            "import time\n"
+            "@app.schedule('interval', seconds=1)\n"
+            f"def slow():\n    print('asleep', flush=True)\n    time.sleep({10 * LIMIT})\n"
+        )
+    screen = Screen(tmp_path, "dev", "app.py")
+    screens.append(screen)
+    screen.wait_for(r"asleep")
+    os.killpg(screen.process.pid, signal.SIGINT)
+    screen.wait_for(r"waiting up to 10 s for started runs to end; a second Ctrl-C kills them")
+    assert screen.interrupt() == 0
+    assert "killing the started runs; they are executed again later" in screen.text
+
+
 def test_sigterm_through_a_pipe_ends_it_in_order(tmp_path: Path) -> None:
     CliRunner().invoke(main, ["init", str(tmp_path / "app.py")])
     command = [sys.executable, "-m", "mainspring", "dev", "app.py", "--no-reload"]

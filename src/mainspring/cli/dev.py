@@ -20,10 +20,14 @@ from mainspring.core.insight.wording import several
 __all__ = ["Files", "dev"]
 
 POLL_SECONDS: Final = 0.4
+LOOK_SECONDS: Final = 0.05
+"""The pause between looks at a process that is about to end."""
 SETTLE_SECONDS: Final = 0.2
 """Wait until nothing has changed for this long: an editor writes several files, or one in several steps."""
 STOP_SECONDS: Final = 10.0
 """Give started runs this many seconds to end before the process is killed."""
+SILENT_STOP_SECONDS: Final = 0.8
+"""Say that a stop waits for started runs if it takes longer than this."""
 MOST_FILES: Final = 5000
 _OTHERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", "venv", "env", "build", "dist"})
 
@@ -114,7 +118,11 @@ class Reloader:
 
     def __init__(self, command: list[str], files: Files) -> None:
         self._command, self._files = command, files
-        self._stopping = False
+        self._signals = 0
+
+    @property
+    def _stopping(self) -> bool:
+        return self._signals > 0
 
     def run(self) -> int:
         """Run until Ctrl-C, SIGTERM, or the end of the command; return the exit code."""
@@ -124,7 +132,7 @@ class Reloader:
         while True:
             process = subprocess.Popen(self._command)
             changed = self._wait(process)
-            code = _end(process)
+            code = self._end(process)
             if self._stopping or (not changed and code == 0):
                 _say("stopped")
                 return 0
@@ -149,20 +157,28 @@ class Reloader:
         return []
 
     def _stop(self, number: int, frame: object) -> None:
-        self._stopping = True
+        self._signals += 1
 
+    def _end(self, process: subprocess.Popen[bytes]) -> int:
+        """End a process; give its started runs some time to end, at most until a second signal."""
+        if process.poll() is None:
+            with suppress(OSError):
+                process.terminate()
+            if not self._ends_within(process, SILENT_STOP_SECONDS):
+                _say(f"waiting up to {STOP_SECONDS:g} s for started runs to end; a second Ctrl-C kills them")
+            if not self._ends_within(process, STOP_SECONDS):
+                _say("killing the started runs; they are executed again later")
+                process.kill()
+        return process.wait()
 
-def _end(process: subprocess.Popen[bytes]) -> int:
-    """End a process; give its started runs some time to end."""
-    if process.poll() is None:
-        with suppress(OSError):
-            process.terminate()
-        try:
-            process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            _say(f"what runs has not ended in {STOP_SECONDS:g} s; it is killed and executed again later")
-            process.kill()
-    return process.wait()
+    def _ends_within(self, process: subprocess.Popen[bytes], seconds: float) -> bool:
+        """Return whether a process ends in this time, and before a second signal."""
+        deadline = time.monotonic() + seconds
+        while process.poll() is None:
+            if self._signals > 1 or time.monotonic() > deadline:
+                return False
+            time.sleep(LOOK_SECONDS)
+        return True
 
 
 def _listed(names: list[str]) -> str:
