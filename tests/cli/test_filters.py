@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mainspring.core.filters import KEYS, STATUSES, Filter, FilterError, is_term, parse_filter
+from mainspring.core.insight.acts import Act
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Call, Error, Run, Status
 from mainspring.core.run_view import RunView
@@ -125,6 +126,7 @@ def test_two_terms_of_one_key_must_both_hold() -> None:
         ("status:", "'status:' is not complete"),
         ("status:,", "'status:,' is not complete"),
         ("arg.:1", "'arg.:1' is not complete"),
+        ("by:*ann", r"by:\*ann has a \* before its end"),
         ("task:*mail", r"task:\*mail has a \* before its end"),
         ("since:yesterday", "since:yesterday is not a time; write how long ago"),
         ("since:1y", "since:1y is not a time"),
@@ -157,6 +159,49 @@ def test_a_filter_tells_a_store_what_it_can_look_for() -> None:
     assert parse_filter("-status:failed -since:1h", NOW).statuses() is None
     assert parse_filter("-since:1h", NOW).since is None
     assert parse_filter("status:failed status:missed", NOW).statuses() == ()
+
+
+def act(by: str, target: str, kind: str = "run") -> Act:
+    return Act(id=target, at=AT, verb="cancel", kind=kind, target=target, by=by)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("by:ann", {"a", "b"}),
+        ("by:ann,bob", {"a", "b", "c"}),
+        ("by:ann by:bob", {"b"}),
+        ("-by:ann", {"c", "d", "e", "q"}),
+        ("by:an*", {"a", "b", "e"}),
+        ('by:"an*"', set()),
+        ("by:root", {"d"}),
+        ("by:root@web", {"d"}),
+        ("by:root@db", set()),
+        ("by:ann -by:bob", {"a"}),
+    ],
+)
+def test_a_person_is_known_by_the_runs_they_acted_on(text: str, found: set[str]) -> None:
+    acts = [
+        *(act("ann", "a"), act("ann", "a"), act("ann", "b"), act("bob", "b"), act("bob", "c")),
+        *(act("root@web", "d"), act("anna", "e"), act("ann", "q", "queue")),
+    ]
+    wanted = parse_filter(text, NOW, lambda: acts)
+    assert {name for name in "abcdeq" if wanted.matches(run(id=name))} == found
+    assert (wanted.ids() is None) == text.startswith("-")
+    assert not wanted.is_indexed()
+
+
+def test_acts_are_read_once_and_only_for_a_filter_that_asks_for_people() -> None:
+    read: list[int] = []
+
+    def acts() -> list[Act]:
+        read.append(1)
+        return []
+
+    parse_filter("queue:mail", NOW, acts)
+    assert read == []
+    parse_filter("by:ann,bob -by:eve", NOW, acts)
+    assert read == [1]
 
 
 def test_a_term_is_told_from_an_id() -> None:

@@ -62,6 +62,22 @@ def test_a_filter_chooses_runs(shop: Shop, words: list[str], who: list[str]) -> 
     assert found.exit_code == (0 if who else 1)
 
 
+def test_runs_are_chosen_by_the_person_who_acted_on_them_in_every_store(any_shop: Shop) -> None:
+    shop = any_shop
+    with shop.app.acting("ann"):
+        shop.app.retry(shop.ids["bob"])
+        shop.app.prioritize(shop.ids["cat"], 5)
+    with shop.app.acting("bob@web1"):
+        shop.app.cancel(shop.ids["dog"])
+        shop.app.prioritize(shop.ids["cat"], 7)
+    assert [run["id"] for run in shop.json("runs", "list", "by:ann")] == [shop.ids["cat"], shop.ids["bob"]]
+    assert [run["id"] for run in shop.json("runs", "list", "by:bob", "-by:a*")] == [shop.ids["dog"]]
+    assert len(shop.json("runs", "list", "-by:ann,bob")) == 2
+    assert shop.call("runs", "list", "by:eve").exit_code == 1
+    assert shop.call("runs", "cancel", "by:ann", "--yes").output == "cancelled 2 runs\n"
+    assert shop.statuses()["cat"] == "cancelled"
+
+
 def test_a_list_says_that_there_are_more_and_that_nothing_was_found(shop: Shop) -> None:
     assert shop.call("runs", "list", "-n", "2").stderr == "there are more: add -n 20\n"
     nothing = shop.call("runs", "list", "queue:nowhere")

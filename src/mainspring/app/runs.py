@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.app.waiting.waiter import Waiter, result_of
 from mainspring.core import transitions
+from mainspring.core.insight.acts import Act
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
@@ -34,6 +35,7 @@ __all__ = ["Runs", "result_of"]
 
 ALIAS: Final = "default"
 """The alias of an app's store."""
+ACTS_PAGE: Final = 1000
 
 log = logging.getLogger("mainspring.app")
 
@@ -158,6 +160,19 @@ class Runs:
         wanted = list(dict.fromkeys(job_ids))
         found = self._store().recent_runs(wanted, n)
         return {job_id: list(map(self.view, runs)) for job_id, runs in zip(wanted, found, strict=True)}
+
+    def views(self, run_ids: Sequence[str]) -> list[RunView]:
+        """Return the runs with these ids, without those that are gone."""
+        return [self.view(run) for run in self._store().get_runs(run_ids) if run is not None]
+
+    def acts(self) -> list[Act]:
+        """Return what people did, newest first: the store keeps the newest 10,000 acts, for 90 days."""
+        store = self._store()
+        found = page = store.acts(limit=ACTS_PAGE)
+        while len(page) == ACTS_PAGE:
+            page = store.acts(after=page[-1], limit=ACTS_PAGE)
+            found = [*found, *page]
+        return found
 
     def _check_names(self, job_id: str | None, task: str | None) -> None:
         """Raise if no run was found because the job does not exist; warn if the task is unknown."""

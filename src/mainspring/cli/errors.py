@@ -39,7 +39,7 @@ def errors(words: tuple[str, ...], everything: bool, as_json: bool, where: str |
     with opened(where, name) as app:
         wanted = read_filter(app, chosen)
         most = None if everything else MOST_RUNS_SEARCHED
-        page = search(app, wanted, limit=most or 10**9, most=most)
+        page = search(app.runs, wanted, limit=most or 10**9, most=most)
         groups, now = group_errors(page.runs), app.now()
     if as_json:
         print_json([_to_json(group) for group in groups])

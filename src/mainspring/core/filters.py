@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any, Final
 
+from mainspring.core.insight.acts import Act
 from mainspring.core.instants import to_us
 from mainspring.core.quantities import read_seconds
 from mainspring.core.redaction import masked
@@ -44,7 +46,7 @@ _NUMBERS: Final[dict[str, Callable[[RunView], int]]] = {
 }
 _LENGTHS: Final = ("took", "wait")
 _MOMENTS: Final = ("since", "until")
-KEYS: Final = ("status", *_NAMES, "error", "text", *_MOMENTS, *_LENGTHS, *_NUMBERS)
+KEYS: Final = ("status", *_NAMES, "by", "error", "text", *_MOMENTS, *_LENGTHS, *_NUMBERS)
 """The keys there are, besides `arg.NAME`."""
 
 _WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
@@ -76,6 +78,8 @@ class Term:
     tests: tuple[Test, ...]
     exact: bool = False
     """Whether there is one value, without a `*`, so that a store can look for it."""
+    ids: frozenset[str] | None = None
+    """The runs that meet the condition, or None if only a look at each run can tell."""
 
     def holds(self, run: RunView, func: Callable[..., Any] | None) -> bool:
         """Return True if a run meets the condition."""
@@ -103,6 +107,11 @@ class Filter:
                 left = stored if left is None else left & stored
         return None if left is None else tuple(sorted(left))
 
+    def ids(self) -> frozenset[str] | None:
+        """Return the ids that runs must have one of, or None if any will do."""
+        known = [term.ids for term in self.terms if term.ids is not None and not term.negated]
+        return frozenset.intersection(*known) if known else None
+
     def is_indexed(self) -> bool:
         """Return True if a store can count what matches: by one status or several, one queue, group or job each."""
         counted = [term for term in self.terms if not term.negated and (term.exact or term.key == "status")]
@@ -129,13 +138,15 @@ def is_term(word: str) -> bool:
     return bool(colon) and (key in KEYS or key.startswith("arg."))
 
 
-def parse_filter(text: str | Iterable[str], now: datetime) -> Filter:
+def parse_filter(text: str | Iterable[str], now: datetime, acts: Callable[[], Iterable[Act]] = tuple) -> Filter:
     """Read a filter: one text, or words that a shell has split already. Raise FilterError.
 
-    Times such as `since:1h` and `until:14:00` are relative to `now`, and in its zone.
+    Times such as `since:1h` and `until:14:00` are relative to `now`, and in its zone. `acts` reads what people did;
+    only a filter with `by:` calls it, once.
     """
+    acts = cache(acts)
     words = _split(text) if isinstance(text, str) else [part for word in text for part in _parts(word)]
-    terms = tuple(_term(word, now) for word in words)
+    terms = tuple(_term(word, now, acts) for word in words)
     moments = [_moment("since", term.values[0], now) for term in terms if term.key == "since" and not term.negated]
     return Filter(terms, max(moments, default=None))
 
@@ -154,7 +165,7 @@ def _parts(word: str) -> list[str]:
     return _split(word)
 
 
-def _term(word: str, now: datetime) -> Term:
+def _term(word: str, now: datetime, acts: Callable[[], Iterable[Act]]) -> Term:
     negated = word.startswith("-")
     key, colon, rest = word.removeprefix("-").partition(":")
     if not colon:
@@ -167,6 +178,10 @@ def _term(word: str, now: datetime) -> Term:
     if key in _MOMENTS and len(values) > 1:
         raise FilterError(f"{word!r}: {key} takes one time")
     plain = tuple(value.replace('"', "") for value in values)
+    if key == "by":
+        fits = [_pattern(key, value, given.endswith('"')) for given, value in zip(values, plain, strict=True)]
+        ids = frozenset(act.target for act in acts() if act.kind == "run" and _is_by(act, fits))
+        return Term(key, plain, negated, (lambda run, _: run.id in ids,), ids=ids)
     tests = tuple(
         _test(key, value, quoted=given.endswith('"'), now=now) for given, value in zip(values, plain, strict=True)
     )
@@ -202,6 +217,11 @@ def _pattern(key: str, value: str, quoted: bool) -> Callable[[str], bool]:
     if "*" in value[:-1]:
         raise FilterError(f"{key}:{value} has a * before its end; only the end may be left open, as in {key}:send*")
     return (lambda text: text.startswith(value[:-1])) if value.endswith("*") else value.__eq__
+
+
+def _is_by(act: Act, fits: Iterable[Callable[[str], bool]]) -> bool:
+    """Return True if one of these persons acted; the machine behind an account's name may be left out."""
+    return any(fit(name) for fit in fits for name in (act.by, act.by.partition("@")[0]))
 
 
 def _status_test(word: str, now: int) -> Test:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Final, NamedTuple, Protocol
 
 from mainspring.core.filters import Filter, parse_filter
+from mainspring.core.insight.acts import Act
 from mainspring.core.instants import from_us
 from mainspring.core.run_view import RunPage, RunView
 
@@ -28,7 +29,7 @@ SEARCH_PAGE_RUNS: Final = 1000
 
 
 class RunSource(Protocol):
-    """An app, as far as a search needs it."""
+    """The runs of an app, as far as a search needs them."""
 
     @property
     def timezone(self) -> tzinfo:
@@ -64,6 +65,12 @@ class RunSource(Protocol):
     ) -> int:
         """Return how many runs match what a store can look for."""
 
+    def views(self, run_ids: Sequence[str]) -> list[RunView]:
+        """Return the runs with these ids, without those that are gone."""
+
+    def acts(self) -> list[Act]:
+        """Return what people did, as far back as the store keeps it."""
+
 
 class SearchPage(NamedTuple):
     """Runs that match, newest first; `more` says that others do, `complete` that none was left unseen.
@@ -86,8 +93,8 @@ class RunCount(NamedTuple):
 
 
 def filter_for(app: RunSource, text: str | Iterable[str]) -> Filter:
-    """Read a filter, with times relative to the store's clock and in the app's zone."""
-    return parse_filter(text, from_us(app.now()).astimezone(app.timezone))
+    """Read a filter, with times relative to the store's clock and in the app's zone; `by:` reads the acts of people."""
+    return parse_filter(text, from_us(app.now()).astimezone(app.timezone), app.acts)
 
 
 def search(
@@ -141,6 +148,10 @@ def function_of(app: RunSource, run: RunView) -> Callable[..., Any] | None:
 
 def _candidates(app: RunSource, wanted: Filter, size: int, after: RunView | None = None) -> Iterator[RunView]:
     """Yield the runs that a store finds for a filter, page by page."""
+    ids = wanted.ids()
+    if ids is not None:
+        yield from _of_ids(app, sorted(ids), after)
+        return
     statuses = wanted.statuses()
     if statuses == ():  # two terms exclude each other
         return
@@ -159,3 +170,15 @@ def _candidates(app: RunSource, wanted: Filter, size: int, after: RunView | None
         if not page.more:
             return
         after, size = page[-1], SEARCH_PAGE_RUNS
+
+
+def _of_ids(app: RunSource, run_ids: Sequence[str], after: RunView | None) -> list[RunView]:
+    """Return the runs with these ids that come after a run, newest first."""
+    starts = range(0, len(run_ids), SEARCH_PAGE_RUNS)
+    found = [run for start in starts for run in app.views(run_ids[start : start + SEARCH_PAGE_RUNS])]
+    found.sort(key=_age, reverse=True)
+    return [run for run in found if after is None or _age(run) < _age(after)]
+
+
+def _age(run: RunView) -> tuple[int, str]:
+    return run.record.created_at, run.id

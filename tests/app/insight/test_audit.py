@@ -123,3 +123,46 @@ def test_texts_are_cut_and_kept_on_one_line(app: Mainspring) -> None:
     [entry] = app.audit()
     assert len(entry.by) == len(entry.why) == 500
     assert "\n" not in entry.by + entry.why
+
+
+@EVERY_STORE
+def test_a_search_finds_the_runs_that_a_person_acted_on(app: Mainspring) -> None:
+    for number in range(5):
+        add_run(app.store, f"r{number}")
+    with app.acting("ann"):
+        for number in (0, 1, 3):
+            app.cancel(f"r{number}")
+    with app.acting("bob"):
+        app.prioritize("r2", 5)
+        app.delete("r1")
+    assert {run.id for run in app.search("by:ann").runs} == {"r0", "r3"}
+    assert {run.id for run in app.search("-by:ann").runs} == {"r2", "r4"}
+    assert {run.id for run in app.search("by:ann,bob status:pending").runs} == {"r2"}
+    assert app.count_up_to("by:*") == (3, True)
+
+
+@LOCAL
+def test_a_search_by_person_goes_on_where_a_page_ended(app: Mainspring) -> None:
+    for number in range(5):
+        add_run(app.store, f"r{number}")
+    with app.acting("ann"):
+        for number in range(5):
+            app.cancel(f"r{number}")
+    page = app.search("by:ann", limit=2)
+    found = [run.id for run in page.runs]
+    while page.next is not None:
+        page = app.search("by:ann", limit=2, after=page.next)
+        found += [run.id for run in page.runs]
+    assert found == [run.id for run in app.find()]
+    assert len(found) == 5
+
+
+@LOCAL
+def test_a_search_by_person_reads_all_acts_that_are_kept(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.app.runs.ACTS_PAGE", 2)
+    for number in range(6):
+        add_run(app.store, f"r{number}")
+        with app.acting("ann" if number == 0 else "bob"):
+            app.cancel(f"r{number}")
+    assert [run.id for run in app.search("by:ann").runs] == ["r0"]
+    assert len(app.search("by:bob").runs) == 5

@@ -43,7 +43,7 @@ def read_filter(app: Mainspring, words: Sequence[str]) -> Filter:
     from mainspring.core.searching import filter_for
 
     try:
-        return filter_for(app, words)
+        return filter_for(app.runs, words)
     except FilterError as error:
         raise CommandFailed(str(error), command("runs list status:failed since:1h"), USAGE) from None
 
@@ -72,7 +72,7 @@ def act_on_runs(
 
     chosen: list[str] = []
     others: Counter[str] = Counter()
-    for run in matching(app, read_filter(app, words)):
+    for run in matching(app.runs, read_filter(app, words)):
         if run.status in able:
             chosen.append(run.id)
         else:

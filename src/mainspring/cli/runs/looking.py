@@ -43,7 +43,7 @@ def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, w
 
     with opened(where, name) as app:
         wanted = read_filter(app, words_of(words))
-        page = search(app, wanted, limit=limit, most=None if everything else MOST_RUNS_SEARCHED)
+        page = search(app.runs, wanted, limit=limit, most=None if everything else MOST_RUNS_SEARCHED)
         now = app.now()
         rows = [_row(app, run, now) for run in page.runs]
         records = [_to_json(app, run) for run in page.runs] if as_json else []
@@ -107,7 +107,7 @@ def shown_call(app: Mainspring, run: RunView) -> str:
     """Return the call as it may be shown: its name and arguments, with secrets masked."""
     from mainspring.core.searching import function_of
 
-    args, kwargs = masked(run.args, run.kwargs, function_of(app, run))
+    args, kwargs = masked(run.args, run.kwargs, function_of(app.runs, run))
     shown = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
     return f"{run.name or run.task}({', '.join(shown)})"
 
