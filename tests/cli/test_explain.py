@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.cli.kit import Shop
+from tests.cli.kit import Shop, resize
 from tests.cli.test_terminal import on_terminal, without_colours
 
 
@@ -40,6 +40,13 @@ def test_a_name_of_nothing_ends_with_1_and_commands_to_try(any_shop: Shop) -> No
     assert found.exit_code == 1
     assert found.stdout.startswith("There is no run, job, queue or node called 'nightly' here.")
     assert "-> mainspring jobs list" in found.stdout
+
+
+def test_a_job_may_be_named_without_its_module(shop: Shop) -> None:
+    shop.app.add_job(resize, "interval", hours=1, id="shop:nightly", args=["a.png"])
+    assert shop.json("explain", "nightly")["id"] == "shop:nightly"
+    shop.app.add_job(resize, "interval", hours=1, id="blog:nightly", args=["a.png"])
+    assert shop.call("explain", "nightly").exit_code == 1
 
 
 def test_a_terminal_gets_sentences_that_fit(shop: Shop) -> None:

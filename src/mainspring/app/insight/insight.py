@@ -61,7 +61,7 @@ class Insight:
         if found is None and kind is None and name.partition(":")[0] in _KINDS:
             kind, _, rest = name.partition(":")
             found = self._find(gatherer, kind, rest)
-        return found or self._unknown(gatherer, name)
+        return found or self._job_without_module(gatherer, name) or self._unknown(gatherer, name)
 
     def _find(self, gatherer: Gatherer, kind: str | None, name: str) -> Explanation | None:
         """Explain the first thing with this name."""
@@ -85,6 +85,14 @@ class Insight:
             node = next((each for each in scene.nodes if name in (each.id, each.name)), None)
             return None if node is None else explain_node(node, scene)
         return None
+
+    def _job_without_module(self, gatherer: Gatherer, name: str) -> Explanation | None:
+        """Explain the one job whose id is this name behind its module, as in `shop:nightly`."""
+        jobs, _ = gatherer.jobs()
+        found = [job for job in jobs if job.id.endswith(f":{name}")]
+        if len(found) != 1:
+            return None
+        return self._job(gatherer, found[0], gatherer.recent(found[0].id), gatherer.scene())
 
     def _run(self, gatherer: Gatherer, run: Run, scene: Scene) -> Explanation:
         queue = gatherer.queue_of(run) if run.status is Status.PENDING else None
