@@ -170,6 +170,12 @@ def command(folder: Path, *words: str) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+def test_the_worker_to_start_is_named_by_the_app_that_was_given(folder: Path) -> None:
+    out, err = command(folder, "enqueue", "add", "1", "2").communicate(timeout=LIMIT)
+    assert out.startswith("enqueued ")
+    assert "Try: mainspring worker shop:app -Q default\n" in err
+
+
 def test_a_new_app_is_called_through_a_worker_in_processes_of_their_own(folder: Path) -> None:
     worker = command(folder, "worker", "--processes", "1", "--log-level", "error")
     try:

@@ -28,6 +28,7 @@ from mainspring.cli.common.target import (
 )
 from mainspring.cli.common.visible import visible
 from mainspring.core.redaction import masked
+from mainspring.core.references import variable_of
 from mainspring.core.run import Status
 
 if TYPE_CHECKING:
@@ -166,4 +167,5 @@ def _warn_if_unserved(app: Mainspring, run: RunView) -> None:
     if any(info.name == run.queue and info.paused for info in app.queues()):
         click.echo(f"the queue {queue} is paused\nTry: {command(f'queues resume {queue}')}", err=True)
     elif not any(run.queue in node.queues and node.state != "silent" for node in app.nodes()):
-        click.echo(f"no worker serves the queue {queue}\nTry: mainspring worker MODULE:APP -Q {queue}", err=True)
+        path = variable_of(app) or "MODULE:APP"
+        click.echo(f"no worker serves the queue {queue}\nTry: mainspring worker {path} -Q {queue}", err=True)
