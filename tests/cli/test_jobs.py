@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from click.testing import CliRunner
 
 from mainspring.cli import main
+from mainspring.jobstores.base import NodeInfo
+from tests.app.insight.kit import announce
 from tests.cli.kit import KEY, LIMIT, Shop, resize
 
 
@@ -45,10 +47,55 @@ def test_jobs_are_looked_at_and_acted_on_in_every_store(any_shop: Shop) -> None:
 def test_a_list_shows_the_next_to_fire_first_and_paused_ones_last(jobs: Shop) -> None:
     jobs.app.pause_job("thumbs")
     lines = jobs.call("jobs", "list").output.splitlines()
-    assert lines[0].split() == ["id", "next", "when", "task", "queue"]
+    assert lines[0].split() == ["id", "health", "next", "when", "task", "queue"]
     assert [line.split()[0] for line in lines[1:]] == ["nightly", "rare", "thumbs"]
-    assert lines[3].split()[1] == "paused"
+    assert lines[3].split()[1:3] == ["paused", "paused"]
     assert "every hour" in lines[3]
+
+
+def healths(shop: Shop, *words: str) -> dict[str, str]:
+    return {job["id"]: job["health"] for job in shop.json("jobs", "list", *words)}
+
+
+def test_a_list_shows_how_each_job_fares_in_every_store(any_shop: Shop) -> None:
+    shop = add_jobs(any_shop)
+    shop.app.pause_job("rare")
+    assert healths(shop) == {"thumbs": "down", "nightly": "down", "rare": "paused"}
+    announce(shop.app)
+    assert healths(shop) == {"thumbs": "new", "nightly": "new", "rare": "paused"}
+    two_minutes_ago = datetime.now(UTC) - timedelta(minutes=2)
+    shop.app.modify_job("thumbs", next_run_time=two_minutes_ago)
+    assert healths(shop) == {"thumbs": "late", "nightly": "new", "rare": "paused"}
+    assert healths(shop, "--health", "late,down") == {"thumbs": "late"}
+    assert healths(shop, "--health", "new, paused") == {"nightly": "new", "rare": "paused"}
+    late = shop.json("jobs", "show", "thumbs")
+    assert late["health_reason"].startswith("a fire that was due 2 min")
+    shop.app.store.beat(NodeInfo(id="node-1", host="web", pid=7, started_at=0), 0.0)
+
+
+def test_jobs_that_fare_well_are_up(jobs: Shop) -> None:
+    jobs.app.start(work=True)
+    jobs.app.wait([jobs.app.run_now("thumbs").id], LIMIT)
+    jobs.app.stop()
+    announce(jobs.app)
+    line = jobs.call("jobs", "list", "--health", "up").output.splitlines()[1]
+    assert line.split()[:2] == ["thumbs", "up"]
+    assert "health            up: its last fire succeeded" in jobs.call("jobs", "show", "thumbs").output
+
+
+def test_a_health_that_no_job_has_or_that_is_misspelt_is_named(jobs: Shop) -> None:
+    found = jobs.call("jobs", "list", "--health", "up,late")
+    assert (found.exit_code, found.stderr) == (1, "no job is up or late\n")
+    found = jobs.call("jobs", "list", "--health", "lat")
+    assert found.exit_code == 2
+    assert "no health is called 'lat'; did you mean 'late'?" in found.stderr
+
+
+def test_looking_at_jobs_with_another_key_sets_none_aside(jobs: Shop) -> None:
+    asked = {"MAINSPRING_URL": jobs.url, "MAINSPRING_SECRET_KEY": f"another, {KEY}", "MAINSPRING_APP": None}
+    for words in (["jobs", "list"], ["top"]):
+        CliRunner(env=asked).invoke(main, words)
+    assert set(ids(jobs)) == {"thumbs", "nightly", "rare"}
 
 
 def test_a_job_is_shown_with_its_next_fires_and_last_runs(jobs: Shop) -> None:

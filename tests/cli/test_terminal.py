@@ -81,6 +81,15 @@ def test_a_narrow_terminal_gets_a_block_for_each_run_with_the_whole_id(shop: Sho
     assert f"id      {shop.ids['bob']}" in without_colours(said).splitlines()
 
 
+def test_a_narrow_terminal_shows_the_health_of_jobs_and_drops_the_date_of_the_next_fire(shop: Shop) -> None:
+    shop.app.add_job(shop.resize, "interval", minutes=5, id="a_job_with_quite_a_long_name", args=["a.png"])
+    code, said = on_terminal(shop, "jobs", "list", columns=64)
+    title, line = without_colours(said).splitlines()[:2]
+    assert (code, title.split()) == (0, ["id", "health", "when"])
+    assert "  down " in line
+    assert len(line) <= 64
+
+
 def test_a_person_is_asked_before_many_runs_are_changed_and_sees_the_progress(shop: Shop) -> None:
     code, said = on_terminal(shop, "runs", "delete", "queue:mail", answer="n\n")
     assert (code, "3 runs will be deleted. Go on? [y/N]" in said) == (1, True)

@@ -189,6 +189,12 @@ def test_it_is_read_as_json(any_shop: Shop) -> None:
     assert json.dumps(shown)
 
 
+def test_it_shows_how_jobs_fare(shop: Shop) -> None:
+    add_jobs(shop).app.pause_job("rare")
+    jobs = {job["job"]: job["health"] for job in shop.json("top")["jobs"]}
+    assert jobs == {"thumbs": "down", "nightly": "down", "rare": "paused"}
+
+
 def test_a_store_that_does_not_answer_ends_with_3() -> None:
     found = CliRunner().invoke(main, ["top", "--app", "redis://127.0.0.1:1/0"])
     assert (found.exit_code, "Try: mainspring doctor" in found.stderr) == (3, True)

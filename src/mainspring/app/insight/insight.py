@@ -151,9 +151,9 @@ class Insight:
         found = find_job(self._app.store, job_id_of(job))
         return self._health([found])[found.id]
 
-    def healths(self) -> dict[str, JobHealth]:
-        """Return the health of each job by id."""
-        return self._health(self._app.store.get_all_jobs())
+    def healths(self, jobs: Sequence[Job] | None = None) -> dict[str, JobHealth]:
+        """Return the health of each job by id: of these jobs, or of all that can be read here."""
+        return self._health(self._app.store.examine_jobs()[0] if jobs is None else jobs)
 
     def simulate(
         self, days: float = 30, *, since: datetime | None = None, durations: Mapping[str, float] | None = None

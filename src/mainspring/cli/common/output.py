@@ -24,6 +24,7 @@ GAP: Final = "  "
 COLOURS: Final = {
     "succeeded": "green", "running": "blue", "failed": "red", "missed": "yellow", "broken": "magenta",
     "retrying": "yellow", "cancelled": "bright_black", "paused": "yellow", "silent": "red", "unserved": "red",
+    "up": "green", "late": "yellow", "down": "red",
 }  # fmt: skip
 
 Item = TypeVar("Item")

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from mainspring.cli.common.output import Column, ago, echo, fields, length, print_json, table
-from mainspring.cli.common.target import FAILED, json_option, opened, target_options
+from mainspring.cli.common.target import FAILED, USAGE, CommandFailed, command, json_option, opened, target_options
 from mainspring.cli.jobs.group import choose, jobs, next_time, only, queue_of, read_jobs, shown_call
+from mainspring.core.insight.health import JobState
 from mainspring.core.instants import from_us
 from mainspring.core.schedules.upcoming import Fire, fires_between, preview
+from mainspring.errors import near
 from mainspring.triggers.zones import MAX_INSTANT
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
+    from mainspring.core.insight.health import JobHealth
     from mainspring.core.job import Job
     from mainspring.core.run_view import RunView
 
@@ -25,38 +28,57 @@ FIRES_SHOWN: Final = 5
 
 
 @jobs.command("list")
+@click.option("--health", "states", metavar="STATE,...", help="Only jobs that are new, paused, up, late or down.")
 @json_option
 @target_options
-def list_(as_json: bool, where: str | None, name: str) -> None:
-    """Show all jobs, the next one to fire first.
+def list_(states: str | None, as_json: bool, where: str | None, name: str) -> None:
+    """Show jobs and how they fare, the next one to fire first.
 
     \b
-    Example:
+    Examples:
       mainspring jobs list --app shop:app
+      mainspring jobs list --health late,down --app shop:app
     """
+    wanted = _read_states(states)
     with opened(where, name) as app:
         found, now = read_jobs(app), app.now()
-        rows = [_row(app, job, now) for job in found]
-        records = [to_json(app, job) for job in found] if as_json else []
+        healths = app.healths(found)
+        found = [job for job in found if healths[job.id].state in wanted]
+        rows = [_row(app, job, healths[job.id], now) for job in found]
+        records = [to_json(app, job, healths[job.id]) for job in found] if as_json else []
     if as_json:
         print_json(records)
     elif rows:
         columns = (
-            Column("id", cut=True), Column("next"), Column("", right=True), Column("when", cut=True),
-            Column("task", cut=True, optional=True), Column("queue", optional=True),
+            Column("id", cut=True), Column("health"), Column("next", optional=True), Column("", right=True),
+            Column("when", cut=True), Column("task", cut=True, optional=True), Column("queue", optional=True),
         )  # fmt: skip
         table(columns, rows)
     else:
-        click.echo("there are no jobs", err=True)
+        click.echo("there are no jobs" if states is None else f"no job is {' or '.join(wanted)}", err=True)
     if not found:
         raise click.exceptions.Exit(FAILED)
 
 
-def _row(app: Mainspring, job: Job, now: int) -> list[str]:
-    return [job.id, *next_time(app, job, now), job.trigger.describe(), job.call.task_name, queue_of(job)]
+def _read_states(text: str | None) -> list[JobState]:
+    """Read the states of `--health late,down`; without it, any will do."""
+    if text is None:
+        return list(JobState)
+    words = [word.strip() for word in text.split(",")]
+    known = [str(state) for state in JobState]
+    for word in words:
+        if word not in known:
+            hint = near(word, known)
+            raise CommandFailed(f"no health is called {word!r}{hint}", command("jobs list --health late,down"), USAGE)
+    return list(map(JobState, words))
 
 
-def to_json(app: Mainspring, job: Job) -> dict[str, Any]:
+def _row(app: Mainspring, job: Job, health: JobHealth, now: int) -> list[str]:
+    shown = [job.id, str(health.state), *next_time(app, job, now), job.trigger.describe()]
+    return [*shown, job.call.task_name, queue_of(job)]
+
+
+def to_json(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
     """Return what there is to see of a job, with secrets masked."""
     return {
         "id": job.id,
@@ -67,6 +89,8 @@ def to_json(app: Mainspring, job: Job) -> dict[str, Any]:
         "when": job.trigger.describe(),
         "next_run_time": None if job.at is None else from_us(job.at).astimezone(app.timezone),
         "paused": job.at is None,
+        "health": health.state,
+        "health_reason": health.why,
         "queue": queue_of(job) or None,
         "executor": job.executor,
         "coalesce": job.coalesce,
@@ -89,14 +113,15 @@ def show(job_id: str, as_json: bool, where: str | None, name: str) -> None:
     """
     with opened(where, name) as app:
         job, now = only(app, job_id), app.now()
-        record = to_json(app, job)
+        record = to_json(app, job, app.healths([job])[job.id])
         fires = [] if job.at is None else preview(job, now, FIRES_SHOWN, app.timezone)
         runs = app.find(job=job.id, limit=RUNS_SHOWN)
         shown_next = " ".join(next_time(app, job, now))
     if as_json:
         return print_json({**record, "fires": [fire.at for fire in fires], "runs": [_run_to_json(run) for run in runs]})
     pairs = [("id", job.id), ("call", record["call"]), ("task", record["task"]), ("when", record["when"])]
-    pairs += [("next", shown_next.strip()), ("queue", record["queue"] or f"none: executor {job.executor}")]
+    pairs += [("next", shown_next.strip()), ("health", f"{record['health']}: {record['health_reason']}")]
+    pairs += [("queue", record["queue"] or f"none: executor {job.executor}")]
     pairs += [("coalesce", "yes" if job.coalesce else "no"), ("max_instances", str(job.max_instances))]
     grace = "any" if job.misfire_grace_time is None else f"{job.misfire_grace_time:g} s"
     pairs += [("may be late by", grace), ("declared in code", "yes" if record["declared"] else "no")]

@@ -120,7 +120,7 @@ _RATIOS: Final = {"queue": 1, "job": 1, "when": 1, "node": 1, "queues": 1, "call
 """The columns that share what room the others leave."""
 
 
-_NARROW: Final = ("queue", "state", "waiting", "running", "job", "how soon", "node", "status", "call", "made")
+_NARROW: Final = ("queue", "state", "waiting", "running", "job", "health", "how soon", "node", "status", "call", "made")
 """The columns that a narrow terminal shows."""
 
 

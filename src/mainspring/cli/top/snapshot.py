@@ -22,10 +22,12 @@ __all__ = ["COLUMNS", "SECTIONS", "Row", "Snapshot", "take"]
 
 RUNS_READ: Final = 50
 """The newest runs, and as many of those that run, are looked at."""
+JOBS_JUDGED: Final = 200
+"""Jobs whose health is looked at, the next to fire first: each costs a look at its newest runs."""
 SECTIONS: Final = ("queues", "jobs", "nodes", "runs")
 COLUMNS: Final = {
     "queues": ("queue", "state", "waiting", "delayed", "running", "oldest"),
-    "jobs": ("job", "next", "how soon", "when"),
+    "jobs": ("job", "health", "next", "how soon", "when"),
     "nodes": ("node", "state", "up", "heard", "queues"),
     "runs": ("status", "run", "call", "made", "took", "says"),
 }
@@ -102,8 +104,13 @@ def _queues(app: Mainspring, served: set[str], now: int) -> list[Row]:
 
 def _jobs(app: Mainspring, now: int) -> list[Row]:
     found = sorted(app.store.examine_jobs()[0], key=lambda job: (job.at is None, job.at or 0, job.id))
+    healths = {job_id: str(health.state) for job_id, health in app.healths(found[:JOBS_JUDGED]).items()}
     return [
-        Row(job.id, (job.id, *next_time(app, job, now), job.trigger.describe()), "paused" if job.at is None else "")
+        Row(
+            job.id,
+            (job.id, healths.get(job.id, ""), *next_time(app, job, now), job.trigger.describe()),
+            "paused" if job.at is None else "",
+        )
         for job in found
     ]
 
