@@ -15,6 +15,7 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 import pytest
 from click.testing import CliRunner
@@ -189,9 +190,21 @@ def test_it_is_read_as_json(any_shop: Shop) -> None:
     assert json.dumps(shown)
 
 
+def test_its_json_has_numbers_and_times_as_that_of_the_other_verbs(any_shop: Shop) -> None:
+    shown = add_jobs(any_shop).json("top")
+    queue = next(queue for queue in shown["queues"] if queue["name"] == "default")
+    assert (queue["waiting"], queue["delayed"], queue["running"]) == (1, 1, 0)
+    assert isinstance(queue["oldest_seconds"], float)
+    told = {job["id"]: job["next_run_time"] for job in any_shop.json("jobs", "list")}
+    assert {job["id"]: job["next_run_time"] for job in shown["jobs"]} == told
+    bob = next(run for run in shown["runs"] if run["id"] == any_shop.ids["bob"])
+    assert datetime.fromisoformat(bob["created_at"]).tzinfo is not None
+    assert isinstance(bob["duration"], float)
+
+
 def test_it_shows_how_jobs_fare(shop: Shop) -> None:
     add_jobs(shop).app.pause_job("rare")
-    jobs = {job["job"]: job["health"] for job in shop.json("top")["jobs"]}
+    jobs = {job["id"]: job["health"] for job in shop.json("top")["jobs"]}
     assert jobs == {"thumbs": "down", "nightly": "down", "rare": "paused"}
 
 

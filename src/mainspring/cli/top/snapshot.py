@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.app.doctor import duration
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mainspring.app import Mainspring
+    from mainspring.core.job import Job
     from mainspring.core.run_view import RunView
+    from mainspring.jobstores.base import NodeInfo
 
 __all__ = ["COLUMNS", "SECTIONS", "Row", "Snapshot", "take"]
 
@@ -35,11 +37,12 @@ COLUMNS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line: what it is about, and its cells; `state` says what keys can do to it."""
+    """One line: what it is about, and its cells; `state` says what keys can do to it, `data` is it for programs."""
 
     id: str
     cells: tuple[str, ...]
     state: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +53,8 @@ class Snapshot:
     rows: Mapping[str, Sequence[Row]]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {
-            section: [
-                dict(zip(COLUMNS[section], row.cells, strict=True)) | {"id": row.id} for row in self.rows[section]
-            ]
-            for section in SECTIONS
-        }
+        """Return it as data with numbers and times, under the names that the other verbs use."""
+        return {section: [{"id": row.id, **row.data} for row in self.rows[section]] for section in SECTIONS}
 
 
 def take(app: Mainspring) -> Snapshot:
@@ -67,20 +65,7 @@ def take(app: Mainspring) -> Snapshot:
     rows = {
         "queues": _queues(app, served, now),
         "jobs": _jobs(app, now),
-        "nodes": [
-            Row(
-                node.id,
-                (
-                    f"{node.host}:{node.pid}",
-                    node.state,
-                    duration(now - node.started_at),
-                    ago(now - node.beat_at),
-                    ", ".join(node.queues) or "none: it only schedules",
-                ),
-                node.state,
-            )
-            for node in sorted(nodes, key=lambda node: (node.host, node.pid))
-        ],
+        "nodes": [_node(node, now) for node in sorted(nodes, key=lambda node: (node.host, node.pid))],
         "runs": [_run(app, run, now) for run in _last_runs(app)],
     }
     return Snapshot(_title(app, now), rows)
@@ -98,21 +83,48 @@ def _queues(app: Mainspring, served: set[str], now: int) -> list[Row]:
         state = "paused" if queue.paused else "served" if queue.name in served else "unserved"
         oldest = "" if queue.oldest_at is None else duration(max(0, now - queue.oldest_at))
         numbers = (f"{number:,}" for number in (queue.waiting, queue.delayed, queue.running))
-        rows.append(Row(queue.name, (queue.name, state, *numbers, oldest), state))
+        data = {
+            "name": queue.name,
+            "state": state,
+            "waiting": queue.waiting,
+            "delayed": queue.delayed,
+            "running": queue.running,
+            "oldest_seconds": None if queue.oldest_at is None else max(0, now - queue.oldest_at) / 1e6,
+        }
+        rows.append(Row(queue.name, (queue.name, state, *numbers, oldest), state, data))
     return rows
+
+
+def _node(node: NodeInfo, now: int) -> Row:
+    up, heard = duration(now - node.started_at), ago(now - node.beat_at)
+    served = ", ".join(node.queues) or "none: it only schedules"
+    data = {
+        "host": node.host,
+        "pid": node.pid,
+        "state": node.state,
+        "queues": list(node.queues),
+        "uptime_seconds": max(0, now - node.started_at) / 1e6,
+        "heard_seconds_ago": max(0, now - node.beat_at) / 1e6,
+    }
+    return Row(node.id, (f"{node.host}:{node.pid}", node.state, up, heard, served), node.state, data)
 
 
 def _jobs(app: Mainspring, now: int) -> list[Row]:
     found = sorted(app.store.examine_jobs()[0], key=lambda job: (job.at is None, job.at or 0, job.id))
     healths = {job_id: str(health.state) for job_id, health in app.healths(found[:JOBS_JUDGED]).items()}
-    return [
-        Row(
-            job.id,
-            (job.id, healths.get(job.id, ""), *next_time(app, job, now), job.trigger.describe()),
-            "paused" if job.at is None else "",
-        )
-        for job in found
-    ]
+    return [_job(app, job, healths.get(job.id), now) for job in found]
+
+
+def _job(app: Mainspring, job: Job, health: str | None, now: int) -> Row:
+    when = job.trigger.describe()
+    data = {
+        "health": health,
+        "next_run_time": None if job.at is None else from_us(job.at).astimezone(app.timezone),
+        "paused": job.at is None,
+        "when": when,
+    }
+    cells = (job.id, health or "", *next_time(app, job, now), when)
+    return Row(job.id, cells, "paused" if job.at is None else "", data)
 
 
 def _last_runs(app: Mainspring) -> list[RunView]:
@@ -127,6 +139,7 @@ def _last_runs(app: Mainspring) -> list[RunView]:
 
 
 def _run(app: Mainspring, run: RunView, now: int) -> Row:
-    made = ago(now - run.record.created_at)
-    status = status_of(run, now)
-    return Row(run.id, (status, run.id, shown_call(app, run), made, length(took_of(run, now)), says(run)), status)
+    status, call, took = status_of(run, now), shown_call(app, run), took_of(run, now)
+    data = {"status": status, "call": call, "created_at": run.created_at, "duration": took, "says": says(run)}
+    cells = (status, run.id, call, ago(now - run.record.created_at), length(took), says(run))
+    return Row(run.id, cells, status, data)
