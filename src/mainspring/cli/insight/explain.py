@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mainspring.core.insight.story import Episode
 
 __all__ = ["explain"]
+
+PARTS_SHOWN: Final = 5
+"""Things that need a person, the most pressing first; JSON has them all."""
 
 
 @click.command()
@@ -57,10 +60,12 @@ def _to_json(episode: Episode) -> dict[str, Any]:
 def _show(told: Explanation, story: tuple[Episode, ...], brief: bool) -> None:
     if told.parts:
         echo(f"{len(told.parts)} thing{'s need' if len(told.parts) != 1 else ' needs'} you")
-        for part in told.parts:
-            head = click.style(f"{part.kind} {visible(part.id)}", bold=True)
-            echo(f"\n{head}\n{_wrapped(part.sentence)}")
+        for part in told.parts[:PARTS_SHOWN]:
+            about = part.about if part.ids else f"{part.kind} {part.id}"
+            echo(f"\n{click.style(str(visible(about)), bold=True)}\n{_wrapped(part.sentence)}")
             _actions(part)
+        if len(told.parts) > PARTS_SHOWN:
+            echo(f"\n{len(told.parts) - PARTS_SHOWN:,} more: {command('explain --json')}")
         return
     echo(_wrapped(told.sentence))
     if brief:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import tzinfo
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -12,6 +12,9 @@ from mainspring.core.insight.wording import brief, duration, moment
 from mainspring.core.instants import SECOND
 
 __all__ = ["Explanation", "Fact", "NodeFacts", "QueueFacts", "Scene"]
+
+FIRST_NAMED: Final = 3
+"""Ids that are named of the things that share a cause."""
 
 
 class Fact(msgspec.Struct, frozen=True):
@@ -27,7 +30,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Why something has or has not run: a sentence or two, the facts they rest on, and the commands that help.
 
     `kind` is `run`, `job`, `queue`, `node`, `system` or `unknown`. `actions` are words for the command line, without
-    `mainspring`. `parts` are the explanations that a summary is made of, the most pressing first.
+    `mainspring`. `parts` are the explanations that a summary is made of, the most pressing first. `cause` is
+    the part of the sentence that can hold for several things; a part that says it once for them all lists their `ids`.
     """
 
     kind: str
@@ -37,9 +41,20 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     facts: tuple[Fact, ...] = ()
     actions: tuple[str, ...] = ()
     parts: tuple[Explanation, ...] = ()
+    cause: str = ""
+    ids: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.sentence
+
+    @property
+    def about(self) -> str:
+        """What it is about: the kind and the id, or how many there are and the first of them."""
+        if len(self.ids) < 2:
+            return f"{self.kind} {self.id!r}"
+        first = ", ".join(repr(each) for each in self.ids[:FIRST_NAMED])
+        more = f" and {len(self.ids) - FIRST_NAMED:,} more" if len(self.ids) > FIRST_NAMED else ""
+        return f"{len(self.ids):,} {self.kind}s, {first}{more}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from mainspring.core.insight.explanation import Explanation, Fact, NodeFacts, QueueFacts, Scene
 from mainspring.core.insight.health import JobHealth, JobState
 from mainspring.core.insight.runs import place_of_run
@@ -36,13 +38,15 @@ _HEADS: Final = {
 def explain_job(job: Job, health: JobHealth, scene: Scene, cause: Explanation | None = None) -> Explanation:
     """Say how a job fares and when it fires next; `cause` explains the run that keeps it."""
     actions: tuple[str, ...] = ()
+    shared = ""
     if health.state is JobState.PAUSED:
         why = f"Paused{scene.by(scene.act('pause_job'))}."
         actions = (f"jobs resume {job.id}", f"jobs run {job.id}")
     else:
-        why = f"{_HEADS[health.state]}: {health.why}."
+        why = shared = f"{_HEADS[health.state]}: {health.why}."
         if cause is not None:
-            why += f" That run: {cause.sentence[0].lower()}{cause.sentence[1:]}"
+            told = f"{cause.sentence[0].lower()}{cause.sentence[1:]}"
+            why, shared = f"{why} That run: {told}", f"{_HEADS[health.state]}, each with a run that {told}"
             actions = cause.actions
         elif health.state in (JobState.LATE, JobState.DOWN):
             actions = ("nodes", f"worker {scene.app}") if health.run_id is None else (f"explain {health.run_id}",)
@@ -55,8 +59,9 @@ def explain_job(job: Job, health: JobHealth, scene: Scene, cause: Explanation | 
     if health.run_id is not None:
         facts.append(Fact("run", health.run_id, "run", health.run_id))
     return Explanation(
-        kind="job", id=job.id, state=str(health.state), sentence=sentence, facts=tuple(facts), actions=actions
-    )
+        kind="job", id=job.id, state=str(health.state), sentence=sentence, facts=tuple(facts), actions=actions,
+        cause=shared,
+    )  # fmt: skip
 
 
 def _next(job: Job, scene: Scene) -> str:
@@ -165,7 +170,7 @@ def explain_system(
         text = f"Set aside: {brief(run.reason or 'nobody wrote down why')}."
         shown = (f"explain {run.id}",)
         found.append(Explanation(kind="run", id=run.id, state="broken", sentence=text, actions=shown))
-    found.sort(key=lambda each: _PRESSING.index(each.state))
+    found = sorted(_once_each_cause(found), key=lambda each: _PRESSING.index(each.state))
     number = len(found)
     alive = sum(each.state != "silent" for each in nodes)
     facts = (Fact("jobs", f"{len(jobs):,}"), Fact("queues", f"{len(queues):,}"), Fact("nodes", f"{alive:,}"))
@@ -177,8 +182,21 @@ def explain_system(
         sentence += f"; {several(len(paused), 'thing is', 'things are')} paused." if paused else "."
         return Explanation(kind="system", id="", state="well", sentence=sentence, facts=facts)
     first = found[0]
-    sentence = f"{several(number, 'thing needs', 'things need')} you, first {first.kind} {first.id!r}: {first.sentence}"
+    sentence = f"{several(number, 'thing needs', 'things need')} you, first {first.about}: {first.sentence}"
     actions = tuple(dict.fromkeys(action for each in found[:3] for action in each.actions[:1]))
     return Explanation(
         kind="system", id="", state="needs you", sentence=sentence, facts=facts, actions=actions, parts=tuple(found)
     )
+
+
+def _once_each_cause(found: Sequence[Explanation]) -> list[Explanation]:
+    """Say a cause once for all the things that share it."""
+    groups: dict[tuple[str, str, str], list[Explanation]] = {}
+    for each in found:
+        groups.setdefault((each.kind, each.state, each.cause or each.sentence), []).append(each)
+    return [
+        group[0]
+        if len(group) == 1
+        else msgspec.structs.replace(group[0], sentence=cause, facts=(), ids=tuple(each.id for each in group))
+        for (_, _, cause), group in groups.items()
+    ]
