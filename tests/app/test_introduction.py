@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -47,6 +49,18 @@ def test_the_block_of_a_worker_names_store_queues_tasks_and_schedules(app: Mains
         "             and 1 job added by hand",
         "  processes  2, each with 8 threads",
     ]
+
+
+@LOCAL
+def test_a_schedule_that_is_overdue_is_called_so(app: Mainspring) -> None:
+    app.schedule("interval", hours=1, id="often")(tick)
+    app.reconcile()
+    app.modify_job("often", next_run_time=datetime.now(UTC) - timedelta(minutes=3))
+
+    text = start_block(app, queues=["default"], fires=True, processes="1")
+
+    assert re.search(r"often  every hour; overdue since .+ UTC, by 3 min", text)
+    assert ", often overdue since " in one_line(app, ["default"], "n")
 
 
 def test_passwords_are_not_part_of_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -71,6 +72,17 @@ def test_a_list_shows_how_each_job_fares_in_every_store(any_shop: Shop) -> None:
     late = shop.json("jobs", "show", "thumbs")
     assert late["health_reason"].startswith("a fire that was due 2 min")
     shop.app.store.beat(NodeInfo(id="node-1", host="web", pid=7, started_at=0), 0.0)
+
+
+def test_overdue_fires_are_called_so(jobs: Shop) -> None:
+    jobs.app.modify_job("thumbs", next_run_time=datetime.now(UTC) - timedelta(minutes=3))
+    first, second = jobs.call("jobs", "next", "thumbs", "-n", "2").output.splitlines()[1:]
+    assert "overdue by 3 min" in first
+    assert "overdue" not in second
+    assert [fire["overdue"] for fire in jobs.json("jobs", "next", "thumbs", "-n", "2")] == [True, False]
+    shown = jobs.call("jobs", "show", "thumbs").output
+    assert len(re.findall(r"UTC overdue by 3 min", shown)) == 2  # the next one, and the first of the next fires
+    assert "overdue by 3 min" in jobs.call("jobs", "list").output
 
 
 def test_jobs_that_fare_well_are_up(jobs: Shop) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from mainspring import __version__
 from mainspring.app.registry import COLLECT_TASK
-from mainspring.core.insight.wording import duration, moment, several
+from mainspring.core.insight.wording import due, moment, several
 from mainspring.core.redaction import without_password
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def one_line(app: Mainspring, queues: Iterable[str], node_id: str) -> str:
         jobs = [(job.at, job.id) for job in _schedules(app) if job.at is not None]
         if jobs:
             at, job_id = min(jobs)
-            schedules += f", next {job_id} at {moment(at, app.timezone, app.now())}"
+            now = app.now()
+            when = moment(at, app.timezone, now)
+            schedules += f", next {job_id} at {when}" if at > now else f", {job_id} overdue since {when}"
     tasks = several(len(_tasks(app)), "task")
     return f"mainspring {__version__}: store {_store(app)}; {served}; {tasks}, {schedules}; node {node_id}"
 
@@ -54,7 +56,7 @@ def _schedule_lines(app: Mainspring) -> list[tuple[str, str]]:
     wide = max((len(job.id) for job in jobs), default=0)
     lines = []
     for job in sorted(jobs, key=lambda job: (job.at is None, job.at or 0)):
-        at = "paused" if job.at is None else f"next {moment(job.at, app.timezone, now)}, in {duration(job.at - now)}"
+        at = "paused" if job.at is None else due(job.at, app.timezone, now)
         lines.append(f"{job.id:<{wide}}  {job.trigger.describe()}; {at}")
     if app.jobs.declared > MOST_NAMED:
         lines.append(f"and {app.jobs.declared - MOST_NAMED} more")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from mainspring.app.doctor import duration
-from mainspring.cli.common.output import ago
 from mainspring.cli.common.target import USAGE, CommandFailed, command
 from mainspring.cli.common.visible import visible
 from mainspring.core.instants import from_us
@@ -67,7 +66,7 @@ def next_time(app: Mainspring, job: Job, now: int) -> tuple[str, str]:
     """Return when a job is due next, and how soon that is."""
     if job.at is None:
         return "paused", ""
-    when = f"in {duration(job.at - now)}" if job.at > now else f"due {ago(now - job.at)}"
+    when = f"in {duration(job.at - now)}" if job.at > now else f"overdue by {duration(now - job.at)}"
     return f"{from_us(job.at).astimezone(app.timezone):%Y-%m-%d %H:%M:%S %Z}", when
 
 

@@ -10,7 +10,8 @@ from mainspring.cli.common.output import Column, ago, echo, fields, length, prin
 from mainspring.cli.common.target import FAILED, USAGE, CommandFailed, command, json_option, opened, target_options
 from mainspring.cli.jobs.group import choose, jobs, next_time, only, queue_of, read_jobs, shown_call
 from mainspring.core.insight.health import JobState
-from mainspring.core.instants import from_us
+from mainspring.core.insight.wording import duration
+from mainspring.core.instants import from_us, to_us
 from mainspring.core.schedules.upcoming import Fire, fires_between, preview
 from mainspring.errors import near
 from mainspring.triggers.zones import MAX_INSTANT
@@ -129,7 +130,7 @@ def show(job_id: str, as_json: bool, where: str | None, name: str) -> None:
     if len(fires) > 1:
         echo("\nnext fires")
         for fire in fires:
-            echo(f"  {' '.join(_fire_row(fire)).rstrip()}")
+            echo(f"  {' '.join(_fire_row(fire, now)).rstrip()}")
     if runs:
         echo("\nlast runs")
         columns = (Column("status"), Column("id"), Column("made", right=True), Column("took", right=True))
@@ -143,8 +144,12 @@ def _run_to_json(run: RunView) -> dict[str, Any]:
     return {name: getattr(run, name) for name in names}
 
 
-def _fire_row(fire: Fire) -> tuple[str, str]:
-    return f"{fire.at:%a %Y-%m-%d %H:%M:%S %Z}", "" if fire.note is None else fire.note.text
+def _fire_row(fire: Fire, now: int) -> tuple[str, str]:
+    """Return when a fire is due, and what there is to say of it."""
+    late = now - to_us(fire.at)
+    notes = [f"overdue by {duration(late)}"] if late >= 0 else []
+    notes += [] if fire.note is None else [fire.note.text]
+    return f"{fire.at:%a %Y-%m-%d %H:%M:%S %Z}", "; ".join(notes)
 
 
 @jobs.command("next")
@@ -161,21 +166,26 @@ def next_(job_ids: tuple[str, ...], number: int, as_json: bool, where: str | Non
       mainspring jobs next nightly_report -n 20 --app shop:app
     """
     with opened(where, name) as app:
-        found = choose(app, job_ids) if job_ids else read_jobs(app)
+        found, now = choose(app, job_ids) if job_ids else read_jobs(app), app.now()
         # From the earliest due one on, which may be overdue.
         due = min((job.nominal for job in found if job.at is not None and job.nominal is not None), default=0)
         fires = fires_between(found, due, MAX_INSTANT, number, app.timezone)
     if as_json:
         print_json(
             [
-                {"job": fire.job_id, "at": fire.at, "note": None if fire.note is None else fire.note.text}
+                {
+                    "job": fire.job_id,
+                    "at": fire.at,
+                    "overdue": to_us(fire.at) <= now,
+                    "note": None if fire.note is None else fire.note.text,
+                }
                 for fire in fires
             ]
         )
     elif fires:
         columns = (Column("at"), Column("job", cut=True), Column("note", cut=True, optional=True))
-        noted = any(fire.note for fire in fires)
-        rows = [(at, fire.job_id, note) for fire in fires for at, note in [_fire_row(fire)]]
+        rows = [(at, fire.job_id, note) for fire in fires for at, note in [_fire_row(fire, now)]]
+        noted = any(note for _, _, note in rows)
         table(columns if noted else columns[:2], rows if noted else [row[:2] for row in rows])
     if not fires:
         click.echo("nothing will fire", err=True)

@@ -7,7 +7,7 @@ from typing import Final
 
 from mainspring.core.instants import from_us
 
-__all__ = ["brief", "duration", "moment", "several", "took"]
+__all__ = ["brief", "due", "duration", "moment", "several", "took"]
 
 BRIEF: Final = 200
 """Characters of a message that a sentence quotes."""
@@ -36,6 +36,13 @@ def moment(us: int, zone: tzinfo, now: int) -> str:
     if there.date() == here.date():
         return f"{there:%H:%M:%S %Z}"
     return f"{there:%a %H:%M %Z}" if abs(us - now) < _WEEK else f"{there:%Y-%m-%d %H:%M %Z}"
+
+
+def due(us: int, zone: tzinfo, now: int) -> str:
+    """Return when something is due next and how soon, or since when and by how much it is overdue."""
+    if us > now:
+        return f"next {moment(us, zone, now)}, in {duration(us - now)}"
+    return f"overdue since {moment(us, zone, now)}, by {duration(now - us)}"
 
 
 def several(number: int, one: str, many: str = "") -> str:
