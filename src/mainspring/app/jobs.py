@@ -39,7 +39,13 @@ __all__ = ["Backfill", "Jobs", "Reconciliation"]
 _Differences = list[Difference]  # inside the class, `list` is a verb
 _Load = list[LoadStep]
 
-_DEFAULTS: Final = {"misfire_grace_time": None, "coalesce": True, "max_instances": 1}
+_DEFAULTS: Final = {
+    "misfire_grace_time": None,
+    "coalesce": True,
+    "max_instances": 1,
+    "late_after": None,
+    "down_after": None,
+}
 _NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
 """The options of a declared schedule that do not belong to its trigger."""
 

@@ -10,7 +10,7 @@ from mainspring.core.instants import from_us, to_us
 from mainspring.core.policy import DEFAULT_POLICY, Policy
 from mainspring.core.references import obj_to_ref, portable_call, ref_to_obj
 from mainspring.core.run import Call
-from mainspring.core.validation import POLICY_FIELDS, check_field, make_call, make_policy
+from mainspring.core.validation import POLICY_FIELDS, check_field, check_lateness, make_call, make_policy
 from mainspring.errors import CallableReferenceError, near
 from mainspring.triggers.base import BaseTrigger
 
@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Book", "Job"]
 
-_PLAIN_FIELDS = ("executor", "queue", "coalesce", "max_instances", "misfire_grace_time", "trigger")
+_HEALTH_FIELDS = ("late_after", "down_after")
+_PLAIN_FIELDS = ("executor", "queue", "coalesce", "max_instances", "misfire_grace_time", *_HEALTH_FIELDS, "trigger")
 _CALL_FIELDS = ("func", "args", "kwargs", "name")
-DECLARED_FIELDS = ("trigger", "call", "queue", "policy", "coalesce", "max_instances", "misfire_grace_time")
+DECLARED_FIELDS = (
+    *("trigger", "call", "queue", "policy", "coalesce", "max_instances", "misfire_grace_time"),
+    *_HEALTH_FIELDS,
+)
 """What the declaration of a schedule says of its job."""
 MODIFIABLE = frozenset({*_PLAIN_FIELDS, *_CALL_FIELDS, *POLICY_FIELDS, "next_run_time"})
 
@@ -66,9 +70,11 @@ class Job:
         "call",
         "coalesce",
         "declared",
+        "down_after",
         "executor",
         "id",
         "incarnation",
+        "late_after",
         "max_instances",
         "misfire_grace_time",
         "nominal",
@@ -91,6 +97,8 @@ class Job:
         misfire_grace_time: float | None = None,
         coalesce: bool = True,
         max_instances: int = 1,
+        late_after: float | None = None,
+        down_after: float | None = None,
         policy: Policy = DEFAULT_POLICY,
         at: int | None = None,
         nominal: int | None = None,
@@ -103,6 +111,10 @@ class Job:
         self.misfire_grace_time = misfire_grace_time
         self.coalesce = coalesce
         self.max_instances = max_instances
+        self.late_after = late_after
+        """Seconds after which a fire that has not ended is late; None: by how long runs take."""
+        self.down_after = down_after
+        """Seconds after which a job is down because a fire has not ended; None: by `late_after` and the schedule."""
         self.policy = policy
         self.at = at
         self.nominal = at if nominal is None else nominal
@@ -184,6 +196,8 @@ class Job:
         twin.misfire_grace_time = self.misfire_grace_time
         twin.coalesce = self.coalesce
         twin.max_instances = self.max_instances
+        twin.late_after = self.late_after
+        twin.down_after = self.down_after
         twin.policy = self.policy
         twin.at = self.at
         twin.nominal = self.nominal
@@ -212,6 +226,7 @@ class Job:
         for name in _PLAIN_FIELDS:
             if name in changes:
                 setattr(twin, name, check_field(name, changes[name]))
+        check_lateness(twin.late_after, twin.down_after)
         if "next_run_time" in changes:
             twin.next_run_time = changes["next_run_time"]
         if self.declared is not None:
@@ -289,6 +304,7 @@ class Job:
             "misfire_grace_time": self.misfire_grace_time,
             "coalesce": self.coalesce,
             "max_instances": self.max_instances,
+            **{name: getattr(self, name) for name in _HEALTH_FIELDS},
             "next_run_time": self.next_run_time,
             "queue": self.queue,
             "policy": {name: getattr(self.policy, name) for name in POLICY_FIELDS},
@@ -299,6 +315,7 @@ class Job:
             raise ValueError(f"job state has version {state['version']}; this mainspring reads version 1")
         call = Call(state["func"], tuple(state["args"]), dict(state["kwargs"]), state["name"])
         plain = {name: state[name] for name in ("executor", "misfire_grace_time", "coalesce", "max_instances")}
+        plain |= {name: state.get(name) for name in _HEALTH_FIELDS}  # APScheduler's jobs have none
         policy = Policy(**state["policy"]) if "policy" in state else DEFAULT_POLICY
         queue = state.get("queue", "default")
         Job.__init__(self, state["id"], call, state["trigger"], queue=queue, policy=policy, **plain)

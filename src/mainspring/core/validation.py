@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,16 @@ from mainspring.core.references import check_callable_args, get_callable_name, r
 from mainspring.core.run import Call
 from mainspring.triggers.base import BaseTrigger
 
-__all__ = ["NAME_CHARS", "POLICY_FIELDS", "check_duration", "check_field", "check_queue", "make_call", "make_policy"]
+__all__ = [
+    "NAME_CHARS",
+    "POLICY_FIELDS",
+    "check_duration",
+    "check_field",
+    "check_lateness",
+    "check_queue",
+    "make_call",
+    "make_policy",
+]
 
 POLICY_FIELDS: Final = frozenset(Policy.__struct_fields__)
 NAME_CHARS: Final = 255
@@ -80,10 +89,6 @@ def _wait(value: Any) -> float:
     return float(seconds)
 
 
-def _misfire_grace_time(value: Any) -> float | None:
-    return check_duration("misfire_grace_time", value)
-
-
 def _coalesce(value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"coalesce must be True or False, not {value!r}")
@@ -125,7 +130,9 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": check_queue,
     "coalesce": _coalesce,
     "max_instances": _max_instances,
-    "misfire_grace_time": _misfire_grace_time,
+    "misfire_grace_time": partial(check_duration, "misfire_grace_time"),
+    "late_after": partial(check_duration, "late_after"),
+    "down_after": partial(check_duration, "down_after"),
     "trigger": _trigger,
 }
 
@@ -133,6 +140,14 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 def check_field(name: str, value: Any) -> Any:
     """Check one plain attribute of a job."""
     return _CHECKS[name](value)
+
+
+def check_lateness(late_after: float | None, down_after: float | None) -> None:
+    """Check that a job is late before it is down."""
+    if late_after is not None and down_after is not None and down_after < late_after:
+        raise ValueError(
+            f"down_after ({down_after:g} s) must be at least late_after ({late_after:g} s): late comes before down"
+        )
 
 
 def make_policy(base: Policy, **changes: Any) -> Policy:

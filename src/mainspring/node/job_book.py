@@ -18,7 +18,7 @@ from mainspring.core.plan import Firing, Place, make_run, passed_over
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
 from mainspring.core.schedules.upcoming import Fire, fires_between, preview
-from mainspring.core.validation import POLICY_FIELDS, check_field
+from mainspring.core.validation import POLICY_FIELDS, check_field, check_lateness
 from mainspring.errors import (
     JobLookupError,
     MaxInstancesReachedError,
@@ -47,7 +47,7 @@ SUGGEST_FROM: Final = 1000
 """Read the ids of at most this many jobs to suggest one that was meant."""
 JOB_OPTIONS: Final = (POLICY_FIELDS - {"then", "collect"}) | {
     *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
-    *("queue", "shard", "replace_existing"),
+    *("queue", "shard", "replace_existing", "late_after", "down_after"),
 }
 """Names that people try for an option that neither a job nor its trigger has."""
 
@@ -69,7 +69,10 @@ class JobBook:
     """
 
     log = logging.getLogger("mainspring.scheduler")
-    fields: tuple[str, ...] = ("queue", "misfire_grace_time", "coalesce", "max_instances")
+    fields: tuple[str, ...] = (
+        *("queue", "misfire_grace_time", "coalesce", "max_instances"),
+        *("late_after", "down_after"),
+    )
     """The plain attributes of a job that the caller may set."""
     options: frozenset[str] = JOB_OPTIONS
     """The options to suggest for a misspelt one."""
@@ -125,6 +128,7 @@ class JobBook:
             given = options.pop(field, undefined)
             if given is not undefined and (given is not None or field != "queue"):
                 plain[field] = check_field(field, given)
+        check_lateness(plain.get("late_after"), plain.get("down_after"))
         job_id = new_job_id() if id is None else check_id(id)
         job = Job(
             job_id if shard is None else check_id(pin(shard, job_id)),

@@ -84,6 +84,8 @@ def _to_data(job: Job) -> dict[str, Any]:
             "misfire_grace_time": job.misfire_grace_time,
             "coalesce": job.coalesce,
             "max_instances": job.max_instances,
+            "late_after": job.late_after,
+            "down_after": job.down_after,
             "policy": {field: _to_json(value, field) for field, value in policy.items()},
             "timed": job.timed,
             "next_run_time": None if moment is None else moment.astimezone(UTC).isoformat(),
@@ -106,6 +108,8 @@ def _from_data(data: dict[str, Any]) -> Job:
             misfire_grace_time=data["misfire_grace_time"],
             coalesce=data["coalesce"],
             max_instances=data["max_instances"],
+            late_after=data["late_after"],
+            down_after=data["down_after"],
             policy=make_policy(DEFAULT_POLICY, **{field: getattr(policy, field) for field in data["policy"]}),
         )
         moment = data["next_run_time"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -167,6 +167,75 @@ def test_a_run_that_goes_on_is_late_only_after_the_time_that_runs_usually_take()
 def test_a_first_run_that_goes_on_is_not_late() -> None:
     running = Run(id="r", call=Call("m:f"), status=Status.RUNNING, run_at=NOW, fire_time=NOW, started_at=NOW)
     assert health_of(hourly(), [running], NOW + 3000 * SECOND).state is JobState.NEW
+
+
+@pytest.mark.parametrize(
+    ("given", "late_at", "down_at"),
+    [
+        ({"late_after": 120.0, "down_after": 300.0}, 120, 300),
+        ({"late_after": 120.0}, 120, 3600),
+        ({"late_after": 400_000.0}, 400_000, 800_000),
+        ({"down_after": 20.0}, 20, 20),
+        ({"down_after": 900.0}, 660, 900),
+    ],
+)
+def test_a_job_says_itself_when_it_is_late_and_down(given: dict[str, float], late_at: int, down_at: int) -> None:
+    history = [ended(60 * n + 60, length=600) for n in range(10)]
+    running = Run(id="r", call=Call("m:f"), status=Status.RUNNING, run_at=NOW, fire_time=NOW, started_at=NOW)
+    job = hourly().evolve(**given)
+    job.at = NOW + 1_000_000 * SECOND
+
+    def state(seconds: float) -> JobState:
+        return health_of(job, [running, *history], NOW + int(seconds * SECOND)).state
+
+    assert state(late_at) is JobState.UP
+    assert state(late_at + 1) is (JobState.LATE if late_at < down_at else JobState.DOWN)
+    assert state(down_at) is (JobState.LATE if late_at < down_at else JobState.UP)
+    assert state(down_at + 1) is JobState.DOWN
+
+
+def test_a_first_run_that_goes_on_is_late_if_the_job_says_when() -> None:
+    running = Run(id="r", call=Call("m:f"), status=Status.RUNNING, run_at=NOW, fire_time=NOW, started_at=NOW)
+    job = hourly().evolve(late_after=60)
+    assert health_of(job, [running], NOW + 61 * SECOND).state is JobState.LATE
+
+
+@EVERY_STORE
+def test_when_a_job_is_late_and_down_is_declared_stored_and_modified(app: Mainspring) -> None:
+    def tidy_up() -> None:
+        """Stand for a task."""
+
+    task = app.task(name="tests:tidy_up")(tidy_up)
+    app.schedule("interval", hours=1, id="declared", late_after=120)(task)
+    app.jobs.reconcile()
+    app.add_job(task, "interval", hours=1, id="added", late_after=timedelta(minutes=1), down_after=90)
+    assert [(job.late_after, job.down_after) for job in map(app.get_job, ("declared", "added"))] == [
+        (120, None),
+        (60, 90),
+    ]
+    app.modify_job("added", late_after=None, down_after=30)
+    assert (app.get_job("added").late_after, app.get_job("added").down_after) == (None, 30)
+    app.modify_job("declared", down_after=180)
+    [changed] = app.differences()
+    assert (changed.field, changed.code, changed.store) == ("down_after", None, 180)
+
+
+@LOCAL
+def test_times_that_cannot_be_are_named(app: Mainspring) -> None:
+    def add(**given: Any) -> None:
+        app.add_job(print, "interval", hours=1, id="job", **given)
+
+    with pytest.raises(TypeError, match="late_after must be None or a positive number of seconds, not 0"):
+        add(late_after=0)
+    with pytest.raises(TypeError, match="down_after must be None or a positive number of seconds, not 'soon'"):
+        add(down_after="soon")
+    with pytest.raises(ValueError, match=r"down_after \(30 s\) must be at least late_after \(60 s\)"):
+        add(late_after=60, down_after=30)
+    add(late_after=60)
+    with pytest.raises(ValueError, match=r"down_after \(30 s\) must be at least late_after \(60 s\)"):
+        app.modify_job("job", down_after=30)
+    with pytest.raises(TypeError, match="did you mean 'late_after'"):
+        app.add_job(print, "interval", hours=1, late_aftr=60)
 
 
 def test_a_success_after_failures_is_up_again() -> None:

@@ -97,6 +97,8 @@ def to_json(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
         "coalesce": job.coalesce,
         "max_instances": job.max_instances,
         "misfire_grace_time": job.misfire_grace_time,
+        "late_after": job.late_after,
+        "down_after": job.down_after,
         "declared": job.declared is not None,
     }
 

@@ -55,9 +55,10 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
     bad = _leading_failures(ended)
     if bad:
         return JobHealth(job.id, JobState.DOWN, _failed(bad), bad[-1].finished_at, bad[0].id)
-    late_after = max(LATE_LEAST, _nearly_always(ended) + LATE_AFTER)
+    late_after = _late_after(job, ended)
     open_fires = [run for run in runs if run.status in UNFINISHED and _due(run) + late_after < now]
-    if not ended:  # how long it takes is not known: a first run that goes on is not late
+    if not ended and job.late_after is None and job.down_after is None:
+        # How long it takes is not known: a first run that goes on is not late.
         open_fires = [run for run in open_fires if run.status is Status.PENDING]
     waiting = min(open_fires, key=_due, default=None)
     overdue = job.at if job.at + late_after < now else None
@@ -71,6 +72,23 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
     if not ended:
         return JobHealth(job.id, JobState.NEW, "no fire of it has ended yet")
     return JobHealth(job.id, JobState.UP, f"its last fire {ended[0].status}", ended[0].finished_at, ended[0].id)
+
+
+def _late_after(job: Job, ended: Sequence[Run]) -> int:
+    """Return how long after its time a fire that has not ended is late: as the job says, or by how long runs take."""
+    if job.late_after is not None:
+        return int(job.late_after * SECOND)
+    usual = max(LATE_LEAST, _nearly_always(ended) + LATE_AFTER)
+    return usual if job.down_after is None else min(usual, int(job.down_after * SECOND))
+
+
+def _down_after(job: Job, due: int, late_after: int) -> int:
+    """Return how long after its time a fire that has not ended brings a job down."""
+    if job.down_after is not None:
+        return int(job.down_after * SECOND)
+    following = job.trigger.next_fire(due, due)
+    interval = 0 if following is None else following - due
+    return min(max(DOWN_FACTOR * late_after, interval), max(DOWN_MOST, 2 * late_after))
 
 
 def usual_duration(runs: Sequence[Run]) -> int | None:
@@ -110,9 +128,7 @@ def _failed(bad: Sequence[Run]) -> str:
 
 
 def _overdue(job: Job, run: Run | None, due: int, now: int, late_after: int) -> JobHealth:
-    following = job.trigger.next_fire(due, due)
-    interval = 0 if following is None else following - due
-    state = JobState.DOWN if now - due > min(max(DOWN_FACTOR * late_after, interval), DOWN_MOST) else JobState.LATE
+    state = JobState.DOWN if now - due > _down_after(job, due, late_after) else JobState.LATE
     doing = "has not fired" if run is None else "waits" if run.status is Status.PENDING else "still runs"
     why = f"a fire that was due {duration(now - due)} ago {doing}"
     return JobHealth(job.id, state, why, due, None if run is None else run.id)

@@ -107,6 +107,8 @@ class RecordPacker:
             "c": job.coalesce,
             "m": job.max_instances,
         }
+        if job.late_after is not None or job.down_after is not None:
+            data["h"] = [job.late_after, job.down_after]
         if job.declared is not None:
             data["d"] = job.declared
             if job.overridden:
@@ -137,6 +139,7 @@ class RecordPacker:
         data = self.codec.loads(row.frame, f"job:{row.id}")
         try:
             call, policy = call_from_data(data, row.frame)
+            late_after, down_after = data.get("h", (None, None))
             job = Job(
                 row.id,
                 call,
@@ -146,6 +149,8 @@ class RecordPacker:
                 misfire_grace_time=data["g"],
                 coalesce=data["c"],
                 max_instances=data["m"],
+                late_after=late_after,
+                down_after=down_after,
                 policy=policy,
             )
             job.declared = data.get("d")
