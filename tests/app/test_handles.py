@@ -82,7 +82,7 @@ def test_a_time_out_of_a_run_that_is_executed_or_served_blames_no_worker(app: Ma
         ):
             with pytest.raises(TimeoutError) as caught:
                 handle.result(timeout=0)
-            assert str(caught.value) == f"1 of 1 runs have not ended in 0 s: {handle.id} {words}"
+            assert str(caught.value) == f"1 of 1 run has not ended in 0 s: {handle.id} {words}"
     finally:
         gate.open()
 

@@ -160,6 +160,7 @@ class TestErrors:
             ("* * * *", r"has 4 fields, not 5: minute, hour, day of month, month, day of week$"),
             ("0 * * * * *", r"has 6 fields, not 5: .*CronTrigger\(second="),
             ("", r"has 0 fields, not 5"),
+            ("x", r"has 1 field, not 5"),
             ("@reboot", r"'@reboot' is no time; call the function when your program starts"),
             ("@dayly", r"'@dayly' is unknown; did you mean '@daily'"),
             ("0 0 * * 8", r"'8' is above 7"),

@@ -81,8 +81,7 @@ class Waiter:
                 raise
             if over:
                 raise TimeoutError(
-                    f"{len(self._left)} of {len(self._wanted)} runs have not ended in {self._timeout:g} s, as far as "
-                    f"known: the store does not answer ({error})"
+                    f"{self._unended()}, as far as known: the store does not answer ({error})"
                 ) from error
             if not self._away:
                 log.warning("the store does not answer; the wait goes on: %s", error)
@@ -141,9 +140,14 @@ class Waiter:
         first, *others = self._left
         run = self._first
         shown = [f"{first} ({'a step that its chain has not reached' if run is None else run.status})", *others[:2]]
-        text = f"{len(self._left)} of {len(self._wanted)} runs have not ended in {self._timeout:g} s: "
+        text = f"{self._unended()}: "
         text += ", ".join(shown) + (", ..." if len(self._left) > 3 else "")
         return text if run is None else text + _unserved(run, store)
+
+    def _unended(self) -> str:
+        left, wanted = len(self._left), len(self._wanted)
+        runs, have = "run" if wanted == 1 else "runs", "has" if left == 1 else "have"
+        return f"{left} of {wanted} {runs} {have} not ended in {self._timeout:g} s"
 
     def ended(self) -> list[Run]:
         """Return the runs in the order in which the caller named them."""

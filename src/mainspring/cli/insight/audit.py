@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["audit"]
 
 KINDS = ("run", "job", "queue")
+_DID: Final = {
+    "cancel": "cancelled", "retry": "retried", "delete": "deleted", "purge": "purged", "run_now": "ran now",
+    "pause_queue": "paused", "resume_queue": "resumed", "pause_job": "paused", "resume_job": "resumed",
+    "modify_job": "changed", "remove_job": "removed",
+}  # fmt: skip
+"""Acts as people say them; JSON has the app's own verbs."""
 
 
 @click.command()
@@ -55,4 +61,10 @@ def audit(subject: str | None, hours: float | None, number: int, as_json: bool, 
 
 def _row(entry: AuditEntry) -> tuple[str, ...]:
     target = f"{entry.kind}:{entry.target}"
-    return f"{entry.at:%Y-%m-%d %H:%M:%S %Z}", entry.by, entry.verb, target, entry.why
+    return (
+        f"{entry.at:%Y-%m-%d %H:%M:%S %Z}",
+        entry.by,
+        _DID.get(entry.verb, entry.verb.replace("_", " ")),
+        target,
+        entry.why,
+    )

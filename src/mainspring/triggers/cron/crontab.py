@@ -32,7 +32,8 @@ def crontab_fields(line: str) -> tuple[dict[str, str], bool]:
     if len(words) != len(_ORDER):
         more = "; seconds and years are for CronTrigger(second=..., year=...)" if len(words) > len(_ORDER) else ""
         raise ValueError(
-            f"crontab {line!r} has {len(words)} fields, not 5: minute, hour, day of month, month, day of week{more}"
+            f"crontab {line!r} has {len(words)} field{'s' * (len(words) != 1)}, not 5: "
+            f"minute, hour, day of month, month, day of week{more}"
         )
     fields: dict[str, str] = {}
     begin = 0
