@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.kit import KEY, Shop
+from tests.cli.kit import KEY, LIMIT, Shop
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a terminal of Unix")
 
@@ -139,3 +139,13 @@ def test_the_error_of_a_users_module_shows_the_users_frames_only(shop: Shop, tmp
     assert done.stderr.startswith("Error: broken_shop:app cannot be imported:\n")
     assert re.findall(r'File ".*/(\w+\.py)"', done.stderr) == ["broken_shop.py", "settings.py"]
     assert done.stderr.endswith("KeyError: 'region'\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+def test_output_that_cannot_be_written_ends_with_a_sentence_and_1(shop: Shop) -> None:
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "mainspring", "runs", "list"], stdout=full, stderr=subprocess.PIPE, text=True,
+            env=environment(shop), timeout=LIMIT, check=False,
+        )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (1, "Error: the output cannot be written: No space left on device\n")
