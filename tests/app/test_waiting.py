@@ -90,7 +90,7 @@ def test_a_wait_that_ends_while_the_store_is_away_says_so() -> None:
     waiter = Waiter(store.add_runs([make_run(store, "r")]), 60)
     assert not waiter.look(store)
     store.away, waiter._deadline = True, 0.0
-    with pytest.raises(TimeoutError, match=r"have not ended in 60 s.*does not answer \(nobody answers\)"):
+    with pytest.raises(TimeoutError, match=r"has not ended in 60 s.*does not answer \(nobody answers\)"):
         waiter.look(store)
 
 

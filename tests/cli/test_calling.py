@@ -113,7 +113,7 @@ def test_a_mistake_is_named_and_nothing_is_enqueued(
 
 def test_a_call_that_takes_too_long_is_said_to_go_on(shop: Shop) -> None:
     found = shop.call("call", RESIZE, "a.png", "--timeout", "0")
-    assert (found.exit_code, "have not ended in 0 s" in found.stderr) == (1, True)
+    assert (found.exit_code, "has not ended in 0 s" in found.stderr) == (1, True)
     assert "Try: mainspring runs show " in found.stderr
 
 

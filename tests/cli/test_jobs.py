@@ -180,7 +180,7 @@ def test_a_run_of_a_job_is_waited_for(jobs: Shop) -> None:
     assert done.exit_code == 0
     assert done.output.splitlines()[1].startswith("succeeded thumbs@")
     late = jobs.call("jobs", "run", "thumbs", "--wait", "--timeout", "0")
-    assert (late.exit_code, "have not ended in 0 s" in late.stderr) == (1, True)
+    assert (late.exit_code, "has not ended in 0 s" in late.stderr) == (1, True)
 
 
 def test_a_command_with_the_wrong_key_names_the_jobs_it_cannot_read_and_leaves_them_alone(jobs: Shop) -> None:

@@ -143,7 +143,7 @@ def test_waiting_ends_with_1_if_a_run_failed_or_time_is_over(shop: Shop) -> None
     assert (failed.exit_code, len(failed.stdout.splitlines())) == (1, 2)
     late = shop.call("runs", "wait", shop.ids["cat"], "--timeout", "0")
     assert late.exit_code == 1
-    assert "have not ended in 0 s" in late.stderr
+    assert "has not ended in 0 s" in late.stderr
 
 
 def test_a_log_is_followed_until_the_run_has_ended(shop: Shop) -> None:
