@@ -92,10 +92,16 @@ def test_status_of_a_sqlite_file_that_is_not_there_says_so_and_makes_nothing(
 ) -> None:
     monkeypatch.delenv("MAINSPRING_SECRET_KEY", raising=False)
     monkeypatch.chdir(tmp_path)
-    text = "Error: there is no file 'jbos.db'; correct the URL, or start the app once\n"
+    text = "Error: there is no file 'jbos.db'; correct the URL, or start the app once\nTry: mainspring status -h\n"
     assert call("status", "sqlite:///jbos.db") == (1, text)
     assert "three slashes for a relative path: sqlite:///jobs.db" in call("status", "sqlite://jobs.db")[1]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("target", ["no_such_module:app", "json:app", "no_such_file.py", "mongo://host"])
+def test_an_app_that_is_not_there_ends_with_the_help_to_read(target: str) -> None:
+    code, text = call("runs", "list", "--app", target)
+    assert (code, text.splitlines()[-1]) == (1, "Try: mainspring runs list -h")
 
 
 @pytest.mark.parametrize("verb", ["status", "doctor", "runs list", "queues list"])

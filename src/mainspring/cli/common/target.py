@@ -16,7 +16,7 @@ import click
 import mainspring
 from mainspring.cli.common.visible import visible
 from mainspring.core.redaction import without_password
-from mainspring.errors import MainspringError, StoreUnavailable
+from mainspring.errors import ConfigurationError, MainspringError, StoreUnavailable
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -126,17 +126,21 @@ def opened(where: str | None, name: str = "mainspring", *, must_exist: bool = Tr
     """Open an app, or one over the store at a URL; end the command with a sentence and a code if that fails."""
     from mainspring.jobstores.opening import absent_file
 
-    app = _app_at(target_of(where), name)
+    target = target_of(where)
+    app = _app_at(target, name)
     try:
         context = click.get_current_context(silent=True)
         with app, app.acting(why="" if context is None else context.meta.get(_WHY, "")):
             if must_exist and (absent := absent_file(app.url)) is not None:
-                raise CommandFailed(f"there is no file {str(absent)!r}; correct the URL, or start the app once")
+                raise CommandFailed(
+                    f"there is no file {str(absent)!r}; correct the URL, or start the app once",
+                    _own_help() if "://" in target else f"mainspring dev {shlex.quote(target)}",
+                )
             yield app
     except StoreUnavailable as error:
         raise CommandFailed(_text(error), command("doctor"), UNREACHABLE) from error
     except MainspringError as error:
-        raise CommandFailed(_text(error)) from error
+        raise CommandFailed(_text(error), _own_help() if isinstance(error, ConfigurationError) else "") from error
     except BrokenPipeError:  # nobody reads any more, as with `| head`
         raise
     except OSError as error:
@@ -151,7 +155,7 @@ def _app_at(target: str, name: str) -> Mainspring:
         with without_lint():  # `doctor`, `dev` and `worker` show what the linter finds
             return Mainspring(target, name=name) if "://" in target else load_app(target)
     except (MainspringError, OSError) as error:
-        raise CommandFailed(_text(error)) from error
+        raise CommandFailed(_text(error), _own_help()) from error
 
 
 def load_app(target: str, include: Iterable[str] = ()) -> Mainspring:
@@ -161,7 +165,7 @@ def load_app(target: str, include: Iterable[str] = ()) -> Mainspring:
     try:
         return find_app(target, include)
     except (MainspringError, OSError) as error:
-        raise CommandFailed(_text(error)) from error
+        raise CommandFailed(_text(error), _own_help()) from error
     except Exception as error:  # raised by the user's own module
         raise CommandFailed(f"{target} cannot be imported:\n{_users_frames(error)}") from error
 
