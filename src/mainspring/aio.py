@@ -115,6 +115,8 @@ class AsyncFace:
     story = _awaitable(Mainspring.story)
     health = _awaitable(Mainspring.health)
     healths = _awaitable(Mainspring.healths)
+    audit = _awaitable(Mainspring.audit)
+    simulate = _awaitable(Mainspring.simulate)
     nodes = _awaitable(Mainspring.nodes)
     counters = _awaitable(Mainspring.counters)
     broken = _awaitable(Mainspring.broken)
