@@ -314,6 +314,8 @@ class StoreLink:
         before, found = self._generations, self.store.generations()
         if before is not None and not all(new.follows(old) for old, new in zip(before, found, strict=True)):
             log.error("job store %r has lost data: it was emptied, or an older state of it was restored", self.alias)
+            # Another part may have lost its data just after it answered: open all of them anew before jobs are added.
+            found = self.store.generations()
             if self.node.schedules and self.node.declare is not None:
                 self.node.declare()
             self.wake()
