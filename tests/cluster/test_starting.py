@@ -76,8 +76,9 @@ def test_an_app_that_its_module_starts_at_import_is_one_error_that_names_the_gua
     with (yard.folder / "jobs.py").open("a") as file:
         file.write(f"\napp.{verb}()\n")
     done = yard.run("-m", "mainspring", command, "jobs:app")
-    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert "while the module 'jobs' is imported to find its app" in done.stderr
+    error, try_next = done.stderr.splitlines()
+    assert (done.returncode, try_next) == (1, f"Try: mainspring {command} -h")
+    assert "while the module 'jobs' is imported to find its app" in error
     assert 'put it under if __name__ == "__main__":' in done.stderr
 
 
