@@ -211,6 +211,7 @@ def test_a_backfill_runs_each_fire_once_one_after_another(daily: Mainspring) -> 
     span = datetime(2026, 1, 1), datetime(2026, 1, 4)
     done = daily.backfill("daily", *span)
     assert done.run is not None
+    assert [act.verb for act in daily.audit() if act.target == "daily"][:1] == ["backfill"]
     with pytest.raises(MaxInstancesReachedError):
         daily.backfill("daily", datetime(2026, 2, 1), datetime(2026, 2, 2))
     job = daily.get_job("daily")

@@ -208,9 +208,9 @@ def test_every_missed_and_skipped_fire_is_a_warning_with_its_reason(
     assert lines(caplog) == [
         (
             "WARNING",
-            'job "work" (late) missed its run time 2026-01-01 00:00:00+00:00: it could not start within its grace time',
+            'job "work" (late) missed its run time 2026-01-01 00:00:00 UTC: it could not start within its grace time',
         ),
-        ("WARNING", 'job "work" (busy) was skipped at 2026-01-01 00:00:10+00:00: max_instances reached'),
+        ("WARNING", 'job "work" (busy) was skipped at 2026-01-01 00:00:10 UTC: max_instances reached'),
     ]
 
 

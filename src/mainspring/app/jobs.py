@@ -157,7 +157,7 @@ class Jobs(JobBook):
         known = self._fired(found, instants)
         wanted, run = tuple(at for at in instants if at not in known), None
         while wanted and run is None and not trial:
-            run = self._fire_besides(found, None, self._lease, lambda _, wanted=wanted: wanted)  # type: ignore[misc]
+            run = self._fire_besides(found, None, self._lease, wanted)
             if self._app_store.store.get_runs([run.id])[0] is None:  # its run was deleted less than an hour ago
                 known.add(wanted[0])
                 wanted, run = wanted[1:], None
@@ -165,6 +165,7 @@ class Jobs(JobBook):
         shown = Backfill([from_us(at, zone) for at in wanted], [from_us(at, zone) for at in sorted(known)])
         if run is None:
             return shown
+        self._record("backfill", found.id, run=run.id, fires=len(wanted))
         self._app_store.work_inline([run.id])
         return shown._replace(run=RunHandle(self._runs(), run.id))
 

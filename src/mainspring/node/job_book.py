@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final, Literal, NamedTuple, overload
 
@@ -406,12 +406,12 @@ class JobBook:
 
     def fire_now(self, job: str | Job, jobstore: str | None = None, *, lease: float) -> Run:
         """Make a run of a job at once, besides its schedule; raise MaxInstancesReachedError above `max_instances`."""
-        return self._fire_besides(job, jobstore, lease, lambda now: (now,))
+        run = self._fire_besides(job, jobstore, lease)
+        self._record("run_now", self._id_of(job), run=run.id)
+        return run
 
-    def _fire_besides(
-        self, job: str | Job, jobstore: str | None, lease: float, fires: Callable[[int], tuple[int, ...]]
-    ) -> Run:
-        """Make a run of a job for the first of some fires; the others follow one after another."""
+    def _fire_besides(self, job: str | Job, jobstore: str | None, lease: float, fires: Sequence[int] = ()) -> Run:
+        """Make a run of a job for the first of some fires, else for now; the others follow one after another."""
         job_id = self._id_of(job)
         for _ in range(RUN_NOW_TRIES):
             read, alias, store = self._find(job_id, jobstore)
@@ -421,13 +421,12 @@ class JobBook:
             if count_unfinished(store, [(read.id, read.incarnation)])[0] >= read.max_instances:
                 raise MaxInstancesReachedError(read)
             place = Place(read.queue if read.executor == "queue" else f".{read.executor}")
-            first, *later = fires(now)
+            first, *later = fires or (now,)
             run = make_run(read, read.incarnation, place, first, now, later=tuple(later))
             step = Firing(read.id, read.version, read.at, read.nominal, (run,), besides=True)
             # Whatever fired the job since it was read has made a new version, and is counted next time.
             if store.fire([step], lease) != [None]:
                 self._events.submitted([run], alias)
-                self._record("run_now", job_id, run=run.id)
                 return run
         raise VersionConflict(job_id)
 

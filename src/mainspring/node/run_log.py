@@ -113,7 +113,7 @@ class RunLog:
         reason = _REASONS.get(run.reason or "") or _line(run.reason or "")
         if run.job_id is None:
             return self._write(logging.WARNING, run, f"missed its time: {reason}")
-        moment = self._local(run.last or run.run_at)
+        moment = f"{self._local(run.last or run.run_at):%Y-%m-%d %H:%M:%S %Z}"
         fires = f" (fires missed in a row: {run.count})" if run.count > 1 else ""
         what = "was skipped at" if run.reason == MAX_INSTANCES else "missed its run time"
         text = f'job "{_line(run.name)}" ({run.job_id}) {what} {moment}: {reason}{fires}'
