@@ -17,8 +17,11 @@ from mainspring.app.enqueue import Calls, check_call
 from mainspring.app.handle import RunHandle
 from mainspring.app.import_guard import refuse_to_run, refuse_to_start
 from mainspring.app.including import alias_main, import_included, warn_of_forgotten
-from mainspring.app.insight.acting import Acting
+from mainspring.app.insight.acting import Acting, Marks
+from mainspring.app.insight.bulk import BulkActions
+from mainspring.app.insight.changes import ChangeWatch
 from mainspring.app.insight.insight import Insight
+from mainspring.app.insight.numbers import Numbers
 from mainspring.app.introduction import one_line
 from mainspring.app.jobs import Jobs, Reconciliation
 from mainspring.app.middleware import SIGNALS, Middleware
@@ -92,7 +95,8 @@ class Mainspring:
     `mainspring.db` in the current folder. Several apps can share a store under different names. With `require`
     (`"durable"` or `"replicated(n)"`), the app refuses to start on a store that gives less. `include` names
     modules with tasks and schedules, also by pattern (`shop.reports.*`); the app imports them when it starts. With
-    `log_runs=False` the log leaves out runs that end well.
+    `log_runs=False` the log leaves out runs that end well. `code` is the version of your code: nodes announce it, and
+    the start of a new one is marked in charts.
     """
 
     def __init__(
@@ -111,6 +115,7 @@ class Mainspring:
         clock: Clock | None = None,
         store_options: Mapping[str, Any] | None = None,
         log_runs: bool = True,
+        code: str = "",
     ) -> None:
         self._lease = check_lease(lease)
         self.require = None if require is None else check_requirement(require)
@@ -144,6 +149,8 @@ class Mainspring:
         self.calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
         self.tasks.add(Task(self, self.calls.collect, COLLECT_TASK, Options()))
         self.insight, self.acts = Insight(self), shared.acts
+        self.numbers, self.bulks, self.watch = Numbers(self), BulkActions(self), ChangeWatch(self)
+        self.code, self._marks = code, Marks(shared.acts, code)
         self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
 
@@ -390,6 +397,17 @@ class Mainspring:
     healths = _verb("insight", Insight.healths)
     simulate = _verb("insight", Insight.simulate)
     audit = _verb("acts", Acting.audit)
+    mark = _verb("_marks", Marks.mark)
+    marks = _verb("_marks", Marks.marks)
+    errors = _verb("numbers", Numbers.errors)
+    error = _verb("numbers", Numbers.error)
+    task_figures = _verb("numbers", Numbers.task_figures)
+    store_figures = _verb("numbers", Numbers.store_figures)
+    eta = _verb("numbers", Numbers.eta)
+    apply = _verb("bulks", BulkActions.apply)
+    bulk = _verb("bulks", BulkActions.bulk)
+    stop_bulk = _verb("bulks", BulkActions.stop_bulk)
+    changes = _verb("watch", ChangeWatch.changes)
 
     def acting(self, by: str | None = None, why: str = "") -> AbstractContextManager[None]:
         """Act in somebody's name and say why: `with app.acting("ann", "the provider is down"): ...`."""
@@ -527,6 +545,7 @@ class Mainspring:
                 schedules=schedule,
                 watcher=watcher,
                 declare=self.jobs.declare_again,
+                code=self.code,
             )
             store.start(self, ALIAS)
             node.add_store(ALIAS, store).look_for_losses()  # now, so that it notices losses from here on
@@ -539,6 +558,7 @@ class Mainspring:
                     place.shutdown(wait=False)
                     raise
             self._participation.begin(node, place)
+        self._marks.mark_new_code()
         if place is not None and place.worker_name is not None:
             self._middleware.emit("post_spawn", place.worker_name)
         with self._app_store.lock:

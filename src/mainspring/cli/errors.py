@@ -67,6 +67,7 @@ def _row(group: ErrorGroup, now: int) -> list[str]:
 
 def _to_json(group: ErrorGroup) -> dict[str, Any]:
     return {
+        "key": group.key,
         "type": group.type,
         "place": group.place,
         "count": group.count,

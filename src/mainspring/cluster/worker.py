@@ -39,6 +39,7 @@ from mainspring.events import EVENT_RUN_STUCK, RunEvent
 from mainspring.executors.processes.child import die_with_parent
 from mainspring.executors.scoreboard import Scoreboard
 from mainspring.node.forking import handle_here
+from mainspring.node.node import resident_bytes
 
 __all__ = ["main"]
 
@@ -142,7 +143,7 @@ class Worker:
 
     def _memory_exceeded(self) -> str | None:
         memory = self._settings.max_rss
-        if memory is not None and (used := _resident()) > memory:
+        if memory is not None and (used := resident_bytes()) > memory:
             return f"it uses {used // 2**20} MiB of memory"
         return None
 
@@ -200,12 +201,3 @@ def _tune_interpreter() -> None:
     first, *others = gc.get_threshold()
     if 0 < first < GC_THRESHOLD_OBJECTS:  # 0: the app has switched it off
         gc.set_threshold(GC_THRESHOLD_OBJECTS, *others)
-
-
-def _resident() -> int:
-    """Return the bytes of memory this process uses, 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:
-        return 0

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
+from mainspring.core.filters import arguments_of
 from mainspring.core.run_view import RunError, RunView
 
-__all__ = ["ErrorGroup", "folded", "group_errors", "place_of"]
+__all__ = ["ErrorGroup", "ErrorPage", "Frame", "folded", "frames_of", "group_errors", "in_common", "key_of", "place_of"]
 
 GROUP_RUN_IDS: Final = 5
+SHARE_IN_COMMON: Final = 0.9
+"""A value that this share of the failures has is worth a word."""
+VALUE_CHARS: Final = 80
 BACKSLASH: Final = "\\"
 _FRAME: Final = re.compile(r'^  File "(.+)", line \d+, in (.+)$', re.MULTILINE)
 _OTHERS: Final = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]|^<frozen ")
 _FRAMES: Final = re.compile(r'((?:^  File ".+", line \d+, in .+\n(?:    .*\n)*)+)', re.MULTILINE)
 _ONE_FRAME: Final = re.compile(r'^  File "(.+)", line \d+, in .+\n(?:    .*\n)*', re.MULTILINE)
+_WHOLE_FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in (.+)\n((?:    .*\n)*)', re.MULTILINE)
 _PACKAGE: Final = re.compile(r".*[\\/](?:site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]([^\\/.]+)")
 _OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -35,6 +43,38 @@ class ErrorGroup:
     tasks: dict[str, int] = field(default_factory=dict)
     run_ids: list[str] = field(default_factory=list)
     """The ids of the newest of them."""
+    times: list[datetime] = field(default_factory=list)
+    """When each of them failed, the newest first."""
+    starts: int = 0
+    """How many starts of these runs failed."""
+
+    @property
+    def key(self) -> str:
+        """A short name of the group, the same in every process."""
+        return key_of(self.type, self.place)
+
+
+class ErrorPage(NamedTuple):
+    """The groups of errors, the newest first; `complete` says that no failed run was left unseen."""
+
+    groups: list[ErrorGroup]
+    looked_through: int
+    complete: bool
+
+
+class Frame(NamedTuple):
+    """One frame of a traceback; `package` is empty for the user's own code."""
+
+    path: str
+    line: int
+    function: str
+    source: str
+    package: str
+
+
+def key_of(type: str, place: str) -> str:
+    """Return the key of a group: twelve characters that stand for the exception's type and the place."""
+    return hashlib.blake2b(f"{type}\n{place}".encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
 def group_errors(runs: Iterable[RunView]) -> list[ErrorGroup]:
@@ -47,6 +87,8 @@ def group_errors(runs: Iterable[RunView]) -> list[ErrorGroup]:
         place = place_of(last.traceback)
         group = groups.setdefault((last.type, place), ErrorGroup(last.type, place, last, last))
         group.count += 1
+        group.starts += len(run.errors)
+        group.times.append(last.at)
         group.newest = max(group.newest, last, key=lambda error: error.at)
         group.oldest = min(group.oldest, last, key=lambda error: error.at)
         group.tasks[run.task] = group.tasks.get(run.task, 0) + 1
@@ -63,6 +105,39 @@ def place_of(traceback: str) -> str:
         return ""
     path, function = own[-1]
     return f"{path.replace(BACKSLASH, '/').rpartition('/')[2]}:{function}"
+
+
+def frames_of(traceback: str) -> list[Frame]:
+    """Return the frames of a traceback, the outermost first; those of a cause come before those of what it led to."""
+    return [
+        Frame(
+            found[1],
+            int(found[2]),
+            found[3],
+            found[4].strip().partition("\n")[0],
+            _package(found[1]) if _is_library(found[1]) else "",
+        )
+        for found in _WHOLE_FRAME.finditer(traceback)
+    ]
+
+
+def in_common(
+    runs: Sequence[RunView], function_of: Callable[[RunView], Callable[..., Any] | None]
+) -> list[tuple[str, str]]:
+    """Return what nearly all of these runs share: task, queue, job, node, message, values of arguments."""
+    seen: Counter[tuple[str, str]] = Counter()
+    for run in runs:
+        facts = {("task", run.task), ("queue", run.queue)}
+        facts |= {(name, value) for name, value in (("job", run.job_id), ("node", run.node)) if value}
+        if run.errors:
+            facts.add(("message", run.errors[-1].message))
+        for name, value in arguments_of(run, function_of(run)).items():
+            if not name.isdigit():
+                facts.add((f"arg.{name}", repr(value)))
+        seen.update({(name, value) for name, value in facts if value and len(value) <= VALUE_CHARS})
+    order = {name: number for number, name in enumerate(("task", "job", "queue", "message", "node"))}
+    shared = [fact for fact, number in seen.items() if number >= SHARE_IN_COMMON * len(runs)]
+    return sorted(shared, key=lambda fact: (order.get(fact[0], len(order)), fact))
 
 
 def folded(traceback: str) -> str:

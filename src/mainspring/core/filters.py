@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any, Final
 
 from mainspring.core.insight.acts import Act
+from mainspring.core.insight.run_texts import kind_of
 from mainspring.core.instants import to_us
 from mainspring.core.quantities import read_seconds
 from mainspring.core.redaction import masked
@@ -21,7 +22,7 @@ from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import MainspringError, near
 
-__all__ = ["KEYS", "STATUSES", "Filter", "FilterError", "Term", "is_term", "parse_filter"]
+__all__ = ["KEYS", "STATUSES", "Filter", "FilterError", "Term", "arguments_of", "is_term", "parse_filter"]
 
 EXAMPLE: Final = "status:failed queue:mail since:1h"
 EXAMPLE_HINT: Final = f"; write it as in {EXAMPLE}"
@@ -208,7 +209,7 @@ def _test(key: str, value: str, *, quoted: bool, now: datetime) -> Test:
     if key in _NUMBERS:
         return _number_test(key, value)
     fits, path = _pattern(key, value, quoted), key.split(".")[1:]
-    return lambda run, func: any(fits(str(found)) for found in _values_at(path, _arguments(run, func)))
+    return lambda run, func: any(fits(str(found)) for found in _values_at(path, arguments_of(run, func)))
 
 
 def _pattern(key: str, value: str, quoted: bool) -> Callable[[str], bool]:
@@ -229,11 +230,7 @@ def _status_test(word: str, now: int) -> Test:
         raise FilterError(f"no status is called {word!r}{near(word, STATUSES)}")
     if word not in _PENDING:
         return lambda run, _: run.status == word
-    return lambda run, _: run.status is Status.PENDING and _kind_of_pending(run, now) == word
-
-
-def _kind_of_pending(run: RunView, now: int) -> str:
-    return "retrying" if run.failures else "delayed" if run.record.run_at > now else "waiting"
+    return lambda run, _: kind_of(run, now) == word
 
 
 # -- times and numbers ---------------------------------------------------------------------------------------------
@@ -301,7 +298,7 @@ def _number_test(key: str, value: str) -> Test:
 # -- arguments -----------------------------------------------------------------------------------------------------
 
 
-def _arguments(run: RunView, func: Callable[..., Any] | None) -> Mapping[str, Any]:
+def arguments_of(run: RunView, func: Callable[..., Any] | None) -> Mapping[str, Any]:
     """Return a run's arguments by name, and the positional ones by number, too; secrets are masked and never match."""
     args, kwargs = masked(run.args, run.kwargs, func)
     numbered = {str(number): value for number, value in enumerate(args)}

@@ -132,9 +132,9 @@ def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
     return RunCount(len(page.runs), page.complete and not page.more)
 
 
-def matching(app: RunSource, wanted: Filter) -> Iterator[RunView]:
-    """Yield all runs that match, newest first; those that are made meanwhile are left out."""
-    asked_at = app.now()
+def matching(app: RunSource, wanted: Filter, before: int | None = None) -> Iterator[RunView]:
+    """Yield all runs that match, newest first; those made after `before`, or meanwhile, are left out."""
+    asked_at = app.now() if before is None else before
     for run in _candidates(app, wanted, SEARCH_PAGE_RUNS):
         if run.record.created_at <= asked_at and wanted.matches(run, function_of(app, run)):
             yield run

@@ -21,6 +21,7 @@ __all__ = [
     "Hold",
     "JobList",
     "NodeInfo",
+    "NodeRun",
     "QueueInfo",
     "RunQuery",
     "Stats",
@@ -51,6 +52,13 @@ class ClaimedRuns(msgspec.Struct):
     next_at: int | None
 
 
+class NodeRun(msgspec.Struct, frozen=True):
+    """A run that a node executes, and since when."""
+
+    id: str
+    started_at: int
+
+
 class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A node as it announces itself; the store sets `beat_at`."""
 
@@ -63,6 +71,13 @@ class NodeInfo(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     missing: tuple[str, ...] = ()  # functions that this node cannot import
     stuck: int = 0  # threads lost to runs that did not end when stopped
+    cluster: str = ""  # the sentinel that the process belongs to, as host:pid
+    code: str = ""  # the version of the user's code
+    slots: int = 0  # runs that it can execute at once; an executor without a limit counts what it executes
+    busy: int = 0
+    runs: tuple[NodeRun, ...] = ()  # some of those it executes
+    done: int = 0  # runs that it has ended
+    rss: int = 0  # bytes of memory, 0 where the system does not say
     beat_at: int = 0
 
     def seen_at(self, now: int, lease: float) -> NodeInfo:

@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
@@ -24,12 +24,13 @@ from mainspring.core.run import Report, Result, Run
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore, NodeInfo
+from mainspring.jobstores.values import NodeRun
 from mainspring.node.complaints import Complaints
 from mainspring.node.listeners import Listeners
 from mainspring.node.run_events import RunEvents
 from mainspring.node.store_link import StoreLink
 
-__all__ = ["Node", "Watcher"]
+__all__ = ["Node", "Watcher", "resident_bytes"]
 
 CLAIM_AHEAD_SECONDS: Final = 0.2
 """Claim this many seconds of work ahead of what the slots execute now."""
@@ -48,6 +49,9 @@ REFERENCE_LIMIT_CHARS: Final = 200
 """Cut the name of a function to this length when the node announces that it lacks it."""
 MOST_ISOLATED_AHEAD_RUNS: Final = 100
 """Claim at most this many isolated runs ahead, so that they cannot starve the runs queued behind them."""
+MOST_SLOTS_SHOWN: Final = 100
+"""An executor with more slots, as an event loop, counts only those that execute a run."""
+MOST_RUNS_SHOWN: Final = 64
 MOST_MISSING_FUNCTIONS: Final = 100
 """Announce at most this many functions that the node lacks."""
 
@@ -90,6 +94,7 @@ class Node:
         schedules: bool = True,
         watcher: Watcher | None = None,
         declare: Callable[[], None] | None = None,
+        code: str = "",
     ) -> None:
         self.host = platform.node()
         self.id = f"{self.host}:{os.getpid()}:{os.urandom(4).hex()}"
@@ -108,6 +113,10 @@ class Node:
         self.watcher = watcher
         self.declare = declare
         """Adds the declared schedules that are not in the store; called when the store has lost data."""
+        self.code = code
+        """The version of the user's code, for people to read."""
+        self.done = 0
+        """How many runs have ended here."""
         self.paused = False
         self.draining = False
         self.finishing = False
@@ -289,6 +298,7 @@ class Node:
 
     def note_ended(self, alias: str, number: int) -> None:
         """Measure how many runs an executor ends per second: a rise counts at once, a fall by and by."""
+        self.done += number
         now = self.clock.monotonic()
         since, count = self._ended.get(alias, (now, 0))
         count += number
@@ -326,7 +336,40 @@ class Node:
             version=__version__,
             missing=tuple(sorted(name[:REFERENCE_LIMIT_CHARS] for name in self.missing.first(MOST_MISSING_FUNCTIONS))),
             stuck=sum(executor.stuck for executor in self.executors.values()),
+            cluster="" if self.watcher is None else f"{self.host}:{_sentinel_pid()}",
+            code=self.code,
+            done=self.done,
+            rss=resident_bytes(),
+            **self._load(link),
         )
+
+    def _load(self, link: StoreLink) -> dict[str, Any]:
+        """Return how many slots there are, how many execute a run, and some of those runs, the oldest claims first."""
+        slots = busy = 0
+        for alias, executor in list(self.executors.items()):
+            held = sum(each.in_flight.get(alias, 0) for each in self.links.values())
+            size = executor.slots if executor.slots <= MOST_SLOTS_SHOWN else held
+            slots, busy = slots + size, busy + min(held, size)
+        claims = [run for run in list(link.claims.values()) if run.id not in link.reported]
+        runs = tuple(NodeRun(run.id, run.started_at or 0) for run in claims[: min(busy, MOST_RUNS_SHOWN)])
+        return {"slots": slots, "busy": busy, "runs": runs}
+
+
+def _sentinel_pid() -> int:
+    """Return the process that started this worker process, also where a fork server stands between the two."""
+    from multiprocessing import parent_process  # a worker process has imported it
+
+    parent = parent_process()
+    return os.getppid() if parent is None or parent.pid is None else parent.pid
+
+
+def resident_bytes() -> int:
+    """Return the bytes of memory this process uses, 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
 
 
 def _with_function(run: Run) -> Run:

@@ -11,14 +11,16 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta, tzinfo
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from mainspring.core.insight.acts import TEXT_CHARS, Act, about, act_id
 from mainspring.core.instants import from_us
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import instant_of
 
-__all__ = ["Acting", "AuditEntry"]
+__all__ = ["Acting", "AuditEntry", "Marks", "TimeMark"]
+
+_MARKS: Final = ("app", "marks")
 
 log = logging.getLogger("mainspring.app")
 
@@ -31,6 +33,7 @@ class _Actor(NamedTuple):
 
 
 _actor: ContextVar[_Actor | None] = ContextVar("mainspring_actor", default=None)
+_silent: ContextVar[bool] = ContextVar("mainspring_acts_silent", default=False)
 
 
 class AuditEntry(NamedTuple):
@@ -66,8 +69,19 @@ class Acting:
         finally:
             _actor.reset(token)
 
+    @contextmanager
+    def silent(self, silent: bool = True) -> Iterator[None]:
+        """Record no acts in this context: an act on many runs is recorded as one."""
+        token = _silent.set(silent or _silent.get())
+        try:
+            yield
+        finally:
+            _silent.reset(token)
+
     def record(self, verb: str, kind: str, target: str, **details: Any) -> None:
         """Record an act that was just done; if the store cannot take it, log that and go on."""
+        if _silent.get():
+            return
         actor = _actor.get() or _Actor("", "")
         now = self._now()
         act = Act(
@@ -112,6 +126,47 @@ class Acting:
             for act in found
             if oldest is None or act.at >= oldest
         ]
+
+
+class TimeMark(NamedTuple):
+    """A moment worth remembering, such as a deploy: charts show it as a line."""
+
+    at: datetime
+    text: str
+    by: str
+
+
+class Marks:
+    """The marks of an app; the store keeps them among the acts of people."""
+
+    def __init__(self, acts: Acting, code: str) -> None:
+        self._acts, self._code = acts, code
+
+    def mark(self, text: str) -> None:
+        """Mark this moment, as in `app.mark("deploy 2026.10.24")`; charts show it."""
+        line = _text(text)
+        if not line:
+            raise ValueError("say what is marked, as in app.mark('deploy 2026.10.24')")
+        self._acts.record("mark", *_MARKS, text=line)
+
+    def marks(self, since: datetime | timedelta | None = None, limit: int = 100) -> list[TimeMark]:
+        """Return the marks since then, newest first."""
+        kind, target = _MARKS
+        found = self._acts.audit(since=since, kind=kind, target=target, limit=limit)
+        return [TimeMark(entry.at, str(entry.details.get("text", "")), entry.by) for entry in found]
+
+    def mark_new_code(self) -> None:
+        """Mark this moment if the app was given a version of its code that is not the last one marked."""
+        if not self._code:
+            return
+        text = f"code {self._code}"
+        try:
+            known = any(mark.text == text for mark in self.marks(limit=20))
+        except Exception as error:  # the start itself says if the store is away
+            log.warning("could not mark the new code %s: %s", self._code, error)
+            return
+        if not known:
+            self.mark(text)
 
 
 def _text(text: str) -> str:

@@ -12,6 +12,7 @@ from mainspring.cli.common.output import Column, ago, echo, fields, length, prin
 from mainspring.cli.common.target import FAILED, CommandFailed, command, json_option, opened, target_options
 from mainspring.cli.common.visible import visible
 from mainspring.cli.runs.group import runs
+from mainspring.core.insight.run_texts import kind_of, says, shown_call, took_of
 from mainspring.core.redaction import masked
 from mainspring.core.run import FINAL, Status
 from mainspring.errors import RunNotFound
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.core.run_view import RunView
 
-__all__ = ["list_", "log", "says", "show", "shown_call", "status_of", "took_of", "wait"]
+__all__ = ["call_of", "list_", "log", "show", "wait"]
 
 FOLLOW_SECONDS: Final = 0.5
 """How often `log --follow` looks for new lines."""
@@ -70,9 +71,9 @@ def list_(words: tuple[str, ...], limit: int, everything: bool, as_json: bool, w
 
 def _row(app: Mainspring, run: RunView, now: int) -> list[str]:
     return [
-        status_of(run, now),
+        kind_of(run, now),
         run.id,
-        shown_call(app, run),
+        call_of(app, run),
         ago(now - run.record.created_at),
         length(took_of(run, now)),
         says(run),
@@ -80,40 +81,15 @@ def _row(app: Mainspring, run: RunView, now: int) -> list[str]:
     ]
 
 
-def status_of(run: RunView, now: int) -> str:
-    """Return the status of a run; a pending one is waiting, delayed or retrying."""
-    if run.status is not Status.PENDING:
-        return str(run.status)
-    return "retrying" if run.failures else "delayed" if run.record.run_at > now else "waiting"
-
-
-def took_of(run: RunView, now: int) -> float | None:
-    """Return how many seconds a run took, or has taken so far."""
-    if run.status is Status.RUNNING and run.record.started_at is not None:
-        return max(0, now - run.record.started_at) / 1e6
-    return run.duration
-
-
-def says(run: RunView) -> str:
-    """Return what there is to say of a run: its last error, its reason, its progress."""
-    if run.status is not Status.SUCCEEDED and run.errors:
-        return str(run.errors[-1])
-    if run.reason:
-        return run.reason
-    return "" if run.progress is None or run.status in FINAL else f"progress {run.progress}"
-
-
-def shown_call(app: Mainspring, run: RunView) -> str:
+def call_of(app: Mainspring, run: RunView) -> str:
     """Return the call as it may be shown: its name and arguments, with secrets masked."""
     from mainspring.core.searching import function_of
 
-    args, kwargs = masked(run.args, run.kwargs, function_of(app.runs, run))
-    shown = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-    return f"{run.name or run.task}({', '.join(shown)})"
+    return shown_call(run, function_of(app.runs, run))
 
 
 def _to_json(app: Mainspring, run: RunView) -> dict[str, Any]:
-    record = {**run.to_dict(), "call": shown_call(app, run)}
+    record = {**run.to_dict(), "call": call_of(app, run)}
     return {**record, **masked((), {name: record[name] for name in ("result", "progress", "data")})[1]}
 
 
@@ -140,7 +116,7 @@ def show(run_id: str, as_json: bool, where: str | None, name: str) -> None:
     with opened(where, name) as app:
         run, now = _found(app, run_id), app.now()
         record = _to_json(app, run)
-        status = status_of(run, now)
+        status = kind_of(run, now)
         took = length(took_of(run, now))
     if as_json:
         return print_json(record)

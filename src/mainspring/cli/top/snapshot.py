@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from mainspring.app.doctor import duration
 from mainspring.cli.common.output import ago, length
 from mainspring.cli.jobs.group import next_time
-from mainspring.cli.runs.looking import says, shown_call, status_of, took_of
+from mainspring.cli.runs.looking import call_of
+from mainspring.core.insight.run_texts import kind_of, says, took_of
 from mainspring.core.instants import from_us
 from mainspring.core.redaction import without_password
 
@@ -139,7 +140,7 @@ def _last_runs(app: Mainspring) -> list[RunView]:
 
 
 def _run(app: Mainspring, run: RunView, now: int) -> Row:
-    status, call, took = status_of(run, now), shown_call(app, run), took_of(run, now)
+    status, call, took = kind_of(run, now), call_of(app, run), took_of(run, now)
     data = {"status": status, "call": call, "created_at": run.created_at, "duration": took, "says": says(run)}
     cells = (status, run.id, call, ago(now - run.record.created_at), length(took), says(run))
     return Row(run.id, cells, status, data)

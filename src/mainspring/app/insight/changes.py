@@ -1,0 +1,71 @@
+"""`changes`: wait until runs, jobs, queues or nodes have changed, in any process."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import msgspec
+
+from mainspring.jobstores.base import JobStore
+
+if TYPE_CHECKING:
+    from mainspring.app.app import Mainspring
+
+__all__ = ["ChangeWatch", "Changes"]
+
+LOOK_SECONDS: Final = 1.0
+"""Look at the store this often: it hints at runs that may be claimed, not at those that have ended."""
+KINDS: Final = ("runs", "jobs", "queues", "nodes")
+
+
+class Changes(NamedTuple):
+    """What has changed: the cursor to ask with next time, and some of `runs`, `jobs`, `queues`, `nodes`."""
+
+    cursor: str
+    kinds: tuple[str, ...]
+
+
+class ChangeWatch:
+    """Tells what has changed in an app's store."""
+
+    def __init__(self, app: Mainspring, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._app, self._sleep = app, sleep
+
+    def changes(self, cursor: str = "", timeout: float = 0.0) -> Changes:
+        """Return which kinds of things have changed since `cursor`; wait up to `timeout` seconds for a change.
+
+        Begin with an empty cursor. A cursor is text, and holds in every process. It costs a few small reads a second,
+        however many runs there are. A running run that only says how far it has come counts as no change.
+        """
+        before = cursor.split(".")
+        deadline = time.monotonic() + timeout
+        while True:
+            now = _prints(self._app.store)
+            if len(before) != len(KINDS):
+                return Changes(".".join(now), KINDS)
+            kinds = tuple(kind for kind, old, new in zip(KINDS, before, now, strict=True) if old != new)
+            left = deadline - time.monotonic()
+            if kinds or left <= 0:
+                return Changes(".".join(now), kinds)
+            self._sleep(min(left, LOOK_SECONDS))
+
+
+def _prints(store: JobStore) -> tuple[str, ...]:
+    stats, page = store.stats(), store.due(0, 0)
+    acts = [act.id for act in store.acts(limit=1)]
+    queues = sorted(stats.queues, key=lambda queue: queue.name)
+    nodes = sorted((node.id, node.state, node.queues, node.stuck) for node in store.nodes())
+    moved = [(queue.name, queue.waiting, queue.delayed, queue.running, queue.oldest_at) for queue in queues]
+    return (
+        _print([moved, sorted(stats.totals.items())]),
+        _print([stats.jobs, page.next_at, acts]),
+        _print([[queue.name for queue in queues if queue.paused], acts]),
+        _print(nodes),
+    )
+
+
+def _print(value: Any) -> str:
+    return hashlib.blake2b(msgspec.json.encode(value), digest_size=6).hexdigest()

@@ -1,0 +1,164 @@
+"""The verbs that count and measure: errors by kind, tasks by what they cost, when a run should start and end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mainspring.app.handle import RunHandle
+from mainspring.core.failures import ErrorGroup, ErrorPage, group_errors
+from mainspring.core.insight.task_figures import TaskFigures, figures_of
+from mainspring.core.instants import SECOND, from_us
+from mainspring.core.run import Run, Status
+from mainspring.core.run_view import RunView
+from mainspring.core.store_urls import sqlite_file
+from mainspring.errors import RunNotFound
+from mainspring.jobstores.base import NodeInfo, RunQuery
+from mainspring.jobstores.finding import instant_of, newest
+
+if TYPE_CHECKING:
+    from mainspring.app.app import Mainspring
+
+__all__ = ["Eta", "Numbers", "StoreFigures"]
+
+MOST_RUNS: Final = 2000
+"""Look at this many of the newest runs, so that an answer takes a fraction of a second."""
+MADE_EARLIER: Final = timedelta(days=1)
+"""A run may fail this long after it was made and still be found."""
+DAY: Final = timedelta(days=1)
+RUNS_AHEAD_READ: Final = 200
+"""Count the runs ahead of a run only if its queue holds at most this many."""
+
+
+class Eta(NamedTuple):
+    """When a run should start and end; None where there is nothing to tell it by."""
+
+    start: datetime | None
+    end: datetime | None
+
+
+class StoreFigures(NamedTuple):
+    """How large a store is, in bytes if it can tell cheaply, and how many seconds an answer of it takes."""
+
+    size: int | None
+    latency: float
+
+
+class Numbers:
+    """Counts and measures what an app's runs did."""
+
+    def __init__(self, app: Mainspring) -> None:
+        self._app = app
+
+    def errors(self, since: datetime | timedelta = DAY, *, most: int | None = MOST_RUNS) -> ErrorPage:
+        """Return the errors of runs that failed or are retried since then, grouped by type and place in your code.
+
+        Each run counts once, by its last error. The newest group comes first. `most` is how many of the newest such
+        runs are looked at; None looks at all.
+        """
+        runs, complete = self._failures(since, most)
+        groups = group_errors(runs)
+        groups.sort(key=lambda group: group.newest.at, reverse=True)
+        return ErrorPage(groups, len(runs), complete)
+
+    def error(
+        self, key: str, since: datetime | timedelta = DAY, *, most: int | None = MOST_RUNS
+    ) -> tuple[ErrorGroup, list[RunView]] | None:
+        """Return one group of errors by its key, and its runs, newest first; None if there is no such group."""
+        runs, _ = self._failures(since, most)
+        group = next((each for each in group_errors(runs) if each.key == key), None)
+        if group is None:
+            return None
+        return group, [run for run in runs if [each.key for each in group_errors([run])] == [key]]
+
+    def _failures(self, since: datetime | timedelta, most: int | None) -> tuple[list[RunView], bool]:
+        oldest = self._instant(since)
+        earlier = oldest - int(MADE_EARLIER.total_seconds() * SECOND)
+        failed, complete = self._newest(RunQuery(status=(Status.FAILED,)), earlier, most)
+        pending, all_pending = self._newest(RunQuery(status=(Status.PENDING,)), earlier, most)
+        found = [run for run in (*failed, *(each for each in pending if each.errors)) if run.errors]
+        recent = [run for run in found if run.errors[-1].at >= oldest]
+        recent.sort(key=lambda run: run.errors[-1].at, reverse=True)
+        return list(map(self._app.runs.view, recent)), complete and all_pending
+
+    def _newest(self, query: RunQuery, oldest: int, most: int | None) -> tuple[list[Run], bool]:
+        found = newest(self._app.store, query, None if most is None else most + 1, None, None, oldest)
+        return found[:most], most is None or len(found) <= most
+
+    def _instant(self, since: datetime | timedelta) -> int:
+        return instant_of(since, self._app.now, lambda: self._app.timezone)
+
+    def task_figures(
+        self, since: datetime | timedelta = DAY, *, most: int | None = MOST_RUNS
+    ) -> tuple[list[TaskFigures], bool]:
+        """Return what each task costs, the most expensive first, and whether all runs since then were counted.
+
+        The tasks are those of this app and those that the newest runs name.
+        """
+        runs, complete = self._newest(RunQuery(), self._instant(since), most)
+        known = {task.name for task in self._app.tasks if not task.name.startswith("mainspring:")}
+        return figures_of(map(self._app.runs.view, runs), known), complete
+
+    def eta(self, run: str | RunHandle[Any] | RunView) -> Eta:
+        """Return when a run should start and end: by its place in the queue, the slots, and how long runs took."""
+        run_id = run if isinstance(run, str) else run.id
+        record = self._app.store.get_runs([run_id])[0]
+        if record is None:
+            raise RunNotFound(run_id)
+        now = self._app.now()
+        usual = self._usual(record)
+        start: int | None = record.started_at
+        if record.status is Status.PENDING:
+            start = self._start(record, usual, now)
+        elif record.status is not Status.RUNNING:
+            return Eta(self._moment(record.started_at), self._moment(record.finished_at))
+        end = None if start is None or usual is None else max(now, start + usual)
+        return Eta(self._moment(start), self._moment(end))
+
+    def _usual(self, record: Run) -> int | None:
+        """Return the median time of the newest runs of this job or task that succeeded."""
+        queue = record.queue if record.job_id is None else None
+        query = RunQuery(status=(Status.SUCCEEDED,), job_id=record.job_id, queue=queue)
+        found = self._app.store.find_runs(query, limit=RUNS_AHEAD_READ)
+        same = [each for each in found if each.call.task_name == record.call.task_name]
+        lengths = sorted(each.finished_at - each.started_at for each in same if each.finished_at and each.started_at)
+        return lengths[len(lengths) // 2] if lengths else None
+
+    def _start(self, record: Run, usual: int | None, now: int) -> int | None:
+        if record.run_at > now:
+            return record.run_at
+        queue = next((each for each in self._app.queues() if each.name == record.queue), None)
+        slots = slots_of(record.queue, self._app.nodes())
+        if queue is None or queue.paused or not slots or queue.waiting + queue.delayed > RUNS_AHEAD_READ:
+            return None
+        pending = RunQuery(status=(Status.PENDING,), queue=record.queue)
+        waiting = [run for run in self._app.store.find_runs(pending, limit=RUNS_AHEAD_READ) if run.run_at <= now]
+        mine = (-record.priority, record.run_at)
+        ahead = sum((-run.priority, run.run_at) < mine for run in waiting)
+        if ahead + queue.running < slots:
+            return now
+        return None if usual is None else now + usual * (ahead + 1) // slots
+
+    def _moment(self, us: int | None) -> datetime | None:
+        return None if us is None else from_us(us).astimezone(self._app.timezone)
+
+    def store_figures(self) -> StoreFigures:
+        """Return the size of the store, if it is a file, and how long it takes to answer."""
+        began = time.perf_counter()
+        self._app.store.beat()
+        latency = time.perf_counter() - began
+        path = sqlite_file(self._app.url) if isinstance(self._app.url, str) else None
+        return StoreFigures(None if path is None else _size(path), latency)
+
+
+def slots_of(queue: str, nodes: Iterable[NodeInfo]) -> int:
+    """Return how many slots the living nodes have for a queue."""
+    return sum(node.slots for node in nodes if queue in node.queues and node.state == "running")
+
+
+def _size(path: Path) -> int | None:
+    files = [each for each in (path, path.with_name(f"{path.name}-wal")) if each.exists()]
+    return sum(each.stat().st_size for each in files) if files else None

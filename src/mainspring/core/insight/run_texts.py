@@ -1,0 +1,54 @@
+"""How one run is told in a line: its status, its call, how long it took, what there is to say of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mainspring.core.redaction import masked
+from mainspring.core.run import FINAL, Status
+from mainspring.core.run_view import RunView
+
+__all__ = ["arguments_text", "kind_of", "says", "shown_call", "took_of", "waited_of"]
+
+
+def kind_of(run: RunView, now: int) -> str:
+    """Return the status of a run in one word; a pending one is waiting, delayed or retrying."""
+    if run.status is not Status.PENDING:
+        return str(run.status)
+    return "retrying" if run.failures else "delayed" if run.record.run_at > now else "waiting"
+
+
+def took_of(run: RunView, now: int) -> float | None:
+    """Return how many seconds a run took, or has taken so far."""
+    if run.status is Status.RUNNING and run.record.started_at is not None:
+        return max(0, now - run.record.started_at) / 1e6
+    return run.duration
+
+
+def waited_of(run: RunView, now: int) -> float | None:
+    """Return how many seconds a run waited for its last start after its time, or has waited so far."""
+    record = run.record
+    if record.status is Status.PENDING:
+        return max(0, now - record.run_at) / 1e6 if record.run_at <= now else None
+    return None if record.started_at is None else max(0, record.started_at - record.run_at) / 1e6
+
+
+def says(run: RunView) -> str:
+    """Return what there is to say of a run: its last error, its reason, its progress."""
+    if run.status is not Status.SUCCEEDED and run.errors:
+        return str(run.errors[-1])
+    if run.reason:
+        return run.reason
+    return "" if run.progress is None or run.status in FINAL else f"progress {run.progress}"
+
+
+def arguments_text(run: RunView, func: Callable[..., Any] | None) -> str:
+    """Return the arguments of a run's call as they may be shown, with secrets masked."""
+    args, kwargs = masked(run.args, run.kwargs, func)
+    return ", ".join([*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())])
+
+
+def shown_call(run: RunView, func: Callable[..., Any] | None) -> str:
+    """Return the call of a run as it may be shown: its name and arguments, with secrets masked."""
+    return f"{run.name or run.task}({arguments_text(run, func)})"

@@ -1,0 +1,130 @@
+"""Acts on all runs that match a filter."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from mainspring import Mainspring
+from mainspring.core.filters import FilterError
+from mainspring.core.run import Status
+from mainspring.events import EVENT_RUN_CANCELLED
+from tests.app.kit import LIMIT, LOCAL
+
+
+def fill(app: Mainspring, number: int, queue: str = "default") -> list[str]:
+    @app.task(name=f"fill_{queue}", queue=queue)
+    def fill_it(n: int) -> int:
+        return n
+
+    return [handle.id for handle in app.enqueue_many(fill_it.call(n) for n in range(number))]
+
+
+@LOCAL
+def test_a_trial_counts_and_changes_nothing(app: Mainspring) -> None:
+    ids = fill(app, 5)
+    app.cancel(ids[0])
+    trial = app.apply("cancel", "queue:default", trial=True)
+    assert trial.wait(LIMIT)
+    assert (trial.state, trial.changed, dict(trial.left)) == ("done", 4, {"it is cancelled": 1})
+    assert app.count(status="pending") == 4
+
+
+@LOCAL
+def test_an_action_touches_exactly_the_runs_that_were_there_when_it_was_asked_for(app: Mainspring) -> None:
+    fill(app, 1200)
+    bulk = app.apply("cancel", "status:waiting")
+    later = fill(app, 30)
+    assert bulk.wait(LIMIT)
+    assert (bulk.state, bulk.changed, bulk.looked_at) == ("done", 1200, 1200)
+    assert {run.id for run in app.find(status="pending", limit=100)} == set(later)
+
+
+@LOCAL
+def test_runs_made_after_a_moment_are_left_alone(app: Mainspring) -> None:
+    fill(app, 3)
+    bulk = app.apply("cancel", "status:pending", before=timedelta(hours=1))
+    assert bulk.wait(LIMIT)
+    assert bulk.changed == 0
+    assert app.count(status="pending") == 3
+
+
+@LOCAL
+def test_the_result_by_reason_adds_up(app: Mainspring) -> None:
+    ids = fill(app, 10)
+    for run_id in ids[:4]:
+        app.cancel(run_id)
+    bulk = app.apply("retry", "queue:default")
+    assert bulk.wait(LIMIT)
+    assert bulk.changed == 4
+    assert bulk.left == {"it is pending": 6}
+    assert bulk.changed + bulk.left.total() == bulk.looked_at == 10
+
+
+@LOCAL
+def test_stopping_leaves_the_rest_as_it_is(app: Mainspring) -> None:
+    fill(app, 20)
+    reached, go_on = threading.Event(), threading.Event()
+
+    def slowly(event: object) -> None:
+        reached.set()
+        assert go_on.wait(LIMIT)
+
+    app.on(EVENT_RUN_CANCELLED, slowly)
+    bulk = app.apply("cancel", "status:pending")
+    assert reached.wait(LIMIT)
+    assert app.stop_bulk(bulk.id)
+    go_on.set()
+    assert bulk.wait(LIMIT)
+    assert bulk.state == "stopped"
+    assert app.count(status="cancelled") == bulk.changed == 1
+    assert app.count(status="pending") == 19
+    assert not app.stop_bulk(bulk.id)
+
+
+@LOCAL
+def test_the_audit_says_who_did_it_to_how_many_and_why(app: Mainspring) -> None:
+    fill(app, 3)
+    with app.acting("ann", "a wrong import"):
+        bulk = app.apply("cancel", "status:pending queue:default")
+    assert bulk.wait(LIMIT)
+    (entry,) = app.audit(kind="runs", target="status:pending queue:default")
+    assert (entry.verb, entry.by, entry.why, entry.details["runs"]) == ("cancel_all", "ann", "a wrong import", 3)
+    assert {each.by for each in app.audit()} == {"ann"}
+
+
+@LOCAL
+def test_options_reach_the_verb(app: Mainspring) -> None:
+    fill(app, 3)
+    assert app.apply("move", "status:pending", queue="slow").wait(LIMIT)
+    assert app.count(queue="slow", status="pending") == 3
+    assert app.apply("prioritize", "queue:slow", priority=7).wait(LIMIT)
+    assert {run.priority for run in app.find(queue="slow")} == {7}
+    assert app.apply("cancel", "queue:slow").wait(LIMIT)
+    assert app.apply("delete", "queue:slow").wait(LIMIT)
+    assert app.count(queue="slow") == 0
+
+
+@LOCAL
+def test_an_action_is_found_by_its_id_while_and_after_it_works(app: Mainspring) -> None:
+    fill(app, 1)
+    bulk = app.apply("cancel", "status:pending")
+    assert bulk.wait(LIMIT)
+    assert app.bulk(bulk.id) is bulk
+    assert app.bulk("nobody") is None
+    assert app.find(limit=1)[0].status is Status.CANCELLED
+    assert bulk.to_dict()["changed"] == 1
+
+
+@LOCAL
+def test_what_cannot_be_asked_for_is_refused_at_once(app: Mainspring) -> None:
+    with pytest.raises(ValueError, match="did you mean 'retry'"):
+        app.apply("rety", "status:failed")
+    with pytest.raises(TypeError, match="needs queue="):
+        app.apply("move", "status:pending")
+    with pytest.raises(TypeError, match="takes no queue="):
+        app.apply("delete", "status:failed", queue="x")
+    with pytest.raises(FilterError):
+        app.apply("retry", "status:faild")
