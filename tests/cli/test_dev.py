@@ -153,7 +153,7 @@ def test_sigterm_through_a_pipe_ends_it_in_order(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mainspring", "dev", "app.py", "--no-reload"]
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        lines = [process.stderr.readline() for _ in range(3)]
+        lines = [process.stderr.readline() for _ in range(4)]
         process.send_signal(signal.SIGTERM)
         assert process.wait(LIMIT) == 0
     assert any("mainspring" in line for line in lines)

@@ -19,7 +19,7 @@ LAYERS = (
     {"jobstores", "executors"},
     {"node"},
     {"app", "schedulers", "aio", "job"},
-    {"cluster", "tasks", "tracker", "contrib", "testing"},
+    {"cluster", "tasks", "tracker", "contrib", "testing", "dashboard"},
     {"cli", "__main__"},
 )
 """From the bottom to the top: a room imports from its own layer and from those below it."""

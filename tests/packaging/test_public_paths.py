@@ -13,6 +13,7 @@ PUBLIC = {
     "mainspring": "Cancel Mainspring Retry RunHandle current_run",
     "mainspring.app": "Mainspring",
     "mainspring.cluster": "Cluster",
+    "mainspring.dashboard": "DashboardApp Accounts",
     "mainspring.errors": "ConflictingIdError JobLookupError MainspringError",
     "mainspring.events": "EVENT_JOB_EXECUTED EVENT_JOB_ERROR EVENT_JOB_MISSED JobExecutionEvent SchedulerEvent",
     "mainspring.executors.asyncio": "AsyncIOExecutor",
@@ -68,3 +69,5 @@ def test_what_is_not_python_is_installed_too() -> None:
     package = Path(mainspring.__file__).parent
     assert (package / "py.typed").is_file()
     assert len(list((package / "jobstores" / "redis" / "lua").glob("*.lua"))) > 20
+    assert (package / "dashboard" / "templates" / "base.html").is_file()
+    assert (package / "dashboard" / "static" / "dashboard.css").is_file()

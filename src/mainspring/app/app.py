@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from mainspring.app.enqueue import Calls, check_call
@@ -490,6 +491,11 @@ class Mainspring:
         if face is None or face.pid != os.getpid():  # threads do not survive a fork
             face = self._face = AsyncFace(self)
         return face
+
+    def asgi(self, **options: Any) -> Any:
+        """Return the dashboard as an ASGI app, to be served or mounted; `mainspring.dashboard` tells the options."""
+        # By name: the dashboard stands above the app, and its packages are an extra.
+        return import_module("mainspring.dashboard").DashboardApp(self, **options)
 
     # -- life --------------------------------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ _VERBS: Final = {
     "tasks": ("mainspring.cli.tasks", "tasks", "Show the tasks of an app."),
     "errors": ("mainspring.cli.errors", "errors", "Group failed runs by their error."),
     "import": ("mainspring.cli.importing", "import_", "Take over the jobs of APScheduler 3."),
+    "dashboard": ("mainspring.cli.dashboard", "dashboard", "See and steer everything in a browser."),
     "tracker": ("mainspring.cli.tracker", "tracker", "Look into the tables of status trackers."),
 }
 

@@ -15,6 +15,7 @@ from typing import Final
 import click
 
 from mainspring.cli.common.target import CommandFailed, load_app, opened, target_of
+from mainspring.cli.dashboard import beside
 from mainspring.core.insight.wording import several
 
 __all__ = ["Files", "dev"]
@@ -36,7 +37,8 @@ _OTHERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", "ven
 @click.argument("where", metavar="FILE|MODULE:APP", envvar="MAINSPRING_APP", default=None, required=False)
 @click.option("-t", "--threads", type=click.IntRange(1), default=8, show_default=True, help="Threads for tasks.")
 @click.option("--no-reload", is_flag=True, help="Do not start again when a file changes.")
-def dev(where: str | None, threads: int, no_reload: bool) -> None:
+@click.option("--dashboard/--no-dashboard", default=True, help="Serve the dashboard, too, if it is installed.")
+def dev(where: str | None, threads: int, no_reload: bool, dashboard: bool) -> None:
     """Execute an app's runs and fire its schedules in one process, and start again when a file changes.
 
     The log says what happens to each run. Changes are looked for in the .py files of the app's folder and below.
@@ -49,12 +51,13 @@ def dev(where: str | None, threads: int, no_reload: bool) -> None:
     """
     target = target_of(where)
     if no_reload:
-        return _work(target, threads)
+        return _work(target, threads, dashboard)
     command = [sys.executable, "-m", "mainspring", "dev", target, "--no-reload", "--threads", str(threads)]
+    command += [] if dashboard else ["--no-dashboard"]
     sys.exit(Reloader(command, Files(_folder(target))).run())
 
 
-def _work(target: str, threads: int) -> None:
+def _work(target: str, threads: int, dashboard: bool) -> None:
     """Schedule and work in this process until a signal comes."""
     import logging
 
@@ -66,7 +69,14 @@ def _work(target: str, threads: int) -> None:
     if "://" not in target:
         load_app(target)  # what its schedules look like is said here, while other verbs keep it to themselves
     with opened(target, must_exist=False) as app:
-        app.run(threads=threads)
+        server, line = beside(app) if dashboard else (None, "")
+        if line:
+            _say(line)
+        try:
+            app.run(threads=threads)
+        finally:
+            if server is not None:
+                server.stop()
 
 
 def _folder(target: str) -> Path:

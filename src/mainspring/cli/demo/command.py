@@ -20,6 +20,7 @@ import click
 
 from mainspring import events
 from mainspring.cli.common.output import Column, echo, table
+from mainspring.cli.dashboard import beside
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -45,7 +46,8 @@ _NEXT: Final = (
 
 @click.command()
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=None, help="End by itself after so many seconds.")
-def demo(seconds: float | None) -> None:
+@click.option("--dashboard/--no-dashboard", default=True, help="Serve the dashboard, too, if it is installed.")
+def demo(seconds: float | None, dashboard: bool) -> None:
     """Watch a small shop at work, in one process on SQLite; Ctrl-C ends it.
 
     There are schedules of each kind, runs that succeed, fail and are retried, progress, a chain, a group, a job that is
@@ -62,7 +64,7 @@ def demo(seconds: float | None) -> None:
         os.chmod(Path(folder, "shop.db.key"), 0o600)
         shop = _shop_in(Path(folder))
         with shop.make_shop(url, key) as app:
-            watch = Watch(app, started)
+            watch, server = Watch(app, started), None
             try:
                 echo("A small shop at work in this process; Ctrl-C ends it. To look at it from another terminal:")
                 echo(f"  mainspring runs list --app {url} --name shop")
@@ -72,12 +74,16 @@ def demo(seconds: float | None) -> None:
                 shop.add_schedules(app, now)
                 begun = shop.begin(app)
                 app.start(work=True)
+                server, line = beside(app) if dashboard else (None, "")
+                echo(line)
                 shop.add_late_job(app, now)
                 _wait(None if seconds is None else time.monotonic() + seconds)
                 app.wait(begun, MOST_PATIENCE_SECONDS)  # on a slow machine, too, there is all of it to see
             except KeyboardInterrupt:
                 pass
             finally:
+                if server is not None:
+                    server.stop()
                 app.stop()
             watch.show(time.monotonic() - started)
     echo("\nTry next:")

@@ -1,0 +1,338 @@
+"""The dashboard as an ASGI app: routes from the page modules, answers to requests."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from mainspring.dashboard.building import Answer, Builder, ViewKey
+from mainspring.dashboard.page import Action, Deed, NoSuchThing, Page
+from mainspring.dashboard.roles import Accounts, Identity, Role
+from mainspring.dashboard.web.files import static_files
+from mainspring.dashboard.web.guard import LOOPBACK_HOSTS, Guard
+from mainspring.dashboard.web.live import LiveHub, LiveState
+from mainspring.dashboard.web.prometheus import metrics_text
+from mainspring.dashboard.web.visitors import Visitors, own_path
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["DashboardApp"]
+
+MOST_BODY_BYTES: Final = 1_000_000
+MOST_STREAMS: Final = 500
+"""Updates are sent to at most this many browsers; the others ask for them."""
+
+log = logging.getLogger("mainspring.dashboard")
+
+
+class DashboardApp:
+    """The dashboard of an app, for any ASGI server.
+
+    Without `accounts` or `identify` it answers only to this machine, and whoever asks may operate. `identify` gets the
+    ASGI scope and returns who asks as `(name, role)`, or None: use it behind a login of your own. `hosts` are the names
+    under which it is reached besides localhost. With `key`, all processes of a server know each other's sessions.
+    """
+
+    def __init__(
+        self,
+        app: Mainspring,
+        *,
+        accounts: Accounts | None = None,
+        identify: Callable[[Scope], tuple[str, str] | None] | None = None,
+        hosts: Iterable[str] = (),
+        env: str = "",
+        key: bytes | None = None,
+    ) -> None:
+        self.app, self._identify = app, identify
+        self._visitors = Visitors(accounts, key)
+        self._builder = Builder(app, env, self._visitors.placeholder)
+        self._cursor, self._streams = "", 0
+        self.hub: LiveHub[ViewKey] = LiveHub(self._builder.live, self._wait)
+        self._static = {file.path: file for file in static_files().values()}
+        starlette = Starlette(routes=self._routes(), lifespan=self._lifespan)
+        starlette.add_middleware(GZipMiddleware, minimum_size=1000, compresslevel=6)
+        self.is_open = accounts is None and identify is None
+        """Whether nobody has to say who they are: then only this machine may reach it."""
+        self._asgi = Guard(starlette, [*LOOPBACK_HOSTS, *hosts], only_loopback=self.is_open)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._asgi(scope, receive, send)
+
+    @asynccontextmanager
+    async def _lifespan(self, starlette: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """End the streams of updates; call it in the thread of the event loop."""
+        self.hub.close()
+
+    def _wait(self, timeout: float) -> bool:
+        """Wait until something changes in the store; return False if nothing has."""
+        self._cursor, kinds = self.app.changes(self._cursor, timeout)
+        return bool(kinds)
+
+    def _routes(self) -> list[Route]:
+        routes = [
+            Route("/static/{name}", self._file),
+            Route("/healthz", self._healthz),
+            Route("/metrics", self._metrics),
+            Route("/login", self._login, methods=["GET", "POST"]),
+            Route("/logout", self._logout, methods=["POST"]),
+            Route("/live", self._live),
+            Route("/live/regions", self._regions),
+        ]
+        for action in self._builder.actions:
+            routes.append(Route(action.path, partial(self._act, action), methods=["GET", "POST"]))
+        routes += [Route(page.path, partial(self._page, page)) for page in self._builder.pages]
+        return [*routes, Route("/{path:path}", self._nowhere)]
+
+    # -- who asks, and for what --------------------------------------------------------------------------------
+
+    def _who(self, request: Request) -> Identity | None:
+        if self._identify is None:
+            return self._visitors.who(request)
+        found = self._identify(request.scope)
+        return None if found is None else Identity(found[0], Role(found[1]))
+
+    def _key(self, request: Request, role: Role, here: str = "") -> ViewKey:
+        root = _root(request)
+        path = request.scope["path"].removeprefix(root) or "/"
+        here = here or (f"{path}?{request.url.query}" if request.url.query else path)
+        return ViewKey(here, role, self._visitors.zone(request), root)
+
+    def _frame(self, request: Request, who: Identity | None) -> dict[str, Any]:
+        """Return what the frame of a page shows of the person who looks."""
+        return {
+            "who": who,
+            "theme": self._visitors.theme(request),
+            "zone_chosen": self._visitors.zone(request),
+            "toast": self._visitors.remembered(request),
+            "logs_in": self._visitors.accounts is not None and self._identify is None,
+            "part": request.headers.get("x-part") == "1",
+        }
+
+    def _answer(self, request: Request, answer: Answer) -> Response:
+        """Send a page, with the token of this browser in its forms."""
+        session = self._visitors.session(request)
+        fresh = self._visitors.sessions.begin() if session is None else None
+        token = self._visitors.sessions.token(session or fresh or self._visitors.sessions.begin())
+        response = Response(
+            answer.html.replace(self._visitors.placeholder, token), answer.status, media_type="text/html; charset=utf-8"
+        )
+        if fresh is not None:
+            self._visitors.give(request, response, fresh)
+        if self._visitors.remembered(request) is not None:
+            self._visitors.forget(request, response)
+        return response
+
+    def _to_login(self, request: Request) -> Response:
+        if self._identify is not None:
+            return PlainTextResponse("You are not known here.\n", 401)
+        if request.method != "GET" or request.headers.get("x-part"):
+            return JSONResponse({"text": "Log in first", "bad": True}, 401)
+        asked = urlencode({"next": self._key(request, Role.VIEW).here})
+        return RedirectResponse(f"{_root(request)}/login?{asked}", 303)
+
+    # -- pages -------------------------------------------------------------------------------------------------
+
+    async def _page(self, page: Page, request: Request) -> Response:
+        who = self._who(request)
+        if who is None:
+            return self._to_login(request)
+        key, frame = self._key(request, who.role), self._frame(request, who)
+        if not who.role.covers(page.role):
+            error = PermissionError(f"this page needs the role {page.role}")
+            return self._answer(request, await asyncio.to_thread(self._builder.problem, key, error, frame))
+        answer = await asyncio.to_thread(self._builder.page, key, page, request.path_params, frame)
+        return self._answer(request, answer)
+
+    async def _nowhere(self, request: Request) -> Response:
+        who = self._who(request)
+        if who is None:
+            return self._to_login(request)
+        error = NoSuchThing("page", request.scope["path"])
+        frame = self._frame(request, who)
+        answer = await asyncio.to_thread(self._builder.problem, self._key(request, who.role), error, frame)
+        return self._answer(request, answer)
+
+    # -- actions -----------------------------------------------------------------------------------------------
+
+    async def _act(self, action: Action, request: Request) -> Response:
+        who = self._who(request)
+        if who is None:
+            return self._to_login(request)
+        key = self._key(request, who.role)
+        if request.method != "POST":
+            frame = self._frame(request, who)
+            answer = await asyncio.to_thread(self._builder.question, key, action, request.path_params, frame)
+            return self._answer(request, answer)
+        form = await _form(request)
+        if not self._visitors.is_token(request, form.get("csrf", "") or request.headers.get("x-csrf-token", "")):
+            return self._done(request, form, 403, Deed("This page is too old; load it again, then try once more"))
+        if not who.role.covers(action.role):
+            return self._done(request, form, 403, Deed(f"That needs the role {action.role}; you may {who.role}"))
+        status, deed = await asyncio.to_thread(self._builder.act, key, action, request.path_params, form, who)
+        return self._done(request, form, status, deed)
+
+    def _done(self, request: Request, form: Mapping[str, str], status: int, deed: Deed) -> Response:
+        """Tell how an action ended: as JSON to our script, else on the page that comes next."""
+        said = {**deed._asdict(), "bad": status != 200}
+        if request.headers.get("x-part") == "1":
+            return JSONResponse(said, status)
+        response = RedirectResponse(f"{_root(request)}{own_path(deed.go or form.get('next', '/'))}", 303)
+        if status in (401, 403):
+            response = RedirectResponse(response.headers["location"], 303)
+        self._visitors.remember(request, response, said)
+        if status != 200 and "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse(f"{deed.text}\n", status)
+        return response
+
+    # -- login -------------------------------------------------------------------------------------------------
+
+    async def _login(self, request: Request) -> Response:
+        going = own_path(request.query_params.get("next", "/"))
+        if self._visitors.accounts is None or self._identify is not None:
+            return RedirectResponse(f"{_root(request)}{going}", 303)
+        problem, status = "", 200
+        if request.method == "POST":
+            form = await _form(request)
+            name = form.get("name", "")[:200]
+            waits = self._visitors.waits(request, name)
+            if not self._visitors.is_token(request, form.get("csrf", "")):
+                problem, status = "This page is too old. Try once more.", 403
+            elif waits:
+                problem, status = f"Too many tries. Wait {waits:.0f} s.", 429
+            else:
+                who = await asyncio.to_thread(self._visitors.check, request, name, form.get("password", "")[:1000])
+                if who is not None:
+                    response = RedirectResponse(f"{_root(request)}{going}", 303)
+                    self._visitors.give(request, response, self._visitors.sessions.begin(who.name))
+                    return response
+                problem, status = "No account has this name and password.", 401
+        frame = {"theme": self._visitors.theme(request), "problem": problem, "going": going}
+        html = self._builder.login(_root(request), frame)
+        return self._answer(request, Answer(status, html))
+
+    async def _logout(self, request: Request) -> Response:
+        form = await _form(request)
+        response = RedirectResponse(f"{_root(request)}/login", 303)
+        if self._visitors.is_token(request, form.get("csrf", "")):
+            self._visitors.give(request, response, self._visitors.sessions.begin())
+        return response
+
+    # -- updates -----------------------------------------------------------------------------------------------
+
+    async def _live(self, request: Request) -> Response:
+        who = self._who(request)
+        if who is None:
+            return PlainTextResponse("Log in first.\n", 401)
+        if self._streams >= MOST_STREAMS:
+            return PlainTextResponse("Too many watch already; ask for updates instead.\n", 503)
+        key = self._key(request, who.role, own_path(request.query_params.get("view", "/")))
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(self._stream(request, key), media_type="text/event-stream", headers=headers)
+
+    async def _stream(self, request: Request, key: ViewKey) -> AsyncIterator[str]:
+        known: dict[str, str] = {}
+        self._streams += 1
+        try:
+            yield "retry: 1000\n\n"
+            async for state in self.hub.watch(key):
+                who = self._who(request)
+                if who is None or who.role != key.role:  # the role was changed, or the session is over
+                    break
+                if state is None:
+                    yield ": still here\n\n"
+                    continue
+                yield f"data: {json.dumps(self._changes(request, state, known))}\n\n"
+        finally:
+            self._streams -= 1
+
+    def _changes(self, request: Request, state: LiveState, known: dict[str, str]) -> dict[str, Any]:
+        """Return what has changed in a view since it was sent."""
+        changed = {name: region for name, region in state.regions.items() if known.get(name) != region.hash}
+        known |= {name: region.hash for name, region in changed.items()}
+        session = self._visitors.session(request)
+        token = "" if session is None else self._visitors.sessions.token(session)
+        regions = {
+            name: {"hash": each.hash, "html": each.html.replace(self._visitors.placeholder, token)}
+            for name, each in changed.items()
+        }
+        return {"now": state.now, "needs": state.needs, "problem": state.problem, "regions": regions}
+
+    async def _regions(self, request: Request) -> Response:
+        """Answer a browser that asks for updates instead of being told."""
+        who = self._who(request)
+        if who is None:
+            return PlainTextResponse("Log in first.\n", 401)
+        key = self._key(request, who.role, own_path(request.query_params.get("view", "/")))
+        state = await asyncio.to_thread(self._builder.live, key)
+        tag = '"' + "-".join(region.hash for region in state.regions.values()) + '"'
+        if request.headers.get("if-none-match") == tag and not state.problem:
+            return Response(status_code=304, headers={"etag": tag})
+        return JSONResponse(self._changes(request, state, {}), headers={"etag": tag})
+
+    # -- for machines ------------------------------------------------------------------------------------------
+
+    async def _file(self, request: Request) -> Response:
+        file = self._static.get(f"/static/{request.path_params['name']}")
+        if file is None:
+            return PlainTextResponse("There is no such file.\n", 404)
+        headers = {"cache-control": "public, max-age=31536000, immutable", "vary": "accept-encoding"}
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return Response(file.packed, media_type=file.type, headers={**headers, "content-encoding": "gzip"})
+        return Response(file.content, media_type=file.type, headers=headers)
+
+    async def _healthz(self, request: Request) -> Response:
+        try:
+            await asyncio.to_thread(self.app.store.beat)
+        except OSError:
+            return PlainTextResponse("the store does not answer\n", 503)
+        return PlainTextResponse("ok\n")
+
+    async def _metrics(self, request: Request) -> Response:
+        who = self._who(request) or await asyncio.to_thread(self._visitors.who_by_password, request)
+        if who is None:
+            return PlainTextResponse("Log in first.\n", 401, {"www-authenticate": 'Basic realm="mainspring"'})
+        try:
+            text = await asyncio.to_thread(metrics_text, self.app)
+        except OSError as error:
+            return PlainTextResponse(f"the store does not answer: {error}\n", 503)
+        return PlainTextResponse(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def _root(request: Request) -> str:
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """Read the fields of a form; the last of a name counts."""
+    body = b""
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MOST_BODY_BYTES:
+            return {}
+    if request.headers.get("content-type", "").partition(";")[0] != "application/x-www-form-urlencoded":
+        return {}
+    try:
+        return dict(parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=2000))
+    except ValueError:
+        return {}

@@ -1,0 +1,213 @@
+"""Builds pages, questions and live regions, and carries out actions. Everything here blocks and runs in threads."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from starlette.routing import compile_path
+
+from mainspring.core.insight.explanation import Explanation
+from mainspring.dashboard.looks.times import Times
+from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, View
+from mainspring.dashboard.pages import PAGES
+from mainspring.dashboard.rendering import RenderedRegion, Renderer
+from mainspring.dashboard.roles import Identity, Role
+from mainspring.dashboard.summary import NO_SUMMARY, SummaryReader, store_address
+from mainspring.dashboard.web.live import LiveState
+from mainspring.dashboard.web.zones import zone_of
+from mainspring.errors import JobLookupError, MainspringError, RunNotFound
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["Answer", "Builder", "ViewKey"]
+
+log = logging.getLogger("mainspring.dashboard")
+
+NAV: Final = (
+    ("", (("overview", "Overview", "/", "g o"),)),
+    ("Schedule", (("jobs", "Jobs", "/jobs", "g j"), ("timeline", "Timeline", "/timeline", "g t"))),
+    (
+        "Work",
+        (
+            ("runs", "Runs", "/runs", "g r"),
+            ("flows", "Flows", "/flows", "g f"),
+            ("queues", "Queues", "/queues", "g q"),
+            ("errors", "Errors", "/errors", "g e"),
+        ),
+    ),
+    ("Fleet", (("nodes", "Nodes", "/nodes", "g n"), ("system", "System", "/system", "g s"))),
+)
+"""The sidebar: headings, and below each the pages with their keys."""
+
+
+class ViewKey(NamedTuple):
+    """What a rendered view depends on: the address below the root, the role, the zone, the root."""
+
+    here: str
+    role: Role
+    zone: str
+    root: str
+
+
+class Answer(NamedTuple):
+    """A page to send, or a sentence about what went wrong."""
+
+    status: int
+    html: str
+
+
+class Builder:
+    """Makes markup out of the app's verbs."""
+
+    def __init__(self, app: Mainspring, env: str, placeholder: str) -> None:
+        self.app, self._env, self._placeholder = app, env, placeholder
+        self._summaries, self._renderer = SummaryReader(app), Renderer()
+        self.pages = sorted(PAGES, key=lambda page: (page.path.count("{"), -len(page.path)))
+        found = {action.name: action for page in PAGES for action in page.actions}
+        self.actions = sorted(found.values(), key=lambda action: (action.path.count("{"), -len(action.path)))
+        self._by_name = found
+        self._patterns = [(compile_path(page.path)[0], page) for page in self.pages]
+        paths = {page.path for page in self.pages}
+        self._nav = [(head, [item for item in items if item[2] in paths]) for head, items in NAV]
+
+    # -- views -------------------------------------------------------------------------------------------------
+
+    def _view(self, key: ViewKey, page: Page | None, params: Mapping[str, str], *, bare: bool = False) -> View:
+        """Make a view; unless it is `bare`, this asks the store for the time and the summary."""
+        parts = urlsplit(key.here)
+        now = int(time.time() * 1e6) if bare else self.app.store.beat()
+        return View(
+            self.app,
+            page,
+            path=parts.path,
+            params=params,
+            query=parse_qs(parts.query, keep_blank_values=True, max_num_fields=100),
+            role=key.role,
+            times=Times(zone_of(key.zone, self.app.timezone), now),
+            summary=NO_SUMMARY if bare else self._summaries.read(),
+            actions=self._by_name,
+            root=key.root,
+            csrf=self._placeholder,
+            env=self._env,
+        )
+
+    def page(self, key: ViewKey, page: Page, params: Mapping[str, str], frame: Mapping[str, Any]) -> Answer:
+        """Build a page; if that fails, a page that says why."""
+        try:
+            view = self._view(key, page, params)
+            data = page.read(view)
+            regions = self._renderer.regions(view, data)
+            regions["nav"] = self._renderer.nav(view, self._nav)
+            whole = {**self._frame(view, frame), **data}
+            return Answer(data.get("status", 200), self._renderer.page(page.template, view, whole, regions))
+        except Exception as error:
+            return self.problem(key, error, frame)
+
+    def problem(self, key: ViewKey, error: Exception, frame: Mapping[str, Any]) -> Answer:
+        """Build the page that says what is wrong."""
+        status, title, told = self._told(error)
+        view = self._view(key, None, {}, bare=True)
+        regions = {"nav": self._renderer.nav(view, self._nav)}
+        data = {**self._frame(view, frame), "title": title, "told": told, "http_status": status}
+        return Answer(status, self._renderer.page("problem.html", view, data, regions))
+
+    def _told(self, error: Exception) -> tuple[int, str, Explanation]:
+        """Return the status, the title and the explanation of an error."""
+        if isinstance(error, BadParameter):
+            return 400, "That cannot be shown", Explanation(kind="page", id="", state="late", sentence=f"{error}.")
+        if isinstance(error, NoSuchThing | JobLookupError | RunNotFound):
+            name = error.name if isinstance(error, NoSuchThing) else str(error.args[0])
+            return 404, "Not found", self._explain_missing(name, error)
+        if isinstance(error, OSError):  # StoreUnavailable is one
+            sentence = f"The store at {store_address(self.app)} does not answer: {error}."
+            return 503, "The store does not answer", Explanation(kind="store", id="", state="down", sentence=sentence)
+        if isinstance(error, MainspringError):
+            return 409, "That was refused", Explanation(kind="page", id="", state="late", sentence=f"{error}.")
+        log.error("a page failed", exc_info=error)
+        sentence = f"This page failed: {type(error).__name__}. The log of the dashboard has the traceback."
+        return 500, "This page failed", Explanation(kind="page", id="", state="down", sentence=sentence)
+
+    def _explain_missing(self, name: str, error: Exception) -> Explanation:
+        kind = error.kind if isinstance(error, NoSuchThing) else ""
+        if kind == "page":
+            sentence = f"There is no page {name!r} here."
+            return Explanation(kind="page", id=name, state="missed", sentence=sentence)
+        try:
+            return self.app.explain(f"{kind}:{name}" if kind else name)
+        except Exception:
+            return Explanation(kind="unknown", id=name, state="missed", sentence=f"There is no {name!r} here.")
+
+    def _frame(self, view: View, frame: Mapping[str, Any]) -> dict[str, Any]:
+        return {"app_name": self.app.name, "env": self._env, "nav_items": self._nav, **frame}
+
+    # -- live --------------------------------------------------------------------------------------------------
+
+    def live(self, key: ViewKey) -> LiveState:
+        """Render the regions of a view that somebody watches."""
+        try:
+            page, params = self.find(urlsplit(key.here).path)
+            view = self._view(key, page, params)
+            regions: dict[str, RenderedRegion] = self._renderer.regions(view, page.read(view))
+            regions["nav"] = self._renderer.nav(view, self._nav)
+            return LiveState(regions, view.now, needs=view.summary.needs)
+        except Exception as error:
+            _, title, told = self._told(error)
+            return LiveState({}, 0, f"{title}. {told.sentence}")
+
+    def find(self, path: str) -> tuple[Page, dict[str, str]]:
+        """Return the page at a path, and the parameters in it."""
+        for pattern, page in self._patterns:
+            if found := pattern.match(path):
+                return page, found.groupdict()
+        raise NoSuchThing("page", path)
+
+    def login(self, root: str, frame: Mapping[str, Any]) -> str:
+        """Build the page on which people log in."""
+        return self._renderer.part("login.html", root=root, csrf=self._placeholder, app_name=self.app.name, **frame)
+
+    # -- actions -----------------------------------------------------------------------------------------------
+
+    def question(self, key: ViewKey, action: Action, params: Mapping[str, str], frame: Mapping[str, Any]) -> Answer:
+        """Build the page that asks before an action."""
+        try:
+            view = self._view(key, None, params)
+            asked = action.ask(view)
+            data = {
+                **self._frame(view, frame),
+                "title": asked.title,
+                "question": asked,
+                "link": view.act(action.name, **params),
+                "back": view.text("next"),
+            }
+            template = "question_part.html" if frame.get("part") else "question.html"
+            regions = {"nav": self._renderer.nav(view, self._nav)}
+            return Answer(200, self._renderer.page(template, view, data, regions))
+        except Exception as error:
+            return self.problem(key, error, frame)
+
+    def act(
+        self, key: ViewKey, action: Action, params: Mapping[str, str], form: Mapping[str, str], who: Identity
+    ) -> tuple[int, Deed]:
+        """Carry out an action in somebody's name; return the status and the sentence for the toast."""
+        try:
+            view = self._view(key, None, params)
+            if action.weight == "type":
+                asked = action.ask(view)
+                if asked.typed and form.get("typed", "").strip() != asked.typed:
+                    return 400, Deed(f"Nothing was done: type {asked.typed} to confirm")
+            named = self.app.acting(who.name, form.get("why", "")[:500]) if who.name else nullcontext()
+            with named:
+                done = action.do(view, form)
+            self._summaries.forget()
+            return 200, done
+        except (BadParameter, TypeError, ValueError) as error:
+            return 400, Deed(str(error) or type(error).__name__)
+        except Exception as error:
+            status, _, told = self._told(error)
+            return status, Deed(told.sentence)

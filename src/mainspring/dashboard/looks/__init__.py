@@ -1,0 +1,1 @@
+"""How things look: shapes, charts, times and values. Pure functions from values to markup."""

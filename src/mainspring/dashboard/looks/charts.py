@@ -1,0 +1,428 @@
+"""Charts as SVG: pure functions from numbers to markup.
+
+A chart has no viewBox: x is in per cent and y in pixels, so that it stretches with the page while text keeps its size.
+Colour comes from classes and geometry from attributes, since the content policy forbids style attributes. What went
+well rises from the line, what went wrong hangs below it on a scale of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from markupsafe import Markup
+
+__all__ = [
+    "Deploy",
+    "Heat",
+    "HeatBand",
+    "Series",
+    "Step",
+    "bars",
+    "durations",
+    "heat",
+    "in_out",
+    "lines",
+    "meter",
+    "per_cent",
+    "round_top",
+    "slots",
+    "spark",
+    "strip",
+    "up_and_down",
+    "y_axis",
+]
+
+
+class Step(NamedTuple):
+    """One bar: what succeeded, what failed, the tooltip, and the label below it if it has one."""
+
+    good: float
+    bad: float
+    tip: str
+    label: str = ""
+    strong: bool = True
+    """Whether the label also shows on a phone."""
+
+
+class Deploy(NamedTuple):
+    """A vertical mark at a share (0 to 1) of the width."""
+
+    at: float
+    text: str
+
+
+class Heat(NamedTuple):
+    """One cell of a heat strip."""
+
+    value: float
+    tip: str
+    label: str = ""
+    strong: bool = True
+    warn: bool = False
+
+
+class HeatBand(NamedTuple):
+    """A tinted stretch of a heat strip, from share to share, with a line at `line` and words."""
+
+    since: float
+    until: float
+    line: float
+    text: str
+
+
+def per_cent(value: float) -> str:
+    """Return a number as an attribute in per cent."""
+    return f"{value:.3f}".rstrip("0").rstrip(".") + "%"
+
+
+def round_top(value: float) -> float:
+    """Return the smallest of 1, 2, 3, 4, 5, 6, 8, 10 times a power of ten that is not below a value."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 3, 4, 5, 6, 8, 10) if step * power >= value * 0.999)
+
+
+def short_number(value: float) -> str:
+    """Return a number for an axis: 6k, 1.5M."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:g}{letter}"
+    return f"{value:g}"
+
+
+def _svg(cls: str, height: float, label: str, parts: Sequence[str | Markup], width: str = "") -> Markup:
+    size = Markup(' width="{}"').format(width) if width else ""
+    inside = Markup("").join(parts)
+    name = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
+    return Markup('<svg class="{}" height="{}"{} {}>{}</svg>').format(cls, f"{height:g}", size, name, inside)
+
+
+def _rect(cls: str, x: str, y: float, width: str, height: float, round_by: float = 0) -> Markup:
+    corner = f' rx="{round_by:g}"' if round_by else ""
+    return Markup(
+        f'<rect class="{cls}" x="{x}" y="{round(y, 1):g}" width="{width}" height="{round(height, 1):g}"{corner}/>'
+    )
+
+
+def _hit(x: float, width: float, height: float, tip: str, y: float = 0) -> Markup:
+    """Return what the pointer meets: a transparent bar with a tooltip."""
+    box = f'<rect class="hit" x="{per_cent(x)}" y="{y:g}" width="{per_cent(width)}" height="{height:g}"'
+    return Markup(box) + Markup(' data-tip="{}"/>').format(tip)
+
+
+def _line(cls: str, x1: str, x2: str, y1: float, y2: float) -> Markup:
+    return Markup(f'<line class="{cls}" x1="{x1}" x2="{x2}" y1="{y1:g}" y2="{y2:g}"/>')
+
+
+def y_axis(width: int, height: float, labels: Sequence[tuple[float, str]]) -> Markup:
+    """Return the labels left of a plot, in a column of their own, so that no bar covers one."""
+    texts = [
+        Markup('<text class="end" x="{}" y="{}">{}</text>').format(width, f"{y + 4:.0f}", text) for y, text in labels
+    ]
+    return _svg("yax", height, "", texts, str(width))
+
+
+def plot(axis: Markup, chart: Markup) -> Markup:
+    """Put an axis beside a chart."""
+    return Markup('<div class="plot">{}{}</div>').format(axis, chart)
+
+
+def up_and_down(
+    steps: Sequence[Step], label: str, *, deploys: Sequence[Deploy] = (), up: int = 132, down: int = 36, unit: str = ""
+) -> Markup:
+    """Draw what succeeded upwards and what failed downwards, each on its own scale, at most some hundred bars."""
+    gap, base = 4, up + 10
+    top, worst = round_top(max((step.good for step in steps), default=0)), max((step.bad for step in steps), default=0)
+    height = base + gap + down + 20
+    labels = [(base + 2.0, "0")]
+    parts: list[Markup] = []
+    for share in (1 / 3, 2 / 3, 1) if top % 3 == 0 else (0.5, 1):
+        y = base - share * up
+        parts.append(_line("gl", "0", "100%", round(y), round(y)))
+        labels.append((y, f"{short_number(top * share)}{unit}"))
+    if worst:
+        labels.append((base + gap + down, short_number(worst)))
+    width = 100 / max(1, len(steps))
+    for number, step in enumerate(steps):
+        parts.append(_bar(step, number * width, width, base, up, down, gap, top, worst))
+    parts.append(_line("base", "0", "100%", base + 2, base + 2))
+    parts += _deploys(deploys, base + gap + down)
+    for number, step in enumerate(steps):
+        if step.label:
+            parts.append(_label(number * width + width / 2, base + gap + down + 16, step.label, step.strong))
+    return plot(y_axis(_axis_width(labels), height, labels), _svg("chart", height, label, parts))
+
+
+def _axis_width(labels: Sequence[tuple[float, str]]) -> int:
+    return max(18, 7 * max(len(text) for _, text in labels))
+
+
+def _bar(
+    step: Step, x: float, width: float, base: float, up: float, down: float, gap: float, top: float, worst: float
+) -> Markup:
+    place, wide = per_cent(x + width * 0.12), per_cent(width * 0.76)
+    parts = [Markup("<g>")]
+    if step.good:
+        height = max(1.5, step.good / top * up)
+        parts.append(_rect("b-ok", place, base - height, wide, height))
+    if step.bad and worst:
+        parts.append(_rect("b-bad", place, base + gap, wide, max(2.5, step.bad / worst * down)))
+    parts += [_hit(x, width, base + gap + down, step.tip), Markup("</g>")]
+    return Markup("").join(parts)
+
+
+def _label(x: float, y: float, text: str, strong: bool = True, cls: str = "") -> Markup:
+    hidden = "" if strong else " hide-s"
+    return Markup('<text class="mid{}{}" x="{}" y="{}">{}</text>').format(
+        f" {cls}" if cls else "", hidden, per_cent(x), f"{y:g}", text
+    )
+
+
+def _deploys(deploys: Sequence[Deploy], height: float) -> list[Markup]:
+    """Draw dotted lines with labels left of them; a label that would meet the one before goes to a second row."""
+    parts: list[Markup] = []
+    last, row = -1.0, 0
+    for deploy in deploys:
+        row = 1 - row if deploy.at - last < 0.16 else 0
+        x, last = per_cent(deploy.at * 100), deploy.at
+        parts.append(_line("mk", x, x, 2, height))
+        side, dx = ("end", -6) if deploy.at > 0.15 else ("", 6)
+        text = Markup('<text class="mk-t {} hide-s" x="{}" dx="{}" y="{}">{}</text>')
+        parts.append(text.format(side, x, dx, 10 + 12 * row, deploy.text))
+    return parts
+
+
+def heat(
+    cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, peak: str = "", height: int = 46
+) -> Markup:
+    """Draw load ahead: height and five tints say how much, a tinted band says where the clock changes."""
+    top = max((cell.value for cell in cells), default=0) or 1
+    y0, width, parts = 20, 100 / max(1, len(cells)), []
+    if band is not None:
+        since, until = per_cent(band.since * 100), per_cent((band.until - band.since) * 100)
+        parts.append(_rect("dst", since, y0 - 6, until, height + 6))
+    for number, cell in enumerate(cells):
+        level = 0 if cell.value <= 0 else min(5, 1 + int(cell.value / top * 4.6))
+        tall = max(3.0, cell.value / top * height)
+        x = number * width
+        parts.append(_rect(f"h{level}", per_cent(x), y0 + height - tall, per_cent(width - 0.12), tall, 1))
+        parts.append(_hit(x, width, height + 6, cell.tip, y0 - 6))
+    parts.append(_line("base", "0", "100%", y0 + height + 0.5, y0 + height + 0.5))
+    parts += _heat_words(cells, band, peak, y0, height)
+    for number, cell in enumerate(cells):
+        if cell.label:
+            cls = "t-warn strong" if cell.warn else ""
+            parts.append(_label(number * width, y0 + height + 15, cell.label, cell.strong, cls))
+    return _svg("chart", height + 42, label, parts)
+
+
+def _heat_words(cells: Sequence[Heat], band: HeatBand | None, peak: str, y0: int, height: int) -> list[Markup]:
+    parts: list[Markup] = [Markup(f'<text class="now-t" x="0" y="{y0 - 8}">now</text>')]
+    place = max(range(len(cells)), key=lambda number: cells[number].value) / len(cells) if cells and peak else 0.0
+    if band is not None:
+        x = per_cent(band.line * 100)
+        parts.append(_line("dst-line", x, x, y0 - 6, y0 + height))
+        text = Markup('<text class="t-warn {} hide-s" x="{}" dx="{}" y="{}">{}</text>')
+        parts.append(text.format("end" if band.line > 0.4 else "", x, -6 if band.line > 0.4 else 6, y0 - 8, band.text))
+        if band.since - 0.05 < place < band.until + 0.05:
+            place = band.until
+    if peak:
+        side, dx = ("end", -6) if place > 0.8 else ("", 6)
+        near_now = max(place, 0.05) * 100
+        text = Markup('<text class="strong {}" x="{}" dx="{}" y="{}">{}</text>')
+        parts.append(text.format(side, per_cent(near_now), dx, y0 - 8, peak))
+    return parts
+
+
+def strip(letters: str, shares: Sequence[float] = (), label: str = "") -> Markup:
+    """Draw the last runs, oldest first: s(ucceeded) f(ailed) m(issed) c(ancelled) r(unning) -(none).
+
+    The height is the time that a run took, as a share. What went wrong hangs below the line.
+    """
+    wide, gap, up, down = 4, 2, 15, 9
+    parts: list[Markup] = []
+    for number, letter in enumerate(letters):
+        x = number * (wide + gap)
+        tall = max(3.0, round((shares[number] if number < len(shares) else 1.0) * up, 1))
+        if letter in "sr":
+            parts.append(_rect("s-ok" if letter == "s" else "s-run", str(x), up - tall, str(wide), tall, 1))
+        elif letter == "f":
+            parts.append(_rect("s-bad", str(x), up + 2, str(wide), down, 1))
+        elif letter == "m":
+            parts.append(_rect("s-miss", f"{x + 0.6:g}", up + 2.6, f"{wide - 1.2:g}", down - 1.2, 1))
+        elif letter == "c":
+            parts.append(_rect("s-idle", str(x), up - 3, str(wide), 3, 1))
+        else:
+            parts.append(_rect("s-none", str(x), up - 1, str(wide), 1.5))
+    width = max(0, len(letters) * (wide + gap) - gap)
+    return _svg("strip", up + 2 + down, label, parts, str(width))
+
+
+def spark(values: Sequence[float], cls: str = "", width: int = 96, height: int = 24) -> Markup:
+    """Draw a small line with its area and its last point."""
+    if len(values) < 2:
+        return Markup("")
+    top, step = max(values) or 1, width / (len(values) - 1)
+    points = [(number * step, height - 2 - value / top * (height - 4)) for number, value in enumerate(values)]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    x, y = points[-1]
+    return Markup(
+        f'<svg class="spark {cls}" width="{width}" height="{height}" viewBox="0 0 {width} {height}" aria-hidden="true">'
+        f'<polygon class="a" points="0,{height} {line} {width},{height}"/><polyline class="l" points="{line}"/>'
+        f'<circle class="d" cx="{x - 1.5:.1f}" cy="{y:.1f}" r="2"/></svg>'
+    )
+
+
+def bars(
+    values: Sequence[float], cls: str = "b-ok", width: int = 96, height: int = 24, *, hang: bool = False
+) -> Markup:
+    """Draw small bars; those of failures hang."""
+    top, step = max(values, default=0) or 1, width / max(1, len(values))
+    parts = []
+    for number, value in enumerate(values):
+        tall = max(1.0, value / top * height) if value else 1.0
+        y = 0 if hang else height - tall
+        parts.append(_rect(cls if value else "b-none", f"{number * step:.2f}", y, f"{step - 1:.2f}", tall))
+    return _svg("spark", height, "", parts, str(width))
+
+
+def meter(share: float, cls: str = "", ticks: Sequence[float] = (), height: int = 6, label: str = "") -> Markup:
+    """Draw how much of something is used; a tick may mark what is usual."""
+    parts = [_rect("bg", "0", 0, "100%", height, height / 2)]
+    parts.append(_rect("fg", "0", 0, per_cent(min(1.0, max(0.0, share)) * 100), height, height / 2))
+    parts += [_line("mt", per_cent(tick * 100), per_cent(tick * 100), 0, height) for tick in ticks]
+    return _svg(f"meter {cls}", height, label, parts)
+
+
+def slots(busy: int, total: int, stuck: int = 0, per_row: int = 8) -> Markup:
+    """Draw the slots of a process as squares: busy, free, stuck."""
+    size, gap, parts = 9, 3, []
+    for number in range(total):
+        x, y = number % per_row * (size + gap), number // per_row * (size + gap)
+        cls = "sl-bad" if number < stuck else "sl-busy" if number < busy else "sl-free"
+        inset = 0.5 if cls == "sl-free" else 0
+        side = size - 2 * inset
+        parts.append(_rect(cls, f"{x + inset:g}", y + inset, f"{side:g}", side, 2))
+    rows = -(-total // per_row)
+    width = max(0, min(total, per_row) * (size + gap) - gap)
+    return _svg("slots", max(0, rows * (size + gap) - gap), f"{busy} of {total} slots busy", parts, str(width))
+
+
+def in_out(ins: Sequence[float], outs: Sequence[float], width: int = 132, height: int = 30) -> Markup:
+    """Draw what comes into a queue and what leaves it."""
+    if len(ins) < 2:
+        return Markup("")
+    top, step = max(*ins, *outs) or 1, width / (len(ins) - 1)
+
+    def line(values: Sequence[float]) -> str:
+        return " ".join(
+            f"{k * step:.1f},{height - 2 - value / top * (height - 4):.1f}" for k, value in enumerate(values)
+        )
+
+    return Markup(
+        f'<svg class="io" width="{width}" height="{height}" aria-hidden="true">'
+        f'<polyline class="io-in" points="{line(ins)}"/><polyline class="io-out" points="{line(outs)}"/></svg>'
+    )
+
+
+class Series(NamedTuple):
+    """One line of a chart; None is a gap. `cls` is one of l1 to l5, or bad or warn."""
+
+    name: str
+    values: Sequence[float | None]
+    cls: str = "l1"
+
+
+def lines(
+    series: Sequence[Series],
+    ticks: Sequence[tuple[float, str]],
+    times: Sequence[tuple[float, str]],
+    label: str,
+    *,
+    height: int = 150,
+) -> Markup:
+    """Draw lines over a logarithmic scale, each with its name at its end; `times` are shares of the width."""
+    low, high = math.log(ticks[0][0] / 2), math.log(ticks[-1][0] * 1.2)
+
+    def y(value: float) -> float:
+        share = (math.log(max(value, ticks[0][0] / 2)) - low) / (high - low)
+        return 10 + (height - 14) * (1 - min(1.0, share))
+
+    number = max((len(each.values) for each in series), default=2)
+    parts = [_line("gl", "0", "100%", round(y(value)), round(y(value))) for value, _ in ticks]
+    box = f'<svg x="0" y="0" width="90%" height="{height}" viewBox="0 0 {max(1, number - 1)} {height}"'
+    parts.append(Markup(f'{box} preserveAspectRatio="none">'))
+    for each in series:
+        for piece in _pieces(each.values):
+            points = " ".join(f"{k},{y(value):.1f}" for k, value in piece)
+            parts.append(
+                Markup(f'<polyline class="ln {each.cls}" points="{points}" vector-effect="non-scaling-stroke"/>')
+            )
+    parts.append(Markup("</svg>"))
+    for each, place in _ends(series, y):
+        dot = f'<circle class="dot {each.cls}" cx="90%" cy="{y(_last(each.values)):.1f}" r="2.5"/>'
+        name = Markup('<text class="lb {}" x="90%" dx="8" y="{}">{}</text>').format(
+            each.cls, f"{place + 4:.1f}", each.name
+        )
+        parts += [Markup(dot), name]
+    parts += [_label(share * 90, height + 16, text) for share, text in times]
+    labels = [(y(value), text) for value, text in ticks]
+    return plot(y_axis(44, height + 22, labels), _svg("chart", height + 22, label, parts))
+
+
+def _pieces(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
+    """Part a line at its gaps."""
+    pieces: list[list[tuple[int, float]]] = [[]]
+    for number, value in enumerate(values):
+        if value is None:
+            pieces.append([])
+        else:
+            pieces[-1].append((number, value))
+    return [piece for piece in pieces if piece]
+
+
+def _last(values: Sequence[float | None]) -> float:
+    return next((value for value in reversed(values) if value is not None), 0.0)
+
+
+def _ends(series: Sequence[Series], y: object) -> list[tuple[Series, float]]:
+    """Place the names at the ends of lines so that none covers another."""
+    assert callable(y)
+    placed: list[tuple[Series, float]] = []
+    for each in sorted((each for each in series if _pieces(each.values)), key=lambda each: -_last(each.values)):
+        place = y(_last(each.values))
+        if placed and place - placed[-1][1] < 12:
+            place = placed[-1][1] + 12
+        placed.append((each, place))
+    return placed
+
+
+def durations(steps: Sequence[Step], label: str, unit: str, scale: float, marks: Sequence[Deploy] = ()) -> Markup:
+    """Draw how long runs took: `good` is the length in seconds of a run that succeeded, `bad` 1 for one that failed."""
+    up, down = 116, 26
+    base = up + 12
+    top = round_top(max((step.good / scale for step in steps), default=0))
+    labels, parts = [(float(base), "0")], []
+    for share in (0.5, 1.0):
+        y = base - share * up
+        parts.append(_line("gl", "0", "100%", round(y), round(y)))
+        labels.append((y, f"{top * share:g} {unit}"))
+    width = 100 / max(1, len(steps))
+    for number, step in enumerate(steps):
+        x = number * width
+        place, wide = per_cent(x + width * 0.15), per_cent(width * 0.7)
+        if step.bad:
+            parts.append(_rect("b-bad", place, base + 3, wide, down - 6, 1))
+        elif step.good:
+            tall = max(1.5, step.good / scale / top * up)
+            parts.append(_rect("b-ok", place, base - tall, wide, tall, 1))
+        parts.append(_hit(x, width, base + down, step.tip))
+        if step.label:
+            parts.append(_label(x + width / 2, base + down + 14, step.label, step.strong))
+    parts.append(_line("base", "0", "100%", base + 1, base + 1))
+    parts += _deploys(marks, base + down)
+    height = base + down + 24
+    return plot(y_axis(_axis_width(labels), height, labels), _svg("chart", height, label, parts))

@@ -1,0 +1,85 @@
+"""Times and lengths as a page shows them: each is a `<time>` with the exact moment in its title."""
+
+from __future__ import annotations
+
+from datetime import datetime, tzinfo
+from typing import Final
+
+from markupsafe import Markup
+
+from mainspring.core.insight.wording import took
+from mainspring.core.instants import SECOND, from_us, to_us
+
+__all__ = ["Times", "brief_length"]
+
+_DAY_US: Final = 86_400 * SECOND
+NO_TIME: Final = "\u2013"
+
+
+def brief_length(us: float) -> str:
+    """Return a length of time in the shortest words that tell enough: `0.4 s`, `6 min 12 s`, `1 d 4 h`."""
+    return took(int(us))
+
+
+class Times:
+    """Writes instants (microseconds) in one zone. The browser keeps what ticks up to date by `data-at`."""
+
+    def __init__(self, zone: tzinfo, now: int) -> None:
+        self.zone, self.now = zone, now
+
+    def local(self, us: int) -> datetime:
+        """Return an instant in the zone of the page."""
+        return from_us(us).astimezone(self.zone)
+
+    def exact(self, us: int) -> str:
+        """Return an instant in full, for titles."""
+        return f"{self.local(us):%a %-d %b %Y, %H:%M:%S %Z}"
+
+    def text(self, us: int) -> str:
+        """Return an instant as people say it: the clock today, the day of a week that is near, else the date."""
+        moment, today = self.local(us), self.local(self.now)
+        if moment.date() == today.date():
+            return f"{moment:%H:%M:%S}"
+        if abs(us - self.now) < 6 * _DAY_US:
+            return f"{moment:%a %H:%M}"
+        return f"{moment:%-d %b %H:%M}" if moment.year == today.year else f"{moment:%-d %b %Y}"
+
+    def at(self, us: int | None) -> Markup | str:
+        """Show a moment."""
+        return NO_TIME if us is None else self._time(us, self.text(us))
+
+    def ago(self, us: int | None) -> Markup | str:
+        """Show how long ago a moment is; it ticks."""
+        return NO_TIME if us is None else self._time(us, f"{brief_length(max(0, self.now - us))} ago", "ago")
+
+    def age(self, us: int | None) -> Markup | str:
+        """Show how long something has lasted since a moment; it ticks."""
+        return NO_TIME if us is None else self._time(us, brief_length(max(0, self.now - us)), "age")
+
+    def left(self, us: int | None) -> Markup | str:
+        """Show how long it is until a moment: `in 7 min 53 s`; it ticks."""
+        if us is None:
+            return NO_TIME
+        late = self.now - us
+        return self._time(us, f"in {brief_length(-late)}" if late < 0 else "now", "left")
+
+    def countdown(self, us: int | None) -> Markup | str:
+        """Show how long it is until a moment, without `in`; it ticks."""
+        return NO_TIME if us is None else self._time(us, brief_length(max(0, us - self.now)), "down")
+
+    def span(self, us: float | None) -> str:
+        """Show a length of time."""
+        return NO_TIME if us is None else brief_length(us)
+
+    def seconds(self, seconds: float | None) -> str:
+        """Show a length of time that is given in seconds."""
+        return NO_TIME if seconds is None else brief_length(seconds * SECOND)
+
+    def moment(self, moment: datetime | None) -> Markup | str:
+        """Show a datetime."""
+        return self.at(None if moment is None else to_us(moment))
+
+    def _time(self, us: int, text: str, tick: str = "") -> Markup:
+        ticking = Markup(' data-at="{}" data-tick="{}"').format(us, tick) if tick else ""
+        iso = self.local(us).isoformat()
+        return Markup('<time datetime="{}" title="{}"{}>{}</time>').format(iso, self.exact(us), ticking, text)

@@ -1,0 +1,93 @@
+"""Values of users as a page shows them: text only, secrets hidden, typed by colour, cut at a limit.
+
+Everything that comes from a user's code goes through here or through Jinja's own escaping.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+
+from markupsafe import Markup
+
+from mainspring.core.redaction import call_text, masked
+
+__all__ = ["arguments_text", "cut_middle", "shown_arguments", "shown_value"]
+
+MOST_CHARS: Final = 4000
+"""Characters of one value that a page shows."""
+_LEFT_OUT: Final = "…"
+
+
+def cut_middle(text: str, most: int = 40) -> str:
+    """Return a name of at most so many characters, cut in the middle: its ends tell most."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 2
+    return f"{text[:head]}{_LEFT_OUT}{text[len(text) - (most - 1 - head) :]}"
+
+
+def shown_value(value: Any, most: int = MOST_CHARS) -> Markup:
+    """Return a value as markup: its repr, escaped, in the colour of its type."""
+    kind = _kind(value)
+    return Markup('<span class="{}">{}</span>').format(kind, _text(value, most))
+
+
+def shown_arguments(
+    args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None
+) -> list[tuple[str, Markup]]:
+    """Return arguments by name, or by number where the name is unknown, with the secrets hidden."""
+    try:
+        hidden_args, hidden_kwargs = masked(args, kwargs, func)
+        names = _names(func, len(hidden_args))
+    except Exception as error:  # a user's own class may do anything
+        return [("?", shown_value(f"cannot be shown: {type(error).__name__}"))]
+    listed = [(name, shown_value(value)) for name, value in zip(names, hidden_args, strict=True)]
+    return listed + [(name, shown_value(value)) for name, value in hidden_kwargs.items()]
+
+
+def arguments_text(args: Sequence[Any], kwargs: Mapping[str, Any], func: Callable[..., Any] | None = None) -> str:
+    """Return arguments in one short line, with the secrets hidden."""
+    return call_text("", args, kwargs, func)[1:-1]
+
+
+def _names(func: Callable[..., Any] | None, number: int) -> list[str]:
+    import inspect
+
+    try:
+        known = list(inspect.signature(func).parameters) if func is not None else []
+    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
+        known = []
+    return [known[k] if k < len(known) else str(k) for k in range(number)]
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str | bytes):
+        return "s"
+    if isinstance(value, bool | int | float | Decimal | datetime | date | timedelta):
+        return "d"
+    return "z" if value is None else "v"
+
+
+def _text(value: Any, most: int) -> str:
+    try:
+        text = _pretty(value) if isinstance(value, Mapping | list | tuple) and len(value) <= 1000 else repr(value)
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            raise
+        text = f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    return text if len(text) <= most else f"{text[:most]}{_LEFT_OUT} ({len(text):,} characters)"
+
+
+def _pretty(value: Any) -> str:
+    """Return a container over several lines if one is not enough."""
+    line = repr(value)
+    if len(line) <= 80:
+        return line
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError):
+        return line

@@ -1,0 +1,202 @@
+"""A page, what it is given, and the actions that it offers: the parts that every page module is made of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from urllib.parse import quote, urlencode
+
+from mainspring.dashboard.looks.times import Times
+from mainspring.dashboard.roles import Role
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+    from mainspring.dashboard.summary import Summary
+
+__all__ = ["Action", "ActionLink", "BadParameter", "Deed", "NoSuchThing", "Page", "Question", "View"]
+
+MOST_CHARS: Final = 2000
+"""Characters that one parameter of a URL may have."""
+_KIND_PATHS: Final = {"run": "/runs", "job": "/jobs", "queue": "/queues", "node": "/nodes", "flow": "/flows"}
+
+
+class BadParameter(ValueError):
+    """A parameter of the URL or a field of a form cannot be used; the text says which, and what would be right."""
+
+
+class NoSuchThing(LookupError):
+    """The page is about something that does not exist; `name` is what was asked for."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(kind, name)
+        self.kind, self.name = kind, name
+
+
+class Question(NamedTuple):
+    """What an action asks before it acts.
+
+    `typed` is a name to type, for what cannot be undone. `fields` are further inputs, made by the template `template`,
+    which gets them as `fields`.
+    """
+
+    title: str
+    text: str
+    button: str
+    typed: str = ""
+    note: str = ""
+    template: str = ""
+    fields: Mapping[str, Any] = {}
+    bad: bool = False
+    """Whether the button is red."""
+
+
+class Deed(NamedTuple):
+    """What was done, for the toast: a sentence, a link to see it, and the action that undoes it."""
+
+    text: str
+    link: str = ""
+    undo: str = ""
+    go: str = ""
+    """Where to go instead of back: what was acted on may be gone."""
+
+
+Reader = Callable[["View"], dict[str, Any]]
+RegionReader = Callable[["View", dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Action:
+    """Something that changes the store: POST to its path does it, GET asks first.
+
+    `weight` is `undo` (done at once; the toast offers the way back), `ask` (a dialog with numbers) or `type` (a name
+    has to be typed).
+    """
+
+    name: str
+    path: str
+    do: Callable[[View, Mapping[str, str]], Deed]
+    ask: Callable[[View], Question]
+    role: Role = Role.OPERATE
+    weight: str = "ask"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page: `read` gives its data in one go, each region may read more; both run in a thread, since stores block.
+
+    A region is a block of the template with the same name; the page calls `{{ region("name") }}` where it belongs. A
+    region that fails shows why, while the others stand. Regions are what changes live.
+    """
+
+    path: str
+    nav: str
+    title: str
+    template: str
+    read: Reader = lambda view: {}
+    regions: Mapping[str, RegionReader | None] = field(default_factory=dict)
+    actions: tuple[Action, ...] = ()
+    role: Role = Role.VIEW
+
+
+class ActionLink(NamedTuple):
+    """An action as a button of a page: where it goes, whether it asks first, and whether this person may."""
+
+    url: str
+    asks: bool
+    allowed: bool
+    role: Role
+
+
+class View:
+    """One look at a page: the app, the parameters, the role and the zone. What is rendered depends on nothing else.
+
+    Viewers with the same role and zone share what is rendered, so a page never shows who looks at it.
+    """
+
+    def __init__(
+        self,
+        app: Mainspring,
+        page: Page | None,
+        *,
+        path: str,
+        params: Mapping[str, str],
+        query: Mapping[str, list[str]],
+        role: Role,
+        times: Times,
+        summary: Summary,
+        actions: Mapping[str, Action],
+        root: str = "",
+        csrf: str = "",
+        env: str = "",
+    ) -> None:
+        self.app, self.page, self.path, self.params, self.query = app, page, path, params, query
+        self.role, self.times, self.summary, self.root, self.csrf, self.env = role, times, summary, root, csrf, env
+        self._actions = actions
+
+    @property
+    def now(self) -> int:
+        """The store's time when the view was made, in microseconds."""
+        return self.times.now
+
+    # -- parameters --------------------------------------------------------------------------------------------
+
+    def text(self, name: str, default: str = "", most: int = MOST_CHARS) -> str:
+        """Return a parameter as text; raise BadParameter if it is too long or given twice."""
+        given = self.query.get(name, [])
+        if not given:
+            return default
+        if len(given) > 1:
+            raise BadParameter(f"{name} is given {len(given)} times; give it once")
+        if len(given[0]) > most:
+            raise BadParameter(f"{name} has {len(given[0]):,} characters; {most:,} are the most")
+        return given[0].strip()
+
+    def choice(self, name: str, choices: Mapping[str, Any] | tuple[str, ...], default: str) -> str:
+        """Return a parameter that is one of several words."""
+        found = self.text(name, default)
+        if found not in choices:
+            raise BadParameter(f"{name}={found[:50]!r} is unknown; it can be {', '.join(choices)}")
+        return found
+
+    def number(self, name: str, default: int, least: int, most: int) -> int:
+        """Return a parameter that is a whole number within bounds."""
+        found = self.text(name, str(default), 20)
+        if not re.fullmatch(r"\d{1,9}", found) or not least <= int(found) <= most:
+            raise BadParameter(f"{name}={found!r} is no number from {least:,} to {most:,}")
+        return int(found)
+
+    # -- links -------------------------------------------------------------------------------------------------
+
+    @property
+    def here(self) -> str:
+        """The path and query of this view, below the root."""
+        asked = urlencode(sorted((name, value) for name, values in self.query.items() for value in values))
+        return f"{self.path}?{asked}" if asked else self.path
+
+    def url(self, path: str, **params: object) -> str:
+        """Return the address of a path below the root, with parameters; those that are empty are left out."""
+        asked = urlencode([(name, str(value)) for name, value in params.items() if value not in (None, "")])
+        return f"{self.root}{path}?{asked}" if asked else f"{self.root}{path}"
+
+    def of(self, kind: str, name: str, rest: str = "") -> str:
+        """Return the address of a run, job, queue, node or flow."""
+        return f"{self.root}{_KIND_PATHS[kind]}/{quote(name, safe='')}{rest}"
+
+    def change(self, **params: object) -> str:
+        """Return the address of this view with other parameters, from page one; an empty one drops a parameter."""
+        asked = {name: values for name, values in self.query.items() if name not in params and name != "after"}
+        pairs = [(name, value) for name, values in asked.items() for value in values]
+        pairs += [(name, str(value)) for name, value in params.items() if value not in (None, "")]
+        text = urlencode(sorted(pairs))
+        return f"{self.root}{self.path}?{text}" if text else f"{self.root}{self.path}"
+
+    def act(self, name: str, /, **params: str) -> ActionLink:
+        """Return the link of an action, with the parameters of its path."""
+        action = self._actions[name]
+        path = action.path
+        for key, value in params.items():
+            path = path.replace(f"{{{key}}}", quote(value, safe="")).replace(f"{{{key}:path}}", quote(value, safe=""))
+        asks = action.weight != "undo" or self.env == "production"
+        return ActionLink(f"{self.root}{path}", asks, self.role.covers(action.role), action.role)

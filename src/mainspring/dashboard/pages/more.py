@@ -1,0 +1,9 @@
+"""More: the pages that a phone's five tabs have no room for."""
+
+from __future__ import annotations
+
+from mainspring.dashboard.page import Page
+
+__all__ = ["PAGE"]
+
+PAGE = Page(path="/more", nav="more", title="More", template="more.html")

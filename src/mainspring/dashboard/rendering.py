@@ -1,0 +1,126 @@
+"""Pages from templates: the environment, whole pages, and the regions of a page one by one."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
+from markupsafe import Markup
+
+from mainspring.core.insight.wording import several
+from mainspring.dashboard.looks import charts, shapes, values
+from mainspring.dashboard.looks.times import NO_TIME
+from mainspring.dashboard.page import View
+from mainspring.dashboard.roles import Role
+from mainspring.dashboard.web.files import static_path
+from mainspring.errors import StoreUnavailable
+
+__all__ = ["RenderedRegion", "Renderer"]
+
+_TICKING: Final = re.compile(r"(<time [^>]*data-tick[^>]*>)[^<]*")
+"""What the browser keeps up to date itself must not make a region look changed."""
+
+_CLAUSE: Final = re.compile(r"[^.:;]{2,80}[.:;](?=\s)")
+
+_FRAME: Final = {"who": None, "theme": "", "toast": None, "logs_in": False, "env": "", "app_name": "", "part": False}
+"""What the frame shows unless a page says otherwise."""
+
+log = logging.getLogger("mainspring.dashboard")
+
+
+def first_bold(sentence: str) -> Markup:
+    """Return a text with its first clause in bold: how it stands comes before why."""
+    found = _CLAUSE.match(sentence)
+    if found is None:
+        return Markup("<b>{}</b>").format(sentence)
+    return Markup("<b>{}</b>{}").format(found[0], sentence[found.end() :])
+
+
+class RenderedRegion(NamedTuple):
+    """A region's markup, and a hash that changes only if something but the passing of time did."""
+
+    html: str
+    hash: str
+
+    @classmethod
+    def of(cls, html: str) -> RenderedRegion:
+        """Hash a region."""
+        return cls(html, hashlib.sha256(_TICKING.sub(r"\1", html).encode("utf-8", "replace")).hexdigest()[:16])
+
+
+class Renderer:
+    """Renders pages and regions with the macros of `parts.html` as `p`."""
+
+    def __init__(self) -> None:
+        self._env = env = Environment(
+            loader=PackageLoader("mainspring.dashboard"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        env.globals |= {
+            "charts": charts,
+            "icon": shapes.icon,
+            "mark": shapes.mark,
+            "tone": shapes.tone,
+            "status": shapes.status_word,
+            "spiral": shapes.spiral,
+            "sprite": shapes.sprite(),
+            "static": static_path,
+            "value": values.shown_value,
+            "arguments_text": values.arguments_text,
+            "cut": values.cut_middle,
+            "several": several,
+            "first_bold": first_bold,
+            "roles": Role,
+            "none": NO_TIME,
+        }
+        env.filters["n"] = lambda number: f"{number:,}"
+        env.globals["p"] = env.get_template("parts.html").module
+
+    def page(self, template: str, view: View, data: Mapping[str, Any], regions: Mapping[str, RenderedRegion]) -> str:
+        """Render a whole page around its regions."""
+
+        def region(name: str, cls: str = "") -> Markup:
+            found = regions[name]
+            box = '<div class="{}" data-live="{}" data-hash="{}">{}</div>'
+            return Markup(box).format(cls, name, found.hash, Markup(found.html))
+
+        whole = {"title": view.page.title if view.page else "", **_FRAME, **data, "view": view, "when": view.times}
+        return self._env.get_template(template).render(**whole, region=region)
+
+    def regions(self, view: View, data: dict[str, Any]) -> dict[str, RenderedRegion]:
+        """Read and render each region of a page; one that fails says so in its place."""
+        assert view.page is not None
+        template, found = self._env.get_template(view.page.template), {}
+        for name, read in view.page.regions.items():
+            try:
+                more = {} if read is None else read(view, data)
+                html = self._block(template, name, {**data, **more, "view": view, "when": view.times})
+            except (StoreUnavailable, OSError):
+                raise
+            except Exception as error:
+                log.exception("the region %s of %s could not be shown", name, view.path)
+                html = self._block(
+                    self._env.get_template("region_error.html"), "region", {"error": error, "view": view}
+                )
+            found[name] = RenderedRegion.of(html)
+        return found
+
+    def nav(self, view: View, items: Sequence[Any]) -> RenderedRegion:
+        """Render the sidebar's pages with their numbers, which change on every page."""
+        here = view.page.nav if view.page is not None else ""
+        data = {"view": view, "nav_items": items, "here": here, "summary": view.summary}
+        return RenderedRegion.of(self._block(self._env.get_template("nav.html"), "nav", data))
+
+    def part(self, template: str, **data: Any) -> str:
+        """Render a template that is no page."""
+        return self._env.get_template(template).render(**data)
+
+    def _block(self, template: Template, name: str, data: Mapping[str, Any]) -> str:
+        return "".join(template.blocks[name](template.new_context(dict(data))))

@@ -1,0 +1,131 @@
+"""Roles, and who has them: accounts with hashed passwords, from a file or from code."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+import threading
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from mainspring.errors import ConfigurationError, near
+
+__all__ = ["Accounts", "Identity", "Role", "hash_password"]
+
+_COST: Final = (2**14, 8, 1)
+"""The parameters of scrypt: about 50 ms and 16 MB for each try."""
+
+
+class Role(StrEnum):
+    """What a person may do: `view` looks, `operate` acts, `admin` also deletes and stops."""
+
+    VIEW = "view"
+    OPERATE = "operate"
+    ADMIN = "admin"
+
+    def covers(self, needed: Role) -> bool:
+        """Return True if this role may do what another may."""
+        order = list(Role)
+        return order.index(self) >= order.index(needed)
+
+
+class Identity(NamedTuple):
+    """Who asks, and as what."""
+
+    name: str
+    role: Role
+
+
+class _Account(NamedTuple):
+    role: Role
+    hashed: str
+
+
+def hash_password(password: str, salt: bytes | None = None) -> str:
+    """Return a password as the file of accounts keeps it."""
+    salt = secrets.token_bytes(16) if salt is None else salt
+    cost, block, parallel = _COST
+    digest = hashlib.scrypt(password.encode(), salt=salt, n=cost, r=block, p=parallel)
+    return f"scrypt:{cost}:{block}:{parallel}:{salt.hex()}:{digest.hex()}"
+
+
+def _is_password(password: str, hashed: str) -> bool:
+    try:
+        _, cost, block, parallel, salt, digest = hashed.split(":")
+        found = hashlib.scrypt(
+            password.encode(), salt=bytes.fromhex(salt), n=int(cost), r=int(block), p=int(parallel), maxmem=2**26
+        )
+    except ValueError:
+        return False
+    return hmac.compare_digest(found.hex(), digest)
+
+
+_NOBODY: Final = f"scrypt:{_COST[0]}:{_COST[1]}:{_COST[2]}:{'00' * 16}:{'00' * 64}"
+"""Checked in place of an unknown account, so that the time tells nothing."""
+
+
+class Accounts:
+    """The people who may log in. A file has a line `NAME ROLE HASH` for each, and is read again when it changes."""
+
+    def __init__(self, given: Mapping[str, tuple[str, str]] | None = None, file: Path | None = None) -> None:
+        """Take accounts as `{name: (role, hash)}`, or a file of them."""
+        self._file, self._stamp = file, 0
+        self._lock = threading.Lock()
+        self._accounts = {name: _Account(_role(role, name), hashed) for name, (role, hashed) in (given or {}).items()}
+        if file is not None:
+            self._read()
+        if not self._accounts:
+            raise ConfigurationError(f"{'no account is given' if file is None else f'{file} names no account'}")
+
+    def role_of(self, name: str) -> Role | None:
+        """Return the present role of an account, or None if there is none of that exact name."""
+        self._read_again()
+        account = self._accounts.get(name)
+        return None if account is None else account.role
+
+    def check(self, name: str, password: str) -> Identity | None:
+        """Return who has this name and this password."""
+        self._read_again()
+        account = self._accounts.get(name)
+        right = _is_password(password, _NOBODY if account is None else account.hashed)
+        return Identity(name, account.role) if account is not None and right else None
+
+    def _read_again(self) -> None:
+        if self._file is None:
+            return
+        with self._lock:
+            try:
+                changed = self._file.stat().st_mtime_ns != self._stamp
+            except OSError:  # while an editor replaces it, those who were known stay known
+                return
+            if changed:
+                self._read()
+
+    def _read(self) -> None:
+        assert self._file is not None
+        try:
+            self._stamp = self._file.stat().st_mtime_ns
+            lines = self._file.read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise ConfigurationError(f"the accounts in {self._file} cannot be read: {error.strerror}") from error
+        found: dict[str, _Account] = {}
+        for number, line in enumerate(lines, 1):
+            words = line.split()
+            if not words or words[0].startswith("#"):
+                continue
+            if len(words) != 3 or not words[2].startswith("scrypt:"):
+                raise ConfigurationError(
+                    f"line {number} of {self._file} is no account; `mainspring dashboard --add-user NAME` writes one"
+                )
+            found[words[0]] = _Account(_role(words[1], words[0]), words[2])
+        self._accounts = found
+
+
+def _role(role: str, name: str) -> Role:
+    try:
+        return Role(role)
+    except ValueError:
+        raise ConfigurationError(f"{name!r} has the role {role!r}{near(role, list(Role))}") from None

@@ -1,0 +1,111 @@
+"""Serve a dashboard: on an address that is safe, on a port that is free, in the foreground or beside other work."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+
+from mainspring.dashboard.asgi import DashboardApp
+from mainspring.dashboard.web.guard import is_loopback
+from mainspring.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["DEFAULT_PORT", "DashboardServer", "bind"]
+
+DEFAULT_PORT: Final = 8300
+TRIES: Final = 20
+"""A busy port means the next one, this often."""
+GRACE_SECONDS: Final = 2
+
+
+def bind(host: str, port: int, *, exact: bool = False) -> socket.socket:
+    """Return a socket that listens on a port, or on the next that is free unless it has to be this one."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in range(port, port + (1 if exact or port == 0 else TRIES)):
+        found = socket.socket(family)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((host, number))
+            found.listen(128)
+        except OSError as error:
+            found.close()
+            if error.errno == errno.EADDRINUSE:
+                continue
+            raise ConfigurationError(f"the dashboard cannot listen on {host}:{number}: {error.strerror}") from error
+        return found
+    raise ConfigurationError(f"port {port} is busy; choose another with --port, or let it choose with --port 0")
+
+
+class _Server(uvicorn.Server):
+    """Ends the streams of updates when it is told to stop: they would never end by themselves."""
+
+    def __init__(self, config: uvicorn.Config, ends: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ends = ends
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._ends()
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._ends()
+        await super().shutdown(sockets)
+
+
+class DashboardServer:
+    """A dashboard and its socket: `run` serves until a signal, `start` and `stop` serve beside other work."""
+
+    def __init__(
+        self, dashboard: DashboardApp, *, host: str = "127.0.0.1", port: int = DEFAULT_PORT, exact: bool = False
+    ) -> None:
+        if not is_loopback(host) and dashboard.is_open:
+            raise ConfigurationError(
+                f"others can reach {host}, and the dashboard has no accounts; give it a file of them with --users, or "
+                "leave it on 127.0.0.1"
+            )
+        self._socket = bind(host, port, exact=exact)
+        self.host, self.port = host, int(self._socket.getsockname()[1])
+        config = uvicorn.Config(
+            dashboard,
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_SECONDS,
+        )
+        self._server = _Server(config, dashboard.close)
+        self._thread: threading.Thread | None = None
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it."""
+        shown = "localhost" if is_loopback(self.host) else f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{shown}:{self.port}/"
+
+    def run(self) -> None:
+        """Serve until SIGINT or SIGTERM."""
+        self._server.run(sockets=[self._socket])
+
+    def start(self) -> None:
+        """Serve in a thread of this process."""
+        self._thread = threading.Thread(target=self._serve, name="mainspring-dashboard", daemon=True)
+        self._thread.start()
+
+    def _serve(self, **_: Any) -> None:
+        self._server.run(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join(GRACE_SECONDS + 3)
+        self._socket.close()

@@ -1,0 +1,88 @@
+// Actions: buttons act in place and tell how it went; what asks first asks in a dialog.
+const box = () => document.getElementById("dialog");
+let opener = null;
+
+export const toast = (said) => {
+  const made = document.createElement("div");
+  made.className = said.bad ? "toast bad" : "toast";
+  const text = document.createElement("span");
+  text.textContent = said.text;
+  made.append(text);
+  const root = document.body.dataset.root;
+  if (said.link) {
+    const link = document.createElement("a");
+    link.href = said.link;
+    link.textContent = "See it";
+    made.append(link);
+  }
+  if (said.undo) {
+    const undo = document.createElement("button");
+    undo.textContent = "Undo";
+    undo.addEventListener("click", () => { made.remove(); send(said.undo, new URLSearchParams({ csrf: document.body.dataset.csrf })); });
+    made.append(undo);
+  }
+  document.getElementById("toasts").append(made);
+  setTimeout(() => made.remove(), said.bad ? 15000 : 10000);
+};
+
+const send = async (url, body) => {
+  try {
+    const answer = await fetch(url, { method: "POST", body, headers: { "x-part": "1" } });
+    const said = await answer.json();
+    toast(said);
+    if (!said.bad) document.dispatchEvent(new Event("acted"));
+    return said;
+  } catch {
+    const said = { text: "Nobody answers; nothing is known of it", bad: true };
+    toast(said);
+    return said;
+  }
+};
+
+const ask = async (url, from) => {
+  const answer = await fetch(url, { headers: { "x-part": "1" } });
+  if (answer.redirected || !answer.ok) { location.href = url; return; }
+  const dialog = box();
+  const made = new DOMParser().parseFromString(await answer.text(), "text/html");
+  dialog.replaceChildren(...made.body.childNodes);
+  const title = dialog.querySelector("h2");
+  if (title) { title.id = "dialog-title"; dialog.setAttribute("aria-labelledby", "dialog-title"); }
+  opener = from;
+  dialog.showModal();
+  check(dialog);
+  (dialog.querySelector("input:not([type=hidden]), select, textarea") || dialog.querySelector("button")).focus();
+};
+
+// What has to be typed is compared as one types.
+const check = (form) => {
+  const typed = form.querySelector("[data-typed]");
+  if (typed) form.querySelector(".row button").disabled = typed.value.trim() !== typed.dataset.typed;
+};
+
+export const startActs = () => {
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("[data-ask]");
+    if (link && !event.ctrlKey && !event.metaKey) { event.preventDefault(); ask(link.href, link); }
+    if (event.target.closest("dialog [data-close]")) { event.preventDefault(); event.target.closest("dialog").close(); }
+  });
+  document.addEventListener("input", (event) => { const form = event.target.closest("form.ask"); if (form) check(form); });
+  document.addEventListener("submit", async (event) => {
+    const form = event.target.closest("[data-act]");
+    if (!form) return;
+    event.preventDefault();
+    const button = event.submitter || form.querySelector("button");
+    button.disabled = true;
+    button.classList.add("busy-now");
+    const said = await send(form.action, new URLSearchParams(new FormData(form, event.submitter)));
+    button.disabled = false;
+    button.classList.remove("busy-now");
+    const dialog = form.closest("dialog");
+    if (said.bad) return;
+    if (dialog) dialog.close();
+    if (said.go) location.href = document.body.dataset.root + said.go;
+  });
+  box().addEventListener("close", () => { opener?.isConnected && opener.focus(); opener = null; });
+  for (const form of document.querySelectorAll("form.ask")) check(form);
+  const first = document.querySelector("#toasts .toast");
+  if (first) setTimeout(() => first.remove(), 10000);
+};

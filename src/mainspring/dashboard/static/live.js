@@ -1,0 +1,170 @@
+// Regions follow the store: the server sends markup that changed, and it is patched in place.
+import { setNow, tick } from "./ticks.js";
+import { toast } from "./acts.js";
+
+const body = document.body;
+const stale = new Map(); // regions that changed while somebody used them
+let held = false, source = null, timer = 0, wait = 1000, seen = Date.now(), away = 0, tag = "", said = 0;
+
+export const isHeld = () => held;
+export const hold = (on) => {
+  held = on;
+  for (const chip of document.querySelectorAll(".live")) {
+    chip.classList.toggle("held", held);
+    chip.querySelector("span").textContent = held ? "Held" : "Live";
+  }
+  if (!held) settle();
+};
+
+// -- patching: elements keep their identity, so focus and scroll survive --------------------------------------------
+
+const keyOf = (node) => node.nodeType === 1 ? node.dataset.key || node.id || "" : "";
+const alike = (one, other) => one.nodeType === other.nodeType && one.nodeName === other.nodeName && keyOf(one) === keyOf(other);
+
+const patch = (from, to) => {
+  if (from.nodeType !== 1) { if (from.nodeValue !== to.nodeValue) from.nodeValue = to.nodeValue; return; }
+  if (from.matches("time[data-tick]") && from.dataset.at === to.dataset.at) return;
+  for (const { name } of [...from.attributes]) if (!to.hasAttribute(name) && name !== "open" && name !== "aria-selected") from.removeAttribute(name);
+  for (const { name, value } of to.attributes) if (from.getAttribute(name) !== value) from.setAttribute(name, value);
+  if (from.matches("input, textarea, select")) return; // what a person typed or ticked stays
+  children(from, to);
+};
+
+const children = (from, to) => {
+  const waits = from.dataset?.rows === "wait" && Date.now() - away < 5000;
+  const byKey = new Map();
+  for (const child of from.childNodes) if (keyOf(child)) byKey.set(keyOf(child), child);
+  let at = from.firstChild, newer = 0;
+  for (const wanted of [...to.childNodes]) {
+    const key = keyOf(wanted);
+    let found = key ? byKey.get(key) : at && !keyOf(at) && alike(at, wanted) ? at : null;
+    if (found && !alike(found, wanted)) found = null;
+    if (!found && key && waits) { newer += 1; continue; }
+    if (found) {
+      patch(found, wanted);
+      if (found !== at) from.insertBefore(found, at); else at = at.nextSibling;
+    } else from.insertBefore(document.importNode(wanted, true), at);
+  }
+  while (at) { const next = at.nextSibling; at.remove(); at = next; }
+  if (from.dataset?.rows) {
+    const more = document.querySelector(".newer");
+    if (more) { more.hidden = !newer; more.querySelector("b").textContent = newer.toLocaleString("en"); }
+  }
+};
+
+// A region is left alone while somebody types in it, selects text in it, or has a menu of it open.
+const inUse = (region) => {
+  const focus = document.activeElement;
+  if (focus && region.contains(focus) && focus.matches("input:not([type=checkbox]), textarea, select")) return true;
+  if (region.querySelector("details.menu[open]")) return true;
+  const chosen = getSelection();
+  return chosen && !chosen.isCollapsed && region.contains(chosen.anchorNode);
+};
+
+const apply = (name, { html, hash }) => {
+  const region = document.querySelector(`[data-live="${name}"]`);
+  if (!region || region.dataset.hash === hash) return;
+  if (held || inUse(region)) { stale.set(name, { html, hash }); region.dataset.stale = ""; return; }
+  stale.delete(name);
+  delete region.dataset.stale;
+  const made = new DOMParser().parseFromString(`<div>${html}</div>`, "text/html").body.firstChild;
+  children(region, made);
+  region.dataset.hash = hash;
+};
+
+const settle = () => { for (const [name, change] of [...stale]) apply(name, change); };
+
+// -- what the server says --------------------------------------------------------------------------------------------
+
+const take = (state) => {
+  seen = Date.now();
+  wait = 1000;
+  banner(state.problem);
+  if (state.problem) return;
+  setNow(state.now);
+  const title = document.title.replace(/^\(\d+\) /, "");
+  document.title = state.needs ? `(${state.needs}) ${title}` : title;
+  const before = counted();
+  for (const [name, change] of Object.entries(state.regions)) apply(name, change);
+  announce(before, counted());
+  tick();
+  mark(true);
+};
+
+const counted = () => document.querySelectorAll("main tr .st.t-bad").length;
+const announce = (before, after) => {
+  if (after <= before || Date.now() - said < 5000) return;
+  said = Date.now();
+  document.getElementById("announce").textContent = `${after - before} more need a look`;
+};
+
+const banner = (problem) => {
+  const place = document.getElementById("banner");
+  body.classList.toggle("down", Boolean(problem));
+  if (!problem) { place.replaceChildren(); return; }
+  if (place.textContent.includes(problem)) return;
+  const made = document.createElement("div");
+  made.className = "notice bad";
+  const text = document.createElement("p");
+  text.textContent = `${problem} What you see is as of ${clock(seen)}; actions are off until it is back.`;
+  made.append(text);
+  place.replaceChildren(made);
+};
+
+const clock = (at) => new Date(at).toTimeString().slice(0, 8);
+const mark = (live) => {
+  for (const chip of document.querySelectorAll(".live")) {
+    chip.classList.toggle("lost", !live);
+    if (!held) chip.querySelector("span").textContent = live ? "Live" : "Not live";
+    const time = chip.querySelector("time");
+    if (time) time.textContent = live ? clock(seen) : `as of ${clock(seen)}`;
+  }
+};
+
+// -- the connection --------------------------------------------------------------------------------------------------
+
+const address = (path) => `${body.dataset.root}${path}?view=${encodeURIComponent(body.dataset.view)}`;
+
+const open = () => {
+  close();
+  if (document.hidden) return;
+  if (!window.EventSource) { poll(); return; }
+  source = new EventSource(address("/live"));
+  source.onmessage = (event) => take(JSON.parse(event.data));
+  source.onerror = () => {
+    setTimeout(() => { if (Date.now() - seen > 3000) mark(false); }, 3000);
+    close();
+    timer = setTimeout(source ? open : () => poll(open), wait);
+    wait = Math.min(30000, wait * 2);
+  };
+};
+
+const close = () => { source?.close(); source = null; clearTimeout(timer); };
+
+const poll = async (then) => {
+  clearTimeout(timer);
+  if (document.hidden) return;
+  try {
+    const answer = await fetch(address("/live/regions"), { headers: tag ? { "if-none-match": tag } : {} });
+    if (answer.status === 200) { tag = answer.headers.get("etag") || ""; take(await answer.json()); }
+    if (answer.status === 304) { seen = Date.now(); mark(true); }
+    if (answer.ok && then) { then(); return; }
+  } catch { mark(false); }
+  if (!then) timer = setTimeout(poll, 3000); else timer = setTimeout(then, wait);
+};
+
+export const startLive = () => {
+  if (!("follow" in body.dataset)) return;
+  let hiding = 0;
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(hiding);
+    if (document.hidden) hiding = setTimeout(close, 5000); else if (!source) open();
+  });
+  document.addEventListener("pointermove", () => { away = Date.now(); }, { passive: true });
+  document.addEventListener("focusout", () => setTimeout(settle, 0));
+  document.addEventListener("selectionchange", () => { if (getSelection()?.isCollapsed) settle(); });
+  document.addEventListener("toggle", () => settle(), true);
+  document.addEventListener("acted", () => setTimeout(() => poll(() => {}), 150));
+  document.addEventListener("newer", () => { away = 0; poll(() => {}); });
+  open();
+};

@@ -1,0 +1,102 @@
+"""What every page shows around its content: numbers beside the pages, what needs a person, the store in words."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mainspring.core.insight.explanation import Explanation
+from mainspring.core.redaction import without_password
+from mainspring.core.store_urls import store_scheme
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["Summary", "SummaryReader"]
+
+FRESH_SECONDS: Final = 2.0
+"""Read the summary at most this often, however many pages are watched."""
+COST_FACTOR: Final = 20.0
+"""And not more often than this many times the time that it takes: with many jobs it is dear."""
+HEALTH_SECONDS: Final = 60.0
+"""Ask the store this often what survives in it."""
+HEALS_ITSELF: Final = ("late",)
+"""The states that need nobody."""
+
+
+class Summary(NamedTuple):
+    """The numbers of the sidebar, and what needs somebody."""
+
+    explanation: Explanation
+    needs: int
+    """How many things need a person."""
+    counts: dict[str, int]
+    alerts: dict[str, tuple[str, str]]
+    """By page: the mark and the words of what is wrong there."""
+    store: str
+
+
+NO_SUMMARY: Final = Summary(Explanation(kind="system", id="", state="unknown", sentence=""), 0, {}, {}, "")
+
+
+class SummaryReader:
+    """Reads the summary of an app and keeps it for a moment."""
+
+    def __init__(self, app: Mainspring) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._summary: Summary | None = None
+        self._until = 0.0
+        self._store, self._store_until = "", 0.0
+
+    def read(self) -> Summary:
+        """Return the summary, at most some seconds old."""
+        with self._lock:
+            started = time.monotonic()
+            if self._summary is None or started >= self._until:
+                self._summary = self._read()
+                took = time.monotonic() - started
+                self._until = time.monotonic() + max(FRESH_SECONDS, COST_FACTOR * took)
+            return self._summary
+
+    def forget(self) -> None:
+        """Read it anew next time: somebody has acted."""
+        self._until = 0.0
+
+    def _read(self) -> Summary:
+        told = self._app.explain()
+        counts = {fact.name: int(fact.value.replace(",", "")) for fact in told.facts}
+        alerts: dict[str, tuple[str, str]] = {}
+        for kind, page in (("job", "jobs"), ("queue", "queues"), ("node", "nodes"), ("run", "runs")):
+            wrong = [part for part in told.parts if part.kind == kind]
+            if wrong:
+                number = sum(max(1, len(part.ids)) for part in wrong if part.state == wrong[0].state)
+                alerts[page] = wrong[0].state, f"{number} {wrong[0].state}"
+        needs = sum(part.state not in HEALS_ITSELF for part in told.parts)
+        return Summary(told, needs, counts, alerts, self._store_words())
+
+    def _store_words(self) -> str:
+        if time.monotonic() >= self._store_until:
+            health = self._app.store.health()
+            url = self._app.url
+            kind = _KINDS.get(store_scheme(url), store_scheme(url)) if isinstance(url, str) else type(url).__name__
+            self._store = " · ".join(part for part in (f"{kind} {health.version}".strip(), health.level) if part)
+            self._store_until = time.monotonic() + HEALTH_SECONDS
+        return self._store
+
+
+_KINDS: Final = {
+    "sqlite": "SQLite",
+    "postgresql": "PostgreSQL",
+    "mysql": "MariaDB",
+    "mariadb": "MariaDB",
+    "redis": "Redis",
+    "rediss": "Redis",
+    "memory": "Memory",
+}
+
+
+def store_address(app: Mainspring) -> str:
+    """Return where the store is, without its password."""
+    return without_password(app.url) if isinstance(app.url, str) else repr(app.url)

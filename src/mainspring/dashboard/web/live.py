@@ -1,0 +1,130 @@
+"""Updates by themselves: each view is rendered at most once a second, for all who watch it, and sent if it changed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Final, Generic, NamedTuple, TypeVar
+
+from mainspring.dashboard.rendering import RenderedRegion
+
+__all__ = ["LiveHub", "LiveState"]
+
+LEAST_SECONDS: Final = 1.0
+"""Render a view at most this often."""
+STEADY_SECONDS: Final = 3.0
+"""And at least this often: progress counts as no change."""
+COST_FACTOR: Final = 10.0
+"""A view that is dear to render is rendered less often, so that it takes at most a tenth of a core."""
+MOST_SECONDS: Final = 15.0
+SILENCE_SECONDS: Final = 10.0
+"""Say something after this time, so that both sides notice when the other is gone."""
+WAIT_SECONDS: Final = 1.0
+"""Ask the store for changes for this long at a time."""
+
+log = logging.getLogger("mainspring.dashboard")
+
+Key = TypeVar("Key")
+
+
+class LiveState(NamedTuple):
+    """A view as it stands: its regions, the store's time, and why it could not be read, if it could not."""
+
+    regions: dict[str, RenderedRegion]
+    now: int
+    problem: str = ""
+    needs: int = 0
+    """How many things need a person, for the title of the tab."""
+
+
+class _WatchedView:
+    """One view that is watched."""
+
+    def __init__(self) -> None:
+        self.state: LiveState | None = None
+        self.changed = asyncio.Event()
+        self.watchers = 0
+        self.task: asyncio.Task[None] | None = None
+
+    def publish(self, state: LiveState) -> None:
+        """Wake all who watch."""
+        self.state = state
+        changed, self.changed = self.changed, asyncio.Event()
+        changed.set()
+
+
+class LiveHub(Generic[Key]):
+    """Renders the views that are watched. `render` and `wait` block, so they run in threads."""
+
+    def __init__(self, render: Callable[[Key], LiveState], wait: Callable[[float], bool]) -> None:
+        self._render, self._wait = render, wait
+        self._channels: dict[Key, _WatchedView] = {}
+        self._woken = asyncio.Event()
+        self._waiter: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def watched(self) -> int:
+        """How many views are watched."""
+        return len(self._channels)
+
+    def close(self) -> None:
+        """End all streams; any thread may call it through the loop."""
+        self._closed = True
+        for channel in self._channels.values():
+            channel.changed.set()
+
+    async def watch(self, key: Key) -> AsyncIterator[LiveState | None]:
+        """Yield the state of a view now and after each rendering; None if nothing has happened for a while."""
+        channel = self._channels.setdefault(key, _WatchedView())
+        channel.watchers += 1
+        if channel.task is None:
+            channel.task = asyncio.create_task(self._keep(key, channel))
+        if self._waiter is None:
+            self._waiter = asyncio.create_task(self._listen())
+        try:
+            if channel.state is not None:
+                yield channel.state
+            while not self._closed:
+                try:
+                    async with asyncio.timeout(SILENCE_SECONDS):
+                        await channel.changed.wait()
+                    if channel.state is not None and not self._closed:
+                        yield channel.state
+                except TimeoutError:
+                    yield None
+        finally:
+            channel.watchers -= 1
+            if not channel.watchers:
+                self._channels.pop(key, None)
+                channel.task.cancel()
+            if not self._channels and self._waiter is not None:
+                self._waiter.cancel()
+                self._waiter = None
+
+    async def _keep(self, key: Key, channel: _WatchedView) -> None:
+        while not self._closed:
+            started, woken = time.monotonic(), self._woken
+            channel.publish(await asyncio.to_thread(self._render, key))
+            took = time.monotonic() - started
+            least = min(MOST_SECONDS, max(LEAST_SECONDS, COST_FACTOR * took))
+            await asyncio.sleep(least)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, STEADY_SECONDS - least)):
+                    await woken.wait()  # the event of before the rendering: a change meanwhile counts
+
+    async def _listen(self) -> None:
+        """Wake the views when the store says that something changed."""
+        while not self._closed:
+            try:
+                changed = await asyncio.to_thread(self._wait, WAIT_SECONDS)
+            except Exception as error:  # the views say themselves that the store does not answer
+                log.debug("the store does not tell of changes: %s", error)
+                await asyncio.sleep(WAIT_SECONDS)
+                changed = True
+            if changed:
+                woken, self._woken = self._woken, asyncio.Event()
+                woken.set()
