@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from mainspring.errors import is_own
 
-__all__ = ["HIDDEN", "Secret", "call_text", "masked", "without_password"]
+__all__ = ["HIDDEN", "Secret", "call_text", "is_secret_name", "masked", "without_password"]
 
 T = TypeVar("T")
 
@@ -66,7 +66,7 @@ def masked(
     """
     names = _positional_names(func) if func is not None else ()
     shown = [
-        _hidden if number < len(names) and _is_secret(names[number]) else _masked(value, 0)
+        _hidden if number < len(names) and is_secret_name(names[number]) else _masked(value, 0)
         for number, value in enumerate(args)
     ]
     return tuple(shown), _masked(dict(kwargs), 0)
@@ -77,7 +77,7 @@ def _masked(value: Any, depth: int) -> Any:
         return _hidden
     kind = type(value)
     if isinstance(value, Mapping):
-        return {name: _hidden if _is_secret(name) else _masked(item, depth + 1) for name, item in value.items()}
+        return {name: _hidden if is_secret_name(name) else _masked(item, depth + 1) for name, item in value.items()}
     if kind in (list, tuple, set, frozenset):
         return kind(_masked(item, depth + 1) for item in value)
     if isinstance(value, str):
@@ -101,7 +101,7 @@ def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], func: C
     for number, value in enumerate(args) if func is not None else ():
         if room <= 0:
             break
-        secret = number < len(names) and _is_secret(names[number])
+        secret = number < len(names) and is_secret_name(names[number])
         shown.append(HIDDEN if secret else _brief(value, room, 0))
         room -= len(shown[-1]) + 2
     complete = len(shown) == len(args)
@@ -109,7 +109,7 @@ def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], func: C
         if room <= 0:
             complete = False
             break
-        shown.append(f"{keyword}={HIDDEN if _is_secret(keyword) else _brief(value, room, 0)}")
+        shown.append(f"{keyword}={HIDDEN if is_secret_name(keyword) else _brief(value, room, 0)}")
         room -= len(shown[-1]) + 2
     return f"{name}({', '.join([*shown, *([] if complete else [_LEFT_OUT])])})"
 
@@ -135,7 +135,7 @@ def _plain(value: Any, room: int, depth: int) -> str:
         return _LEFT_OUT
     if isinstance(value, Mapping):
         pairs = (
-            f"{_brief(name, room, depth + 1)}: {HIDDEN if _is_secret(name) else _brief(item, room, depth + 1)}"
+            f"{_brief(name, room, depth + 1)}: {HIDDEN if is_secret_name(name) else _brief(item, room, depth + 1)}"
             for name, item in value.items()
         )
         return f"{{{_listed(pairs, room)}}}"
@@ -147,7 +147,7 @@ def _plain(value: Any, room: int, depth: int) -> str:
     names = [each.name for each in fields(kind)] if is_dataclass(kind) else getattr(kind, "_fields", ())
     if names and kind is not Secret:
         parts = (
-            f"{name}={HIDDEN if _is_secret(name) else _brief(getattr(value, name, None), room, depth + 1)}"
+            f"{name}={HIDDEN if is_secret_name(name) else _brief(getattr(value, name, None), room, depth + 1)}"
             for name in names
         )
         return f"{kind.__qualname__}({_listed(parts, room)})"
@@ -176,7 +176,8 @@ def _known_names(func: Callable[..., Any]) -> tuple[str, ...]:
         return _positional_names(func)
 
 
-def _is_secret(name: object) -> bool:
+def is_secret_name(name: object) -> bool:
+    """Return True if values of this name are hidden: password, token, secret and the like."""
     text = name.decode("latin-1") if isinstance(name, bytes) else name
     return isinstance(text, str) and _NAMES.search(text) is not None
 

@@ -24,7 +24,7 @@ __all__ = ["RenderedRegion", "Renderer"]
 _TICKING: Final = re.compile(r"(<time [^>]*data-tick[^>]*>)[^<]*")
 """What the browser keeps up to date itself must not make a region look changed."""
 
-_CLAUSE: Final = re.compile(r"[^.:;]{2,80}[.:;](?=\s)")
+_CLAUSE: Final = re.compile(r".{2,90}?[.:;](?=\s)", re.DOTALL)
 
 _FRAME: Final = {"who": None, "theme": "", "toast": None, "logs_in": False, "env": "", "app_name": "", "part": False}
 """What the frame shows unless a page says otherwise."""

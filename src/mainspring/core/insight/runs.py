@@ -12,7 +12,7 @@ from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, R
 from mainspring.core.policy import kind_name
 from mainspring.core.run import MOST_CRASHES, Run, Status
 
-__all__ = ["explain_run", "place_of_run"]
+__all__ = ["explain_run", "place_of_run", "remedy_of"]
 
 _REMEDIES: Final = {
     "unknown_key": "it was signed with a key that the nodes do not have: set one MAINSPRING_SECRET_KEY for all",
@@ -38,6 +38,11 @@ def explain_run(run: Run, scene: Scene, queue: QueueFacts | None = None, usual: 
     return Explanation(
         kind="run", id=run.id, state=state, sentence=sentence, facts=tuple(_facts(run, scene, usual)), actions=actions
     )
+
+
+def remedy_of(reason: str) -> str:
+    """Return what is wrong with a record that was set aside for a reason, and what to do; empty if nothing is known."""
+    return _REMEDIES.get(reason.partition(":")[0].strip(), "")
 
 
 def place_of_run(queue: str) -> str:

@@ -5,12 +5,38 @@ from __future__ import annotations
 from typing import Final
 
 from mainspring.dashboard.page import Page
-from mainspring.dashboard.pages import more, queues, search
+from mainspring.dashboard.pages import (
+    broken,
+    bulk,
+    errors,
+    more,
+    nodes,
+    queues,
+    run,
+    run_form,
+    runs,
+    search,
+    system,
+    tasks,
+)
 
 __all__ = ["PAGES"]
 
 PAGES: Final[tuple[Page, ...]] = (
+    runs.PAGE,
+    run_form.PAGE,
+    run.PAGE,
+    bulk.PAGE,
     queues.PAGE,
+    errors.PAGE,
+    errors.GROUP_PAGE,
+    tasks.PAGE,
+    tasks.TASK_PAGE,
+    nodes.PAGE,
+    nodes.NODE_PAGE,
+    broken.PAGE,
+    system.PAGE,
+    system.AUDIT_PAGE,
     more.PAGE,
     search.PAGE,
 )

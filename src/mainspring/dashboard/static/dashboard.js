@@ -3,6 +3,7 @@ import { startLive, hold, isHeld } from "./live.js";
 import { startActs } from "./acts.js";
 import { startKeys } from "./keys.js";
 import { startTicks } from "./ticks.js";
+import { startChoosing } from "./choosing.js";
 
 const root = document.documentElement;
 const path = document.body.dataset.root || "/";
@@ -72,6 +73,7 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("focusout", () => { tip.hidden = true; });
 
 startTicks();
+startChoosing();
 startActs();
 startKeys();
 startLive();

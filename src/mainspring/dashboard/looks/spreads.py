@@ -1,0 +1,40 @@
+"""Failures over time, alone: bars that hang from a line. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from markupsafe import Markup
+
+from mainspring.dashboard.looks.charts import Deploy, Step, per_cent
+
+__all__ = ["hanging"]
+
+TOP: Final = 26
+HEIGHT: Final = 44
+
+
+def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -> Markup:
+    """Draw what failed in each step; `bad` of a step is its length."""
+    worst = max((step.bad for step in steps), default=0) or 1
+    width = 100 / max(1, len(steps))
+    parts = [Markup(f'<line class="base" x1="0" x2="100%" y1="{TOP}" y2="{TOP}"/>')]
+    for number, step in enumerate(steps):
+        x = number * width
+        if step.bad:
+            box = f'<rect class="b-bad" x="{per_cent(x + width * 0.12)}" y="{TOP + 2}" width="{per_cent(width * 0.76)}"'
+            parts.append(Markup(f'{box} height="{max(3.0, step.bad / worst * HEIGHT):.1f}" rx="1"/>'))
+        hit = f'<rect class="hit" x="{per_cent(x)}" y="0" width="{per_cent(width)}" height="{TOP + HEIGHT}"'
+        parts.append(Markup(hit) + Markup(' data-tip="{}"/>').format(step.tip))
+        if step.label:
+            cls = "mid" if step.strong else "mid hide-s"
+            text = '<text class="{}" x="{}" y="{}">{}</text>'
+            parts.append(Markup(text).format(cls, per_cent(x + width / 2), TOP + HEIGHT + 18, step.label))
+    for row, deploy in enumerate(deploys[-4:]):
+        place, side = per_cent(deploy.at * 100), "end" if deploy.at > 0.2 else ""
+        parts.append(Markup(f'<line class="mk" x1="{place}" x2="{place}" y1="2" y2="{TOP + HEIGHT}"/>'))
+        text = '<text class="mk-t {} hide-s" x="{}" dx="{}" y="{}">{}</text>'
+        parts.append(Markup(text).format(side, place, -5 if side else 5, 10 + 11 * (row % 2), deploy.text))
+    shape = '<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>'
+    return Markup(shape).format(TOP + HEIGHT + 24, label, Markup("").join(parts))

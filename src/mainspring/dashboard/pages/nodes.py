@@ -1,0 +1,206 @@
+"""Nodes: who is silent, the hosts, their processes and what each of them executes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from mainspring.core.insight.wording import several
+from mainspring.core.run_view import RunView
+from mainspring.dashboard.filtering import text_of
+from mainspring.dashboard.looks.rows import RunLine, run_row
+from mainspring.dashboard.memo import remembered
+from mainspring.dashboard.page import NoSuchThing, Page, View
+from mainspring.jobstores.base import NodeInfo
+
+__all__ = ["NODE_PAGE", "PAGE"]
+
+RUNS_PER_NODE: Final = 3
+"""Runs that are shown of each process; its page shows all that it names."""
+MOST_NODES_OPEN: Final = 60
+"""With more processes than this, hosts are folded."""
+USUAL_SECONDS: Final = 30.0
+MB: Final = 1024 * 1024
+
+
+class BusyRun(NamedTuple):
+    """A run that a process executes: how much of its time-out has passed, and where its p95 lies."""
+
+    row: RunLine
+    share: float
+    ticks: tuple[float, ...]
+    past: bool
+    started_at: int
+
+
+class ProcessRow(NamedTuple):
+    """One process."""
+
+    node: NodeInfo
+    state: str
+    name: str
+    runs: list[BusyRun]
+    more: int
+    memory: str
+    says: str
+
+
+class HostGroup(NamedTuple):
+    """The processes of one sentinel, or of one host without one."""
+
+    name: str
+    sentinel: str
+    rows: list[ProcessRow]
+    slots: int
+    busy: int
+    queues: tuple[str, ...]
+    code: tuple[str, ...]
+    started_at: int
+    works: bool
+
+
+def _processes(view: View, nodes: Sequence[NodeInfo], most: int) -> list[ProcessRow]:
+    ids = [each.id for node in nodes for each in node.runs[:most]]
+    found = {run.id: run for run in view.app.runs.views(ids[:1000])} if ids else {}
+    usual = _usual(view) if found else {}
+    return [_process(view, node, found, usual, most) for node in nodes]
+
+
+def _usual(view: View) -> dict[str, float]:
+    """Return the time within which 95 of 100 runs of each task end."""
+
+    def read() -> dict[str, float]:
+        figures, _ = view.app.task_figures(most=500)
+        return {each.name: each.p95 for each in figures if each.p95 is not None}
+
+    return remembered(view.app, "nodes.usual", USUAL_SECONDS, read)
+
+
+def _process(view: View, node: NodeInfo, found: dict[str, RunView], usual: dict[str, float], most: int) -> ProcessRow:
+    runs = [
+        _busy(view, found[each.id], each.started_at, usual.get(found[each.id].task))
+        for each in node.runs[:most]
+        if each.id in found
+    ]
+    state = {"running": "up"}.get(node.state, node.state)
+    return ProcessRow(
+        node,
+        state,
+        f"{node.host}:{node.pid}",
+        runs,
+        max(0, node.busy - len(runs)),
+        f"{node.rss / MB:,.0f} MB" if node.rss else "",
+        _says(view, node),
+    )
+
+
+def _busy(view: View, run: RunView, started_at: int, p95: float | None) -> BusyRun:
+    so_far = max(0, view.now - started_at) / 1e6
+    whole = run.policy.timeout or max(so_far, 1.5 * (p95 or 0.0)) or 1.0
+    ticks = () if p95 is None or p95 > whole else (p95 / whole,)
+    return BusyRun(
+        run_row(view.app, run, view.now),
+        so_far / whole,
+        ticks,
+        p95 is not None and so_far > p95 and so_far > 1,
+        started_at,
+    )
+
+
+def _says(view: View, node: NodeInfo) -> str:
+    if node.state == "silent":
+        return f"Should be heard of every {view.app.lease / 3:g} s. If it stays silent, its runs go to others."
+    said = []
+    if node.missing:
+        names = ", ".join(node.missing[:3]) + (f" and {len(node.missing) - 3} more" if len(node.missing) > 3 else "")
+        said.append(f"Does not know {names}.")
+    if node.stuck:
+        said.append(f"{several(node.stuck, 'thread is', 'threads are')} stuck in runs that did not stop.")
+    if node.state == "draining":
+        said.append("Takes no more runs and ends when these have ended.")
+    return " ".join(said)
+
+
+def _groups(rows: Sequence[ProcessRow]) -> list[HostGroup]:
+    parts: dict[tuple[str, str], list[ProcessRow]] = {}
+    for row in rows:
+        parts.setdefault((row.node.host, row.node.cluster), []).append(row)
+    groups = []
+    for (host, cluster), mine in parts.items():
+        nodes = [row.node for row in mine]
+        groups.append(
+            HostGroup(
+                name=host,
+                sentinel=cluster.rpartition(":")[2],
+                rows=sorted(mine, key=lambda row: (row.state == "up", row.node.pid)),
+                slots=sum(node.slots for node in nodes),
+                busy=sum(node.busy for node in nodes),
+                queues=tuple(sorted({queue for node in nodes for queue in node.queues})),
+                code=tuple(sorted({node.code for node in nodes if node.code})),
+                started_at=min(node.started_at for node in nodes),
+                works=any(node.queues for node in nodes),
+            )
+        )
+    return sorted(groups, key=lambda group: (not group.works, group.name, group.sentinel))
+
+
+def read(view: View) -> dict[str, Any]:
+    """Read the living nodes and what they execute."""
+    nodes = sorted(view.app.nodes(), key=lambda node: (node.host, node.pid))
+    wanted = view.text("q", most=200).lower()
+    shown = [node for node in nodes if wanted in f"{node.id} {' '.join(node.queues)}".lower()]
+    few = len(shown) <= MOST_NODES_OPEN
+    rows = _processes(view, shown, RUNS_PER_NODE if few else 0)
+    return {"nodes": nodes, "groups": _groups(rows), "few": few, "wanted": wanted}
+
+
+def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Say who is silent, or that all is well."""
+    nodes: list[NodeInfo] = data["nodes"]
+    odd = [node for node in nodes if node.state == "silent"] or [node for node in nodes if node.missing or node.stuck]
+    codes = sorted({node.code for node in nodes if node.code})
+    return {
+        "told": view.app.explain(f"node:{odd[0].id}") if odd else None,
+        "shape": ("silent" if odd[0].state == "silent" else "late") if odd else "up",
+        "slots": sum(node.slots for node in nodes),
+        "busy": sum(node.busy for node in nodes),
+        "codes": codes,
+    }
+
+
+PAGE = Page(
+    path="/nodes",
+    nav="nodes",
+    title="Nodes",
+    template="nodes.html",
+    read=read,
+    regions={"state": state, "hosts": None},
+)
+
+
+# -- one node --------------------------------------------------------------------------------------------------------
+
+
+def read_one(view: View) -> dict[str, Any]:
+    """Read one node."""
+    name = view.params["id"]
+    node = next((each for each in view.app.nodes() if name in (each.id, f"{each.host}:{each.pid}")), None)
+    if node is None:
+        raise NoSuchThing("node", name)
+    (row,) = _processes(view, [node], 64)
+    told = view.app.explain(f"node:{node.id}")
+    recent = [
+        run_row(view.app, run, view.now)
+        for run in view.app.search(text_of({"node": [node.id]}), limit=20, most=1000).runs
+    ]
+    return {"node": node, "row": row, "told": told, "recent": recent, "title": row.name}
+
+
+NODE_PAGE = Page(
+    path="/nodes/{id:path}",
+    nav="nodes",
+    title="Node",
+    template="node.html",
+    read=read_one,
+    regions={"state": None, "busy": None, "recent": None},
+)

@@ -1,0 +1,346 @@
+"""A run: why it stands as it does, what happened to it, its error, arguments, log and result."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from mainspring.core.failures import key_of, place_of
+from mainspring.core.insight.story import Episode
+from mainspring.core.insight.wording import several
+from mainspring.core.instants import SECOND
+from mainspring.core.policy import Backoff, Policy, kind_name
+from mainspring.core.quantities import read_seconds
+from mainspring.core.redaction import masked
+from mainspring.core.run import FINAL, Status
+from mainspring.core.run_view import RunError, RunView
+from mainspring.core.searching import function_of
+from mainspring.core.validation import check_queue
+from mainspring.dashboard.looks.ribbon import ribbon, running_seconds
+from mainspring.dashboard.looks.rows import RETRYABLE, progress_of, run_row
+from mainspring.dashboard.looks.tracebacks import trace_lines
+from mainspring.dashboard.looks.values import arguments_text, shown_arguments
+from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View
+from mainspring.errors import RunNotFound
+
+__all__ = ["PAGE"]
+
+TRACE_CHARS: Final = 64 * 1024
+RESULT_CHARS: Final = 64 * 1024
+LOG_LINES_SHOWN: Final = 300
+LOG_LINES_KEPT: Final = 1000
+_LOG_LINE: Final = re.compile(r"(\d{4}-\d\d-\d\d )?(\d\d:\d\d:\d\d[,.]?\d*) ([A-Z]+) (\S+): (.*)", re.DOTALL)
+_LEVELS: Final = {"WARNING": "w", "ERROR": "e", "CRITICAL": "e"}
+
+
+class LogLine(NamedTuple):
+    """One line of a run's log, taken apart as far as it can be."""
+
+    time: str
+    level: str
+    cls: str
+    text: str
+
+
+def _found(view: View) -> RunView:
+    try:
+        return view.app.get(view.params["id"])
+    except RunNotFound:
+        raise NoSuchThing("run", view.params["id"]) from None
+
+
+def read(view: View) -> dict[str, Any]:
+    """Read the run once, for all regions."""
+    run = _found(view)
+    row = run_row(view.app, run, view.now)
+    return {"run": run, "row": row, "title": f"{row.name}, {row.kind}", "ended": run.status in FINAL}
+
+
+def why(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Explain the run; for one that waits, say when it should start."""
+    run: RunView = data["run"]
+    told = view.app.explain(f"run:{run.id}")
+    eta = view.app.eta(run) if run.status is Status.RUNNING or data["row"].kind == "waiting" else None
+    return {"told": told, "eta": eta, "error_url": _group_url(view, run)}
+
+
+def _group_url(view: View, run: RunView) -> str:
+    if not run.errors:
+        return ""
+    last = run.errors[-1]
+    return view.url(f"/errors/{key_of(last.type, place_of(last.traceback))}")
+
+
+def timeline(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Draw and tell what happened."""
+    run: RunView = data["run"]
+    story = view.app.story(run)
+    now = view.times.local(view.now)
+    whole = ((run.finished_at or now) - run.created_at).total_seconds()
+    return {
+        "story": [(each, _episode_mark(each), *_parted(each)) for each in story],
+        "ribbon": ribbon(story, view.times),
+        "note": f"{view.times.seconds(whole)}, of which {view.times.seconds(running_seconds(story, now))} running",
+        "kinds": {piece.kind for piece in story},
+    }
+
+
+def _parted(episode: Episode) -> tuple[str, str]:
+    """Return the words of an episode in two: the first is bold."""
+    text = episode.text[:1].upper() + episode.text[1:]
+    if episode.kind == "start" and episode.number is not None:
+        bold = f"Start {episode.number}"
+        return bold, text.removeprefix(bold)
+    if episode.kind == "wait" and ", " in text:
+        words, _, length = text.rpartition(", ")
+        return length, f" {words[:1].lower()}{words[1:]}"
+    return text, ""
+
+
+def _episode_mark(episode: Episode) -> str:
+    if episode.kind != "start":
+        return {"end": "cancelled", "gap": ""}.get(episode.kind, "")
+    text = episode.text
+    if "succeeded" in text:
+        return "succeeded"
+    if "fell silent" in text or "stopped" in text or "process died" in text:
+        return "missed"
+    return "running" if episode.until is None else "cancelled" if "cancelled" in text else "failed"
+
+
+def error(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Show the error of one start: the last, or the one that the URL names."""
+    run: RunView = data["run"]
+    if not run.errors:
+        return {"failure": None}
+    wanted = view.number("start", run.errors[-1].attempt, 0, 10**9)
+    failure: RunError = next((each for each in run.errors if each.attempt == wanted), run.errors[-1])
+    same = sum(place_of(each.traceback) == place_of(failure.traceback) for each in run.errors)
+    return {
+        "failure": failure,
+        "tabs": [each.attempt for each in run.errors],
+        "trace": trace_lines(failure.traceback, failure.type, failure.message),
+        "whole": failure.traceback[:TRACE_CHARS],
+        "same": same,
+        "error_url": _group_url(view, run),
+    }
+
+
+def values(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Show arguments, progress, data and result, with the secrets hidden."""
+    run: RunView = data["run"]
+    func = function_of(view.app.runs, run)
+    shown = masked((), {"result": run.result, "data": run.data})[1]
+    result = None if run.status is not Status.SUCCEEDED else _pretty(shown["result"])
+    return {
+        "arguments": shown_arguments(run.args, run.kwargs, func),
+        "arguments_line": arguments_text(run.args, run.kwargs, func),
+        "progress": progress_of(run),
+        "document": shown["data"],
+        "result": None if result is None else result[:RESULT_CHARS],
+        "result_cut": result is not None and len(result) > RESULT_CHARS,
+    }
+
+
+def _pretty(value: Any) -> str:
+    try:
+        line = repr(value)
+    except Exception as error:  # a user's own class may do anything
+        return f"<{type(value).__name__} whose repr raised {type(error).__name__}>"
+    if len(line) <= 100 or not isinstance(value, dict | list | tuple):
+        return line
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=repr)
+    except (TypeError, ValueError):
+        return line
+
+
+def log(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Show the last lines of the run's log."""
+    run: RunView = data["run"]
+    level = view.choice("level", ("all", "warning"), "all")
+    lines = [_log_line(line) for line in run.log]
+    chosen = lines if level == "all" else [line for line in lines if line.cls]
+    most = len(chosen) if view.choice("log", ("all", "last"), "last") == "all" else LOG_LINES_SHOWN
+    dropped = len(run.log) >= LOG_LINES_KEPT
+    return {
+        "lines": chosen[-most:],
+        "number": len(lines),
+        "level": level,
+        "dropped": dropped,
+        "more": len(chosen) > most,
+    }
+
+
+def _log_line(line: str) -> LogLine:
+    found = _LOG_LINE.fullmatch(line)
+    if found is None:
+        return LogLine("", "", "", line)
+    return LogLine(found[2].replace(",", "."), found[3].lower(), _LEVELS.get(found[3], ""), found[5])
+
+
+def policy(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Show the policy in words, and who has touched the run."""
+    run: RunView = data["run"]
+    acts = view.app.audit(kind="run", target=run.id, limit=5)
+    return {"policy": list(_policy(run, view)), "acts": acts}
+
+
+def _policy(run: RunView, view: View) -> Sequence[tuple[str, str]]:
+    found = run.policy
+    pairs = [("Priority", str(run.priority)), ("Retries", _retries(found))]
+    pairs.append(("Time-out", "none" if found.timeout is None else f"{view.times.seconds(found.timeout)} per start"))
+    pairs.append(("Delivery", found.delivery.replace("_", " ")))
+    if found.retry_on:
+        pairs.append(("Retried on", ", ".join(map(kind_name, found.retry_on))))
+    if found.give_up_on:
+        pairs.append(("Gives up on", ", ".join(map(kind_name, found.give_up_on))))
+    if found.isolation:
+        pairs.append(("Runs in", "a process of its own"))
+    if found.retention is not None:
+        pairs.append(("Kept for", view.times.seconds(found.retention)))
+    pairs += [(name, value) for name, value in (("Group", run.group), ("Unique", run.unique)) if value]
+    return pairs
+
+
+def _retries(found: Policy) -> str:
+    if not found.retries:
+        return "none"
+    if not isinstance(found.backoff, Backoff):
+        return f"{found.retries}"
+    backoff = found.backoff
+    return (
+        f"{found.retries}, back-off {backoff.first:g} s, times {backoff.factor:g}, jitter {backoff.jitter:.0%}".replace(
+            "%", " %"
+        )
+    )
+
+
+# -- actions -------------------------------------------------------------------------------------------------------
+
+
+def _name(run: RunView) -> str:
+    return run.task.rpartition(":")[2] or run.id
+
+
+def ask_retry(view: View) -> Question:
+    """Ask when a run should be sent back."""
+    run = _found(view)
+    retries = several(run.policy.retries, "retry", "retries")
+    text = f"It goes back to the queue {run.queue}, keeps its id, and has {retries} again."
+    return Question(
+        f"Retry {_name(run)}?",
+        text,
+        "Retry it",
+        template="bulk_fields.html",
+        fields={"verb": "retry", "match": "", "ids": ""},
+    )
+
+
+def retry(view: View, form: Mapping[str, str]) -> Deed:
+    """Send a run back, at once or later."""
+    run = _found(view)
+    if run.status not in RETRYABLE:
+        raise BadParameter(
+            f"{_name(run)} is {run_row(view.app, run, view.now).kind} by now, so there is nothing to retry"
+        )
+    view.app.retry(run.id, at=_later(form))
+    return Deed(f"{_name(run)} was sent back", link=view.of("run", run.id), undo=view.act("run.cancel", id=run.id).url)
+
+
+def _later(form: Mapping[str, str]) -> timedelta | None:
+    text = form.get("at", "").strip()
+    if not text:
+        return None
+    seconds = read_seconds(text)
+    if seconds is None:
+        raise BadParameter(f"{text[:50]!r} is no length of time; write 30s, 5m, 2h or 1d")
+    return timedelta(seconds=seconds)
+
+
+def ask_cancel(view: View) -> Question:
+    """Ask before a run is cancelled."""
+    run = _found(view)
+    text = "It is stopped as soon as its code lets it." if run.status is Status.RUNNING else "It will not start."
+    return Question(f"Cancel {_name(run)}?", text, "Cancel it", bad=True)
+
+
+def cancel(view: View, form: Mapping[str, str]) -> Deed:
+    """Cancel a run that waits, or stop one that runs."""
+    run = _found(view)
+    if not view.app.cancel(run.id):
+        raise BadParameter(f"{_name(run)} has ended already: it is {_found(view).status}")
+    if run.status is Status.RUNNING:
+        return Deed(f"{_name(run)} is being stopped", link=view.of("run", run.id))
+    return Deed(f"{_name(run)} was cancelled", link=view.of("run", run.id), undo=view.act("run.retry", id=run.id).url)
+
+
+def ask_delete(view: View) -> Question:
+    """Ask before a record is deleted."""
+    run = _found(view)
+    return Question(f"Delete {_name(run)}?", "Its record, error and log are gone for good.", "Delete it", bad=True)
+
+
+def delete(view: View, form: Mapping[str, str]) -> Deed:
+    """Delete the record of a run that has ended."""
+    run = _found(view)
+    if not view.app.delete(run.id):
+        raise BadParameter(f"{_name(run)} has not ended, so it cannot be deleted; cancel it first")
+    return Deed(f"{_name(run)} was deleted", go="/runs")
+
+
+def ask_change(view: View) -> Question:
+    """Ask where, when and how urgently a waiting run should start."""
+    run = _found(view)
+    fields = {"queue": run.queue, "priority": run.priority}
+    text = "It waits. Change what you like; what you leave stays as it is."
+    return Question(f"Change {_name(run)}?", text, "Change it", template="run_fields.html", fields=fields)
+
+
+def change(view: View, form: Mapping[str, str]) -> Deed:
+    """Move, postpone or prioritize a waiting run."""
+    run = _found(view)
+    queue, priority, at = form.get("queue", "").strip(), form.get("priority", "").strip(), _later(form)
+    if priority and not re.fullmatch(r"-?\d{1,3}", priority):
+        raise BadParameter(f"the priority {priority[:20]!r} is no number from -100 to 100")
+    done = []
+    if queue and queue != run.queue:
+        view.app.move(run.id, check_queue(queue))
+        done.append(f"moved to {queue}")
+    if priority and int(priority) != run.priority:
+        view.app.prioritize(run.id, int(priority))
+        done.append(f"given priority {priority}")
+    if at is not None:
+        view.app.postpone(run.id, at)
+        done.append(f"set for {view.times.text(view.now + int(at.total_seconds() * SECOND))}")
+    return Deed(f"{_name(run)} was {' and '.join(done)}" if done else "Nothing was changed")
+
+
+_ID: Final = "/runs/{id:path}"
+PAGE = Page(
+    path=_ID,
+    nav="runs",
+    title="Run",
+    template="run.html",
+    read=read,
+    regions={
+        "head": None,
+        "why": why,
+        "ribbon": timeline,
+        "error": error,
+        "values": values,
+        "log": log,
+        "story": timeline,
+        "policy": policy,
+    },
+    actions=(
+        Action("run.retry", f"{_ID}/retry", retry, ask_retry, weight="undo"),
+        Action("run.later", f"{_ID}/retry-later", retry, ask_retry),
+        Action("run.cancel", f"{_ID}/cancel", cancel, ask_cancel, weight="undo"),
+        Action("run.delete", f"{_ID}/delete", delete, ask_delete),
+        Action("run.change", f"{_ID}/change", change, ask_change),
+    ),
+)

@@ -1,0 +1,231 @@
+"""The form to enqueue a task, or to run a call again with changes: fields from the function's parameters, else JSON."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from mainspring.app.registry import Task
+from mainspring.core.quantities import read_seconds
+from mainspring.core.redaction import Secret, is_secret_name, masked
+from mainspring.core.run_view import RunView
+from mainspring.core.searching import function_of
+from mainspring.core.validation import check_queue
+from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View
+from mainspring.errors import RunNotFound, near
+
+__all__ = ["PAGE"]
+
+MOST_TASKS: Final = 500
+MOST_VALUE_CHARS: Final = 100_000
+_SIMPLE: Final = (str, int, float, bool, type(None))
+
+
+class FormField(NamedTuple):
+    """One parameter: its name, what stands in the field, and what to say about it."""
+
+    name: str
+    kind: str
+    value: str
+    hint: str
+    required: bool
+    secret: bool
+
+
+# -- the form --------------------------------------------------------------------------------------------------------
+
+
+def read(view: View) -> dict[str, Any]:
+    """Read the task or the run that the form is about, and its parameters."""
+    again, wanted = view.text("again", most=600), view.text("task", most=300)
+    run = _run(view, again) if again else None
+    names = sorted(task.name for task in view.app.tasks if not task.name.startswith("mainspring:"))[:MOST_TASKS]
+    task = _task(view, run.task if run is not None else wanted) if run is not None or wanted else None
+    if run is None and wanted and task is None:
+        raise BadParameter(f"this app has no task {wanted[:100]!r}{near(wanted, names)}")
+    fields, rest = _fields(view, task, run)
+    return {
+        "names": names,
+        "task": task,
+        "task_name": run.task if run is not None else task.name if task is not None else "",
+        "run": run,
+        "fields": fields,
+        "rest": rest,
+        "queue": run.queue if run is not None else task.defaults.queue if task is not None else "",
+        "priority": run.priority if run is not None else task.defaults.policy.priority if task is not None else 0,
+        "about": (inspect.getdoc(task.func) or "").partition("\n\n")[0] if task is not None else "",
+        "link": view.act("run.enqueue"),
+        "title": "Run again" if run is not None else "Enqueue a task",
+    }
+
+
+def _run(view: View, run_id: str) -> RunView:
+    try:
+        return view.app.get(run_id)
+    except RunNotFound:
+        raise NoSuchThing("run", run_id) from None
+
+
+def _task(view: View, name: str) -> Task[..., Any] | None:
+    found: Task[..., Any] | None = view.app.tasks.get(name)
+    if found is not None:
+        return found
+    alike = [task for task in view.app.tasks if task.name.rpartition(":")[2] == name]
+    return alike[0] if len(alike) == 1 else None
+
+
+def _fields(view: View, task: Task[..., Any] | None, run: RunView | None) -> tuple[list[FormField], str]:
+    """Return a field for each parameter, and as JSON the keyword arguments that have none."""
+    given = {} if run is None else _arguments(run, function_of(view.app.runs, run))
+    if task is None:
+        return [], _as_json(given)
+    fields = []
+    for each in _parameters(task.func):
+        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD):
+            continue
+        secret = is_secret_name(each.name)
+        value = given.pop(each.name, each.default if run is None and each.default is not each.empty else _NOTHING)
+        shown = "" if secret or value is _NOTHING else _typed_text(value)
+        kind = _kind(each.annotation)
+        hint = kind or "JSON, or text"
+        if secret and run is not None:
+            hint = "hidden; leave it empty to keep it"
+        fields.append(FormField(each.name, kind, shown, hint, each.default is each.empty and run is None, secret))
+    return fields, _as_json(given)
+
+
+_NOTHING: Final = object()
+
+
+def _arguments(run: RunView, func: Any) -> dict[str, Any]:
+    args, kwargs = masked(run.args, run.kwargs, func)
+    names = [each.name for each in _parameters(func)] if func is not None else []
+    numbered = {names[number] if number < len(names) else str(number): value for number, value in enumerate(args)}
+    return {**numbered, **kwargs}
+
+
+def _parameters(func: Any) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(func).parameters.values())
+    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
+        return []
+
+
+def _kind(annotation: Any) -> str:
+    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    return "" if annotation is inspect.Parameter.empty else str(name)[:60]
+
+
+def _typed_text(value: Any) -> str:
+    """Return a value as one types it: text as it is unless it would be read as something else, all else as JSON."""
+    if isinstance(value, Secret):
+        return ""
+    if isinstance(value, str):
+        return value if _read(value) == value else json.dumps(value)
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError):
+        return ""
+
+
+def _as_json(values: Mapping[str, Any]) -> str:
+    shown = {name: value for name, value in values.items() if isinstance(value, (*_SIMPLE, list, dict, tuple))}
+    try:
+        return json.dumps(shown, ensure_ascii=False) if shown else ""
+    except (TypeError, ValueError):
+        return ""
+
+
+# -- what is sent ----------------------------------------------------------------------------------------------------
+
+
+def _read(text: str) -> Any:
+    """Read a value: JSON if it is JSON, else text."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def ask(view: View) -> Question:
+    """Ask on a page of its own if somebody comes here without the form."""
+    return Question("Enqueue a task?", "Choose the task on the form.", "Enqueue it")
+
+
+def enqueue(view: View, form: Mapping[str, str]) -> Deed:
+    """Enqueue a call of a task, or the call of a run once more."""
+    options = _options(form)
+    again = form.get("again", "")
+    if again:
+        handle = _again(view, again, form, options)
+    else:
+        task = _task(view, form.get("task", ""))
+        if task is None:
+            raise BadParameter(f"this app has no task {form.get('task', '')[:100]!r}")
+        handle = task.options(**options).enqueue(**_values(form))
+    return Deed(f"{handle.id} was enqueued", link=view.of("run", handle.id), go=_path(view, handle.id))
+
+
+def _path(view: View, run_id: str) -> str:
+    return view.of("run", run_id).removeprefix(view.root)
+
+
+def _again(view: View, run_id: str, form: Mapping[str, str], options: dict[str, Any]) -> Any:
+    run = _run(view, run_id)
+    func = function_of(view.app.runs, run)
+    names = [each.name for each in _parameters(func)] if func is not None else []
+    kept = {names[number]: value for number, value in enumerate(run.args) if number < len(names)} | dict(run.kwargs)
+    given = _values(form)
+    if len(run.args) > len(names):  # the names of positional arguments are not known here
+        if given:
+            raise BadParameter("the function is not known here, so its arguments cannot be changed")
+        return view.app.again(run_id, **options)
+    for name in list(given):
+        # Nobody has touched a field that shows what the run had: keep the value, whose type a form cannot show.
+        if name in kept and form.get(f"arg.{name}") == _typed_text(_arguments(run, func).get(name)):
+            given[name] = kept[name]
+    return view.app.again(run_id, args=(), kwargs={**kept, **given}, **options)
+
+
+def _values(form: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for name, text in form.items():
+        if name.startswith("arg.") and (text != "" or form.get(f"empty.{name[4:]}")):
+            if len(text) > MOST_VALUE_CHARS:
+                raise BadParameter(f"{name[4:]} has {len(text):,} characters; {MOST_VALUE_CHARS:,} are the most")
+            values[name[4:]] = _read(text)
+    more = form.get("rest", "").strip()
+    if more:
+        found = _read(more)
+        if not isinstance(found, dict) or not all(re.fullmatch(r"[^\W\d]\w*", name) for name in found):
+            raise BadParameter('further arguments are one JSON object, such as {"width": 200}')
+        values |= found
+    return values
+
+
+def _options(form: Mapping[str, str]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    if form.get("queue", "").strip():
+        options["queue"] = check_queue(form["queue"].strip())
+    if form.get("delay", "").strip():
+        options["delay"] = read_seconds(form["delay"].strip())
+        if options["delay"] is None:
+            raise BadParameter(f"{form['delay'][:50]!r} is no length of time; write 30s, 5m, 2h or 1d")
+    if form.get("priority", "").strip():
+        if not re.fullmatch(r"-?\d{1,3}", form["priority"].strip()):
+            raise BadParameter(f"the priority {form['priority'][:20]!r} is no number from -100 to 100")
+        options["priority"] = int(form["priority"])
+    return options
+
+
+PAGE = Page(
+    path="/runs/new",
+    nav="runs",
+    title="Enqueue a task",
+    template="run_form.html",
+    read=read,
+    actions=(Action("run.enqueue", "/runs/new/enqueue", enqueue, ask, weight="undo"),),
+)

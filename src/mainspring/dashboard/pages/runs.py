@@ -1,0 +1,214 @@
+"""Runs: the filter, how the matches spread over time, how many have which status, and the newest of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from mainspring.core.filters import KEYS, STATUSES, FilterError
+from mainspring.core.insight.run_texts import kind_of
+from mainspring.core.instants import SECOND
+from mainspring.core.run import Status
+from mainspring.core.run_view import RunView
+from mainspring.core.searching import RunCount, filter_for
+from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
+from mainspring.dashboard.looks.charts import Deploy, Step
+from mainspring.dashboard.looks.rows import run_row
+from mainspring.dashboard.memo import remembered
+from mainspring.dashboard.page import Page, View
+from mainspring.dashboard.pages.bulk import ACTIONS
+
+__all__ = ["PAGE", "facets_of"]
+
+PAGE_RUNS: Final = 50
+MOST_PAGE_RUNS: Final = 200
+RUNS_SEARCHED: Final = 3000
+"""Look through this many runs for one page of a filter that no store has an index for."""
+RUNS_COUNTED: Final = 1000
+"""Draw and count by looking at this many of the newest matches."""
+COUNT_CAP: Final = 10_000
+COUNTS_SECONDS: Final = 3.0
+BARS: Final = 60
+FACETS: Final = (
+    "waiting",
+    "delayed",
+    "running",
+    "retrying",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "missed",
+    "broken",
+)
+
+
+class Facet(NamedTuple):
+    """A status to filter by: how many runs have it, and whether one looks at them now."""
+
+    kind: str
+    number: str
+    url: str
+    here: bool
+
+
+def read(view: View) -> dict[str, Any]:
+    """Read the page of runs that the URL asks for."""
+    wanted = WantedRuns(view)
+    size = view.number("limit", PAGE_RUNS, 1, MOST_PAGE_RUNS)
+    after = run_at_cursor(view.text("after"))
+    data: dict[str, Any] = {
+        "wanted": wanted,
+        "tokens": wanted.tokens(),
+        "problem": wanted.problem,
+        "rows": [],
+        "page": None,
+    }
+    if not wanted.problem:
+        try:
+            page = view.app.search(wanted.text, limit=size, after=after, most=RUNS_SEARCHED)
+            data |= {"page": page, "rows": [run_row(view.app, run, view.now) for run in page.runs]}
+        except FilterError as error:
+            data["problem"] = str(error)
+    if data["problem"]:
+        data["status"] = 400
+    data |= _paging(wanted, data["page"], after is not None)
+    data |= {"known": _suggestions(view), "narrowed": bool(wanted.terms)}
+    return data
+
+
+def _paging(wanted: WantedRuns, page: Any, later: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {"newest": wanted.url() if later else "", "older": "", "further": ""}
+    if page is not None and page.next is not None:
+        found["older" if page.more else "further"] = wanted.url(after=cursor_of(page.next))
+    return found
+
+
+def _suggestions(view: View) -> list[str]:
+    """Return what one may type next: the keys, and the values that are known here."""
+
+    def read() -> list[str]:
+        tasks = sorted(
+            task.name.rpartition(":")[2] for task in view.app.tasks if not task.name.startswith("mainspring:")
+        )
+        words = [f"{key}:" for key in KEYS] + [f"status:{each}" for each in STATUSES]
+        words += [f"queue:{queue.name}" for queue in view.app.queues()][:50] + [f"task:{name}" for name in tasks][:100]
+        words += [f"node:{host}*" for host in sorted({node.host for node in view.app.nodes()})][:20]
+        return [*words, "since:15m", "since:1h", "since:1d", "took:>30s", "wait:>5m", "starts:>1"]
+
+    return remembered(view.app, "runs.suggestions", 30.0, read)
+
+
+# -- how many, and when --------------------------------------------------------------------------------------------
+
+
+def _newest_matches(view: View, text: str) -> tuple[list[RunView], bool]:
+    """Return the newest runs that match, up to a limit, and whether those are all."""
+
+    def read() -> tuple[list[RunView], bool]:
+        page = view.app.search(text, limit=RUNS_COUNTED, most=RUNS_COUNTED * 2)
+        return page.runs, page.complete and not page.more
+
+    return remembered(view.app, ("runs.newest", text), COUNTS_SECONDS, read)
+
+
+def facets(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Count the matches by status."""
+    wanted: WantedRuns = data["wanted"]
+    if data["problem"]:
+        return {"facets": [], "total": ""}
+    counts = facets_of(view, wanted.without("status"))
+    chosen = wanted.terms.get("status", [])
+    found = [
+        Facet(kind, _shown(counts[kind]), wanted.url(status=kind), chosen == [kind])
+        for kind in FACETS
+        if counts[kind].number or not counts[kind].exact or kind in chosen
+    ]
+    total = RunCount(sum(each.number for each in counts.values()), all(each.exact for each in counts.values()))
+    return {"facets": found, "total": _shown(total), "all_url": wanted.url(status=None), "all_here": not chosen}
+
+
+def facets_of(view: View, text: str) -> dict[str, RunCount]:
+    """Count by status the runs that match a filter without one, exactly or up to a cap."""
+    return remembered(view.app, ("runs.facets", text), COUNTS_SECONDS, lambda: _count(view, text))
+
+
+def _count(view: View, text: str) -> dict[str, RunCount]:
+    wanted = filter_for(view.app.runs, text)
+    if not wanted.is_indexed():
+        runs, complete = _newest_matches(view, text)
+        kinds = Counter(kind_of(run, view.now) for run in runs)
+        return {kind: RunCount(kinds[kind], complete) for kind in FACETS}
+    counts = {
+        str(status): view.app.count_up_to(f"{text} status:{status}".strip(), COUNT_CAP)
+        for status in Status
+        if status is not Status.PENDING
+    }
+    return counts | _pending(view, f"{text} status:pending".strip())
+
+
+def _pending(view: View, text: str) -> dict[str, RunCount]:
+    """Tell waiting runs from delayed and retried ones: by looking at each, as far as that is quick."""
+    number = view.app.count_up_to(text, COUNT_CAP).number
+    page = view.app.search(text, limit=RUNS_COUNTED, most=RUNS_COUNTED) if number else None
+    kinds = Counter(kind_of(run, view.now) for run in page.runs) if page is not None else Counter()
+    if number <= RUNS_COUNTED:
+        return {kind: RunCount(kinds[kind], True) for kind in ("waiting", "delayed", "retrying")}
+    rest = RunCount(number - kinds["delayed"] - kinds["retrying"], False)
+    return {"waiting": rest, **{kind: RunCount(kinds[kind], False) for kind in ("delayed", "retrying")}}
+
+
+def _shown(count: RunCount) -> str:
+    return f"{count.number:,}{'' if count.exact else '+'}"
+
+
+def histogram(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Spread the newest matches over the time in which they were made."""
+    if data["problem"]:
+        return {"steps": []}
+    wanted: WantedRuns = data["wanted"]
+    runs, complete = _newest_matches(view, wanted.text)
+    if not runs:
+        return {"steps": []}
+    since = filter_for(view.app.runs, wanted.text).since
+    oldest = runs[-1].record.created_at
+    begin = oldest if since is None or not complete else int(since.timestamp() * SECOND)
+    begin = min(begin, view.now - BARS * SECOND)
+    marks = view.app.marks(view.times.local(begin))
+    return {
+        "steps": _steps(view, runs, begin),
+        "deploys": [
+            Deploy((int(mark.at.timestamp() * SECOND) - begin) / (view.now - begin), mark.text)
+            for mark in reversed(marks)
+        ],
+        "spread": f"{len(runs):,} runs" if complete else f"the newest {len(runs):,} runs",
+        "begin": begin,
+    }
+
+
+def _steps(view: View, runs: Sequence[RunView], begin: int) -> list[Step]:
+    width = max(1, (view.now - begin) // BARS + 1)
+    good, bad = Counter[int](), Counter[int]()
+    for run in runs:
+        number = min(BARS - 1, max(0, (run.record.created_at - begin) // width))
+        (bad if run.status in (Status.FAILED, Status.BROKEN, Status.MISSED) else good)[number] += 1
+    minutes = (view.now - begin) / SECOND / 60
+    shape = "%-d %b" if minutes > 36 * 60 else "%H:%M" if minutes > 12 else "%H:%M:%S"
+    steps = []
+    for number in range(BARS):
+        moment = view.times.local(begin + number * width)
+        tip = f"{moment:%a %H:%M:%S}\n{good[number]} made" + (f"\n{bad[number]} failed" if bad[number] else "")
+        label = "" if number % 10 != 5 else f"{moment:{shape}}"
+        steps.append(Step(good[number], bad[number], tip, label, number % 20 == 5))
+    return steps
+
+
+PAGE = Page(
+    path="/runs",
+    nav="runs",
+    title="Runs",
+    template="runs.html",
+    read=read,
+    regions={"histogram": histogram, "facets": facets, "table": None},
+    actions=ACTIONS,
+)

@@ -1,0 +1,143 @@
+"""Tasks: which take the workers' time, how long they take, how often they fail."""
+
+from __future__ import annotations
+
+import inspect
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from mainspring.core.insight.task_figures import DURATION_STEPS, TaskFigures
+from mainspring.core.insight.wording import took
+from mainspring.core.redaction import masked
+from mainspring.dashboard.filtering import text_of
+from mainspring.dashboard.looks.charts import Step
+from mainspring.dashboard.looks.rows import run_row
+from mainspring.dashboard.memo import remembered
+from mainspring.dashboard.page import NoSuchThing, Page, View
+
+__all__ = ["PAGE", "TASK_PAGE"]
+
+RANGES: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
+TASKS_SECONDS: Final = 5.0
+MOST_TASKS: Final = 100
+
+
+class TaskRow(NamedTuple):
+    """One task in the table; `share` is its part of all the time that tasks took."""
+
+    figures: TaskFigures
+    module: str
+    name: str
+    share: float
+
+
+def _figures(view: View) -> tuple[list[TaskFigures], bool, str]:
+    span = view.choice("since", RANGES, "24h")
+    figures, complete = remembered(
+        view.app, ("tasks", span), TASKS_SECONDS, lambda: view.app.task_figures(RANGES[span])
+    )
+    return figures, complete, span
+
+
+def read(view: View) -> dict[str, Any]:
+    """Read the figures of all tasks."""
+    figures, complete, span = _figures(view)
+    wanted = view.text("q", most=200)
+    whole = sum(each.total for each in figures) or 1.0
+    rows = [
+        TaskRow(each, *_parted(each.name), each.total / whole)
+        for each in figures
+        if wanted.lower() in each.name.lower()
+    ]
+    worst = max((each for each in figures if each.failed), key=lambda each: each.failed, default=None)
+    first = figures[0] if figures and figures[0].total else None
+    return {
+        "rows": rows[:MOST_TASKS],
+        "found": len(rows),
+        "span": span,
+        "complete": complete,
+        "wanted": wanted,
+        "first": first,
+        "first_share": first.total / whole if first else 0.0,
+        "worst": worst,
+    }
+
+
+def _parted(name: str) -> tuple[str, str]:
+    module, colon, rest = name.rpartition(":")
+    return f"{module}{colon}", rest
+
+
+PAGE = Page(path="/tasks", nav="runs", title="Tasks", template="tasks.html", read=read, regions={"table": None})
+
+
+# -- one task --------------------------------------------------------------------------------------------------------
+
+
+def read_one(view: View) -> dict[str, Any]:
+    """Read one task: its options, its figures, its histogram and its newest runs."""
+    name = view.params["name"]
+    figures, complete, span = _figures(view)
+    found = next((each for each in figures if each.name == name), None)
+    if found is None and view.app.tasks.get(name) is None:
+        raise NoSuchThing("task", name)
+    runs = view.app.search(text_of({"task": [name]}), limit=15, most=2000).runs
+    schedules = [job.id for job in view.app.jobs() if job.func_ref == name or getattr(job, "task", None) == name]
+    return {
+        "figures": found or TaskFigures(name=name),
+        "options": _options(view, name),
+        "runs": [run_row(view.app, run, view.now) for run in runs],
+        "schedules": schedules[:20],
+        "steps": _histogram(found),
+        "span": span,
+        "complete": complete,
+        "title": name.rpartition(":")[2],
+        "name": name,
+    }
+
+
+def _options(view: View, name: str) -> list[tuple[str, str]]:
+    task = view.app.tasks.get(name)
+    if task is None:
+        return []
+    policy = task.defaults.policy
+    pairs = [("Queue", task.defaults.queue), ("Parameters", _parameters(task.func)), ("Retries", str(policy.retries))]
+    pairs.append(("Time-out", "none" if policy.timeout is None else view.times.seconds(policy.timeout)))
+    pairs.append(("Kind", "coroutine" if task.is_async else "function"))
+    about = (inspect.getdoc(task.func) or "").partition("\n")[0]
+    return [*pairs, ("About", about)] if about else pairs
+
+
+def _parameters(func: Any) -> str:
+    try:
+        signature = inspect.signature(func)
+    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
+        return "(...)"
+    shown = [
+        each
+        if each.default is each.empty
+        else each.replace(default=masked((), {each.name: each.default})[1][each.name])
+        for each in signature.parameters.values()
+    ]
+    return str(signature.replace(parameters=shown))
+
+
+def _histogram(found: TaskFigures | None) -> list[Step]:
+    if found is None or not any(found.histogram):
+        return []
+    steps = []
+    for number, count in enumerate(found.histogram):
+        end = took(int(DURATION_STEPS[number] * 1e6)) if number < len(DURATION_STEPS) else ""
+        words = f"up to {end}" if end else f"over {took(int(DURATION_STEPS[-1] * 1e6))}"
+        steps.append(Step(count, 0, f"{words}\n{count:,} runs", end, number % 2 == 0))
+    return steps
+
+
+TASK_PAGE = Page(
+    path="/tasks/{name:path}",
+    nav="runs",
+    title="Task",
+    template="task.html",
+    read=read_one,
+    regions={"figures": None, "runs": None},
+)
