@@ -40,6 +40,11 @@ def first_bold(sentence: str) -> Markup:
     return Markup("<b>{}</b>{}").format(found[0], sentence[found.end() :])
 
 
+def short_type(name: str) -> str:
+    """Return the name of an exception without its module."""
+    return name.rpartition(".")[2]
+
+
 class RenderedRegion(NamedTuple):
     """A region's markup, and a hash that changes only if something but the passing of time did."""
 
@@ -77,8 +82,9 @@ class Renderer:
             "cut": values.cut_middle,
             "several": several,
             "first_bold": first_bold,
+            "short_type": short_type,
             "roles": Role,
-            "none": NO_TIME,
+            "dash": NO_TIME,
         }
         env.filters["n"] = lambda number: f"{number:,}"
         env.globals["p"] = env.get_template("parts.html").module

@@ -81,7 +81,8 @@ class SummaryReader:
             health = self._app.store.health()
             url = self._app.url
             kind = _KINDS.get(store_scheme(url), store_scheme(url)) if isinstance(url, str) else type(url).__name__
-            self._store = " · ".join(part for part in (f"{kind} {health.version}".strip(), health.level) if part)
+            version = health.version.removeprefix(kind).strip()
+            self._store = " · ".join(part for part in (f"{kind} {version}".strip(), health.level) if part)
             self._store_until = time.monotonic() + HEALTH_SECONDS
         return self._store
 

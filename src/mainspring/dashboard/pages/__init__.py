@@ -11,6 +11,7 @@ from mainspring.dashboard.pages import (
     errors,
     more,
     nodes,
+    overview,
     queues,
     run,
     run_form,
@@ -19,10 +20,15 @@ from mainspring.dashboard.pages import (
     system,
     tasks,
 )
+from mainspring.dashboard.pages.schedules import form, job, jobs
 
 __all__ = ["PAGES"]
 
 PAGES: Final[tuple[Page, ...]] = (
+    overview.PAGE,
+    jobs.PAGE,
+    job.PAGE,
+    form.PAGE,
     runs.PAGE,
     run_form.PAGE,
     run.PAGE,

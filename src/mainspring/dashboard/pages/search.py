@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from mainspring.dashboard.page import Page, View
+from mainspring.dashboard.schedule import job_board
 from mainspring.errors import RunNotFound
 
 __all__ = ["PAGE"]
@@ -61,7 +62,7 @@ def _run(view: View, wanted: str) -> list[SearchHit]:
 
 
 def _jobs(view: View, low: str) -> list[SearchHit]:
-    found = (job for job in view.app.jobs() if low in job.id.lower() or low in job.name.lower())
+    found = (job for job in job_board(view).jobs.values() if low in job.id.lower() or low in job.name.lower())
     return [
         SearchHit(job.id, view.of("job", job.id), "jobs", job.trigger.describe())
         for job in islice(found, MOST_OF_A_KIND)

@@ -59,13 +59,27 @@ const check = (form) => {
   if (typed) form.querySelector(".row button").disabled = typed.value.trim() !== typed.dataset.typed;
 };
 
+// What a schedule means is said as one types.
+let foreseen = 0;
+const foresee = (form) => {
+  const place = form.querySelector("[data-preview]");
+  if (!place) return;
+  clearTimeout(foreseen);
+  foreseen = setTimeout(async () => {
+    const asked = new URLSearchParams();
+    for (const name of ["kind", "when", "timezone"]) asked.set(name, form.elements[name].value);
+    const answer = await fetch(`${place.dataset.preview}?${asked}`, { headers: { "x-part": "1" } });
+    if (answer.ok) place.replaceChildren(...new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes);
+  }, 200);
+};
+
 export const startActs = () => {
   document.addEventListener("click", (event) => {
     const link = event.target.closest("[data-ask]");
     if (link && !event.ctrlKey && !event.metaKey) { event.preventDefault(); ask(link.href, link); }
     if (event.target.closest("dialog [data-close]")) { event.preventDefault(); event.target.closest("dialog").close(); }
   });
-  document.addEventListener("input", (event) => { const form = event.target.closest("form.ask"); if (form) check(form); });
+  document.addEventListener("input", (event) => { const form = event.target.closest("form.ask"); if (form) { check(form); foresee(form); } });
   document.addEventListener("submit", async (event) => {
     const form = event.target.closest("[data-act]");
     if (!form) return;

@@ -1,0 +1,236 @@
+"""Overview: what needs a person, seven numbers, what happened, what comes, where it waits, what fails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
+
+from mainspring.core.failures import ErrorGroup
+from mainspring.core.insight.explanation import Explanation
+from mainspring.core.insight.wording import several
+from mainspring.core.instants import SECOND, to_us
+from mainspring.core.schedules.upcoming import LoadStep
+from mainspring.dashboard.history import RANGES, HistoryRange, RunHistory, read_history
+from mainspring.dashboard.looks.charts import Deploy, Heat, Step, heat, up_and_down
+from mainspring.dashboard.page import Page, View
+from mainspring.dashboard.pages.queues import queue_rows
+from mainspring.dashboard.schedule import clock_band, job_board, load_ahead
+from mainspring.dashboard.summary import HEALS_ITSELF
+
+__all__ = ["PAGE"]
+
+ROWS_SHOWN: Final = 5
+FIRES_SHOWN: Final = 7
+QUEUES_SHOWN: Final = 6
+GROUPS_SHOWN: Final = 4
+ERROR_BARS: Final = 12
+MOST_RETRYING: Final = 1000
+HOURS_AHEAD: Final = 24
+STEP_AHEAD: Final = 15 * 60 * SECOND
+_WORDS: Final = ("Nothing", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine")
+
+
+class TodoRow(NamedTuple):
+    """One thing that needs a person: what it is, why in a sentence, since when, and the run that decides it."""
+
+    part: Explanation
+    why: str
+    since: int | None
+    run_id: str
+
+
+def read(view: View) -> dict[str, Any]:
+    """Read which range is wanted; each region reads the rest."""
+    name = view.choice("range", RANGES, "24h")
+    return {"range_name": name, "range": RANGES[name], "ranges": [(key, each.words) for key, each in RANGES.items()]}
+
+
+# -- what needs a person -------------------------------------------------------------------------------------------
+
+
+def todo(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """List what needs somebody, the most pressing first."""
+    told, needs = view.summary.explanation, view.summary.needs
+    rows = [_todo_row(view, part) for part in told.parts[:ROWS_SHOWN]]
+    healing = sum(max(1, len(part.ids)) for part in told.parts if part.state in HEALS_ITSELF)
+    return {
+        "told": told,
+        "needs": needs,
+        "head": f"{_number(needs)} {'thing needs' if needs == 1 else 'things need'} you.",
+        "rest": _rest(view, told, healing),
+        "rows": rows,
+        "more": len(told.parts) - len(rows),
+    }
+
+
+def _number(number: int) -> str:
+    return _WORDS[number] if number < len(_WORDS) else f"{number:,}"
+
+
+def _rest(view: View, told: Explanation, healing: int) -> str:
+    """Say what is not in the list: what heals itself, and how many jobs are as they should be."""
+    jobs = view.summary.counts.get("jobs", 0)
+    wrong = sum(max(1, len(part.ids)) for part in told.parts if part.kind == "job")
+    late = f"{_number(healing)} jobs are late and may catch up by themselves; "
+    if healing == 1:
+        late = "One job is late and may catch up by itself; "
+    fine = f"the other {jobs - wrong:,} are as they should be." if wrong else f"all {jobs:,} jobs are on time."
+    if not jobs:
+        return ""
+    text = (late if healing else "") + fine
+    return text[0].upper() + text[1:]
+
+
+def _todo_row(view: View, part: Explanation) -> TodoRow:
+    why = part.sentence.removeprefix(f"{part.state.capitalize()}: ")
+    why = why.partition(". It fires next")[0].partition(". Its next fire")[0].rstrip(".")
+    health = job_board(view).healths.get(part.id) if part.kind == "job" else None
+    run_id = next((fact.id for fact in part.facts if fact.kind == "run" and fact.id), None)
+    return TodoRow(part, why, None if health is None else health.since, run_id or "")
+
+
+# -- numbers -------------------------------------------------------------------------------------------------------
+
+
+def counters(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Read the seven numbers."""
+    rows, nodes = queue_rows(view), view.app.nodes()
+    oldest = min((row.info.oldest_at for row in rows if row.info.oldest_at is not None), default=None)
+    busiest = max(rows, key=lambda row: row.info.running, default=None)
+    silent = [node for node in nodes if node.state == "silent"]
+    return {
+        "waiting": sum(row.info.waiting for row in rows),
+        "delayed": sum(row.info.delayed for row in rows),
+        "running": sum(row.info.running for row in rows),
+        "slots": sum(node.slots for node in nodes if node.state != "silent"),
+        "oldest": oldest,
+        "is_old": oldest is not None and view.now - oldest > 60 * SECOND,
+        "busiest": busiest if busiest is not None and busiest.info.running else None,
+        "retrying": view.cached("retrying", 3.0, lambda: view.app.count_up_to("status:retrying", MOST_RETRYING)),
+        "history": read_history(view, data["range"]),
+        "alive": len(nodes) - len(silent),
+        "silent": silent,
+    }
+
+
+# -- charts --------------------------------------------------------------------------------------------------------
+
+
+def throughput(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Draw what ended in the range, with deploys."""
+    chosen: HistoryRange = data["range"]
+    history = read_history(view, chosen)
+    return {"history": history, "chart": throughput_chart(view, history, chosen)}
+
+
+def throughput_chart(view: View, history: RunHistory, chosen: HistoryRange) -> Markup:
+    """Draw a history: successes rise, failures hang."""
+    times, steps = view.times, []
+    for number, each in enumerate(history.steps):
+        moment, end = times.local(each.at), times.local(each.at + history.step)
+        day = "%a " if chosen.seconds > 3600 else ""
+        tip = f"{moment.strftime(day + '%H:%M')} to {end:%H:%M}\n{each.succeeded:,} succeeded\n{each.failed:,} failed"
+        label = ""
+        if number % chosen.labels == chosen.labels // 2:
+            label = f"{moment:%H:%M}" if chosen.seconds <= 86_400 else f"{moment:%a %-d %b}"
+            if chosen.seconds == 86_400 and moment.hour == 0:
+                label = f"{moment:%a %H:%M}"
+        strong = number % (2 * chosen.labels) == chosen.labels // 2
+        steps.append(Step(each.succeeded, each.failed, tip, label, strong))
+    words = f"Runs that ended in the last {chosen.words}: {history.succeeded:,} succeeded, {history.failed:,} failed"
+    return up_and_down(steps, words, deploys=_deploys(view, history, chosen))
+
+
+def _deploys(view: View, history: RunHistory, chosen: HistoryRange) -> list[Deploy]:
+    start = history.steps[0].at
+    length = history.step * len(history.steps)
+    marks = view.cached("marks", 5.0, lambda: view.app.marks(timedelta(days=31)))
+    found = [Deploy((to_us(mark.at) - start) / length, mark.text[:40]) for mark in reversed(marks)]
+    return [each for each in found if 0 <= each.at <= 1][-8:]
+
+
+def ahead(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Draw how many slots the next day's fires keep busy."""
+    start = view.now // STEP_AHEAD * STEP_AHEAD
+    end = start + HOURS_AHEAD * 3600 * SECOND
+    steps = load_ahead(view, start, end, STEP_AHEAD)
+    band = clock_band(view, start, end)
+    slots = sum(node.slots for node in view.app.nodes() if node.state != "silent")
+    peak = max(steps, key=lambda step: step.busy, default=None)
+    words = ""
+    if peak is not None and peak.busy > 0:
+        of = f" of {slots:,}" if slots else ""
+        words = f"peak {_slots(peak.busy)}{of} slots, {peak.at.astimezone(view.times.zone):%H:%M}"
+    cells = [_cell(view, step, number) for number, step in enumerate(steps)]
+    label = f"Slots expected to be busy in the next 24 hours; {words or 'nothing is expected'}"
+    fires = sum(step.fires for step in steps)
+    return {"chart": heat(cells, label, band=band, peak=words), "fires": fires}
+
+
+def _slots(busy: float) -> str:
+    return f"{busy:.0f}" if busy >= 10 else f"{busy:.1f}" if busy >= 0.1 else f"{busy:.2g}"
+
+
+def _cell(view: View, step: LoadStep, number: int) -> Heat:
+    moment = step.at.astimezone(view.times.zone)
+    tip = f"{moment:%a %H:%M %Z}\nabout {_slots(step.busy)} slots busy\n{several(step.fires, 'fire')}"
+    # A step in which fires are due and no length is known still shows that something happens.
+    value = step.busy or (0.001 if step.fires else 0.0)
+    label = ""
+    if moment.minute == 0 and moment.hour % 2 == 1 and number:
+        label = f"{moment:%H}"
+    elif moment.minute == 0 and moment.hour == 0 and number:
+        label = f"{moment:%a}"
+    return Heat(value, tip, label, strong=moment.hour % 4 == 1)
+
+
+# -- lists ---------------------------------------------------------------------------------------------------------
+
+
+def fires(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """List the jobs that fire next."""
+    board = job_board(view)
+    coming = sorted((job.at, job.id) for job in board.jobs.values() if job.at is not None)
+    shown = [(job_id, at, str(board.healths[job_id].state)) for at, job_id in coming[:FIRES_SHOWN]]
+    return {"fires": shown, "number": len(board.jobs)}
+
+
+def queues(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """List the queues that wait longest."""
+    rows = queue_rows(view)
+    longest = sorted(rows, key=lambda row: (row.info.oldest_at is None, row.info.oldest_at or 0, -row.info.running))
+    return {"rows": longest[:QUEUES_SHOWN], "number": len(rows)}
+
+
+def errors(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """List the groups of errors of the last hour."""
+    page = view.cached("errors 1h", 5.0, lambda: view.app.errors(timedelta(hours=1)))
+    return {"groups": [(group, _bars(view, group)) for group in page.groups[:GROUPS_SHOWN]], "number": len(page.groups)}
+
+
+def _bars(view: View, group: ErrorGroup) -> list[float]:
+    counts = [0.0] * ERROR_BARS
+    step = 3600 * SECOND // ERROR_BARS
+    for moment in group.times:
+        place = ERROR_BARS - 1 - (view.now - to_us(moment)) // step
+        if 0 <= place < ERROR_BARS:
+            counts[place] += 1
+    return counts
+
+
+def _regions() -> Mapping[str, Any]:
+    return {
+        "todo": todo,
+        "counters": counters,
+        "throughput": throughput,
+        "fires": fires,
+        "ahead": ahead,
+        "queues": queues,
+        "errors": errors,
+    }
+
+
+PAGE = Page(path="/", nav="overview", title="Overview", template="overview.html", read=read, regions=_regions())

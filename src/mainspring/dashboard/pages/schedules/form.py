@@ -1,0 +1,242 @@
+"""Adding and editing a job: a form that says in words, as one types, when the job would fire."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime, tzinfo
+from typing import Any, Final, NamedTuple
+
+from mainspring.core.instants import from_us
+from mainspring.core.job import Job
+from mainspring.core.quantities import read_seconds
+from mainspring.core.run import Call
+from mainspring.core.schedules.linting import ScheduleIssue, check_possible, issues_of
+from mainspring.core.schedules.upcoming import Fire, preview
+from mainspring.dashboard.looks.values import arguments_text
+from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
+from mainspring.dashboard.pages.schedules.actions import job_of
+from mainspring.dashboard.schedule import expression_of
+from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.cron import CronTrigger
+from mainspring.triggers.date import DateTrigger
+from mainspring.triggers.interval import IntervalTrigger
+from mainspring.triggers.zones import astimezone
+
+__all__ = ["ACTIONS", "PAGE", "read_call_arguments"]
+
+FIRES_SHOWN: Final = 5
+MOST_ARGUMENT_CHARS: Final = 100_000
+_KINDS: Final = {"cron": "by a crontab line", "every": "every so often", "at": "once"}
+_NAMED: Final = re.compile(r"([^\W\d]\w*)\s*=(.*)", re.DOTALL)
+
+
+class Forecast(NamedTuple):
+    """What a schedule means: in words, its next fires, and what looks like a mistake; or why it cannot be read."""
+
+    words: str = ""
+    fires: list[Fire] = []  # noqa: RUF012 - never changed
+    issues: list[ScheduleIssue] = []  # noqa: RUF012
+    problem: str = ""
+
+
+def read_trigger(view: View, given: Mapping[str, str], zone: tzinfo | None = None) -> BaseTrigger:
+    """Make the trigger that a form describes; raise ValueError with a sentence."""
+    kind, text = given.get("kind", "cron"), given.get("when", "").strip()
+    named = given.get("timezone", "").strip()
+    place = (astimezone(named) if named else None) or zone or view.app.timezone
+    if not text:
+        raise BadParameter("say when it fires")
+    if kind == "cron":
+        return CronTrigger.from_crontab(text, place)
+    if kind == "every":
+        seconds = read_seconds(text)
+        if seconds is None or seconds <= 0:
+            raise BadParameter(f"{text!r} is no length of time; write 90s, 5m, 1h30m or 2d")
+        return IntervalTrigger(seconds=seconds, timezone=place)
+    if kind != "at":
+        raise BadParameter(f"{kind!r} is no kind of schedule; it can be {', '.join(_KINDS)}")
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadParameter(f"{text!r} is no date; write 2026-03-01T14:00") from None
+    return DateTrigger(moment if moment.tzinfo else moment.replace(tzinfo=place), place)
+
+
+def forecast(view: View, given: Mapping[str, str], zone: tzinfo | None = None) -> Forecast:
+    """Say what a schedule means."""
+    if not given.get("when", "").strip():
+        return Forecast()
+    try:
+        trigger = read_trigger(view, given, zone)
+        check_possible(trigger)
+    except (TypeError, ValueError) as error:
+        return Forecast(problem=str(error))
+    job = Job("preview", Call("preview"), trigger)
+    fires = preview(job, view.now, FIRES_SHOWN, view.times.zone)
+    issues = issues_of(job, view.now)
+    return Forecast(trigger.describe(), fires, issues, "" if fires else "it would never fire")
+
+
+def read_call_arguments(text: str) -> tuple[list[Any], dict[str, Any]]:
+    """Read the arguments of a call, one a line: `NAME=VALUE`, or a value by position; a value is JSON, else text."""
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for line in text[:MOST_ARGUMENT_CHARS].splitlines():
+        if not line.strip():
+            continue
+        named = _NAMED.fullmatch(line.strip())
+        if named is None:
+            args.append(_value(line.strip()))
+        else:
+            kwargs[named[1]] = _value(named[2].strip())
+    return args, kwargs
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# -- the form ------------------------------------------------------------------------------------------------------
+
+
+def _given(view: View, defaults: Mapping[str, str]) -> dict[str, str]:
+    """Return what a form shows: what the address says, else what the job has."""
+    return {name: view.text(name, default, 5000) for name, default in defaults.items()}
+
+
+_EMPTY: Final = {
+    "id": "", "task": "", "arguments": "", "kind": "cron", "when": "", "timezone": "", "queue": "", "retries": "",
+    "timeout": "", "max_instances": "", "grace": "", "coalesce": "",
+}  # fmt: skip
+
+
+def _question(view: View, title: str, button: str, given: dict[str, str], job: Job | None) -> Question:
+    tasks = sorted(task.name for task in view.app.tasks if not task.name.startswith("mainspring:"))
+    note = ""
+    if job is not None and job.declared is not None:
+        note = "It is declared in code: a changed declaration resets it when the app starts."
+    fields = {
+        "given": given,
+        "kinds": list(_KINDS.items()),
+        "tasks": tasks,
+        "forecast": forecast(view, given, None if job is None else job.trigger.timezone),
+        "job": job,
+        "shown_arguments": "" if job is None else arguments_text(job.args, job.kwargs, None),
+        "zone": str(view.app.timezone),
+    }
+    text = "It calls a task on a schedule. What is left empty is as the task says."
+    return Question(title, text, button, note=note, template="fields_job.html", fields=fields)
+
+
+def ask_add(view: View) -> Question:
+    """Show the form for a new job."""
+    return _question(view, "Add a job", "Add job", _given(view, _EMPTY), None)
+
+
+def ask_edit(view: View) -> Question:
+    """Show the form with what a job has."""
+    job = job_of(view)
+    known = {**_EMPTY, "queue": job.queue, "max_instances": str(job.max_instances)}
+    known |= {"coalesce": "yes" if job.coalesce else "no", "retries": str(job.policy.retries)}
+    known |= {"timeout": "" if job.policy.timeout is None else f"{job.policy.timeout:g}s"}
+    known |= {"grace": "any" if job.misfire_grace_time is None else f"{job.misfire_grace_time:g}s"}
+    known |= _trigger_fields(job.trigger)
+    return _question(view, f"Edit “{job.id}”", "Save", _given(view, known), job)
+
+
+def _trigger_fields(trigger: BaseTrigger) -> dict[str, str]:
+    """Return a trigger as the form shows it; one that the form cannot write stays empty, and stays as it is."""
+    zone = "" if trigger.timezone is None else str(trigger.timezone)
+    expression = expression_of(trigger)
+    if isinstance(trigger, CronTrigger) and "[" not in expression:
+        return {"kind": "cron", "when": expression, "timezone": zone}
+    if isinstance(trigger, IntervalTrigger):
+        return {"kind": "every", "when": f"{trigger.interval.total_seconds():g}s", "timezone": zone}
+    return {"kind": "cron", "when": "", "timezone": zone}
+
+
+def _options(form: Mapping[str, str]) -> dict[str, Any]:
+    """Read the options of a form; empty fields are left out."""
+    found: dict[str, Any] = {}
+    for name, least in (("retries", 0), ("max_instances", 1)):
+        text = form.get(name, "").strip()
+        if text:
+            if not re.fullmatch(r"\d{1,6}", text) or int(text) < least:
+                raise BadParameter(f"{name}: {text!r} is no whole number from {least}")
+            found[name] = int(text)
+    if form.get("queue", "").strip():
+        found["queue"] = form["queue"].strip()
+    if form.get("timeout", "").strip():
+        found["timeout"] = _length(form["timeout"], "timeout")
+    grace = form.get("grace", "").strip()
+    if grace:
+        found["misfire_grace_time"] = None if grace == "any" else _length(grace, "late by")
+    if form.get("coalesce") in ("yes", "no"):
+        found["coalesce"] = form["coalesce"] == "yes"
+    return found
+
+
+def _length(text: str, name: str) -> float:
+    seconds = read_seconds(text.strip())
+    if seconds is None:
+        raise BadParameter(f"{name}: {text!r} is no length of time; write 90s, 5m or 1h30m")
+    return seconds
+
+
+def add(view: View, form: Mapping[str, str]) -> Deed:
+    """Add a job."""
+    trigger = read_trigger(view, form)
+    check_possible(trigger)
+    if trigger.next_fire(None, view.now) is None:
+        raise BadParameter("it would never fire")
+    args, kwargs = read_call_arguments(form.get("arguments", ""))
+    task = form.get("task", "").strip()
+    if not task:
+        raise BadParameter("say which task it calls")
+    job = view.app.add_job(task, trigger, args, kwargs, form.get("id", "").strip() or None, **_options(form))
+    return Deed(f"{job.id} is added", view.of("job", job.id), go=view.of("job", job.id).removeprefix(view.root))
+
+
+def edit(view: View, form: Mapping[str, str]) -> Deed:
+    """Change a job: the fields that the form changes, and only them."""
+    job = job_of(view)
+    changes = {name: value for name, value in _options(form).items() if value != _present(job, name)}
+    if form.get("arguments", "").strip():
+        changes["args"], changes["kwargs"] = read_call_arguments(form["arguments"])
+    known = _trigger_fields(job.trigger)
+    if form.get("when", "").strip() and any(form.get(name, "").strip() != known[name] for name in known):
+        trigger = read_trigger(view, form, job.trigger.timezone)
+        check_possible(trigger)
+        first = trigger.next_fire(None, view.now)
+        if first is None:
+            raise BadParameter("it would never fire")
+        changes["trigger"] = trigger
+        if job.at is not None:  # a paused job stays so
+            changes["next_run_time"] = from_us(first)
+    if not changes:
+        return Deed(f"{job.id} stays as it is", go=view.of("job", job.id).removeprefix(view.root))
+    view.app.modify_job(job.id, **changes)
+    return Deed(f"{job.id} is changed", go=view.of("job", job.id).removeprefix(view.root))
+
+
+def _present(job: Job, name: str) -> Any:
+    return getattr(job.policy, name) if name in ("retries", "timeout") else getattr(job, name)
+
+
+def read_preview(view: View) -> dict[str, Any]:
+    """Say what a schedule means, for the form as one types."""
+    return {"forecast": forecast(view, {name: view.text(name, "", 300) for name in ("kind", "when", "timezone")})}
+
+
+ACTIONS = (
+    Action("job.add", "/jobs/new", add, ask_add),
+    Action("job.edit", "/jobs/{id:path}/edit", edit, ask_edit),
+)
+PAGE = Page(
+    path="/jobs/preview", nav="jobs", title="Preview", template="preview.html", read=read_preview, actions=ACTIONS
+)

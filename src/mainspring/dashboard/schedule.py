@@ -1,0 +1,158 @@
+"""The jobs of an app as pages need them: read without setting any aside, judged, described, with what lies ahead.
+
+A look at a page must change nothing, so jobs that cannot be read here are only counted (`app.jobs()` would set them
+aside).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from mainspring.core.insight.health import JobHealth
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.run import FINAL, Status
+from mainspring.core.run_view import RunView
+from mainspring.core.schedules.clock_changes import changes_between
+from mainspring.core.schedules.declaration import Difference
+from mainspring.core.schedules.upcoming import Fire, LoadStep, expected_load, fires_between
+from mainspring.dashboard.looks.charts import HeatBand
+from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.cron import CronTrigger
+from mainspring.triggers.interval import IntervalTrigger
+from mainspring.triggers.zones import zone_of
+
+if TYPE_CHECKING:
+    from mainspring.dashboard.page import View
+
+__all__ = [
+    "JobBoard",
+    "Strip",
+    "clock_band",
+    "differences_of",
+    "expression_of",
+    "job_board",
+    "load_ahead",
+    "next_fires",
+    "strip_of",
+    "words_of",
+]
+
+STRIP_RUNS: Final = 20
+"""Runs in the strip of a job."""
+BOARD_SECONDS: Final = 1.0
+LOAD_SECONDS: Final = 30.0
+"""How long what was read serves others, too."""
+_LETTERS: Final = {"succeeded": "s", "failed": "f", "broken": "f", "missed": "m", "cancelled": "c", "running": "r"}
+
+
+class JobBoard(NamedTuple):
+    """All jobs that can be read here, how each fares, and why others cannot be read."""
+
+    jobs: dict[str, Job]
+    healths: dict[str, JobHealth]
+    unreadable: dict[str, str]
+
+
+class Strip(NamedTuple):
+    """The last runs of a job, oldest first, as letters and heights, and in words."""
+
+    letters: str
+    shares: list[float]
+    label: str
+    last: RunView | None
+
+
+def job_board(view: View) -> JobBoard:
+    """Read all jobs and judge them."""
+    return view.cached("job board", BOARD_SECONDS, lambda: _read_board(view))
+
+
+def _read_board(view: View) -> JobBoard:
+    jobs, unreadable = view.app.store.examine_jobs()
+    return JobBoard({job.id: job for job in jobs}, view.app.healths(jobs), unreadable)
+
+
+def differences_of(view: View) -> dict[str, list[Difference]]:
+    """Return by job where the code and the store differ; nothing if some jobs cannot be read here."""
+    board = job_board(view)
+    if board.unreadable:  # comparing would set them aside
+        return {}
+    found: dict[str, list[Difference]] = {}
+    for each in view.cached("differences", LOAD_SECONDS / 10, view.app.differences):
+        found.setdefault(each.job, []).append(each)
+    return found
+
+
+def words_of(trigger: BaseTrigger) -> str:
+    """Return when a trigger fires, in words, without the zone, which stands beside it."""
+    text, zone = trigger.describe(), trigger.timezone
+    return text.replace(f", {zone}", "") if zone is not None else text
+
+
+def expression_of(trigger: BaseTrigger) -> str:
+    """Return how a trigger is written: as a crontab line if it is one."""
+    if isinstance(trigger, CronTrigger):
+        fields = {field.name: str(field) for field in trigger.fields}
+        if fields["year"] == fields["week"] == "*" and fields["second"] == "0":
+            return " ".join(fields[name] for name in ("minute", "hour", "day", "month", "day_of_week"))
+    if isinstance(trigger, IntervalTrigger):
+        return f"interval {trigger.interval}"
+    return str(trigger)
+
+
+def strip_of(runs: Sequence[RunView]) -> Strip:
+    """Make the strip of a job's newest runs, which come newest first."""
+    oldest_first = list(reversed(runs[:STRIP_RUNS]))
+    longest = max((run.duration or 0.0 for run in oldest_first), default=0.0) or 1.0
+    letters = "".join(_LETTERS.get(str(run.status), "-") for run in oldest_first)
+    bad = sum(letter in "fm" for letter in letters)
+    label = f"Last {len(letters)} runs: {len(letters) - bad} fine, {bad} failed or missed" if letters else "No run yet"
+    shares = [0.0] * (STRIP_RUNS - len(letters)) + [(run.duration or 0.0) / longest for run in oldest_first]
+    return Strip(letters.rjust(STRIP_RUNS, "-"), shares, label, runs[0] if runs else None)
+
+
+def next_fires(view: View, hours: float, limit: int) -> list[Fire]:
+    """Return the next fires of all jobs."""
+    until = view.now + int(hours * 3600 * SECOND)
+    return fires_between(job_board(view).jobs.values(), view.now, until, limit, view.times.zone)
+
+
+def load_ahead(view: View, since: int, until: int, step: int) -> list[LoadStep]:
+    """Return the slots that fires keep busy, if each run takes as long as the median of its job's last successes."""
+    jobs = list(job_board(view).jobs.values())
+    usual = view.cached("usual durations", LOAD_SECONDS, lambda: _usual(view, jobs))
+    return expected_load(jobs, usual, since, until, step, view.times.zone)
+
+
+def _usual(view: View, jobs: Sequence[Job]) -> dict[str, float]:
+    recent = view.app.recent([job.id for job in jobs], STRIP_RUNS)
+    lengths = {
+        job_id: [run.duration for run in runs if run.status is Status.SUCCEEDED and run.duration is not None]
+        for job_id, runs in recent.items()
+    }
+    return {job_id: median(took) for job_id, took in lengths.items() if took}
+
+
+def clock_band(view: View, since: int, until: int) -> HeatBand | None:
+    """Return where the clock of the page's zone changes between two instants, as shares of the stretch."""
+    change = next(changes_between(view.times.zone, since, until), None)
+    if change is None:
+        return None
+    zone = zone_of(view.times.zone)
+    by = zone.segment(change).offset - zone.segment(change - 1).offset
+    length = until - since
+    if by < 0:  # what the clock shows comes twice
+        first, last = f"{view.times.local(change):%H:%M}", f"{view.times.local(change - by):%H:%M}"
+        text = f"clocks go back: {first} to {last} comes twice"
+        return HeatBand((change + by - since) / length, (change - by - since) / length, (change - since) / length, text)
+    first = f"{view.times.local(change - 1):%H:%M}"
+    text = f"clocks go forward at {view.times.local(change):%H:%M}: {first[:2]} is left out"
+    return HeatBand((change - since) / length, (change + by // 4 - since) / length, (change - since) / length, text)
+
+
+def is_over(run: RunView) -> bool:
+    """Return True if a run has ended."""
+    return run.status in FINAL

@@ -1,0 +1,215 @@
+"""A shop with a past: jobs that are up, late, down, paused and new, runs in every status, errors, a deploy, acts.
+
+The records are written as a day of work would have left them, so that pages and pictures have something to show.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+from mainspring import Mainspring
+from mainspring.core.instants import SECOND
+from mainspring.core.job import Job
+from mainspring.core.policy import Policy
+from mainspring.core.run import Call, Error, Run, Start, Status
+from mainspring.jobstores.values import NodeInfo, NodeRun
+
+KEY = "the key of the shop in the tests of the dashboard"
+MINUTE = 60 * SECOND
+HOUR = 60 * MINUTE
+
+JOBS = (
+    # id, task, schedule, usual seconds
+    ("reconcile-stripe", "payments:reconcile", "*/10 * * * *", 22.0),
+    ("supplier-sync", "inventory:sync_supplier", "*/15 * * * *", 360.0),
+    ("nightly-backup", "ops:backup", "30 2 * * *", 1090.0),
+    ("daily-sales", "reports:daily_sales", "0 6 * * *", 72.0),
+    ("expire-carts", "carts:expire", "*/5 * * * *", 1.9),
+    ("fx-rates", "pricing:load_fx", "5 * * * *", 3.1),
+    ("crm-push", "crm:push", "*/20 8-20 * * *", 41.0),
+    ("search-reindex", "search:reindex", "0 */4 * * *", 424.0),
+    ("newsletter", "mail:send_digest", "0 9 * * mon-fri", 280.0),
+    ("ledger-export", "billing:export_ledger", "0 1 * * *", 1980.0),
+    ("warehouse-labels", "labels:print_batch", "*/30 * * * *", 4.0),
+    ("sitemap", "web:sitemap", "15 4 * * sun", 51.0),
+)
+QUEUES = ("default", "payments", "media", "mail", "exports")
+
+
+def make_shop(url: str) -> Mainspring:
+    """Make the app, with its tasks and schedules; nothing is stored yet."""
+    app = Mainspring(url, name="shop", secret_key=KEY, timezone="Europe/Berlin", queues=QUEUES)
+
+    def nothing(*args: Any, **kwargs: Any) -> None: ...
+
+    for job_id, task, cron, _ in JOBS:
+        made = app.task(name=f"shop.{task}", queue="payments" if "payments" in task else "default")(_copy(nothing))
+        app.schedule(cron, id=job_id)(made)
+    for name, queue in (("media:transcode_clip", "media"), ("media:thumbs", "media"), ("payments:capture", "payments")):
+        app.task(name=f"shop.{name}", queue=queue)(_copy(nothing))
+    app.task(name="shop.exports:invoice", queue="exports")(_copy(nothing))
+    return app
+
+
+def _copy(func: Any) -> Any:
+    def task(*args: Any, **kwargs: Any) -> Any:
+        return func(*args, **kwargs)
+
+    return task
+
+
+def seed(app: Mainspring) -> None:
+    """Write a day of work into the shop's store."""
+    chance = random.Random(7)
+    app.reconcile()
+    now = app.now()
+    jobs = {job.id: job for job in app.jobs()}
+    runs = [run for job_id, _, _, usual in JOBS for run in _past(jobs[job_id], usual, now, chance)]
+    runs += _loose(now, chance)
+    for start in range(0, len(runs), 500):
+        app.store.add_runs([app.store.pack_run(run) for run in runs[start : start + 500]])
+    for node in _nodes(now):
+        app.store.beat(node, ttl=86_400.0)
+    with app.acting("admin", "slower since the media move"):
+        app.modify_job("nightly-backup", timeout=3600, misfire_grace_time=7200)
+    with app.acting("operator", "printer swap"):
+        app.pause_job("warehouse-labels")
+    app.mark("deploy 2026.10.24-2")
+
+
+def _past(job: Job, usual: float, now: int, chance: random.Random) -> Iterator[Run]:
+    """Make the runs that a job has left behind."""
+    if job.id == "sitemap":  # it is new
+        return
+    fires: list[int] = []
+    at = job.trigger.first_fire(now - (60 * 24 if usual > 60 else 14) * HOUR)
+    while at is not None and at < now - MINUTE:
+        fires.append(at)
+        at = job.trigger.next_fire(at, at)
+    down = {"reconcile-stripe": 5}.get(job.id, 0)
+    fires = fires[-60:]
+    for number, fire in enumerate(fires):
+        took = usual * chance.uniform(0.85, 1.2) * (1.35 if job.id == "nightly-backup" and number > 42 else 1)
+        failed = number >= len(fires) - down or (job.id in ("nightly-backup", "expire-carts") and number == 49)
+        if job.id == "supplier-sync" and number == len(fires) - 1:
+            yield _run(job, fire, now, Status.MISSED, reason="above max_instances: 1 run is unfinished")
+        elif failed:
+            yield _failed(job, fire, took)
+        else:
+            yield _run(job, fire, fire + int((took + 0.2) * SECOND), Status.SUCCEEDED, result=f"{number} done")
+
+
+def _run(job: Job, fire: int, ended: int, status: Status, **more: Any) -> Run:
+    started = None if status is Status.MISSED else fire + SECOND // 5
+    return Run(
+        id=f"{job.id}@{job.incarnation}@{fire}",
+        call=Call(job.call.task_name, (), {"since": "14:10"}, job.call.task_name.rpartition(":")[2]),
+        queue=job.queue,
+        job_id=job.id,
+        status=status,
+        attempt=0 if started is None else 1,
+        created_at=fire,
+        fire_time=fire,
+        run_at=fire,
+        started_at=started,
+        finished_at=ended,
+        node=None if started is None else "fsn-app-1:2101:aaaa",
+        **more,
+    )
+
+
+def _failed(job: Job, fire: int, took: float) -> Run:
+    ended = fire + int(took * SECOND)
+    errors = tuple(
+        Error(
+            "shop.payments.APIConnectionError",
+            "api.stripe.com did not answer within 30 s",
+            'Traceback (most recent call last):\n  File "/app/shop/payments/client.py", line 27, in get\n'
+            "    raise APIConnectionError(host)\nshop.payments.APIConnectionError: api.stripe.com did not answer\n",
+            ended - (2 - number) * 10 * SECOND,
+            number + 1,
+        )
+        for number in range(3)
+    )
+    starts = (
+        Start(1, "fsn-app-1:2101:aaaa", fire, fire + SECOND, fire + 8 * SECOND, "raised", fire + 12 * SECOND),
+        Start(2, "fsn-app-2:988:bbbb", fire + 12 * SECOND, fire + 12 * SECOND, fire + 16 * SECOND, "lost", fire),
+    )
+    run = _run(job, fire, ended, Status.FAILED, errors=errors, earlier_starts=starts)
+    return _with(run, attempt=3, failures=3, interruptions=1, policy=Policy(retries=2))
+
+
+def _with(run: Run, **changes: Any) -> Run:
+    import msgspec
+
+    return msgspec.structs.replace(run, **changes)
+
+
+def _loose(now: int, chance: random.Random) -> list[Run]:
+    """Make the runs that no job fired."""
+    found: list[Run] = []
+    for number in range(300):
+        made = now - int(chance.uniform(30, 86_000) * SECOND)
+        took = int(chance.uniform(0.1, 2.5) * SECOND)
+        order = {"order": 104_000 + number, "api_key": "sk_live_hidden"}
+        bad = number % 40 == 0
+        error = Error("PIL.UnidentifiedImageError", "cannot identify image file", _THUMB_TRACE, made + took, 1)
+        found.append(
+            Run(
+                id=f"loose{number:04}",
+                call=Call("shop.media:thumbs" if bad else "shop.payments:capture", (), order, "capture"),
+                queue="media" if bad else "payments",
+                status=Status.FAILED if bad else Status.SUCCEEDED,
+                attempt=1,
+                created_at=made,
+                run_at=made,
+                started_at=made + chance.randrange(SECOND),
+                finished_at=made + took + SECOND,
+                node="fsn-app-2:988:bbbb",
+                errors=(error,) if bad else (),
+            )
+        )
+    found += [_waiting(f"export{n:02}", "shop.exports:invoice", "exports", now - (41 - n) * MINUTE) for n in range(12)]
+    found += [_waiting(f"clip{n:02}", "shop.media:transcode_clip", "media", now - n * 11 * SECOND) for n in range(9)]
+    found += [_waiting(f"later{n:02}", "shop.payments:capture", "payments", now + (n + 1) * HOUR) for n in range(4)]
+    cancelled = _waiting("cancelled01", "shop.media:transcode_clip", "media", now - HOUR)
+    found.append(_with(cancelled, status=Status.CANCELLED, finished_at=now - HOUR + MINUTE, reason="wrong preset"))
+    retrying = _waiting("retrying01", "shop.payments:capture", "payments", now + 21 * SECOND)
+    error = Error("CardNetworkTimeout", "issuer did not answer", _THUMB_TRACE, now - 9 * SECOND, 1)
+    found.append(_with(retrying, created_at=now - MINUTE, attempt=1, failures=1, errors=(error,)))
+    running = _waiting("running01", "shop.media:transcode_clip", "media", now - 3 * MINUTE)
+    leased = {"status": Status.RUNNING, "node": "hel-media-1:412:cccc", "token": "t", "lease_until": now + 24 * HOUR}
+    found.append(_with(running, attempt=1, started_at=now - 2 * MINUTE, progress=0.62, **leased))
+    return found
+
+
+_THUMB_TRACE = (
+    'Traceback (most recent call last):\n  File "/app/shop/media/thumbs.py", line 58, in make\n'
+    "    image = Image.open(file)\nPIL.UnidentifiedImageError: cannot identify image file\n"
+)
+
+
+def _waiting(run_id: str, task: str, queue: str, at: int) -> Run:
+    call = Call(task, (), {"clip": 88_213, "preset": "1080p"}, task.rpartition(":")[2])
+    return Run(id=run_id, call=call, queue=queue, created_at=min(at, at), run_at=at)
+
+
+def _nodes(now: int) -> list[NodeInfo]:
+    served = ("default", "payments", "mail")
+    runs = (NodeRun("running01", now - 2 * MINUTE),)
+    return [
+        NodeInfo(id="fsn-app-1:2101:aaaa", host="fsn-app-1", pid=2101, started_at=now - HOUR, queues=served,
+                 cluster="fsn-app-1:2100", code="2026.10.24-2", slots=8, busy=3, done=41_220, rss=212_000_000),
+        NodeInfo(id="fsn-app-2:988:bbbb", host="fsn-app-2", pid=988, started_at=now - HOUR, queues=served,
+                 cluster="fsn-app-2:987", code="2026.10.24-2", slots=8, busy=1, done=38_210, rss=188_000_000),
+        NodeInfo(id="hel-media-1:412:cccc", host="hel-media-1", pid=412, started_at=now - 146 * HOUR, queues=("media",),
+                 cluster="hel-media-1:411", code="2026.10.24-2", slots=4, busy=1, runs=runs, done=1_906, rss=1_400 * 10**6),
+    ]  # fmt: skip
+
+
+def wait_a_day() -> timedelta:
+    """Return how long the past of the shop is."""
+    return timedelta(days=1)
