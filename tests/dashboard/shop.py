@@ -206,7 +206,8 @@ def _nodes(now: int) -> list[NodeInfo]:
         NodeInfo(id="fsn-app-2:988:bbbb", host="fsn-app-2", pid=988, started_at=now - HOUR, queues=served,
                  cluster="fsn-app-2:987", code="2026.10.24-2", slots=8, busy=1, done=38_210, rss=188_000_000),
         NodeInfo(id="hel-media-1:412:cccc", host="hel-media-1", pid=412, started_at=now - 146 * HOUR, queues=("media",),
-                 cluster="hel-media-1:411", code="2026.10.24-2", slots=4, busy=1, runs=runs, done=1_906, rss=1_400 * 10**6),
+                 cluster="hel-media-1:411",
+                 code="2026.10.24-2", slots=4, busy=1, runs=runs, done=1_906, rss=1_400 * 10**6),
     ]  # fmt: skip
 
 

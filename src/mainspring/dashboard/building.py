@@ -13,7 +13,8 @@ from starlette.routing import compile_path
 
 from mainspring.core.insight.explanation import Explanation
 from mainspring.dashboard.looks.times import Times
-from mainspring.dashboard.page import Action, BadParameter, Cache, Deed, NoSuchThing, Page, View
+from mainspring.dashboard.memo import forget
+from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, View
 from mainspring.dashboard.pages import PAGES
 from mainspring.dashboard.rendering import RenderedRegion, Renderer
 from mainspring.dashboard.roles import Identity, Role
@@ -67,7 +68,7 @@ class Builder:
 
     def __init__(self, app: Mainspring, env: str, placeholder: str) -> None:
         self.app, self._env, self._placeholder = app, env, placeholder
-        self._summaries, self._renderer, self._cache = SummaryReader(app), Renderer(), Cache()
+        self._summaries, self._renderer = SummaryReader(app), Renderer()
         self.pages = sorted(PAGES, key=lambda page: (page.path.count("{"), -len(page.path)))
         found = {action.name: action for page in PAGES for action in page.actions}
         self.actions = sorted(found.values(), key=lambda action: (action.path.count("{"), -len(action.path)))
@@ -95,7 +96,6 @@ class Builder:
             root=key.root,
             csrf=self._placeholder,
             env=self._env,
-            cache=self._cache,
         )
 
     def page(self, key: ViewKey, page: Page, params: Mapping[str, str], frame: Mapping[str, Any]) -> Answer:
@@ -206,7 +206,7 @@ class Builder:
             with named:
                 done = action.do(view, form)
             self._summaries.forget()
-            self._cache.clear()
+            forget(self.app)
             return 200, done
         except (BadParameter, TypeError, ValueError) as error:
             return 400, Deed(str(error) or type(error).__name__)

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["remembered"]
+__all__ = ["forget", "remembered"]
 
 COST_FACTOR: Final = 20.0
 """Keep an answer this many times as long as it took: what is dear is asked for less often."""
@@ -40,3 +40,9 @@ def remembered(app: Mainspring, key: Hashable, seconds: float, read: Callable[[]
                 del known[old]
         known[key] = ended + max(seconds, COST_FACTOR * (ended - began)), answer
     return answer
+
+
+def forget(app: Mainspring) -> None:
+    """Ask anew next time: somebody has acted."""
+    with _lock:
+        _answers.pop(app, None)

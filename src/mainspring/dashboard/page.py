@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import re
-import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
 from mainspring.dashboard.looks.times import Times
+from mainspring.dashboard.memo import remembered
 from mainspring.dashboard.roles import Role
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.dashboard.summary import Summary
 
-__all__ = ["Action", "ActionLink", "BadParameter", "Cache", "Deed", "NoSuchThing", "Page", "Question", "View"]
+__all__ = ["Action", "ActionLink", "BadParameter", "Deed", "NoSuchThing", "Page", "Question", "View"]
 
 T = TypeVar("T")
 
-COST_FACTOR: Final = 5.0
-"""Keep what is dear to read longer, so that it takes at most a fifth of the time."""
 MOST_CHARS: Final = 2000
 """Characters that one parameter of a URL may have."""
 _KIND_PATHS: Final = {"run": "/runs", "job": "/jobs", "queue": "/queues", "node": "/nodes", "flow": "/flows"}
@@ -106,30 +103,6 @@ class Page:
     role: Role = Role.VIEW
 
 
-class Cache:
-    """Keeps what was read for a moment, so that many viewers cost what one does."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[float, Any]] = {}
-        self._locks: dict[str, threading.Lock] = {}
-
-    def get(self, name: str, seconds: float, make: Callable[[], T]) -> T:
-        """Return what is kept under a name, or make it; others who want it wait for it."""
-        with self._locks.setdefault(name, threading.Lock()):
-            until, found = self._kept.get(name, (0.0, None))
-            started = time.monotonic()
-            if started >= until:
-                found = make()
-                took = time.monotonic() - started
-                self._kept[name] = time.monotonic() + max(seconds, COST_FACTOR * took), found
-            kept: T = found
-            return kept
-
-    def clear(self) -> None:
-        """Forget everything: somebody has acted."""
-        self._kept.clear()
-
-
 class ActionLink(NamedTuple):
     """An action as a button of a page: where it goes, whether it asks first, and whether this person may."""
 
@@ -160,18 +133,17 @@ class View:
         root: str = "",
         csrf: str = "",
         env: str = "",
-        cache: Cache | None = None,
     ) -> None:
         self.app, self.page, self.path, self.params, self.query = app, page, path, params, query
         self.role, self.times, self.summary, self.root, self.csrf, self.env = role, times, summary, root, csrf, env
-        self._actions, self._cache = actions, cache or Cache()
+        self._actions = actions
 
     def cached(self, name: str, seconds: float, make: Callable[[], T]) -> T:
         """Return what `make` returns, or what it returned to somebody else in the last seconds.
 
         What is kept must depend on the app alone: not on the role, the zone or the parameters of this view.
         """
-        return self._cache.get(name, seconds, make)
+        return remembered(self.app, name, seconds, make)
 
     @property
     def now(self) -> int:
