@@ -95,7 +95,9 @@ class Client:
         got: list[Any] = []
 
         async def receive() -> Any:
-            return messages.pop() if messages else {"type": "http.disconnect"}
+            if not messages:
+                await asyncio.Event().wait()  # this client never hangs up
+            return messages.pop()
 
         async def send(message: Any) -> None:
             got.append(message)

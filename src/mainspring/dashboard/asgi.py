@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from mainspring.dashboard.api.serving import Api
 from mainspring.dashboard.building import Answer, Builder, ViewKey
 from mainspring.dashboard.page import Action, Deed, NoSuchThing, Page
 from mainspring.dashboard.roles import Accounts, Identity, Role
@@ -99,6 +100,7 @@ class DashboardApp:
             Route("/live", self._live),
             Route("/live/regions", self._regions),
         ]
+        routes += Api(self.app, self._visitors, self._who).routes()
         for action in self._builder.actions:
             routes.append(Route(action.path, partial(self._act, action), methods=["GET", "POST"]))
         routes += [Route(page.path, partial(self._page, page)) for page in self._builder.pages]

@@ -5,22 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from mainspring.dashboard.page import Page
-from mainspring.dashboard.pages import (
-    broken,
-    bulk,
-    errors,
-    more,
-    nodes,
-    overview,
-    queues,
-    run,
-    run_form,
-    runs,
-    search,
-    system,
-    tasks,
-)
+from mainspring.dashboard.pages import more, overview, queues, search
+from mainspring.dashboard.pages.fleet import api, broken, nodes, system
 from mainspring.dashboard.pages.schedules import form, job, jobs
+from mainspring.dashboard.pages.work import bulk, errors, run, run_form, runs, tasks
 
 __all__ = ["PAGES"]
 
@@ -43,6 +31,7 @@ PAGES: Final[tuple[Page, ...]] = (
     broken.PAGE,
     system.PAGE,
     system.AUDIT_PAGE,
+    api.PAGE,
     more.PAGE,
     search.PAGE,
 )

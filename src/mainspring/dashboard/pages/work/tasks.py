@@ -14,6 +14,7 @@ from mainspring.dashboard.looks.charts import Step
 from mainspring.dashboard.looks.rows import run_row
 from mainspring.dashboard.memo import remembered
 from mainspring.dashboard.page import NoSuchThing, Page, View
+from mainspring.dashboard.schedule import job_board
 
 __all__ = ["PAGE", "TASK_PAGE"]
 
@@ -82,7 +83,7 @@ def read_one(view: View) -> dict[str, Any]:
     if found is None and view.app.tasks.get(name) is None:
         raise NoSuchThing("task", name)
     runs = view.app.search(text_of({"task": [name]}), limit=15, most=2000).runs
-    schedules = [job.id for job in view.app.jobs() if job.func_ref == name or getattr(job, "task", None) == name]
+    schedules = [job.id for job in job_board(view).jobs.values() if job.call.task_name == name]
     return {
         "figures": found or TaskFigures(name=name),
         "options": _options(view, name),

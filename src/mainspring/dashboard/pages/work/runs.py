@@ -17,7 +17,7 @@ from mainspring.dashboard.looks.charts import Deploy, Step
 from mainspring.dashboard.looks.rows import run_row
 from mainspring.dashboard.memo import remembered
 from mainspring.dashboard.page import Page, View
-from mainspring.dashboard.pages.bulk import ACTIONS
+from mainspring.dashboard.pages.work.bulk import ACTIONS
 
 __all__ = ["PAGE", "facets_of"]
 

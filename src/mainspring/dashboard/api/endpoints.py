@@ -1,0 +1,126 @@
+"""The table of endpoints: from it come the routes, the OpenAPI document and the page that lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from mainspring.dashboard.api import acting, looking
+from mainspring.dashboard.api.request import ApiRequest
+from mainspring.dashboard.roles import Role
+
+__all__ = ["ENDPOINTS", "ROOT", "Endpoint", "Parameter"]
+
+ROOT: Final = "/api/v1"
+
+
+class Parameter(NamedTuple):
+    """A parameter of the query."""
+
+    name: str
+    words: str
+    kind: str = "string"
+
+
+class Endpoint(NamedTuple):
+    """One endpoint: what it answers with, and what it takes."""
+
+    method: str
+    path: str
+    words: str
+    do: Callable[[ApiRequest], dict[str, Any]] | None
+    answer: str
+    body: str = ""
+    query: tuple[Parameter, ...] = ()
+    role: Role = Role.VIEW
+    media: str = "application/json"
+
+
+_LIMIT: Final = Parameter("limit", "How many to return at most.", "integer")
+_AFTER: Final = Parameter("after", "Where to go on: `next` of the page before.")
+_SINCE: Final = Parameter("since", "How far back to look: 15m, 1h, 7d.")
+_FILTER: Final = Parameter(
+    "filter", "A filter such as `status:failed queue:mail since:1h`; each key may also be a parameter."
+)
+_OPERATE: Final = Role.OPERATE
+
+
+def _get(path: str, words: str, do: Callable[[ApiRequest], dict[str, Any]], answer: str, *query: Parameter) -> Endpoint:
+    return Endpoint("GET", path, words, do, answer, query=query)
+
+
+def _post(
+    path: str, words: str, do: Callable[[ApiRequest], dict[str, Any]], answer: str, body: str = "Why"
+) -> Endpoint:
+    return Endpoint("POST", path, words, do, answer, body, role=_OPERATE)
+
+
+def _delete(
+    path: str, words: str, do: Callable[[ApiRequest], dict[str, Any]], answer: str, body: str = "Why"
+) -> Endpoint:
+    return Endpoint("DELETE", path, words, do, answer, body, role=_OPERATE)
+
+
+ENDPOINTS: Final = (
+    _get("/runs", "Find runs, newest first.", looking.runs, "Runs", _FILTER, _LIMIT, _AFTER),
+    _get("/runs/count", "Count runs, up to 10,000.", looking.count, "Count", _FILTER),
+    Endpoint("GET", "/runs.csv", "Export up to 100,000 runs.", None, "", query=(_FILTER,), media="text/csv"),
+    Endpoint(
+        "GET",
+        "/runs.json",
+        "Export up to 100,000 runs, one a line.",
+        None,
+        "",
+        query=(_FILTER,),
+        media="application/x-ndjson",
+    ),
+    _post("/runs", "Enqueue a call of a task.", acting.enqueue, "Run", "NewRun"),
+    _get("/runs/{id}", "All there is to know of a run.", looking.run, "WholeRun"),
+    _get("/runs/{id}/story", "What happened to a run.", looking.story, "Story"),
+    _post("/runs/{id}/retry", "Send a run back.", acting.retry, "Run", "RetryBody"),
+    _post("/runs/{id}/cancel", "Cancel or stop a run.", acting.cancel, "Run"),
+    _post("/runs/{id}/again", "Enqueue the call of a run once more.", acting.again, "Run", "AgainBody"),
+    _post("/runs/{id}/change", "Move, postpone or prioritize a run.", acting.change_run, "Run", "ChangeBody"),
+    _delete("/runs/{id}", "Delete a run that has ended.", acting.delete_run, "Deleted"),
+    _post("/bulk", "Act on all runs that match a filter.", acting.begin_bulk, "Bulk", "BulkBody"),
+    _get("/bulk/{id}", "How far an action on many runs has come.", looking.bulk, "Bulk"),
+    _delete("/bulk/{id}", "Stop an action on many runs.", acting.stop_bulk, "Bulk"),
+    _get("/jobs", "All jobs with their health.", looking.jobs, "Jobs"),
+    _get("/jobs/{id}", "A job, its next fires, its last runs.", looking.job, "WholeJob"),
+    Endpoint("GET", "/jobs/{id}/badge.svg", "The health of a job as a picture.", None, "", media="image/svg+xml"),
+    _post("/jobs/{id}/run", "Run a job at once.", acting.run_job, "Run"),
+    _post("/jobs/{id}/pause", "Pause a job.", acting.pause_job, "Job"),
+    _post("/jobs/{id}/resume", "Resume a job.", acting.resume_job, "Job"),
+    _post("/jobs/{id}/skip", "Leave out the next fire of a job.", acting.skip_job, "Job"),
+    _delete("/jobs/{id}", "Remove a job.", acting.remove_job, "Deleted", "RemoveBody"),
+    _get(
+        "/fires",
+        "The coming fires of all jobs.",
+        looking.fires,
+        "Fires",
+        _LIMIT,
+        Parameter("hours", "How far ahead.", "integer"),
+    ),
+    _get("/queues", "The queues.", looking.queues, "Queues"),
+    _get("/queues/{name}", "A queue, and why it stands as it does.", looking.queue, "WholeQueue"),
+    _post("/queues/{name}/pause", "Pause a queue.", acting.pause_queue, "QueueState"),
+    _post("/queues/{name}/resume", "Resume a queue.", acting.resume_queue, "QueueState"),
+    _post("/queues/{name}/purge", "Cancel all waiting runs of a queue.", acting.purge_queue, "Purged", "PurgeBody"),
+    _get("/nodes", "The living nodes.", looking.nodes, "Nodes"),
+    _get("/nodes/{id}", "A node, and why it stands as it does.", looking.node, "WholeNode"),
+    _get("/tasks", "What each task costs.", looking.tasks, "Tasks", _SINCE),
+    _get("/errors", "Errors by exception and place.", looking.errors, "Errors", _SINCE),
+    _get("/errors/{key}", "One group of errors and its runs.", looking.error, "WholeError", _SINCE),
+    _get("/stats", "The numbers of the whole system.", looking.stats, "Stats"),
+    _get(
+        "/explain",
+        "Why something has or has not run.",
+        looking.explain,
+        "Explanation",
+        Parameter("subject", "A run, a job, a queue or a node; `queue:mail` names one kind."),
+    ),
+    _get("/audit", "What people did.", looking.audit, "Audit", _SINCE, _LIMIT),
+    _get("/marks", "The marks that charts show.", looking.marks, "Marks", _SINCE),
+    _post("/marks", "Mark this moment.", acting.mark, "MarkText", "MarkText"),
+)
+"""Every endpoint, below the root of the API."""

@@ -1,0 +1,199 @@
+"""The endpoints that read."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, Final
+
+from mainspring.core.insight.explanation import Explanation
+from mainspring.core.job import Job
+from mainspring.core.run_view import RunView
+from mainspring.dashboard.api.plain import (
+    act_data,
+    error_data,
+    job_data,
+    mark_data,
+    node_data,
+    plain,
+    queue_data,
+    run_data,
+    task_data,
+)
+from mainspring.dashboard.api.request import ApiRequest
+from mainspring.dashboard.filtering import cursor_of, run_at_cursor
+from mainspring.dashboard.page import NoSuchThing
+from mainspring.jobstores.base import NodeInfo
+
+__all__ = ["audit", "bulk", "count", "error", "errors", "explain", "fires", "job", "jobs", "marks", "node", "nodes"]
+__all__ += ["queue", "queues", "run", "runs", "stats", "story", "tasks"]
+
+DAY: Final = timedelta(days=1)
+RUNS_SEARCHED: Final = 3000
+
+
+def runs(asked: ApiRequest) -> dict[str, Any]:
+    """Return a page of runs."""
+    limit = asked.number("limit", 50, 1, 500)
+    after = run_at_cursor(asked.text("after"))
+    page = asked.app.search(asked.filter, limit=limit, after=after, most=RUNS_SEARCHED)
+    return {
+        "runs": [run_data(asked.app, each, asked.now) for each in page.runs],
+        "next": None if page.next is None else cursor_of(page.next),
+        "looked_through": page.looked_through,
+        "complete": page.complete,
+    }
+
+
+def count(asked: ApiRequest) -> dict[str, Any]:
+    """Count the runs that match, up to 10,000."""
+    found = asked.app.count_up_to(asked.filter)
+    return {"number": found.number, "exact": found.exact}
+
+
+def run(asked: ApiRequest) -> dict[str, Any]:
+    """Return a run with all there is to know of it."""
+    return run_data(asked.app, asked.app.get(asked.params["id"]), asked.now, whole=True)
+
+
+def story(asked: ApiRequest) -> dict[str, Any]:
+    """Return what happened to a run, in order."""
+    found = asked.app.story(asked.params["id"])
+    return {"episodes": [{**plain(each), "seconds": each.seconds} for each in found]}
+
+
+def jobs(asked: ApiRequest) -> dict[str, Any]:
+    """Return all jobs with their health, by next run time."""
+    found = _jobs(asked)
+    healths = asked.app.healths(found)
+    return {"jobs": [job_data(asked.app, each, healths[each.id]) for each in found]}
+
+
+def _jobs(asked: ApiRequest) -> list[Job]:
+    """Read the jobs; those that cannot be read here are left alone, since a look must change nothing."""
+    found = asked.app.store.examine_jobs()[0]
+    return sorted(found, key=lambda each: (each.at is None, each.at or 0, each.id))
+
+
+def job(asked: ApiRequest) -> dict[str, Any]:
+    """Return a job, its next fires and its last runs."""
+    found = next((each for each in _jobs(asked) if each.id == asked.params["id"]), None)
+    if found is None:
+        raise NoSuchThing("job", asked.params["id"])
+    ahead = [] if found.at is None else asked.app.preview(found, 10)
+    last = asked.app.find(job=found.id, limit=20)
+    return {
+        **job_data(asked.app, found, asked.app.health(found)),
+        "fires": [each.isoformat() for each in ahead],
+        "runs": [run_data(asked.app, each, asked.now) for each in last],
+    }
+
+
+def fires(asked: ApiRequest) -> dict[str, Any]:
+    """Return the coming fires of all jobs."""
+    limit = asked.number("limit", 100, 1, 1000)
+    hours = asked.number("hours", 24, 1, 24 * 60)
+    found = asked.app.fires(until=timedelta(hours=hours), limit=limit)
+    notes = [None if each.note is None else str(each.note) for each in found]
+    pairs = zip(found, notes, strict=True)
+    return {"fires": [{"job_id": each.job_id, "at": each.at.isoformat(), "note": note} for each, note in pairs]}
+
+
+def queues(asked: ApiRequest) -> dict[str, Any]:
+    """Return the queues."""
+    nodes = asked.app.nodes()
+    return {"queues": [queue_data(each, asked.now, nodes) for each in asked.app.queues()]}
+
+
+def queue(asked: ApiRequest) -> dict[str, Any]:
+    """Return a queue and why it stands as it does."""
+    name = asked.params["name"]
+    found = next((each for each in asked.app.queues() if each.name == name), None)
+    if found is None:
+        raise NoSuchThing("queue", name)
+    return {**queue_data(found, asked.now, asked.app.nodes()), "explanation": asked.app.explain(found).to_dict()}
+
+
+def nodes(asked: ApiRequest) -> dict[str, Any]:
+    """Return the living nodes."""
+    return {"nodes": [node_data(each, asked.now) for each in _nodes(asked)]}
+
+
+def node(asked: ApiRequest) -> dict[str, Any]:
+    """Return a node and why it stands as it does."""
+    name = asked.params["id"]
+    found = next((each for each in _nodes(asked) if each.id == name), None)
+    if found is None:
+        raise NoSuchThing("node", name)
+    return {**node_data(found, asked.now), "explanation": asked.app.explain(found).to_dict()}
+
+
+def _nodes(asked: ApiRequest) -> list[NodeInfo]:
+    return sorted(asked.app.nodes(), key=lambda each: (each.host, each.pid))
+
+
+def tasks(asked: ApiRequest) -> dict[str, Any]:
+    """Return what each task costs."""
+    figures, complete = asked.app.task_figures(asked.since(DAY))
+    return {"tasks": [task_data(each) for each in figures], "complete": complete}
+
+
+def errors(asked: ApiRequest) -> dict[str, Any]:
+    """Return the groups of errors, newest first."""
+    page = asked.app.errors(asked.since(DAY))
+    return {"errors": [error_data(each) for each in page.groups], "complete": page.complete}
+
+
+def error(asked: ApiRequest) -> dict[str, Any]:
+    """Return one group of errors with its runs."""
+    found = asked.app.error(asked.params["key"], asked.since(DAY))
+    if found is None:
+        raise NoSuchThing("error", asked.params["key"])
+    group, failed = found
+    return {"error": error_data(group), "runs": [run_data(asked.app, each, asked.now) for each in failed[:100]]}
+
+
+def stats(asked: ApiRequest) -> dict[str, Any]:
+    """Return the numbers of the whole system."""
+    app = asked.app
+    found = app.queues()
+    nodes = app.nodes()
+    return {
+        "waiting": sum(each.waiting for each in found),
+        "delayed": sum(each.delayed for each in found),
+        "running": sum(each.running for each in found),
+        "counters": app.counters(),
+        "queues": len(found),
+        "nodes": len(nodes),
+        "slots": sum(each.slots for each in nodes),
+        "busy": sum(each.busy for each in nodes),
+    }
+
+
+def explain(asked: ApiRequest) -> dict[str, Any]:
+    """Explain a run, a job, a queue or a node; without a subject, what needs somebody."""
+    told: Explanation = asked.app.explain(asked.text("subject") or None)
+    return told.to_dict()
+
+
+def audit(asked: ApiRequest) -> dict[str, Any]:
+    """Return what people did, newest first."""
+    entries = asked.app.audit(since=asked.since(timedelta(days=90)), limit=asked.number("limit", 100, 1, 1000))
+    return {"acts": [act_data(each) for each in entries]}
+
+
+def marks(asked: ApiRequest) -> dict[str, Any]:
+    """Return the marks that charts show."""
+    return {"marks": [mark_data(each) for each in asked.app.marks(asked.since(timedelta(days=30)))]}
+
+
+def bulk(asked: ApiRequest) -> dict[str, Any]:
+    """Return how far an action on many runs has come."""
+    found = asked.app.bulk(asked.params["id"])
+    if found is None:
+        raise NoSuchThing("bulk", asked.params["id"])
+    return dict(plain(found.to_dict()))
+
+
+def exported(asked: ApiRequest, run: RunView) -> dict[str, Any]:
+    """Return a run as an export has it."""
+    return run_data(asked.app, run, asked.now)

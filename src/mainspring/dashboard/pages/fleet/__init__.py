@@ -1,0 +1,1 @@
+"""The pages about the fleet: nodes, broken records, the system, the API."""

@@ -1,0 +1,1 @@
+"""The pages about work: runs, one run, forms, errors, tasks."""
