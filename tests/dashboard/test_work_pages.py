@@ -45,7 +45,16 @@ def pages(story: Story) -> list[str]:
         *("/runs", "/runs?status=failed", "/runs/new", "/runs/new?task=capture", f"/runs/new?again={story.failed}"),
         *(f"/runs/{run}" for run in (story.good, story.failed, story.running, story.waiting[0], story.delayed)),
         *(f"/runs/{run}" for run in (story.cancelled, story.evil_run)),
-        *("/queues", "/errors", f"/errors/{key}", "/tasks", f"/tasks/{quote(f'evil:{EVIL}', safe='')}"),
+        *("/timeline", "/timeline?by=queue", "/timeline?by=node&range=6h", "/timeline?range=7d", "/api"),
+        *(
+            "/queues",
+            "/queues/exports",
+            "/queues/payments",
+            "/errors",
+            f"/errors/{key}",
+            "/tasks",
+            f"/tasks/{quote(f'evil:{EVIL}', safe='')}",
+        ),
         *("/tasks/shop.payments:capture", "/nodes", f"/nodes/{node}", "/broken", "/system", "/system/audit"),
         "/system/audit?" + urlencode({"kind": "run", "target": story.cancelled}),
     ]
@@ -165,6 +174,20 @@ def test_nodes_show_what_they_execute(told: Story, look: Client) -> None:
     assert "1 of 4 slots" in words
     assert "transcode clip=88213" in words
     assert "code 1.0" in words
+
+
+def test_a_queue_says_what_waits_in_it_and_who_serves_it(look: Client) -> None:
+    words = look.get("/queues/exports").words
+    assert "Unserved" in words
+    assert "Waiting by task 3 shop.exports:export" in words
+    assert "1 of 4 slots" in look.get("/queues/payments").words
+    assert look.get("/queues/nobody").status == 404
+
+
+def test_the_timeline_has_a_lane_for_each_queue(told: Story, look: Client) -> None:
+    assert "Nothing to draw" in look.get("/timeline").words
+    assert look.get("/timeline?range=1000y").status == 400
+    assert "payments" in look.get("/timeline?by=queue").words
 
 
 def test_the_system_shows_findings_settings_and_what_people_did(look: Client) -> None:

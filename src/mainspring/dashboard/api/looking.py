@@ -93,7 +93,7 @@ def fires(asked: ApiRequest) -> dict[str, Any]:
     limit = asked.number("limit", 100, 1, 1000)
     hours = asked.number("hours", 24, 1, 24 * 60)
     found = asked.app.fires(until=timedelta(hours=hours), limit=limit)
-    notes = [None if each.note is None else str(each.note) for each in found]
+    notes = [None if each.note is None else each.note.text for each in found]
     pairs = zip(found, notes, strict=True)
     return {"fires": [{"job_id": each.job_id, "at": each.at.isoformat(), "note": note} for each, note in pairs]}
 

@@ -7,7 +7,7 @@ from typing import Final
 from mainspring.dashboard.page import Page
 from mainspring.dashboard.pages import more, overview, queues, search
 from mainspring.dashboard.pages.fleet import api, broken, nodes, system
-from mainspring.dashboard.pages.schedules import form, job, jobs
+from mainspring.dashboard.pages.schedules import form, job, jobs, timeline
 from mainspring.dashboard.pages.work import bulk, errors, run, run_form, runs, tasks
 
 __all__ = ["PAGES"]
@@ -17,11 +17,13 @@ PAGES: Final[tuple[Page, ...]] = (
     jobs.PAGE,
     job.PAGE,
     form.PAGE,
+    timeline.PAGE,
     runs.PAGE,
     run_form.PAGE,
     run.PAGE,
     bulk.PAGE,
     queues.PAGE,
+    queues.QUEUE_PAGE,
     errors.PAGE,
     errors.GROUP_PAGE,
     tasks.PAGE,

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.insight.wording import several
 from mainspring.core.validation import check_queue
+from mainspring.dashboard.looks.rows import run_row
 from mainspring.dashboard.page import Action, Deed, NoSuchThing, Page, Question, View
 from mainspring.dashboard.roles import Role
 from mainspring.jobstores.values import NodeInfo, QueueInfo
 
-__all__ = ["PAGE", "QueueRow", "queue_rows"]
+__all__ = ["PAGE", "QUEUE_PAGE", "QueueRow", "queue_rows"]
 
 MOST_ROWS: Final = 50
 """Queues on one page; beyond that one searches."""
@@ -135,4 +137,44 @@ PAGE = Page(
         Action("queue.resume", "/queues/{name:path}/resume", resume, ask_resume, weight="undo"),
         Action("queue.purge", "/queues/{name:path}/purge", purge, ask_purge, Role.OPERATE, weight="type"),
     ),
+)
+
+
+# -- one queue -------------------------------------------------------------------------------------------------------
+
+RUNS_COUNTED: Final = 500
+"""Waiting runs that are counted by task."""
+
+
+def read_one(view: View) -> dict[str, Any]:
+    """Read one queue: why it stands as it does, who serves it, what waits in it."""
+    name = view.params["name"]
+    row = next((each for each in queue_rows(view) if each.info.name == name), None)
+    if row is None:
+        raise NoSuchThing("queue", name)
+    serving = [node for node in view.app.nodes() if name in node.queues]
+    return {"row": row, "told": view.app.explain(f"queue:{name}"), "serving": serving, "title": name}
+
+
+def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Count what waits by task, and show what starts next and what ended last."""
+    name = data["row"].info.name
+    pending = view.app.find(queue=name, status="pending", limit=RUNS_COUNTED)
+    due = sorted(pending, key=lambda run: (-run.priority, run.record.run_at))
+    ended = view.app.find(queue=name, status=("succeeded", "failed", "cancelled", "missed"), limit=10)
+    return {
+        "tasks": Counter(run.task for run in pending).most_common(8),
+        "more": pending.more,
+        "next_runs": [run_row(view.app, run, view.now) for run in due[:10]],
+        "ended": [run_row(view.app, run, view.now) for run in ended],
+    }
+
+
+QUEUE_PAGE = Page(
+    path="/queues/{name:path}",
+    nav="queues",
+    title="Queue",
+    template="queue.html",
+    read=read_one,
+    regions={"state": None, "waiting": waiting},
 )

@@ -160,12 +160,19 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     odd = [node for node in nodes if node.state == "silent"] or [node for node in nodes if node.missing or node.stuck]
     codes = sorted({node.code for node in nodes if node.code})
     return {
-        "told": view.app.explain(f"node:{odd[0].id}") if odd else None,
+        "sentence": _sentence(view, odd[0]) if odd else "",
         "shape": ("silent" if odd[0].state == "silent" else "late") if odd else "up",
         "slots": sum(node.slots for node in nodes),
         "busy": sum(node.busy for node in nodes),
         "codes": codes,
     }
+
+
+def _sentence(view: View, node: NodeInfo) -> str:
+    """Return why a node stands as it does, with its name in front."""
+    said = view.app.explain(f"node:{node.id}").sentence
+    name = f"{node.host}:{node.pid}"
+    return f"{name} is {said[:1].lower()}{said[1:]}" if node.state == "silent" else f"{name}: {said}"
 
 
 PAGE = Page(

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.core.filters import KEYS, STATUSES, FilterError
 from mainspring.core.insight.run_texts import kind_of
-from mainspring.core.instants import SECOND
+from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 from mainspring.core.searching import RunCount, filter_for
@@ -30,6 +30,9 @@ RUNS_COUNTED: Final = 1000
 COUNT_CAP: Final = 10_000
 COUNTS_SECONDS: Final = 3.0
 BARS: Final = 60
+STRETCHES: Final = (900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
+"""Seconds that a chart of runs may show, if no filter says since when."""
+MOST_SHARE: Final = 0.85
 FACETS: Final = (
     "waiting",
     "delayed",
@@ -171,19 +174,23 @@ def histogram(view: View, data: dict[str, Any]) -> dict[str, Any]:
     if not runs:
         return {"steps": []}
     since = filter_for(view.app.runs, wanted.text).since
-    oldest = runs[-1].record.created_at
-    begin = oldest if since is None or not complete else int(since.timestamp() * SECOND)
-    begin = min(begin, view.now - BARS * SECOND)
+    begin = _beginning(runs, view.now) if since is None or not complete else to_us(since)
+    shown = [run for run in runs if run.record.created_at >= begin]
     marks = view.app.marks(view.times.local(begin))
     return {
-        "steps": _steps(view, runs, begin),
-        "deploys": [
-            Deploy((int(mark.at.timestamp() * SECOND) - begin) / (view.now - begin), mark.text)
-            for mark in reversed(marks)
-        ],
-        "spread": f"{len(runs):,} runs" if complete else f"the newest {len(runs):,} runs",
-        "begin": begin,
+        "steps": _steps(view, shown, begin),
+        "deploys": [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text) for mark in reversed(marks)],
+        "spread": f"{'' if complete and len(shown) == len(runs) else 'The newest '}{len(shown):,} runs",
     }
+
+
+def _beginning(runs: Sequence[RunView], now: int) -> int:
+    """Return where a chart of runs begins, if nobody says: the shortest stretch that holds most of them."""
+    for seconds in STRETCHES:
+        begin = now - seconds * SECOND
+        if sum(run.record.created_at >= begin for run in runs) >= MOST_SHARE * len(runs):
+            return begin
+    return min(runs[-1].record.created_at, now - BARS * SECOND)
 
 
 def _steps(view: View, runs: Sequence[RunView], begin: int) -> list[Step]:

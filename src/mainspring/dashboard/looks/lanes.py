@@ -1,0 +1,194 @@
+"""Lanes of a timeline: what ran, what runs and what will, on one axis with the clock's changes drawn in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from markupsafe import Markup
+
+from mainspring.core.instants import SECOND, to_us
+from mainspring.dashboard.looks.charts import HeatBand, per_cent
+from mainspring.dashboard.looks.times import Times
+
+__all__ = ["Bar", "LaneContent", "Stretch", "axis", "lane", "load_lane"]
+
+LANE_HEIGHT: Final = 30
+LOAD_HEIGHT: Final = 66
+LEAST_WIDTH: Final = 0.22
+_HOURS: Final = (1, 2, 3, 6, 12, 24, 48)
+MOST_LABELS: Final = 13
+
+
+class Stretch(NamedTuple):
+    """The time that a timeline shows, now within it, and where the clock changes."""
+
+    since: int
+    until: int
+    times: Times
+    band: HeatBand | None
+
+    def share(self, us: int) -> float:
+        """Return where an instant lies, in per cent."""
+        return (us - self.since) / (self.until - self.since) * 100
+
+    @property
+    def now(self) -> float:
+        """Where now lies, in per cent."""
+        return self.share(self.times.now)
+
+
+class Bar(NamedTuple):
+    """A run that was or is (`ok`, `bad`, `run`, `miss`, `idle`), or a fire that is planned (`plan`)."""
+
+    kind: str
+    since: int
+    until: int
+    tip: str
+    url: str = ""
+
+
+class LaneContent(NamedTuple):
+    """What one lane shows: bars, and bands with words where bars would be too dense."""
+
+    bars: Sequence[Bar] = ()
+    past_band: str = ""
+    """The tip of a band over the past; empty for none."""
+    plan_band: str = ""
+    """The words in a band over what is planned."""
+    paused: str = ""
+    note: str = ""
+    note_at: int = 0
+
+
+def _ground(stretch: Stretch, height: int) -> list[Markup]:
+    parts: list[Markup] = []
+    if stretch.band is not None:
+        x, wide = per_cent(stretch.band.since * 100), per_cent((stretch.band.until - stretch.band.since) * 100)
+        parts.append(Markup(f'<rect class="dst" x="{x}" y="0" width="{wide}" height="{height}"/>'))
+    for moment, _ in _ticks(stretch):
+        x = per_cent(stretch.share(to_us(moment)))
+        parts.append(Markup(f'<line class="gl" x1="{x}" x2="{x}" y1="0" y2="{height}"/>'))
+    if stretch.band is not None:
+        x = per_cent(stretch.band.line * 100)
+        parts.append(Markup(f'<line class="dst-line" x1="{x}" x2="{x}" y1="0" y2="{height}"/>'))
+    return parts
+
+
+def _now(stretch: Stretch, height: int) -> Markup:
+    x = per_cent(stretch.now)
+    return Markup(f'<line class="now" x1="{x}" x2="{x}" y1="0" y2="{height}"/>')
+
+
+def _ticks(stretch: Stretch) -> list[tuple[datetime, bool]]:
+    """Return the moments that the axis names: whole hours of the local clock, each with whether it comes twice."""
+    hours = (stretch.until - stretch.since) / SECOND / 3600
+    step = next((each for each in _HOURS if hours / each <= MOST_LABELS), _HOURS[-1])
+    begin = stretch.times.local(stretch.since)
+    at = to_us(begin.replace(minute=0, second=0, microsecond=0))
+    found: list[tuple[datetime, bool]] = []
+    while at < stretch.until:
+        moment = stretch.times.local(at)
+        near = (
+            stretch.band is not None
+            and stretch.band.since <= (at - stretch.since) / (stretch.until - stretch.since) < stretch.band.until
+        )
+        whole = moment.hour % step == 0 if step < 24 else moment.hour == 0 and moment.toordinal() % (step // 24) == 0
+        if at > stretch.since and (whole or (near and step <= 2)):
+            found.append((moment, near))
+        at += 3600 * SECOND
+    return found
+
+
+def axis(stretch: Stretch) -> Markup:
+    """Draw the times above the lanes, and now."""
+    parts: list[Markup] = []
+    for number, (moment, near) in enumerate(_ticks(stretch)):
+        x = stretch.share(to_us(moment))
+        if abs(x - stretch.now) < 4 or not 1 < x < 99:
+            continue
+        midnight = moment.hour == 0
+        text = f"{moment:%H}" if near else f"{moment:%a %-d}" if midnight else f"{moment:%H:%M}"
+        cls = f"mid{' t-warn strong' if near else ''}{'' if number % 3 == 0 else ' hide-s'}"
+        parts.append(Markup('<text class="{}" x="{}" y="18">{}</text>').format(cls, per_cent(x), text))
+    place, now = per_cent(stretch.now), stretch.times.local(stretch.times.now)
+    parts.append(Markup(f'<text class="now-t mid" x="{place}" y="4">now {now:%H:%M}</text>'))
+    parts.append(Markup(f'<line class="now" x1="{place}" x2="{place}" y1="9" y2="28"/>'))
+    return Markup('<svg class="chart" height="28" aria-hidden="true">{}</svg>').format(Markup("").join(parts))
+
+
+def load_lane(stretch: Stretch, steps: Sequence[tuple[int, float]], step: int, peak: str) -> Markup:
+    """Draw how many slots the fires ahead keep busy."""
+    top = max((busy for _, busy in steps), default=0.0) or 1.0
+    parts = _ground(stretch, LOAD_HEIGHT)
+    wide = per_cent(step / (stretch.until - stretch.since) * 100 - 0.1)
+    for at, busy in steps:
+        level = 0 if busy <= 0 else min(5, 1 + int(busy / top * 4.6))
+        tall = max(2.0, busy / top * 44)
+        moment = stretch.times.local(at)
+        box = f'<rect class="h{level}" x="{per_cent(stretch.share(at))}" y="{LOAD_HEIGHT - tall:.1f}" width="{wide}"'
+        tip = f"{moment:%a %H:%M}\nabout {busy:.2g} slots busy"
+        parts.append(Markup(f'{box} height="{tall:.1f}"') + Markup(' data-tip="{}"/>').format(tip))
+    if stretch.band is not None:
+        x, side = stretch.band.line * 100, stretch.band.line > 0.4
+        text = '<text class="t-warn {} hide-s" x="{}" dx="{}" y="12">{}</text>'
+        parts.append(Markup(text).format("end" if side else "", per_cent(x), -6 if side else 6, stretch.band.text))
+    if peak and steps:
+        at, _ = max(steps, key=lambda each: each[1])
+        x = stretch.share(at)
+        text = '<text class="strong {} hide-s" x="{}" dx="{}" y="{}">{}</text>'
+        crowded = stretch.band is not None and abs(x - stretch.band.line * 100) < 30
+        parts.append(
+            Markup(text).format("end" if x > 80 else "", per_cent(x), -4 if x > 80 else 4, 26 if crowded else 12, peak)
+        )
+    parts.append(_now(stretch, LOAD_HEIGHT))
+    words = f"Slots that coming fires keep busy; {peak}"
+    return Markup('<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>').format(
+        LOAD_HEIGHT, words, Markup("").join(parts)
+    )
+
+
+def lane(stretch: Stretch, content: LaneContent, label: str) -> Markup:
+    """Draw one lane."""
+    parts = _ground(stretch, LANE_HEIGHT)
+    now = stretch.now
+    if content.paused:
+        parts.append(Markup(f'<rect class="lg-pause" x="0" y="9" width="{per_cent(now)}" height="12" rx="2"/>'))
+        parts.append(_words(now, content.paused))
+    if content.past_band:
+        box = f'<rect class="lg-dense" x="0" y="9" width="{per_cent(now)}" height="12" rx="2"'
+        parts.append(Markup(box) + Markup(' data-tip="{}"/>').format(content.past_band))
+    if content.plan_band:
+        shift = 20 + 7 * len(content.plan_band)
+        box = f'<rect class="lg-dense-plan" x="{per_cent(now)}" y="9" width="100%" height="12"/>'
+        parts += [Markup(f'<g transform="translate({shift})">{box}</g>'), _words(now, content.plan_band)]
+    parts += [_bar(stretch, bar) for bar in content.bars]
+    if content.note:
+        x = stretch.share(content.note_at)
+        side = x > 35
+        text = '<text class="t-warn {} hide-s" x="{}" dx="{}" y="19">{}</text>'
+        parts.append(Markup(text).format("end" if side else "", per_cent(x), -7 if side else 14, content.note))
+    parts.append(_now(stretch, LANE_HEIGHT))
+    return Markup('<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>').format(
+        LANE_HEIGHT, label, Markup("").join(parts)
+    )
+
+
+def _words(x: float, text: str) -> Markup:
+    return Markup('<text x="{}" dx="14" y="19">{}</text>').format(per_cent(x), text)
+
+
+def _bar(stretch: Stretch, bar: Bar) -> Markup:
+    x = max(0.0, stretch.share(bar.since))
+    wide = max(LEAST_WIDTH, min(100.0, stretch.share(bar.until)) - x)
+    if bar.kind == "miss":
+        shape = '<svg x="{}" y="16" width="12" height="12" overflow="visible">'
+        shape += '<path class="lg-miss" d="M0 0 6 6 0 12 -6 6z" data-tip="{}"/></svg>'
+        made = Markup(shape).format(per_cent(x), bar.tip)
+    else:
+        y, height = (13.0, 14.0) if bar.kind == "bad" else (9.5, 11.0) if bar.kind == "plan" else (9.0, 12.0)
+        cls = {"idle": "b-idle"}.get(bar.kind, f"lg-{bar.kind}")
+        box = '<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="1.5" data-tip="{}"/>'
+        made = Markup(box).format(cls, per_cent(x), f"{y:g}", per_cent(wide), f"{height:g}", bar.tip)
+    return Markup('<a href="{}" tabindex="-1">{}</a>').format(bar.url, made) if bar.url else made

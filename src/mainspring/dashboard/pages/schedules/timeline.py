@@ -1,0 +1,242 @@
+"""The timeline: past and plan on one axis, by job, queue or node, with the changes of the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from itertools import islice, takewhile
+from typing import Any, Final, NamedTuple
+
+from markupsafe import Markup
+
+from mainspring.core.insight.health import JobHealth, JobState, usual_duration
+from mainspring.core.insight.run_texts import kind_of
+from mainspring.core.insight.wording import took
+from mainspring.core.instants import SECOND, to_us
+from mainspring.core.job import Job
+from mainspring.core.run import Status
+from mainspring.core.run_view import RunView
+from mainspring.core.schedules import upcoming
+from mainspring.dashboard.looks.lanes import Bar, LaneContent, Stretch, axis, lane, load_lane
+from mainspring.dashboard.page import Page, View
+from mainspring.dashboard.schedule import clock_band, job_board, load_ahead, words_of
+from mainspring.triggers.clock_notes import clock_note
+
+__all__ = ["PAGE"]
+
+RANGES: Final = {"6h": (1, 5), "24h": (6, 18), "7d": (24, 144)}
+"""Hours back and ahead."""
+MOST_LANES: Final = 60
+RUNS_PER_JOB: Final = 40
+RUNS_BY_OTHERS: Final = 1000
+MOST_PLANNED: Final = 120
+DENSE_PIXELS: Final = 8
+PIXELS: Final = 950
+"""The usual width of a lane: fires nearer than some pixels become a band."""
+LOAD_STEPS: Final = 72
+_ORDER: Final = (JobState.DOWN, JobState.LATE, JobState.NEW, JobState.UP, JobState.PAUSED)
+_KINDS: Final = {"succeeded": "ok", "failed": "bad", "broken": "bad", "missed": "miss", "running": "run"}
+
+
+class Lane(NamedTuple):
+    """One lane: its name, where that leads, the mark in front of it, and the drawing."""
+
+    name: str
+    url: str
+    shape: str
+    chart: Markup
+
+
+def _stretch(view: View) -> tuple[Stretch, str]:
+    span = view.choice("range", RANGES, "24h")
+    back, ahead = RANGES[span]
+    step = 600 * SECOND  # the axis moves every ten minutes, so that it is not sent anew each second
+    anchor = view.now // step * step
+    since, until = anchor - back * 3600 * SECOND, anchor + ahead * 3600 * SECOND
+    return Stretch(since, until, view.times, clock_band(view, since, until)), span
+
+
+def read(view: View) -> dict[str, Any]:
+    """Choose the stretch and read what lies in it."""
+    stretch, span = _stretch(view)
+    by = view.choice("by", ("job", "queue", "node"), "job")
+    lanes = _by_job(view, stretch) if by == "job" else _by_other(view, stretch, by)
+    return {"stretch": stretch, "span": span, "by": by, "lanes": lanes[:MOST_LANES], "number": len(lanes)}
+
+
+# -- lanes by job ----------------------------------------------------------------------------------------------------
+
+
+def _by_job(view: View, stretch: Stretch) -> list[Lane]:
+    board = job_board(view)
+    ordered = sorted(board.jobs.values(), key=lambda job: _rank(job, board.healths[job.id]))[:MOST_LANES]
+    ids = [job.id for job in ordered]
+    recent = view.cached(f"timeline runs {len(ids)}", 3.0, lambda: view.app.recent(ids, RUNS_PER_JOB))
+    return [_job_lane(view, stretch, job, board.healths[job.id], recent.get(job.id, [])) for job in ordered]
+
+
+def _rank(job: Job, health: JobHealth) -> tuple[int, bool, int, str]:
+    return _ORDER.index(health.state), job.at is None, job.at or 0, job.id
+
+
+def _job_lane(view: View, stretch: Stretch, job: Job, health: JobHealth, runs: Sequence[RunView]) -> Lane:
+    usual = usual_duration([run.record for run in runs]) or 0
+    bars = [_run_bar(view, run) for run in runs if _within(stretch, run, view.now)]
+    ahead = _ahead(job, stretch, view.now)
+    dense = _is_dense(ahead, stretch)
+    words = words_of(job.trigger)
+    note, note_at = _clock_words(job, ahead)
+    planned = [] if dense else [_plan_bar(view, job, at, usual) for at in ahead]
+    truncated = len(runs) == RUNS_PER_JOB and runs[-1].record.created_at > stretch.since
+    content = LaneContent(
+        bars=[*bars, *planned],
+        past_band=f"{words}: only the newest {RUNS_PER_JOB} runs are drawn" if truncated else "",
+        plan_band=words if dense else "",
+        paused="paused" if job.at is None else "",
+        note=note,
+        note_at=note_at,
+    )
+    label = f"{job.id}: {len(bars)} runs before now, {len(ahead)} fires planned"
+    return Lane(job.id, view.of("job", job.id), str(health.state), lane(stretch, content, label))
+
+
+def _within(stretch: Stretch, run: RunView, now: int) -> bool:
+    end = run.record.finished_at or now
+    return end >= stretch.since and _begin(run) <= stretch.until
+
+
+def _begin(run: RunView) -> int:
+    record = run.record
+    return record.started_at or record.fire_time or record.run_at
+
+
+def _ahead(job: Job, stretch: Stretch, now: int) -> list[int]:
+    if job.at is None:
+        return []
+    coming = (at for at in upcoming.next_fires(job, now) if at > now)
+    return list(islice(takewhile(lambda at: at < stretch.until, coming), MOST_PLANNED))
+
+
+def _is_dense(ahead: Sequence[int], stretch: Stretch) -> bool:
+    if len(ahead) < 3:
+        return False
+    gap = (ahead[-1] - ahead[0]) / (len(ahead) - 1)
+    return gap / (stretch.until - stretch.since) * PIXELS < DENSE_PIXELS
+
+
+def _clock_words(job: Job, ahead: Sequence[int]) -> tuple[str, int]:
+    """Return the first fire that a change of the clock touches, in words."""
+    for previous, at in zip([None, *ahead], ahead, strict=False):
+        note = clock_note(job.trigger, at, previous)
+        if note is not None and note.kind in ("gap", "once"):
+            return note.text.partition(":")[0] if note.kind == "gap" else "comes twice, fires once", at
+    return "", 0
+
+
+def _run_bar(view: View, run: RunView) -> Bar:
+    kind, begin = kind_of(run, view.now), _begin(run)
+    end = run.record.finished_at or view.now
+    words = f"{view.times.local(begin):%a %H:%M:%S}\n{kind}, {took(max(0, end - begin))}"
+    return Bar(_KINDS.get(kind, "idle"), begin, end, words, view.of("run", run.id))
+
+
+def _plan_bar(view: View, job: Job, at: int, usual: int) -> Bar:
+    usually = f"\nusually {took(usual)}" if usual else ""
+    return Bar("plan", at, at + usual, f"{view.times.local(at):%a %H:%M %Z}{usually}")
+
+
+# -- lanes by queue or node ------------------------------------------------------------------------------------------
+
+
+def _by_other(view: View, stretch: Stretch, by: str) -> list[Lane]:
+    back = timedelta(microseconds=view.now - stretch.since)
+    runs = view.cached(f"timeline newest {back}", 3.0, lambda: view.app.find(since=back, limit=RUNS_BY_OTHERS))
+    groups: dict[str, list[RunView]] = {}
+    for run in runs:
+        name = run.queue if by == "queue" else run.node or ""
+        if name and run.record.started_at is not None:
+            groups.setdefault(name, []).append(run)
+    planned, dense = _planned_by_queue(view, stretch) if by == "queue" else ({}, {})
+    names = sorted({*groups, *planned, *dense})
+    found = []
+    for name in names:
+        mine = groups.get(name, [])
+        bars = [*(_run_bar(view, run) for run in mine), *planned.get(name, [])]
+        content = LaneContent(bars=bars, plan_band=dense.get(name, ""))
+        bad = any(run.status in (Status.FAILED, Status.BROKEN) for run in mine)
+        label = f"{name}: {len(mine)} runs"
+        found.append(Lane(name, view.of(by, name), "late" if bad else "up", lane(stretch, content, label)))
+    return found
+
+
+def _planned_by_queue(view: View, stretch: Stretch) -> tuple[dict[str, list[Bar]], dict[str, str]]:
+    """Return the planned fires of each queue, and in words those that are too dense to draw."""
+    planned: dict[str, list[Bar]] = {}
+    dense: dict[str, str] = {}
+    for job in job_board(view).jobs.values():
+        ahead = _ahead(job, stretch, view.now)
+        if _is_dense(ahead, stretch) or len(ahead) == MOST_PLANNED:
+            dense[job.queue] = words_of(job.trigger) if job.queue not in dense else "many fires"
+        elif ahead:
+            planned.setdefault(job.queue, []).extend(_plan_bar(view, job, at, 0) for at in ahead)
+    return planned, dense
+
+
+# -- above the lanes -------------------------------------------------------------------------------------------------
+
+
+def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Say what is odd in the stretch: a change of the clock, or where most comes together."""
+    stretch: Stretch = data["stretch"]
+    step = max(60 * SECOND, (stretch.until - view.now) // LOAD_STEPS)
+    steps = load_ahead(view, view.now, stretch.until, step)
+    peak = max(steps, key=lambda each: each.busy, default=None)
+    fires = sum(each.fires for each in steps)
+    slots = sum(node.slots for node in view.app.nodes() if node.state == "running")
+    facts = [f"{fires:,} fires lie ahead here"]
+    words = ""
+    if peak is not None and peak.busy > 0:
+        at = view.times.local(to_us(peak.at))
+        words = f"peak {peak.busy:.2g}{f' of {slots}' if slots else ''}"
+        facts.append(f"busiest about {at:%a %H:%M}: {peak.busy:.2g}{f' of {slots}' if slots else ''} slots")
+    touched = _touched(view, stretch) if stretch.band is not None else []
+    return {
+        "sentence": _sentence(view, stretch, touched, fires),
+        "shape": "late" if stretch.band is not None and touched else "up",
+        "facts": facts,
+        "axis": axis(stretch),
+        "load": load_lane(stretch, [(to_us(each.at), each.busy) for each in steps], step, words),
+    }
+
+
+def _touched(view: View, stretch: Stretch) -> list[str]:
+    found = []
+    for job in job_board(view).jobs.values():
+        if _clock_words(job, _ahead(job, stretch, view.now))[0]:
+            found.append(job.id)
+    return found
+
+
+def _sentence(view: View, stretch: Stretch, touched: Sequence[str], fires: int) -> str:
+    if stretch.band is not None:
+        at = stretch.since + int(stretch.band.line * (stretch.until - stretch.since))
+        words = stretch.band.text.partition(":")[0]
+        begin = f"{words[:1].upper()}{words[1:]} on {view.times.local(at):%A}."
+        if not touched:
+            return f"{begin} No fire here falls into it."
+        names = ", ".join(touched[:3]) + (f" and {len(touched) - 3} more" if len(touched) > 3 else "")
+        return f"{begin} It touches {names}."
+    first = min((job.at for job in job_board(view).jobs.values() if job.at is not None), default=None)
+    if first is None or not fires:
+        return "Nothing is planned in this stretch."
+    return f"Nothing odd lies ahead. The next fire is at {view.times.text(max(first, view.now))}."
+
+
+PAGE = Page(
+    path="/timeline",
+    nav="timeline",
+    title="Timeline",
+    template="timeline.html",
+    read=read,
+    regions={"state": state, "lanes": state},
+)
