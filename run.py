@@ -41,6 +41,7 @@ SERVICES = {
     "mariadb-server": "mariadb",
     "pgbouncer": "pgbouncer",
 }
+# Chromium, too, is installed with them (see tests/servers.py), but is no service.
 QT_PACKAGES = ["libegl1", "libgl1", "libxkbcommon0", "libdbus-1-3", "libfontconfig1", "libglib2.0-0"]
 
 # Variables by which another active environment, or a user's habits with pip, would leak in.

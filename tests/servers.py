@@ -365,8 +365,8 @@ SERVERS: Sequence[type[Server]] = (Redis, Valkey, PostgreSQL, MariaDB)
 
 
 def missing_packages() -> list[str]:
-    """Return the Debian packages of the servers that this machine lacks."""
-    packages = [] if shutil.which("pgbouncer", path=_search_path()) else ["pgbouncer"]
+    """Return the Debian packages of the servers, and of the browser, that this machine lacks."""
+    packages = [name for name in ("pgbouncer", "chromium") if not shutil.which(name, path=_search_path())]
     for server in SERVERS:
         if server.package is not None:
             try:

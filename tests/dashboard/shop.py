@@ -41,7 +41,7 @@ QUEUES = ("default", "payments", "media", "mail", "exports")
 
 def make_shop(url: str) -> Mainspring:
     """Make the app, with its tasks and schedules; nothing is stored yet."""
-    app = Mainspring(url, name="shop", secret_key=KEY, timezone="Europe/Berlin", queues=QUEUES)
+    app = Mainspring(url, name="shop", secret_key=KEY, timezone="Europe/Berlin", queues=QUEUES, lease=3600)
 
     def nothing(*args: Any, **kwargs: Any) -> None: ...
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -202,8 +201,7 @@ class Builder:
                 asked = action.ask(view)
                 if asked.typed and form.get("typed", "").strip() != asked.typed:
                     return 400, Deed(f"Nothing was done: type {asked.typed} to confirm")
-            named = self.app.acting(who.name, form.get("why", "")[:500]) if who.name else nullcontext()
-            with named:
+            with self.app.acting(who.name or None, form.get("why", "")[:500]):
                 done = action.do(view, form)
             self._summaries.forget()
             forget(self.app)

@@ -72,6 +72,8 @@ document.addEventListener("keydown", (event) => {
 });
 document.addEventListener("focusout", () => { tip.hidden = true; });
 
+export { patchNow as patchForTests } from "./live.js";
+
 startTicks();
 startChoosing();
 startActs();

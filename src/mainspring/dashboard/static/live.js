@@ -72,6 +72,7 @@ const apply = (name, { html, hash }) => {
   region.dataset.hash = hash;
 };
 
+export const patchNow = (name, html, hash) => apply(name, { html, hash });
 const settle = () => { for (const [name, change] of [...stale]) apply(name, change); };
 
 // -- what the server says --------------------------------------------------------------------------------------------

@@ -1,0 +1,66 @@
+"""Every page, light and dark, wide and on a phone: nothing complains, nothing sticks out."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import BrowserContext, Page
+
+from mainspring import Mainspring
+from tests.dashboard.browser.conftest import shots, watched
+
+PAGES = {
+    "overview": "/",
+    "jobs": "/jobs",
+    "job": "/jobs/nightly-backup",
+    "job-new": "/jobs/new?kind=cron&when=30+2+*+*+*",
+    "runs": "/runs",
+    "run": "/runs/{failed}",
+    "queues": "/queues",
+    "errors": "/errors",
+    "tasks": "/tasks",
+    "nodes": "/nodes",
+    "broken": "/broken",
+    "system": "/system",
+    "audit": "/system/audit",
+    "more": "/more",
+    "search": "/search?q=re",
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_fits_and_is_quiet(name: str, context: BrowserContext, complaints: list[str], shop: Mainspring) -> None:
+    failed = shop.find(status="failed", job="reconcile-stripe", limit=1)[0].id
+    page = watched(context.new_page(), complaints)
+    answer = page.goto(PAGES[name].format(failed=failed))
+    assert answer is not None
+    text = answer.text()
+    assert answer.status == 200
+    assert " style=" not in text
+    assert "could not be shown" not in text
+    assert page.locator("h1").count() == 1
+    assert page.evaluate("document.querySelectorAll('*').length") <= 2500
+    for width, height in ((1440, 900), (390, 844)):
+        page.set_viewport_size({"width": width, "height": height})
+        assert not sticking_out(page), width
+        for theme in ("light", "dark"):
+            picture(page, name, theme, width)
+    assert not complaints
+
+
+def sticking_out(page: Page) -> list[str]:
+    """Return what makes a page scroll sideways."""
+    found: list[str] = page.evaluate(
+        """() => document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll('main *')]
+          .filter(node => node.getBoundingClientRect().right > innerWidth + 1).slice(0, 5)
+          .map(node => node.outerHTML.slice(0, 120))"""
+    )
+    return found
+
+
+def picture(page: Page, name: str, theme: str, width: int) -> None:
+    """Keep a picture, if somebody wants them."""
+    folder = shots()
+    if folder is not None:
+        page.emulate_media(color_scheme="light" if theme == "light" else "dark")
+        page.wait_for_timeout(300)
+        page.screenshot(path=folder / f"{name}-{theme}-{width}.png")
