@@ -13,10 +13,10 @@ from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Call, Error, Run, Start, Status
 from mainspring.dashboard.filtering import run_at_cursor, text_of
 from mainspring.dashboard.looks.charts import HeatBand
-from mainspring.dashboard.looks.lanes import Bar, LaneContent, Stretch, axis, lane
 from mainspring.dashboard.looks.ribbon import ribbon
 from mainspring.dashboard.looks.times import Times
 from mainspring.dashboard.looks.tracebacks import trace_lines
+from mainspring.dashboard.looks.tracks import Bar, Stretch, TrackContent, axis, track
 from mainspring.dashboard.page import BadParameter
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -37,7 +37,7 @@ def test_the_axis_shows_02_twice_on_the_night_the_clocks_go_back() -> None:
     assert [label for label in labels if label.startswith("02")] == ["02", "02"]
 
 
-def test_a_lane_draws_past_and_plan_and_hangs_what_failed() -> None:
+def test_a_track_draws_past_and_plan_and_hangs_what_failed() -> None:
     begin = datetime(2026, 11, 16, 12, 0, tzinfo=BERLIN)
     place = stretch(begin, 6)
     bars = [
@@ -45,7 +45,7 @@ def test_a_lane_draws_past_and_plan_and_hangs_what_failed() -> None:
         Bar("bad", place.since + 600 * SECOND, place.since + 660 * SECOND, '"><script>'),
         Bar("plan", place.since + 7200 * SECOND, place.since + 7300 * SECOND, "planned"),
     ]
-    drawn = str(lane(place, LaneContent(bars=bars, plan_band="every 5 minutes"), "a job"))
+    drawn = str(track(place, TrackContent(bars=bars, plan_band="every 5 minutes"), "a job"))
     tops = dict(re.findall(r'class="lg-(\w+)" x="[^"]+" y="([^"]+)"', drawn))
     assert float(tops["bad"]) > float(tops["ok"])
     assert "every 5 minutes" in drawn

@@ -184,7 +184,7 @@ def test_a_queue_says_what_waits_in_it_and_who_serves_it(look: Client) -> None:
     assert look.get("/queues/nobody").status == 404
 
 
-def test_the_timeline_has_a_lane_for_each_queue(told: Story, look: Client) -> None:
+def test_the_timeline_has_a_track_for_each_queue(told: Story, look: Client) -> None:
     assert "Nothing to draw" in look.get("/timeline").words
     assert look.get("/timeline?range=1000y").status == 400
     assert "payments" in look.get("/timeline?by=queue").words

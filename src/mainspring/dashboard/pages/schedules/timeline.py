@@ -17,7 +17,7 @@ from mainspring.core.job import Job
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 from mainspring.core.schedules import upcoming
-from mainspring.dashboard.looks.lanes import Bar, LaneContent, Stretch, axis, lane, load_lane
+from mainspring.dashboard.looks.tracks import Bar, Stretch, TrackContent, axis, load_track, track
 from mainspring.dashboard.page import Page, View
 from mainspring.dashboard.schedule import clock_band, job_board, load_ahead, words_of
 from mainspring.triggers.clock_notes import clock_note
@@ -26,20 +26,20 @@ __all__ = ["PAGE"]
 
 RANGES: Final = {"6h": (1, 5), "24h": (6, 18), "7d": (24, 144)}
 """Hours back and ahead."""
-MOST_LANES: Final = 60
+MOST_TRACKS: Final = 60
 RUNS_PER_JOB: Final = 40
 RUNS_BY_OTHERS: Final = 1000
 MOST_PLANNED: Final = 120
 DENSE_PIXELS: Final = 8
 PIXELS: Final = 950
-"""The usual width of a lane: fires nearer than some pixels become a band."""
+"""The usual width of a track: fires nearer than some pixels become a band."""
 LOAD_STEPS: Final = 72
 _ORDER: Final = (JobState.DOWN, JobState.LATE, JobState.NEW, JobState.UP, JobState.PAUSED)
 _KINDS: Final = {"succeeded": "ok", "failed": "bad", "broken": "bad", "missed": "miss", "running": "run"}
 
 
-class Lane(NamedTuple):
-    """One lane: its name, where that leads, the mark in front of it, and the drawing."""
+class Track(NamedTuple):
+    """One track: its name, where that leads, the mark in front of it, and the drawing."""
 
     name: str
     url: str
@@ -60,26 +60,26 @@ def read(view: View) -> dict[str, Any]:
     """Choose the stretch and read what lies in it."""
     stretch, span = _stretch(view)
     by = view.choice("by", ("job", "queue", "node"), "job")
-    lanes = _by_job(view, stretch) if by == "job" else _by_other(view, stretch, by)
-    return {"stretch": stretch, "span": span, "by": by, "lanes": lanes[:MOST_LANES], "number": len(lanes)}
+    tracks = _by_job(view, stretch) if by == "job" else _by_other(view, stretch, by)
+    return {"stretch": stretch, "span": span, "by": by, "tracks": tracks[:MOST_TRACKS], "number": len(tracks)}
 
 
-# -- lanes by job ----------------------------------------------------------------------------------------------------
+# -- tracks by job ----------------------------------------------------------------------------------------------------
 
 
-def _by_job(view: View, stretch: Stretch) -> list[Lane]:
+def _by_job(view: View, stretch: Stretch) -> list[Track]:
     board = job_board(view)
-    ordered = sorted(board.jobs.values(), key=lambda job: _rank(job, board.healths[job.id]))[:MOST_LANES]
+    ordered = sorted(board.jobs.values(), key=lambda job: _rank(job, board.healths[job.id]))[:MOST_TRACKS]
     ids = [job.id for job in ordered]
     recent = view.cached(f"timeline runs {len(ids)}", 3.0, lambda: view.app.recent(ids, RUNS_PER_JOB))
-    return [_job_lane(view, stretch, job, board.healths[job.id], recent.get(job.id, [])) for job in ordered]
+    return [_job_track(view, stretch, job, board.healths[job.id], recent.get(job.id, [])) for job in ordered]
 
 
 def _rank(job: Job, health: JobHealth) -> tuple[int, bool, int, str]:
     return _ORDER.index(health.state), job.at is None, job.at or 0, job.id
 
 
-def _job_lane(view: View, stretch: Stretch, job: Job, health: JobHealth, runs: Sequence[RunView]) -> Lane:
+def _job_track(view: View, stretch: Stretch, job: Job, health: JobHealth, runs: Sequence[RunView]) -> Track:
     usual = usual_duration([run.record for run in runs]) or 0
     bars = [_run_bar(view, run) for run in runs if _within(stretch, run, view.now)]
     ahead = _ahead(job, stretch, view.now)
@@ -88,7 +88,7 @@ def _job_lane(view: View, stretch: Stretch, job: Job, health: JobHealth, runs: S
     note, note_at = _clock_words(job, ahead)
     planned = [] if dense else [_plan_bar(view, job, at, usual) for at in ahead]
     truncated = len(runs) == RUNS_PER_JOB and runs[-1].record.created_at > stretch.since
-    content = LaneContent(
+    content = TrackContent(
         bars=[*bars, *planned],
         past_band=f"{words}: only the newest {RUNS_PER_JOB} runs are drawn" if truncated else "",
         plan_band=words if dense else "",
@@ -97,7 +97,7 @@ def _job_lane(view: View, stretch: Stretch, job: Job, health: JobHealth, runs: S
         note_at=note_at,
     )
     label = f"{job.id}: {len(bars)} runs before now, {len(ahead)} fires planned"
-    return Lane(job.id, view.of("job", job.id), str(health.state), lane(stretch, content, label))
+    return Track(job.id, view.of("job", job.id), str(health.state), track(stretch, content, label))
 
 
 def _within(stretch: Stretch, run: RunView, now: int) -> bool:
@@ -145,10 +145,10 @@ def _plan_bar(view: View, job: Job, at: int, usual: int) -> Bar:
     return Bar("plan", at, at + usual, f"{view.times.local(at):%a %H:%M %Z}{usually}")
 
 
-# -- lanes by queue or node ------------------------------------------------------------------------------------------
+# -- tracks by queue or node ------------------------------------------------------------------------------------------
 
 
-def _by_other(view: View, stretch: Stretch, by: str) -> list[Lane]:
+def _by_other(view: View, stretch: Stretch, by: str) -> list[Track]:
     back = timedelta(microseconds=view.now - stretch.since)
     runs = view.cached(f"timeline newest {back}", 3.0, lambda: view.app.find(since=back, limit=RUNS_BY_OTHERS))
     groups: dict[str, list[RunView]] = {}
@@ -162,10 +162,10 @@ def _by_other(view: View, stretch: Stretch, by: str) -> list[Lane]:
     for name in names:
         mine = groups.get(name, [])
         bars = [*(_run_bar(view, run) for run in mine), *planned.get(name, [])]
-        content = LaneContent(bars=bars, plan_band=dense.get(name, ""))
+        content = TrackContent(bars=bars, plan_band=dense.get(name, ""))
         bad = any(run.status in (Status.FAILED, Status.BROKEN) for run in mine)
         label = f"{name}: {len(mine)} runs"
-        found.append(Lane(name, view.of(by, name), "late" if bad else "up", lane(stretch, content, label)))
+        found.append(Track(name, view.of(by, name), "late" if bad else "up", track(stretch, content, label)))
     return found
 
 
@@ -182,7 +182,7 @@ def _planned_by_queue(view: View, stretch: Stretch) -> tuple[dict[str, list[Bar]
     return planned, dense
 
 
-# -- above the lanes -------------------------------------------------------------------------------------------------
+# -- above the tracks -------------------------------------------------------------------------------------------------
 
 
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "shape": "late" if stretch.band is not None and touched else "up",
         "facts": facts,
         "axis": axis(stretch),
-        "load": load_lane(stretch, [(to_us(each.at), each.busy) for each in steps], step, words),
+        "load": load_track(stretch, [(to_us(each.at), each.busy) for each in steps], step, words),
     }
 
 
@@ -238,5 +238,5 @@ PAGE = Page(
     title="Timeline",
     template="timeline.html",
     read=read,
-    regions={"state": state, "lanes": state},
+    regions={"state": state, "tracks": state},
 )

@@ -1,4 +1,4 @@
-"""Lanes of a timeline: what ran, what runs and what will, on one axis with the clock's changes drawn in. Pure."""
+"""Tracks of a timeline: what ran, what runs and what will, on one axis with the clock's changes drawn in. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from mainspring.core.instants import SECOND, to_us
 from mainspring.dashboard.looks.charts import HeatBand, per_cent
 from mainspring.dashboard.looks.times import Times
 
-__all__ = ["Bar", "LaneContent", "Stretch", "axis", "lane", "load_lane"]
+__all__ = ["Bar", "Stretch", "TrackContent", "axis", "load_track", "track"]
 
-LANE_HEIGHT: Final = 30
+TRACK_HEIGHT: Final = 30
 LOAD_HEIGHT: Final = 66
 LEAST_WIDTH: Final = 0.22
 _HOURS: Final = (1, 2, 3, 6, 12, 24, 48)
@@ -49,8 +49,8 @@ class Bar(NamedTuple):
     url: str = ""
 
 
-class LaneContent(NamedTuple):
-    """What one lane shows: bars, and bands with words where bars would be too dense."""
+class TrackContent(NamedTuple):
+    """What one track shows: bars, and bands with words where bars would be too dense."""
 
     bars: Sequence[Bar] = ()
     past_band: str = ""
@@ -102,7 +102,7 @@ def _ticks(stretch: Stretch) -> list[tuple[datetime, bool]]:
 
 
 def axis(stretch: Stretch) -> Markup:
-    """Draw the times above the lanes, and now."""
+    """Draw the times above the tracks, and now."""
     parts: list[Markup] = []
     for number, (moment, near) in enumerate(_ticks(stretch)):
         x = stretch.share(to_us(moment))
@@ -118,7 +118,7 @@ def axis(stretch: Stretch) -> Markup:
     return Markup('<svg class="chart" height="28" aria-hidden="true">{}</svg>').format(Markup("").join(parts))
 
 
-def load_lane(stretch: Stretch, steps: Sequence[tuple[int, float]], step: int, peak: str) -> Markup:
+def load_track(stretch: Stretch, steps: Sequence[tuple[int, float]], step: int, peak: str) -> Markup:
     """Draw how many slots the fires ahead keep busy."""
     top = max((busy for _, busy in steps), default=0.0) or 1.0
     parts = _ground(stretch, LOAD_HEIGHT)
@@ -149,9 +149,9 @@ def load_lane(stretch: Stretch, steps: Sequence[tuple[int, float]], step: int, p
     )
 
 
-def lane(stretch: Stretch, content: LaneContent, label: str) -> Markup:
-    """Draw one lane."""
-    parts = _ground(stretch, LANE_HEIGHT)
+def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:
+    """Draw one track."""
+    parts = _ground(stretch, TRACK_HEIGHT)
     now = stretch.now
     if content.paused:
         parts.append(Markup(f'<rect class="lg-pause" x="0" y="9" width="{per_cent(now)}" height="12" rx="2"/>'))
@@ -169,9 +169,9 @@ def lane(stretch: Stretch, content: LaneContent, label: str) -> Markup:
         side = x > 35
         text = '<text class="t-warn {} hide-s" x="{}" dx="{}" y="19">{}</text>'
         parts.append(Markup(text).format("end" if side else "", per_cent(x), -7 if side else 14, content.note))
-    parts.append(_now(stretch, LANE_HEIGHT))
+    parts.append(_now(stretch, TRACK_HEIGHT))
     return Markup('<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>').format(
-        LANE_HEIGHT, label, Markup("").join(parts)
+        TRACK_HEIGHT, label, Markup("").join(parts)
     )
 
 
