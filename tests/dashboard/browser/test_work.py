@@ -1,0 +1,128 @@
+"""Runs and what concerns them, in a real browser: hostile words, choosing, acting on many, a phone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
+
+from mainspring.core.run import Status
+from mainspring.dashboard import DashboardApp
+from mainspring.dashboard.serving import DashboardServer
+from tests.dashboard.browser.conftest import LIMIT, watched
+from tests.dashboard.story import EVIL, Story, make_story
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    """A small shop at work, with hostile words in every text."""
+    with make_story(tmp_path_factory.mktemp("story")) as told:
+        yield told
+
+
+@pytest.fixture(scope="module")
+def address(story: Story) -> Iterator[str]:
+    """Where its dashboard is."""
+    server = DashboardServer(DashboardApp(story.app), port=0)
+    server.start()
+    yield server.url.rstrip("/")
+    server.stop()
+
+
+def test_hostile_words_are_shown_as_text_everywhere(
+    context: BrowserContext, complaints: list[str], story: Story
+) -> None:
+    page, dialogs = watched(context.new_page(), complaints), list[str]()
+
+    def refuse(dialog: Dialog) -> None:
+        dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    page.on("dialog", refuse)
+    key = story.app.errors().groups[0].key
+    evil = quote(f"evil:{EVIL}", safe="")
+    for path in (
+        *("/runs", f"/runs/{story.failed}", f"/runs/{story.evil_run}", f"/runs/{story.cancelled}", f"/errors/{key}"),
+        *("/tasks", f"/tasks/{evil}", f"/runs/new?task={evil}", f"/runs/new?again={story.evil_run}", "/system"),
+        *("/system/audit", "/nodes", "/timeline?by=queue", f"/runs?q={quote(EVIL)}", f"/errors?q={quote(EVIL)}"),
+        *(f"/runs?task={evil}", f"/queues?q={quote(EVIL)}", f"/search?q={quote(EVIL)}", "/"),
+    ):
+        page.goto(path)
+    page.goto(f"/runs/{story.failed}")
+    assert EVIL in page.locator("main").inner_text()
+    assert not dialogs
+    assert not [each for each in complaints if "400" not in each and "404" not in each]
+
+
+def test_a_condition_is_typed_suggested_and_dropped(page: Page, story: Story) -> None:
+    page.goto("/runs")
+    field = page.locator("#q")
+    field.fill("status:fai")
+    expect(page.locator('#words option[value="status:failed"]')).to_have_count(1)
+    field.fill("status:failed")
+    field.press("Enter")
+    page.wait_for_url("**/runs?*")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.locator(".tok")).to_contain_text("failed")
+    page.locator(".tok a").click()
+    expect(page.locator("tbody tr")).to_have_count(story.app.count())
+
+
+def test_runs_are_chosen_counted_and_cancelled_together(page: Page, story: Story) -> None:
+    made = [story.export.enqueue(f"2024-{month:02}").id for month in (1, 2, 3)]
+    page.goto("/runs?queue=exports&status=waiting")
+    expect(page.locator(".bulk")).to_be_hidden()
+    for run in made:
+        page.locator(f'tr[data-key="{run}"] input[type=checkbox]').check()
+    expect(page.locator("[data-chosen]")).to_have_text("3 selected")
+    page.locator(".bulk button", has_text="Cancel").click()
+    expect(page.locator("main")).to_contain_text("3 runs can be cancelled.")
+    page.locator("input[name=why]").fill("a wrong month")
+    page.locator("main form.ask .row button").click()
+    expect(page.locator(".toast")).to_contain_text("3 runs cancelled", timeout=LIMIT)
+    assert {story.app.get(run).status for run in made} == {Status.CANCELLED}
+    assert story.app.audit(kind="run", target=made[0])[0].why == "a wrong month"
+
+
+def test_all_that_match_are_changed_and_the_progress_is_shown(page: Page, story: Story) -> None:
+    story.app.enqueue_many(story.export.call(f"bulk {number}") for number in range(120))
+    page.goto("/runs?queue=exports&status=waiting&text=bulk")
+    page.locator("tbody input[type=checkbox]").first.check()
+    page.locator("[data-all]").check()
+    page.locator(".bulk button", has_text="Cancel").click()
+    expect(page.locator("main")).to_contain_text("120 runs can be cancelled.")
+    page.locator("main form.ask .row button").click()
+    page.wait_for_url("**/bulk/*")
+    expect(page.locator("main")).to_contain_text("120 cancelled; that was all.", timeout=LIMIT)
+
+
+def test_a_run_that_ends_elsewhere_shows_it_by_itself(page: Page, story: Story) -> None:
+    waiting = story.export.enqueue("live").id
+    page.goto(f"/runs/{waiting}")
+    expect(page.locator("h1")).to_contain_text("export")
+    story.app.cancel(waiting)
+    expect(page.locator(".sub b")).to_have_text("cancelled", timeout=LIMIT)
+
+
+def test_a_failed_run_is_sent_back_from_a_phone_in_two_taps(chromium: Browser, address: str, story: Story) -> None:
+    run = story.reconcile.enqueue("phone").id
+    story.app.wait([run], LIMIT / 1000)
+    context = chromium.new_context(base_url=address, viewport={"width": 390, "height": 844}, has_touch=True)
+    page = context.new_page()
+    page.goto("/runs?status=failed")
+    page.locator(f'tr[data-key="{run}"] a.name').tap()
+    page.locator(".head-tools [data-key=r]").tap()
+    expect(page.locator(".toast")).to_contain_text("was sent back", timeout=LIMIT)
+    assert story.app.get(run).retried == 1
+    context.close()
+
+
+def test_a_task_is_enqueued_and_its_run_is_shown(page: Page, story: Story) -> None:
+    page.goto("/runs/new?task=shop.payments:capture")
+    page.locator('[name="arg.order"]').fill("104233")
+    page.locator("form.ask .row button").click()
+    page.wait_for_url("**/runs/*")
+    expect(page.locator("h1")).to_have_text("capture")
+    expect(page.locator("main")).to_contain_text("order = 104233")
