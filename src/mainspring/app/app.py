@@ -497,6 +497,10 @@ class Mainspring:
         # By name: the dashboard stands above the app, and its packages are an extra.
         return import_module("mainspring.dashboard").DashboardApp(self, **options)
 
+    def wsgi(self, **options: Any) -> Any:
+        """Return the dashboard as a WSGI app, to be mounted; its options are those of `asgi`."""
+        return import_module("mainspring.dashboard.wsgi").DashboardWSGI(self.asgi(**options))
+
     # -- life --------------------------------------------------------------------------------------------------
 
     @property

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from mainspring import Mainspring
+from mainspring.errors import StoreUnavailable
 from tests.dashboard.browser.conftest import LIMIT
 
 
@@ -83,6 +85,28 @@ def test_a_hidden_tab_opens_no_connection(context: BrowserContext) -> None:
     page.wait_for_load_state("load")
     page.wait_for_timeout(300)
     assert not [url for url in asked if "/live?" in url or "/live/" in url]
+
+
+def test_a_store_that_goes_and_comes_back_says_so_by_itself(
+    page: Page, shop: Mainspring, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page.goto("/queues")
+    page.wait_for_selector(".head .live")
+
+    def gone(*args: object, **kwargs: object) -> int:
+        raise StoreUnavailable("connection refused")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shop.store, "beat", gone)
+        expect(page.locator("#banner")).to_contain_text("does not answer", timeout=LIMIT)
+        expect(page.locator("tr[data-key=mail]")).to_be_visible()  # the last that is known stays
+        answer = page.request.get("/queues")
+        assert answer.status == 503
+        assert page.request.get("/healthz").status == 503
+    expect(page.locator("#banner")).to_be_empty(timeout=LIMIT)
+    shop.pause_queue("mail")
+    expect(page.locator("tr[data-key=mail]")).to_contain_text("paused", timeout=LIMIT)
+    shop.resume_queue("mail")
 
 
 def test_the_title_of_the_tab_counts_what_needs_somebody(page: Page) -> None:

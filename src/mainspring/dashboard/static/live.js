@@ -31,25 +31,38 @@ const patch = (from, to) => {
 };
 
 const children = (from, to) => {
-  const waits = from.dataset?.rows === "wait" && Date.now() - away < 5000;
+  if (from.nodeName === "TBODY") { rows(from, to); return; }
   const byKey = new Map();
   for (const child of from.childNodes) if (keyOf(child)) byKey.set(keyOf(child), child);
-  let at = from.firstChild, newer = 0;
+  let at = from.firstChild;
   for (const wanted of [...to.childNodes]) {
     const key = keyOf(wanted);
     let found = key ? byKey.get(key) : at && !keyOf(at) && alike(at, wanted) ? at : null;
     if (found && !alike(found, wanted)) found = null;
-    if (!found && key && waits) { newer += 1; continue; }
-    if (found) {
-      patch(found, wanted);
-      if (found !== at) from.insertBefore(found, at); else at = at.nextSibling;
-    } else from.insertBefore(document.importNode(wanted, true), at);
+    if (!found) { from.insertBefore(document.importNode(wanted, true), at); continue; }
+    patch(found, wanted);
+    if (found !== at) from.insertBefore(found, at); else at = at.nextSibling;
   }
   while (at) { const next = at.nextSibling; at.remove(); at = next; }
-  if (from.dataset?.rows) {
-    const more = document.querySelector(".newer");
-    if (more) { more.hidden = !newer; more.querySelector("b").textContent = newer.toLocaleString("en"); }
+};
+
+// Rows change in place and keep their order: nothing moves under the pointer. New ones may have to wait.
+const rows = (from, to) => {
+  const waits = from.dataset.rows === "wait" && Date.now() - away < 5000;
+  const named = (parent) => { let place = 0; return [...parent.children].map((row) => [keyOf(row) || `#${place++}`, row]); };
+  const gone = new Map(named(from));
+  let last = null, newer = 0;
+  for (const [key, wanted] of named(to)) {
+    const found = gone.get(key);
+    if (found) { patch(found, wanted); gone.delete(key); last = found; continue; }
+    if (waits) { newer += 1; continue; }
+    const made = document.importNode(wanted, true);
+    if (last) last.after(made); else from.prepend(made);
+    last = made;
   }
+  for (const row of gone.values()) row.remove();
+  const more = document.querySelector(".newer");
+  if (from.dataset.rows && more) { more.hidden = !newer; more.querySelector("b").textContent = newer.toLocaleString("en"); }
 };
 
 // A region is left alone while somebody types in it, selects text in it, or has a menu of it open.
