@@ -129,17 +129,28 @@ def _failed(job: Job, fire: int, took: float) -> Run:
             "api.stripe.com did not answer within 30 s",
             'Traceback (most recent call last):\n  File "/app/shop/payments/client.py", line 27, in get\n'
             "    raise APIConnectionError(host)\nshop.payments.APIConnectionError: api.stripe.com did not answer\n",
-            ended - (2 - number) * 10 * SECOND,
-            number + 1,
+            at,
+            attempt,
         )
-        for number in range(3)
+        for at, attempt in ((fire + 8 * SECOND, 1), (max(ended, fire + 36 * SECOND), 3))
     )
     starts = (
         Start(1, "fsn-app-1:2101:aaaa", fire, fire + SECOND, fire + 8 * SECOND, "raised", fire + 12 * SECOND),
-        Start(2, "fsn-app-2:988:bbbb", fire + 12 * SECOND, fire + 12 * SECOND, fire + 16 * SECOND, "lost", fire),
+        Start(
+            2,
+            "fsn-app-2:988:bbbb",
+            fire + 12 * SECOND,
+            fire + 12 * SECOND,
+            fire + 16 * SECOND,
+            "lost",
+            fire + 31 * SECOND,
+        ),
     )
     run = _run(job, fire, ended, Status.FAILED, errors=errors, earlier_starts=starts)
-    return _with(run, attempt=3, failures=3, interruptions=1, policy=Policy(retries=2))
+    began = fire + 31 * SECOND
+    ended = max(ended, began + 5 * SECOND)
+    run = _with(run, started_at=began, finished_at=ended, attempt=3, failures=2, interruptions=1)
+    return _with(run, policy=Policy(retries=1))
 
 
 def _with(run: Run, **changes: Any) -> Run:

@@ -60,8 +60,8 @@ def dashboard(
     from mainspring.dashboard import Accounts, DashboardApp
     from mainspring.dashboard.serving import DEFAULT_PORT, DashboardServer
 
-    accounts = None if users is None else Accounts(file=users)
     with opened(where, name, must_exist=False) as app:
+        accounts = None if users is None else Accounts(file=users)
         app.load()
         hosts = [*names, *([] if host in ("0.0.0.0", "::") else [host])]
         served = DashboardApp(app, accounts=accounts, hosts=hosts, env=env)

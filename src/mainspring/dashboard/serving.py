@@ -52,8 +52,10 @@ class _Server(uvicorn.Server):
         self._ends = ends
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Not as uvicorn does, which sends itself the signal again at the end: a stop that was asked for is no failure.
         self._ends()
-        super().handle_exit(sig, frame)
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._ends()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.redaction import without_password
 from mainspring.core.store_urls import store_scheme
+from mainspring.dashboard.memo import remembered
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -21,6 +22,8 @@ COST_FACTOR: Final = 20.0
 """And not more often than this many times the time that it takes: with many jobs it is dear."""
 HEALTH_SECONDS: Final = 60.0
 """Ask the store this often what survives in it."""
+ERROR_SECONDS: Final = 30.0
+"""Count the groups of errors this often."""
 HEALS_ITSELF: Final = ("late",)
 """The states that need nobody."""
 
@@ -73,8 +76,12 @@ class SummaryReader:
             if wrong:
                 number = sum(max(1, len(part.ids)) for part in wrong if part.state == wrong[0].state)
                 alerts[page] = wrong[0].state, f"{number} {wrong[0].state}"
+        counts["errors"] = remembered(self._app, "error groups", ERROR_SECONDS, self._error_groups)
         needs = sum(part.state not in HEALS_ITSELF for part in told.parts)
         return Summary(told, needs, counts, alerts, self._store_words())
+
+    def _error_groups(self) -> int:
+        return len(self._app.errors().groups)
 
     def _store_words(self) -> str:
         if time.monotonic() >= self._store_until:

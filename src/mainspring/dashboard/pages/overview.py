@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
@@ -164,7 +165,8 @@ def ahead(view: View, data: dict[str, Any]) -> dict[str, Any]:
     if peak is not None and peak.busy > 0:
         of = f" of {slots:,}" if slots else ""
         words = f"peak {_slots(peak.busy)}{of} slots, {peak.at.astimezone(view.times.zone):%H:%M}"
-    cells = [_cell(view, step, number) for number, step in enumerate(steps)]
+    shown = Counter(f"{step.at.astimezone(view.times.zone):%d %H:%M}" for step in steps)
+    cells = [_cell(view, step, number, shown) for number, step in enumerate(steps)]
     label = f"Slots expected to be busy in the next 24 hours; {words or 'nothing is expected'}"
     fires = sum(step.fires for step in steps)
     return {"chart": heat(cells, label, band=band, peak=words), "fires": fires}
@@ -174,7 +176,7 @@ def _slots(busy: float) -> str:
     return f"{busy:.0f}" if busy >= 10 else f"{busy:.1f}" if busy >= 0.1 else f"{busy:.2g}"
 
 
-def _cell(view: View, step: LoadStep, number: int) -> Heat:
+def _cell(view: View, step: LoadStep, number: int, shown: Mapping[str, int]) -> Heat:
     moment = step.at.astimezone(view.times.zone)
     tip = f"{moment:%a %H:%M %Z}\nabout {_slots(step.busy)} slots busy\n{several(step.fires, 'fire')}"
     # A step in which fires are due and no length is known still shows that something happens.
@@ -184,7 +186,10 @@ def _cell(view: View, step: LoadStep, number: int) -> Heat:
         label = f"{moment:%H}"
     elif moment.minute == 0 and moment.hour == 0 and number:
         label = f"{moment:%a}"
-    return Heat(value, tip, label, strong=moment.hour % 4 == 1)
+    twice = shown[f"{moment:%d %H:%M}"] > 1  # the clock goes back: this time comes twice
+    if twice and moment.minute == 0:
+        label = f"{moment:%H}"
+    return Heat(value, tip, label, strong=twice or moment.hour % 4 == 1, warn=twice)
 
 
 # -- lists ---------------------------------------------------------------------------------------------------------

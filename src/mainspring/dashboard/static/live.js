@@ -125,7 +125,9 @@ const banner = (problem) => {
   place.replaceChildren(made);
 };
 
-const clock = (at) => new Date(at).toTimeString().slice(0, 8);
+const clock = (at) => {
+  try { return new Date(at).toLocaleTimeString("en-GB", { timeZone: body.dataset.zone }); } catch { return new Date(at).toTimeString().slice(0, 8); }
+};
 const mark = (live) => {
   for (const chip of document.querySelectorAll(".live")) {
     chip.classList.toggle("lost", !live);
