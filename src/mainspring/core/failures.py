@@ -47,6 +47,8 @@ class ErrorGroup:
     """When each of them failed, the newest first."""
     starts: int = 0
     """How many starts of these runs failed."""
+    runs: list[RunView] = field(default_factory=list)
+    """The runs, in the order in which they were given."""
 
     @property
     def key(self) -> str:
@@ -88,6 +90,7 @@ def group_errors(runs: Iterable[RunView]) -> list[ErrorGroup]:
         group = groups.setdefault((last.type, place), ErrorGroup(last.type, place, last, last))
         group.count += 1
         group.starts += len(run.errors)
+        group.runs.append(run)
         group.times.append(last.at)
         group.newest = max(group.newest, last, key=lambda error: error.at)
         group.oldest = min(group.oldest, last, key=lambda error: error.at)

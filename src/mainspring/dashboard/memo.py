@@ -5,21 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["forget", "remembered"]
+__all__ = ["forget", "remembered", "remembered_soon"]
 
 COST_FACTOR: Final = 20.0
 """Keep an answer this many times as long as it took: what is dear is asked for less often."""
 MOST_ANSWERS: Final = 200
 
 T = TypeVar("T")
+PATIENCE_SECONDS: Final = 0.08
+"""Wait this long for what is not the point of a page."""
 
 _lock = threading.Lock()
+_readers = ThreadPoolExecutor(4, "mainspring-dashboard-reader")
+_going: dict[tuple[int, Hashable], Future[Any]] = {}
+"""What is being read right now."""
 _answers: WeakKeyDictionary[Mainspring, dict[Hashable, tuple[float, Any]]] = WeakKeyDictionary()
 
 
@@ -40,6 +46,37 @@ def remembered(app: Mainspring, key: Hashable, seconds: float, read: Callable[[]
                 del known[old]
         known[key] = ended + max(seconds, COST_FACTOR * (ended - began)), answer
     return answer
+
+
+def remembered_soon(
+    app: Mainspring, key: Hashable, seconds: float, read: Callable[[], T], patience: float = PATIENCE_SECONDS
+) -> T | None:
+    """Return what `read` says, or what it said before, or None: a page does not wait longer than `patience` for it.
+
+    `read` goes on in a thread of its own, and the next who asks gets the answer.
+    """
+    with _lock:
+        known = _answers.setdefault(app, {})
+        found = known.get(key)
+        if found is not None and time.monotonic() < found[0]:
+            fresh: T = found[1]
+            return fresh
+        going = _going.get((id(known), key))
+        if going is None:
+            going = _going[id(known), key] = _readers.submit(_read_for, app, known, key, seconds, read)
+    try:
+        answer: T = going.result(patience)
+        return answer
+    except TimeoutError:
+        return None if found is None else found[1]
+
+
+def _read_for(app: Mainspring, known: dict[Hashable, Any], key: Hashable, seconds: float, read: Callable[[], T]) -> T:
+    try:
+        return remembered(app, key, seconds, read)
+    finally:
+        with _lock:
+            _going.pop((id(known), key), None)
 
 
 def forget(app: Mainspring) -> None:

@@ -26,9 +26,12 @@ __all__ = ["Eta", "Numbers", "StoreFigures"]
 
 MOST_RUNS: Final = 2000
 """Look at this many of the newest runs, so that an answer takes a fraction of a second."""
+MOST_FAILED: Final = 1000
 MADE_EARLIER: Final = timedelta(days=1)
 """A run may fail this long after it was made and still be found."""
 DAY: Final = timedelta(days=1)
+PENDING_SHARE: Final = 4
+"""Few of the runs that wait have failed before: look at fewer of them."""
 RUNS_AHEAD_READ: Final = 200
 """Count the runs ahead of a run only if its queue holds at most this many."""
 
@@ -53,7 +56,7 @@ class Numbers:
     def __init__(self, app: Mainspring) -> None:
         self._app = app
 
-    def errors(self, since: datetime | timedelta = DAY, *, most: int | None = MOST_RUNS) -> ErrorPage:
+    def errors(self, since: datetime | timedelta = DAY, *, most: int | None = MOST_FAILED) -> ErrorPage:
         """Return the errors of runs that failed or are retried since then, grouped by type and place in your code.
 
         Each run counts once, by its last error. The newest group comes first. `most` is how many of the newest such
@@ -65,20 +68,19 @@ class Numbers:
         return ErrorPage(groups, len(runs), complete)
 
     def error(
-        self, key: str, since: datetime | timedelta = DAY, *, most: int | None = MOST_RUNS
+        self, key: str, since: datetime | timedelta = DAY, *, most: int | None = MOST_FAILED
     ) -> tuple[ErrorGroup, list[RunView]] | None:
         """Return one group of errors by its key, and its runs, newest first; None if there is no such group."""
         runs, _ = self._failures(since, most)
         group = next((each for each in group_errors(runs) if each.key == key), None)
-        if group is None:
-            return None
-        return group, [run for run in runs if [each.key for each in group_errors([run])] == [key]]
+        return None if group is None else (group, group.runs)
 
     def _failures(self, since: datetime | timedelta, most: int | None) -> tuple[list[RunView], bool]:
         oldest = self._instant(since)
         earlier = oldest - int(MADE_EARLIER.total_seconds() * SECOND)
         failed, complete = self._newest(RunQuery(status=(Status.FAILED,)), earlier, most)
-        pending, all_pending = self._newest(RunQuery(status=(Status.PENDING,)), earlier, most)
+        fewer = None if most is None else max(1, most // PENDING_SHARE)
+        pending, all_pending = self._newest(RunQuery(status=(Status.PENDING,)), earlier, fewer)
         found = [run for run in (*failed, *(each for each in pending if each.errors)) if run.errors]
         recent = [run for run in found if run.errors[-1].at >= oldest]
         recent.sort(key=lambda run: run.errors[-1].at, reverse=True)

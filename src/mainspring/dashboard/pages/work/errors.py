@@ -29,6 +29,8 @@ RANGES: Final = {
 }
 ORDERS: Final = ("newest", "most", "rising")
 ERRORS_SECONDS: Final = 3.0
+RUNS_LOOKED_AT: Final = 600
+"""Failed runs that are grouped; the page says so if there are more."""
 BARS: Final = 12
 CHART_BARS: Final = 48
 MOST_GROUPS: Final = 50
@@ -46,7 +48,7 @@ class GroupRow(NamedTuple):
 
 
 def _page(view: View, since: timedelta) -> ErrorPage:
-    return remembered(view.app, ("errors", since), ERRORS_SECONDS, lambda: view.app.errors(since))
+    return remembered(view.app, ("errors", since), ERRORS_SECONDS, lambda: view.app.errors(since, most=RUNS_LOOKED_AT))
 
 
 def read(view: View) -> dict[str, Any]:
@@ -116,14 +118,7 @@ def group(view: View, data: dict[str, Any]) -> dict[str, Any]:
     chosen: GroupRow | None = data["chosen"]
     if chosen is None:
         return {"runs": []}
-    span = RANGES[data["span"]]
-    found = remembered(
-        view.app,
-        ("errors.group", chosen.group.key, span),
-        ERRORS_SECONDS,
-        lambda: view.app.error(chosen.group.key, span),
-    )
-    runs: list[RunView] = [] if found is None else found[1]
+    runs = chosen.group.runs
     newest = chosen.group.newest
     shared = in_common(runs, lambda run: function_of(view.app.runs, run)) if runs else []
     return {

@@ -11,11 +11,11 @@ from mainspring.core.insight.run_texts import kind_of
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
-from mainspring.core.searching import RunCount, filter_for
+from mainspring.core.searching import RunCount, SearchPage, filter_for
 from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
 from mainspring.dashboard.looks.charts import Deploy, Step
 from mainspring.dashboard.looks.rows import run_row
-from mainspring.dashboard.memo import remembered
+from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Page, View
 from mainspring.dashboard.pages.work.bulk import ACTIONS
 
@@ -23,10 +23,10 @@ __all__ = ["PAGE", "facets_of"]
 
 PAGE_RUNS: Final = 50
 MOST_PAGE_RUNS: Final = 200
-RUNS_SEARCHED: Final = 3000
+RUNS_SEARCHED: Final = 1000
 """Look through this many runs for one page of a filter that no store has an index for."""
-RUNS_COUNTED: Final = 1000
-"""Draw and count by looking at this many of the newest matches."""
+RUNS_DRAWN: Final = 400
+"""Draw this many of the newest matches, if a store has an index for them."""
 COUNT_CAP: Final = 10_000
 COUNTS_SECONDS: Final = 3.0
 BARS: Final = 60
@@ -55,32 +55,53 @@ class Facet(NamedTuple):
     here: bool
 
 
+class Found(NamedTuple):
+    """The runs of a page, the place after which the next begins, how many were looked through, and what is left."""
+
+    runs: list[RunView]
+    next: RunView | None
+    looked_through: int
+    more: bool
+    complete: bool
+
+
 def read(view: View) -> dict[str, Any]:
     """Read the page of runs that the URL asks for."""
     wanted = WantedRuns(view)
     size = view.number("limit", PAGE_RUNS, 1, MOST_PAGE_RUNS)
     after = run_at_cursor(view.text("after"))
-    data: dict[str, Any] = {
-        "wanted": wanted,
-        "tokens": wanted.tokens(),
-        "problem": wanted.problem,
-        "rows": [],
-        "page": None,
-    }
+    data: dict[str, Any] = {"wanted": wanted, "tokens": wanted.tokens(), "problem": wanted.problem, "page": None}
     if not wanted.problem:
         try:
-            page = view.app.search(wanted.text, limit=size, after=after, most=RUNS_SEARCHED)
-            data |= {"page": page, "rows": [run_row(view.app, run, view.now) for run in page.runs]}
+            data["page"] = _found(view, wanted, size, after)
         except FilterError as error:
             data["problem"] = str(error)
     if data["problem"]:
         data["status"] = 400
-    data |= _paging(wanted, data["page"], after is not None)
+    page: Found | None = data["page"]
+    data["rows"] = [] if page is None else [run_row(view.app, run, view.now) for run in page.runs]
+    data |= _paging(wanted, page, after is not None)
     data |= {"known": _suggestions(view), "narrowed": bool(wanted.terms)}
     return data
 
 
-def _paging(wanted: WantedRuns, page: Any, later: bool) -> dict[str, Any]:
+def _found(view: View, wanted: WantedRuns, size: int, after: RunView | None) -> Found:
+    """Find a page; for a filter that has to look at each run, one pass serves the page, the chart and the counts."""
+    if after is None and not filter_for(view.app.runs, wanted.without("status")).is_indexed():
+        seen = _newest_matches(view, wanted.without("status"))
+        mine = [run for run in seen.runs if _has_status(run, wanted, view.now)]
+        rest = mine[size - 1] if len(mine) > size else seen.next
+        return Found(mine[:size], rest, seen.looked_through, len(mine) > size, seen.complete)
+    page = view.app.search(wanted.text, limit=size, after=after, most=RUNS_SEARCHED)
+    return Found(page.runs, page.next, page.looked_through, page.more, page.complete)
+
+
+def _has_status(run: RunView, wanted: WantedRuns, now: int) -> bool:
+    chosen = wanted.terms.get("status", [])
+    return not chosen or bool({str(run.status), kind_of(run, now)} & set(chosen))
+
+
+def _paging(wanted: WantedRuns, page: Found | None, later: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"newest": wanted.url() if later else "", "older": "", "further": ""}
     if page is not None and page.next is not None:
         found["older" if page.more else "further"] = wanted.url(after=cursor_of(page.next))
@@ -105,14 +126,14 @@ def _suggestions(view: View) -> list[str]:
 # -- how many, and when --------------------------------------------------------------------------------------------
 
 
-def _newest_matches(view: View, text: str) -> tuple[list[RunView], bool]:
-    """Return the newest runs that match, up to a limit, and whether those are all."""
-
-    def read() -> tuple[list[RunView], bool]:
-        page = view.app.search(text, limit=RUNS_COUNTED, most=RUNS_COUNTED * 2)
-        return page.runs, page.complete and not page.more
-
-    return remembered(view.app, ("runs.newest", text), COUNTS_SECONDS, read)
+def _newest_matches(view: View, text: str) -> SearchPage:
+    """Return the newest runs that match, of those that are looked through for a chart."""
+    filter_for(view.app.runs, text)  # a bad filter raises, whatever is remembered
+    indexed = filter_for(view.app.runs, text).is_indexed()
+    most = RUNS_DRAWN if indexed else RUNS_SEARCHED
+    return remembered(
+        view.app, ("runs.newest", text), COUNTS_SECONDS, lambda: view.app.search(text, limit=most, most=most)
+    )
 
 
 def facets(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -122,6 +143,9 @@ def facets(view: View, data: dict[str, Any]) -> dict[str, Any]:
         return {"facets": [], "total": ""}
     counts = facets_of(view, wanted.without("status"))
     chosen = wanted.terms.get("status", [])
+    if counts is None:  # they are being counted; an update brings them
+        found = [Facet(kind, "", wanted.url(status=kind), chosen == [kind]) for kind in FACETS]
+        return {"facets": found, "total": "", "all_url": wanted.url(status=None), "all_here": not chosen}
     found = [
         Facet(kind, _shown(counts[kind]), wanted.url(status=kind), chosen == [kind])
         for kind in FACETS
@@ -131,17 +155,17 @@ def facets(view: View, data: dict[str, Any]) -> dict[str, Any]:
     return {"facets": found, "total": _shown(total), "all_url": wanted.url(status=None), "all_here": not chosen}
 
 
-def facets_of(view: View, text: str) -> dict[str, RunCount]:
-    """Count by status the runs that match a filter without one, exactly or up to a cap."""
-    return remembered(view.app, ("runs.facets", text), COUNTS_SECONDS, lambda: _count(view, text))
+def facets_of(view: View, text: str) -> dict[str, RunCount] | None:
+    """Count by status the runs that match a filter without one, exactly or up to a cap; None if that takes longer."""
+    return remembered_soon(view.app, ("runs.facets", text), COUNTS_SECONDS, lambda: _count(view, text))
 
 
 def _count(view: View, text: str) -> dict[str, RunCount]:
     wanted = filter_for(view.app.runs, text)
     if not wanted.is_indexed():
-        runs, complete = _newest_matches(view, text)
-        kinds = Counter(kind_of(run, view.now) for run in runs)
-        return {kind: RunCount(kinds[kind], complete) for kind in FACETS}
+        seen = _newest_matches(view, text)
+        kinds = Counter(kind_of(run, view.now) for run in seen.runs)
+        return {kind: RunCount(kinds[kind], seen.complete and not seen.more) for kind in FACETS}
     counts = {
         str(status): view.app.count_up_to(f"{text} status:{status}".strip(), COUNT_CAP)
         for status in Status
@@ -153,9 +177,9 @@ def _count(view: View, text: str) -> dict[str, RunCount]:
 def _pending(view: View, text: str) -> dict[str, RunCount]:
     """Tell waiting runs from delayed and retried ones: by looking at each, as far as that is quick."""
     number = view.app.count_up_to(text, COUNT_CAP).number
-    page = view.app.search(text, limit=RUNS_COUNTED, most=RUNS_COUNTED) if number else None
-    kinds = Counter(kind_of(run, view.now) for run in page.runs) if page is not None else Counter()
-    if number <= RUNS_COUNTED:
+    page = view.app.search(text, limit=RUNS_DRAWN, most=RUNS_DRAWN) if number else None
+    kinds: Counter[str] = Counter() if page is None else Counter(kind_of(run, view.now) for run in page.runs)
+    if number <= RUNS_DRAWN:
         return {kind: RunCount(kinds[kind], True) for kind in ("waiting", "delayed", "retrying")}
     rest = RunCount(number - kinds["delayed"] - kinds["retrying"], False)
     return {"waiting": rest, **{kind: RunCount(kinds[kind], False) for kind in ("delayed", "retrying")}}
@@ -170,7 +194,9 @@ def histogram(view: View, data: dict[str, Any]) -> dict[str, Any]:
     if data["problem"]:
         return {"steps": []}
     wanted: WantedRuns = data["wanted"]
-    runs, complete = _newest_matches(view, wanted.text)
+    indexed = filter_for(view.app.runs, wanted.without("status")).is_indexed()
+    seen = _newest_matches(view, wanted.text if indexed else wanted.without("status"))
+    runs, complete = [run for run in seen.runs if _has_status(run, wanted, view.now)], seen.complete and not seen.more
     if not runs:
         return {"steps": []}
     since = filter_for(view.app.runs, wanted.text).since
