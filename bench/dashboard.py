@@ -2,7 +2,8 @@
 
 `python3 run.py bench dashboard` fills a SQLite file and a Redis server of its own with a million runs and asks for
 every page, in this process and without a socket. It prints the median and the 95th percentile, and the CPU time, which
-a busy machine does not stretch. It ends with 1 if a page takes longer than 200 ms. `--quick` takes 50,000 runs, `--runs N` any number, `--store sqlite` one store only.
+a busy machine does not stretch. It ends with 1 if a page takes longer than 200 ms. `--quick` takes 50,000 runs,
+`--runs N` any number, `--store sqlite` one store only.
 Answers that viewers share are forgotten before each request, so each one does the whole work.
 """
 

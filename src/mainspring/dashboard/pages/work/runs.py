@@ -14,9 +14,10 @@ from mainspring.core.run_view import RunView
 from mainspring.core.searching import RunCount, SearchPage, filter_for
 from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
 from mainspring.dashboard.looks.charts import Deploy, Step
-from mainspring.dashboard.looks.rows import run_row
+from mainspring.dashboard.looks.rows import RunLine, run_row
 from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Page, View
+from mainspring.dashboard.pages.queues import QueueRow, queue_rows
 from mainspring.dashboard.pages.work.bulk import ACTIONS
 
 __all__ = ["PAGE", "facets_of"]
@@ -79,10 +80,31 @@ def read(view: View) -> dict[str, Any]:
     if data["problem"]:
         data["status"] = 400
     page: Found | None = data["page"]
-    data["rows"] = [] if page is None else [run_row(view.app, run, view.now) for run in page.runs]
+    data["rows"] = [] if page is None else _rows(view, page.runs)
     data |= _paging(wanted, page, after is not None)
     data |= {"known": _suggestions(view), "narrowed": bool(wanted.terms)}
     return data
+
+
+def _rows(view: View, runs: Sequence[RunView]) -> list[RunLine]:
+    """Return the rows of a table; those that wait say why, as far as their queue tells."""
+    rows = [run_row(view.app, run, view.now) for run in runs]
+    if not any(row.kind in ("waiting", "delayed") for row in rows):
+        return rows
+    queues = {row.info.name: row for row in remembered(view.app, "runs.queues", 2.0, lambda: queue_rows(view))}
+    return [row if row.says else row._replace(says=_waits(view, row, queues.get(row.run.queue))) for row in rows]
+
+
+def _waits(view: View, row: RunLine, queue: QueueRow | None) -> str:
+    if row.kind == "delayed":
+        return f"set for {view.times.text(row.run.record.run_at)}"
+    if row.kind != "waiting" or queue is None:
+        return ""
+    if queue.state == "paused":
+        return "its queue is paused"
+    if queue.state == "unserved":
+        return "no living node serves its queue"
+    return f"{queue.info.running} of {queue.slots} slots are busy" if queue.state == "full" else ""
 
 
 def _found(view: View, wanted: WantedRuns, size: int, after: RunView | None) -> Found:
