@@ -13,7 +13,7 @@ from mainspring.core.insight.wording import took
 from mainspring.dashboard.looks.charts import per_cent
 from mainspring.dashboard.looks.times import Times
 
-__all__ = ["ribbon", "running_seconds"]
+__all__ = ["legend", "ribbon", "running_seconds"]
 
 DAY: Final = 86_400.0
 CUT_SHARE: Final = 0.06
@@ -32,6 +32,23 @@ class _Piece(NamedTuple):
     tip: str
     episode: Episode
     cut: bool
+
+
+_WORDS: Final = (
+    ("rb-ok", "ran"),
+    ("rb-run", "runs"),
+    ("rb-bad", "ran, failed"),
+    ("rb-idle", "stopped"),
+    ("rb-int", "interrupted"),
+    ("rb-off", "backing off"),
+    ("rb-wait", "waiting"),
+)
+
+
+def legend(story: Sequence[Episode]) -> list[tuple[str, str]]:
+    """Return what the ribbon's colours mean, as far as they occur."""
+    there = {_cls(each) for each in story if each.kind in ("start", "wait", "gap")}
+    return [(cls, words) for cls, words in _WORDS if cls in there]
 
 
 def running_seconds(story: Sequence[Episode], now: datetime) -> float:

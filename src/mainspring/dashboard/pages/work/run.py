@@ -19,7 +19,7 @@ from mainspring.core.run import FINAL, Status
 from mainspring.core.run_view import RunError, RunView
 from mainspring.core.searching import function_of
 from mainspring.core.validation import check_queue
-from mainspring.dashboard.looks.ribbon import ribbon, running_seconds
+from mainspring.dashboard.looks.ribbon import legend, ribbon, running_seconds
 from mainspring.dashboard.looks.rows import RETRYABLE, progress_of, run_row
 from mainspring.dashboard.looks.tracebacks import trace_lines
 from mainspring.dashboard.looks.values import arguments_text, shown_arguments
@@ -84,7 +84,7 @@ def timeline(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "story": [(each, _episode_mark(each), *_parted(each)) for each in story],
         "ribbon": ribbon(story, view.times),
         "note": f"{view.times.seconds(whole)}, of which {view.times.seconds(running_seconds(story, now))} running",
-        "kinds": {piece.kind for piece in story},
+        "legend": legend(story),
     }
 
 

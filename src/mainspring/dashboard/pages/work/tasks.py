@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.insight.task_figures import DURATION_STEPS, TaskFigures
-from mainspring.core.insight.wording import took
 from mainspring.core.redaction import masked
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.charts import Step
@@ -128,10 +127,18 @@ def _histogram(found: TaskFigures | None) -> list[Step]:
         return []
     steps = []
     for number, count in enumerate(found.histogram):
-        end = took(int(DURATION_STEPS[number] * 1e6)) if number < len(DURATION_STEPS) else ""
-        words = f"up to {end}" if end else f"over {took(int(DURATION_STEPS[-1] * 1e6))}"
+        end = _round_length(DURATION_STEPS[number]) if number < len(DURATION_STEPS) else ""
+        words = f"up to {end}" if end else f"over {_round_length(DURATION_STEPS[-1])}"
         steps.append(Step(count, 0, f"{words}\n{count:,} runs", end, number % 2 == 0))
     return steps
+
+
+def _round_length(seconds: float) -> str:
+    """Return a round length of time in its one unit."""
+    for size, unit in ((3600, "h"), (60, "min"), (1, "s")):
+        if seconds >= size:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds * 1000:g} ms"
 
 
 TASK_PAGE = Page(
