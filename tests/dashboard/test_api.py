@@ -215,6 +215,14 @@ def test_a_formula_in_a_csv_is_text(app: Mainspring) -> None:
     assert rows[0]["task"] == "'=cmd()"
 
 
+def test_an_export_that_is_cut_says_so(look: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.dashboard.api.serving.MOST_EXPORTED", 2)
+    lines = look.get(f"{ROOT}/runs.json").text.splitlines()
+    assert len(lines) == 3
+    assert "the rest is left out" in lines[-1]
+    assert "the rest is left out" in look.get(f"{ROOT}/runs.csv").text.splitlines()[-1]
+
+
 def test_a_badge_shows_the_health_of_a_job(look: Client) -> None:
     answer = look.get(f"{ROOT}/jobs/{quote('hourly/capture', safe='')}/badge.svg")
     assert answer.headers["content-type"].startswith("image/svg+xml")

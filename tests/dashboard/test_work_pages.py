@@ -71,6 +71,27 @@ def test_every_page_answers_and_escapes_what_users_wrote(told: Story, look: Clie
         assert not re.search(r'\sstyle="|<script(?! type="module" src)|\son\w+="', answer.text), page
 
 
+@pytest.mark.parametrize("server", ["redis_server", "postgresql_server"])
+def test_the_pages_answer_on_servers_too(server: str, request: pytest.FixtureRequest) -> None:
+    story = Story(request.getfixturevalue(server).url, name="shop_on_servers")
+    try:
+        story.tell()
+        client = Client(DashboardApp(story.app))
+        key = story.app.errors().groups[0].key
+        for page in (
+            *("/runs", "/runs?task=capture", f"/runs/{story.failed}", f"/runs/{story.waiting[0]}", "/queues/exports"),
+            *(f"/errors/{key}", "/tasks", "/nodes", "/broken", "/system", "/system/audit", "/timeline?by=queue"),
+            *("/api/v1/runs?limit=3", "/api/v1/stats", "/api/v1/queues"),
+        ):
+            answer = client.get(page)
+            assert answer.status == 200, (page, answer.words[:300])
+            assert "could not be shown" not in answer.words, page
+        counted(client, "/runs")
+        assert "Failed for good" in client.get(f"/runs/{story.failed}").words
+    finally:
+        story.close()
+
+
 def test_no_page_shows_a_secret(told: Story, look: Client) -> None:
     for page in pages(told):
         text = look.get(page).text

@@ -42,6 +42,8 @@ _COLUMNS: Final = (
     *("created_at", "started_at", "finished_at", "took_seconds", "waited_seconds", "node", "says"),
 )
 
+_CUT: Final = f"more than {MOST_EXPORTED} runs match: the rest is left out; narrow the filter"
+
 log = logging.getLogger("mainspring.dashboard")
 
 
@@ -150,7 +152,7 @@ class Api:
         except Exception as error:
             return _problem(error)
         found = matching(self._app.runs, wanted)
-        rows = (run_data(self._app, run, asked.now) for run in islice(found, MOST_EXPORTED))
+        rows = (run_data(self._app, run, asked.now) for run in islice(found, MOST_EXPORTED + 1))
         headers = {"content-disposition": f'attachment; filename="{name}"'}
         return StreamingResponse(_in_threads(write(rows)), media_type=media, headers=headers)
 
@@ -164,7 +166,10 @@ async def _in_threads(texts: Iterator[str]) -> AsyncIterator[str]:
 def _as_csv(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
     """Write runs as CSV; a text that a spreadsheet would take for a formula gets a quote in front."""
     yield ",".join(_COLUMNS) + "\r\n"
-    for row in rows:
+    for number, row in enumerate(rows):
+        if number == MOST_EXPORTED:
+            yield f"{_CUT}\r\n"
+            return
         line = io.StringIO()
         csv.writer(line).writerow([_cell(row[name]) for name in _COLUMNS])
         yield line.getvalue()
@@ -175,7 +180,10 @@ def _cell(value: Any) -> Any:
 
 
 def _as_lines(rows: Iterator[dict[str, Any]]) -> Iterator[str]:
-    for row in rows:
+    for number, row in enumerate(rows):
+        if number == MOST_EXPORTED:
+            yield json.dumps({"cut": _CUT}) + "\n"
+            return
         yield json.dumps(row, ensure_ascii=False) + "\n"
 
 

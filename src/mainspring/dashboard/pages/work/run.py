@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.failures import key_of, place_of
 from mainspring.core.insight.story import Episode
 from mainspring.core.insight.wording import several
-from mainspring.core.instants import SECOND
+from mainspring.core.instants import SECOND, to_us
 from mainspring.core.policy import Backoff, Policy, kind_name
 from mainspring.core.quantities import read_seconds
 from mainspring.core.redaction import masked
@@ -24,6 +24,7 @@ from mainspring.dashboard.looks.rows import RETRYABLE, progress_of, run_row
 from mainspring.dashboard.looks.tracebacks import trace_lines
 from mainspring.dashboard.looks.values import arguments_text, shown_arguments
 from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, Question, View
+from mainspring.dashboard.pages.work.errors import RANGES
 from mainspring.errors import RunNotFound
 
 __all__ = ["PAGE"]
@@ -71,7 +72,9 @@ def _group_url(view: View, run: RunView) -> str:
     if not run.errors:
         return ""
     last = run.errors[-1]
-    return view.url(f"/errors/{key_of(last.type, place_of(last.traceback))}")
+    age = timedelta(microseconds=max(0, view.now - to_us(last.at)))
+    since = next((name for name, length in RANGES.items() if age < length), "30d")
+    return view.url(f"/errors/{key_of(last.type, place_of(last.traceback))}", since=since)
 
 
 def timeline(view: View, data: dict[str, Any]) -> dict[str, Any]:

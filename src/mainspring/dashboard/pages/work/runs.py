@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
@@ -56,7 +57,7 @@ class Facet(NamedTuple):
     here: bool
 
 
-class Found(NamedTuple):
+class RunListing(NamedTuple):
     """The runs of a page, the place after which the next begins, how many were looked through, and what is left."""
 
     runs: list[RunView]
@@ -79,7 +80,7 @@ def read(view: View) -> dict[str, Any]:
             data["problem"] = str(error)
     if data["problem"]:
         data["status"] = 400
-    page: Found | None = data["page"]
+    page: RunListing | None = data["page"]
     data["rows"] = [] if page is None else _rows(view, page.runs)
     data |= _paging(wanted, page, after is not None)
     data |= {"known": _suggestions(view), "narrowed": bool(wanted.terms)}
@@ -107,15 +108,15 @@ def _waits(view: View, row: RunLine, queue: QueueRow | None) -> str:
     return f"{queue.info.running} of {queue.slots} slots are busy" if queue.state == "full" else ""
 
 
-def _found(view: View, wanted: WantedRuns, size: int, after: RunView | None) -> Found:
+def _found(view: View, wanted: WantedRuns, size: int, after: RunView | None) -> RunListing:
     """Find a page; for a filter that has to look at each run, one pass serves the page, the chart and the counts."""
     if after is None and not filter_for(view.app.runs, wanted.without("status")).is_indexed():
         seen = _newest_matches(view, wanted.without("status"))
         mine = [run for run in seen.runs if _has_status(run, wanted, view.now)]
         rest = mine[size - 1] if len(mine) > size else seen.next
-        return Found(mine[:size], rest, seen.looked_through, len(mine) > size, seen.complete)
+        return RunListing(mine[:size], rest, seen.looked_through, len(mine) > size, seen.complete)
     page = view.app.search(wanted.text, limit=size, after=after, most=RUNS_SEARCHED)
-    return Found(page.runs, page.next, page.looked_through, page.more, page.complete)
+    return RunListing(page.runs, page.next, page.looked_through, page.more, page.complete)
 
 
 def _has_status(run: RunView, wanted: WantedRuns, now: int) -> bool:
@@ -123,7 +124,7 @@ def _has_status(run: RunView, wanted: WantedRuns, now: int) -> bool:
     return not chosen or bool({str(run.status), kind_of(run, now)} & set(chosen))
 
 
-def _paging(wanted: WantedRuns, page: Found | None, later: bool) -> dict[str, Any]:
+def _paging(wanted: WantedRuns, page: RunListing | None, later: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"newest": wanted.url() if later else "", "older": "", "further": ""}
     if page is not None and page.next is not None:
         found["older" if page.more else "further"] = wanted.url(after=cursor_of(page.next))
@@ -139,10 +140,18 @@ def _suggestions(view: View) -> list[str]:
         )
         words = [f"{key}:" for key in KEYS] + [f"status:{each}" for each in STATUSES]
         words += [f"queue:{queue.name}" for queue in view.app.queues()][:50] + [f"task:{name}" for name in tasks][:100]
+        words += sorted({f"arg.{name}:" for task in view.app.tasks for name in _parameters(task.func)})[:100]
         words += [f"node:{host}*" for host in sorted({node.host for node in view.app.nodes()})][:20]
         return [*words, "since:15m", "since:1h", "since:1d", "took:>30s", "wait:>5m", "starts:>1"]
 
     return remembered(view.app, "runs.suggestions", 30.0, read)
+
+
+def _parameters(func: Any) -> list[str]:
+    try:
+        return list(inspect.signature(func).parameters)
+    except (TypeError, ValueError):  # some built-ins tell nothing about themselves
+        return []
 
 
 # -- how many, and when --------------------------------------------------------------------------------------------
