@@ -97,7 +97,8 @@ class Mainspring:
     (`"durable"` or `"replicated(n)"`), the app refuses to start on a store that gives less. `include` names
     modules with tasks and schedules, also by pattern (`shop.reports.*`); the app imports them when it starts. With
     `log_runs=False` the log leaves out runs that end well. `code` is the version of your code: nodes announce it, and
-    the start of a new one is marked in charts.
+    the start of a new one is marked in charts. `env` is a word that the dashboard shows beside the name; with
+    `production` all its actions ask first.
     """
 
     def __init__(
@@ -117,6 +118,7 @@ class Mainspring:
         store_options: Mapping[str, Any] | None = None,
         log_runs: bool = True,
         code: str = "",
+        env: str = "",
     ) -> None:
         self._lease = check_lease(lease)
         self.require = None if require is None else check_requirement(require)
@@ -151,7 +153,7 @@ class Mainspring:
         self.tasks.add(Task(self, self.calls.collect, COLLECT_TASK, Options()))
         self.insight, self.acts = Insight(self), shared.acts
         self.numbers, self.bulks, self.watch = Numbers(self), BulkActions(self), ChangeWatch(self)
-        self.code, self._marks = code, Marks(shared.acts, code)
+        self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
         self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
 

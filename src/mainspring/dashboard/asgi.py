@@ -60,7 +60,7 @@ class DashboardApp:
     ) -> None:
         self.app, self._identify = app, identify
         self._visitors = Visitors(accounts, key)
-        self._builder = Builder(app, env, self._visitors.placeholder)
+        self._builder = Builder(app, env or app.env, self._visitors.placeholder)
         self._cursor, self._streams = "", 0
         self.hub: LiveHub[ViewKey] = LiveHub(self._builder.live, self._wait)
         self._static = {file.path: file for file in static_files().values()}

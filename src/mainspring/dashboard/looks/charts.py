@@ -97,6 +97,8 @@ def _svg(cls: str, height: float, label: str, parts: Sequence[str | Markup], wid
     size = Markup(' width="{}"').format(width) if width else ""
     inside = Markup("").join(parts)
     name = Markup('role="img" aria-label="{}"').format(label) if label else Markup('aria-hidden="true"')
+    if cls == "chart":  # arrow keys walk its steps
+        name += Markup(' tabindex="0"')
     return Markup('<svg class="{}" height="{}"{} {}>{}</svg>').format(cls, f"{height:g}", size, name, inside)
 
 

@@ -170,7 +170,8 @@ def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:
         text = '<text class="t-warn {} hide-s" x="{}" dx="{}" y="19">{}</text>'
         parts.append(Markup(text).format("end" if side else "", per_cent(x), -7 if side else 14, content.note))
     parts.append(_now(stretch, TRACK_HEIGHT))
-    return Markup('<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>').format(
+    # A group, not an image: it holds links.
+    return Markup('<svg class="chart" height="{}" role="group" aria-label="{}">{}</svg>').format(
         TRACK_HEIGHT, label, Markup("").join(parts)
     )
 
@@ -191,4 +192,6 @@ def _bar(stretch: Stretch, bar: Bar) -> Markup:
         cls = {"idle": "b-idle"}.get(bar.kind, f"lg-{bar.kind}")
         box = '<rect class="{}" x="{}" y="{}" width="{}" height="{}" rx="1.5" data-tip="{}"/>'
         made = Markup(box).format(cls, per_cent(x), f"{y:g}", per_cent(wide), f"{height:g}", bar.tip)
-    return Markup('<a href="{}" tabindex="-1">{}</a>').format(bar.url, made) if bar.url else made
+    return (
+        Markup('<a href="{}" tabindex="-1" aria-label="{}">{}</a>').format(bar.url, bar.tip, made) if bar.url else made
+    )

@@ -46,7 +46,13 @@ class TodoRow(NamedTuple):
 def read(view: View) -> dict[str, Any]:
     """Read which range is wanted; each region reads the rest."""
     name = view.choice("range", RANGES, "24h")
-    return {"range_name": name, "range": RANGES[name], "ranges": [(key, each.words) for key, each in RANGES.items()]}
+    table = view.choice("table", ("", "throughput", "ahead"), "")
+    return {
+        "table": table,
+        "range_name": name,
+        "range": RANGES[name],
+        "ranges": [(key, each.words) for key, each in RANGES.items()],
+    }
 
 
 # -- what needs a person -------------------------------------------------------------------------------------------
@@ -124,7 +130,9 @@ def throughput(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Draw what ended in the range, with deploys."""
     chosen: HistoryRange = data["range"]
     history = read_history(view, chosen)
-    return {"history": history, "chart": throughput_chart(view, history, chosen)}
+    rows = [(view.times.text(step.at), f"{step.succeeded:,}", f"{step.failed:,}") for step in reversed(history.steps)]
+    table = [("From", "Succeeded", "Failed"), *rows] if data["table"] == "throughput" else []
+    return {"history": history, "chart": throughput_chart(view, history, chosen), "cells": table}
 
 
 def throughput_chart(view: View, history: RunHistory, chosen: HistoryRange) -> Markup:
@@ -169,7 +177,9 @@ def ahead(view: View, data: dict[str, Any]) -> dict[str, Any]:
     cells = [_cell(view, step, number, shown) for number, step in enumerate(steps)]
     label = f"Slots expected to be busy in the next 24 hours; {words or 'nothing is expected'}"
     fires = sum(step.fires for step in steps)
-    return {"chart": heat(cells, label, band=band, peak=words), "fires": fires}
+    rows = [(view.times.text(to_us(step.at)), f"{step.fires:,}", _slots(step.busy)) for step in steps]
+    table = [("From", "Fires", "Slots busy"), *rows] if data["table"] == "ahead" else []
+    return {"chart": heat(cells, label, band=band, peak=words), "fires": fires, "cells": table}
 
 
 def _slots(busy: float) -> str:

@@ -84,7 +84,16 @@ def lengths(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Draw how long its last runs took, and where that changed."""
     runs = [run for run in reversed(data["runs"]) if run.record.finished_at is not None]
     good = sorted(run.duration for run in runs if run.status is Status.SUCCEEDED and run.duration is not None)
-    return {"chart": _chart(view, runs), "drawn": len(runs), "note": _percentiles(good)}
+    rows = [
+        (
+            view.times.text(run.record.fire_time or run.record.created_at),
+            str(run.status),
+            view.times.seconds(run.duration),
+        )
+        for run in reversed(runs)
+    ]
+    table = [("Fire", "Status", "Took"), *rows] if view.choice("table", ("", "lengths"), "") else []
+    return {"chart": _chart(view, runs), "drawn": len(runs), "note": _percentiles(good), "cells": table}
 
 
 def _percentiles(ordered: Sequence[float]) -> str:
