@@ -126,3 +126,27 @@ def test_a_task_is_enqueued_and_its_run_is_shown(page: Page, story: Story) -> No
     page.wait_for_url("**/runs/*")
     expect(page.locator("h1")).to_have_text("capture")
     expect(page.locator("main")).to_contain_text("order = 104233")
+
+
+def test_new_runs_wait_behind_a_button_while_the_pointer_is_near(page: Page, story: Story) -> None:
+    page.goto("/runs?queue=exports")
+    expect(page.locator("tbody tr").first).to_be_visible()
+    move = "document.dispatchEvent(new Event('pointermove'))"
+    page.evaluate(f"{move}; window.moving = setInterval(() => {move}, 200)")
+    new = story.export.enqueue("newer").id
+    expect(page.locator(".newer")).to_contain_text("1", timeout=LIMIT)
+    assert page.locator(f'tr[data-key="{new}"]').count() == 0
+    page.evaluate("clearInterval(window.moving)")
+    page.keyboard.press("n")
+    expect(page.locator(f'tr[data-key="{new}"]')).to_be_visible(timeout=LIMIT)
+
+
+def test_a_chosen_row_stays_chosen_while_the_table_changes(page: Page, story: Story) -> None:
+    kept, other = story.export.enqueue("kept").id, story.export.enqueue("other").id
+    page.goto("/runs?queue=exports")
+    box = page.locator(f'tr[data-key="{kept}"] input[type=checkbox]')
+    box.check()
+    story.app.cancel(other)
+    expect(page.locator(f'tr[data-key="{other}"]')).to_contain_text("cancelled", timeout=LIMIT)
+    expect(box).to_be_checked()
+    expect(page.locator("[data-chosen]")).to_have_text("1 selected")

@@ -4,7 +4,7 @@ import { toast } from "./acts.js";
 
 const body = document.body;
 const stale = new Map(); // regions that changed while somebody used them
-let held = false, source = null, timer = 0, wait = 1000, seen = Date.now(), away = 0, tag = "", said = 0;
+let held = false, withheld = 0, source = null, timer = 0, wait = 1000, seen = Date.now(), away = 0, tag = "", said = 0;
 
 export const isHeld = () => held;
 export const hold = (on) => {
@@ -63,6 +63,7 @@ const rows = (from, to) => {
   for (const row of gone.values()) row.remove();
   const more = document.querySelector(".newer");
   if (from.dataset.rows && more) { more.hidden = !newer; more.querySelector("b").textContent = newer.toLocaleString("en"); }
+  withheld += newer;
 };
 
 // A region is left alone while somebody types in it, selects text in it, or has a menu of it open.
@@ -81,8 +82,10 @@ const apply = (name, { html, hash }) => {
   stale.delete(name);
   delete region.dataset.stale;
   const made = new DOMParser().parseFromString(`<div>${html}</div>`, "text/html").body.firstChild;
+  withheld = 0;
   children(region, made);
-  region.dataset.hash = hash;
+  region.dataset.hash = withheld ? "" : hash;
+  if (withheld) stale.set(name, { html, hash }); // its new rows are shown later
 };
 
 export const patchNow = (name, html, hash) => apply(name, { html, hash });
@@ -181,6 +184,7 @@ export const startLive = () => {
   document.addEventListener("selectionchange", () => { if (getSelection()?.isCollapsed) settle(); });
   document.addEventListener("toggle", () => settle(), true);
   document.addEventListener("acted", () => setTimeout(() => poll(() => {}), 150));
-  document.addEventListener("newer", () => { away = 0; poll(() => {}); });
+  document.addEventListener("newer", () => { away = 0; settle(); poll(() => {}); });
+  setInterval(() => { if (stale.size && Date.now() - away >= 5000) settle(); }, 1000); // rows that wait come by themselves
   open();
 };
