@@ -121,6 +121,7 @@ class AsyncFace:
     marks = _awaitable(Mainspring.marks)
     errors = _awaitable(Mainspring.errors)
     error = _awaitable(Mainspring.error)
+    metrics = _awaitable(Mainspring.metrics)
     task_figures = _awaitable(Mainspring.task_figures)
     store_figures = _awaitable(Mainspring.store_figures)
     eta = _awaitable(Mainspring.eta)

@@ -404,6 +404,7 @@ class Mainspring:
     marks = _verb("_marks", Marks.marks)
     errors = _verb("numbers", Numbers.errors)
     error = _verb("numbers", Numbers.error)
+    metrics = _verb("numbers", Numbers.metrics)
     task_figures = _verb("numbers", Numbers.task_figures)
     store_figures = _verb("numbers", Numbers.store_figures)
     eta = _verb("numbers", Numbers.eta)
@@ -454,6 +455,10 @@ class Mainspring:
         """Return the living nodes; a node without recent heartbeats has the state `silent`."""
         now = self.store.beat()
         return [node.seen_at(now, self._lease) for node in self.store.nodes()]
+
+    def hand_over_sums(self) -> None:
+        """Let the store keep now what this process has counted; nodes do so with every heartbeat."""
+        self._app_store.hand_over_sums()
 
     def counters(self) -> dict[str, int]:
         """Return how many runs have ever ended in each status, and how many jobs there are."""

@@ -21,7 +21,7 @@ NEVER: Final = 2**62
 ID_LENGTH: Final = 255
 RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
 
-WORDS: Final = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "meta")
+WORDS: Final = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies", "meta")
 """The names of the tables in statements."""
 _INSTANT: Final = f"NOT BETWEEN {EARLIEST_INSTANT} AND {LATEST_INSTANT}"
 _ODD: Final = {
@@ -82,6 +82,7 @@ class Tables:
             "totals", self._id("status", 20), Column("slot", Integer, primary_key=True), _number("n")
         )
         self.acts = self._acts()
+        self.tallies = self._table("tallies", self._id("id", 300), self._bytes("cells"))
         self.meta = self._table("meta", self._id("name", 20), _number("value"))
 
     def all(self) -> list[Table]:
@@ -95,6 +96,7 @@ class Tables:
             self.nodes,
             self.totals,
             self.acts,
+            self.tallies,
             self.meta,
         ]
 
