@@ -1,7 +1,7 @@
 """Counters that outlive runs: what happened in each minute, hour and day, and how long it took. Pure.
 
 A node sums up what it does (`jobstores.counting`) and hands the sums to the store every few seconds. The store adds
-them to *tallies*: the counts of one subject (everything, a queue, a task or a job) in one stretch of time. Each count is
+them to *tallies*: the counts of one subject (all runs, a queue, a task or a job) in one stretch of time. Each count is
 kept at three levels at once, so nothing has to be summed up later: deleting old stretches is all the care they need.
 """
 
