@@ -189,7 +189,7 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Say what is odd in the stretch: a change of the clock, or where most comes together."""
     stretch: Stretch = data["stretch"]
     step = max(60 * SECOND, (stretch.until - view.now) // LOAD_STEPS)
-    steps = load_ahead(view, view.now, stretch.until, step)
+    steps = load_ahead(view, view.now // step * step, stretch.until, step)  # so that viewers share it
     peak = max(steps, key=lambda each: each.busy, default=None)
     fires = sum(each.fires for each in steps)
     slots = sum(node.slots for node in view.app.nodes() if node.state == "running")
