@@ -125,6 +125,8 @@ class AsyncFace:
     task_figures = _awaitable(Mainspring.task_figures)
     store_figures = _awaitable(Mainspring.store_figures)
     eta = _awaitable(Mainspring.eta)
+    flow = _awaitable(Mainspring.flow)
+    flows = _awaitable(Mainspring.flows)
     apply = _awaitable(Mainspring.apply)
     bulk = _awaitable(Mainspring.bulk)
     stop_bulk = _awaitable(Mainspring.stop_bulk)
