@@ -1,8 +1,8 @@
 """How much of its rate a worker keeps while ten people watch the dashboard.
 
-`python3 run.py bench viewers` lets one worker process execute calls that do nothing, on a SQLite file, while a dashboard in
-a process of its own serves viewers of four pages, and again without. It repeats that in turns, so that a busy machine
-harms both alike, and prints the rates. `--runs N` and `--rounds N` change how long it takes.
+`python3 run.py bench viewers` lets one worker process execute calls that do nothing, on a SQLite file, while a
+dashboard in a process of its own serves viewers of four pages, and again without. It repeats that in turns, so that a
+busy machine harms both alike, and prints the rates. `--runs N` and `--rounds N` change how long it takes.
 """
 
 from __future__ import annotations
