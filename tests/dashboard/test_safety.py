@@ -12,8 +12,9 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.dashboard import Accounts, DashboardApp, hash_password
-from mainspring.dashboard.building import Builder
+from mainspring.dashboard.building import Builder, ViewKey
 from mainspring.dashboard.serving import DashboardServer
+from mainspring.dashboard.web.live import LiveState
 from mainspring.dashboard.web.sessions import TRIES, LoginLimit, SessionKey
 from mainspring.dashboard.web.visitors import own_path
 from mainspring.errors import ConfigurationError
@@ -381,9 +382,15 @@ def test_too_many_watched_pages_are_refused(app: Mainspring, monkeypatch: pytest
 
 
 def test_those_who_ask_for_updates_share_what_was_rendered(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
-    dashboard, rendered = DashboardApp(app), []
+    dashboard = DashboardApp(app)
+    rendered: list[ViewKey] = []
     live = dashboard._builder.live
-    monkeypatch.setattr(dashboard._builder, "live", lambda key: (rendered.append(key), live(key))[1])
+
+    def render(key: ViewKey) -> LiveState:
+        rendered.append(key)
+        return live(key)
+
+    monkeypatch.setattr(dashboard._builder, "live", render)
     for _ in range(5):
         assert Client(dashboard).get("/live/regions?view=/queues").status == 200
     assert len(rendered) == 1
