@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
-from mainspring.core.flows import Flow, flow_key, flow_of, is_part, members_of
+from mainspring.core.insight.flows import Flow, flow_key, flow_of, is_part, members_of
 from mainspring.core.run import FINAL, Run
 from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from mainspring.core.flows import Flow, FlowStep
+from mainspring.core.insight.flows import Flow, FlowStep
 from mainspring.core.insight.wording import several, took
 from mainspring.core.instants import SECOND
 from mainspring.core.run import FINAL, Status

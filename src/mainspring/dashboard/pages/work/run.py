@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.failures import key_of, place_of
-from mainspring.core.flows import flow_key, is_part
+from mainspring.core.insight.flows import flow_key, is_part
 from mainspring.core.insight.story import Episode
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
