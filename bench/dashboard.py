@@ -25,7 +25,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import Call, Error, Run, Status
 from mainspring.dashboard import DashboardApp
 from mainspring.dashboard.memo import forget
-from tests.dashboard.shop import make_shop, seed
+from tests.dashboard.shop import counted, make_shop, seed
 from tests.servers import MissingServer, Redis
 
 LIMIT_MS = 200.0
@@ -35,6 +35,7 @@ PAGES = (
     *("/", "/jobs", "/jobs/nightly-backup", "/timeline", "/timeline?by=queue", "/runs", "/runs?status=failed"),
     *("/runs?queue=payments&status=succeeded", "/runs?task=capture", "/runs?arg.order=12345", "/runs?after={after}"),
     *("/runs/{run}", "/queues", "/queues/payments", "/errors", "/errors?since=7d", "/tasks", "/nodes", "/broken"),
+    *("/flows", "/queues?range=24h", "/jobs/nightly-backup?range=year", "/api/v1/metrics?by=queue"),
     *("/system", "/system/audit", "/api/v1/runs", "/api/v1/stats", "/api/v1/errors", "/api/v1/tasks"),
 )
 
@@ -69,6 +70,8 @@ def fill(app: Mainspring, number: int) -> None:
     written = 0
     while batch := list(islice(made, BATCH_RUNS)):
         store.add_runs([store.pack_run(run) for run in batch])
+        if written % 20_000 == 0:  # the counters know some of them: adding all would take longer than the runs
+            store.tallies(counted(batch))
         written += len(batch)
         if written % 100_000 == 0:
             print(f"  {written:,} runs after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)

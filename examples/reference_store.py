@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
+from mainspring.core.insight.metrics import LEVELS, MOST_NAMES, Tally, add_cells, oldest_kept
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import DueJob, Firing, Miss
@@ -70,6 +71,7 @@ class ReferenceStore(JobStore):
         self._paused: set[str] = set()
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
         self._acts: list[Act] = []
+        self._tallies: dict[tuple[int, str, int], dict[str, dict[int, int]]] = {}
 
     # -- jobs --------------------------------------------------------------------------------------------------
 
@@ -350,6 +352,31 @@ class ReferenceStore(JobStore):
                 self._acts = [act for act in self._acts if act.id >= oldest]
             found = [act for act in self._acts if about in (None, act.about) and (after is None or act.id < after.id)]
             return found[::-1][:limit]
+
+    def tallies(
+        self,
+        new: Sequence[Tally] = (),
+        *,
+        kind: str = "all",
+        name: str | None = None,
+        level: int = 0,
+        since: int = 0,
+        until: int = 0,
+    ) -> list[Tally]:
+        with self._changed:
+            for tally in new:
+                names = self._tallies.setdefault((tally.level, tally.kind, tally.at), {})
+                known = tally.name in names or len(names) - ("" in names) < MOST_NAMES
+                add_cells(names.setdefault(tally.name if known else "", {}), tally.cells)
+            oldest = [oldest_kept(number, self._now()) or 0 for number in range(len(LEVELS))]
+            self._tallies = {key: names for key, names in self._tallies.items() if key[2] >= oldest[key[0]]}
+            stretch = LEVELS[level].stretch
+            return [
+                Tally(kind, each, level, at, dict(cells))
+                for (one, other, at), names in sorted(self._tallies.items())
+                for each, cells in sorted(names.items())
+                if (one, other) == (level, kind) and name in (None, each) and since - stretch < at < until > since
+            ]
 
     def set_queue(self, name: str, *, paused: bool) -> None:
         with self._changed:

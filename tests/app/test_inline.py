@@ -7,6 +7,7 @@ import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,9 @@ def test_a_call_has_ended_when_enqueue_returns(inline: Mainspring) -> None:
     view = inline.get(handle.id)
     assert (view.attempt, view.args, view.finished) == (1, (21,), True)
     assert view.created_at.year >= 2024
+    assert view.started_at is not None
+    assert view.finished_at is not None
+    assert view.created_at <= view.started_at <= view.finished_at < view.created_at + timedelta(seconds=LIMIT)
     assert inline.count(status="succeeded") == 1
 
 

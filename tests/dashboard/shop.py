@@ -11,10 +11,12 @@ from datetime import timedelta
 from typing import Any
 
 from mainspring import Mainspring
+from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
-from mainspring.core.run import Call, Error, Run, Start, Status
+from mainspring.core.run import Call, Condition, Error, Outcome, Report, Result, Run, Start, Status
+from mainspring.jobstores.counting import MetricSums
 from mainspring.jobstores.values import NodeInfo, NodeRun
 
 KEY = "the key of the shop in the tests of the dashboard"
@@ -71,6 +73,7 @@ def seed(app: Mainspring) -> None:
     runs += _loose(now, chance)
     for start in range(0, len(runs), 500):
         app.store.add_runs([app.store.pack_run(run) for run in runs[start : start + 500]])
+        app.store.tallies(counted(runs[start : start + 500]))
     for node in _nodes(now):
         app.store.beat(node, ttl=86_400.0)
     with app.acting("admin", "slower since the media move"):
@@ -78,6 +81,18 @@ def seed(app: Mainspring) -> None:
     with app.acting("operator", "printer swap"):
         app.pause_job("warehouse-labels")
     app.mark("deploy 2026.10.24-2")
+
+
+def counted(runs: list[Run]) -> list[Tally]:
+    """Count runs as the nodes that executed them would have."""
+    sums = MetricSums()
+    for run in runs:
+        sums.added([run], run.created_at)
+        if run.finished_at is not None:
+            result = Result.CANCELLED if run.started_at is None else Result.RETURNED
+            report = Report(run, result, started_at=run.started_at or 0, finished_at=run.finished_at)
+            sums.settled([(report, Outcome(run, Condition.HELD), True)], run.finished_at)
+    return sums.take()
 
 
 def _past(job: Job, usual: float, now: int, chance: random.Random) -> Iterator[Run]:

@@ -12,8 +12,9 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.dashboard import Accounts, DashboardApp, hash_password
-from mainspring.dashboard.building import Builder
+from mainspring.dashboard.building import Builder, ViewKey
 from mainspring.dashboard.serving import DashboardServer
+from mainspring.dashboard.web.live import LiveState
 from mainspring.dashboard.web.sessions import TRIES, LoginLimit, SessionKey
 from mainspring.dashboard.web.visitors import own_path
 from mainspring.errors import ConfigurationError
@@ -79,7 +80,18 @@ def test_a_busy_port_means_the_next(app: Mainspring) -> None:
     second.stop()
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", ""])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1:8300@evil.com",
+        "localhost:x",
+        "local host",
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example",
+        "",
+    ],
+)
 def test_a_foreign_host_is_refused(app: Mainspring, host: str) -> None:
     assert Client(DashboardApp(app), host=host).get("/queues").status == 421
 
@@ -352,3 +364,33 @@ def test_a_parameter_that_cannot_be_used_is_400_with_a_sentence(app: Mainspring,
     answer = Client(DashboardApp(app)).get(f"/?{query}")
     assert answer.status == 400
     assert "range" in answer.words
+
+
+@pytest.mark.parametrize("path", ["/runs", "/", "/nowhere", "/live/regions"])
+def test_too_many_parameters_are_refused_and_break_nothing(app: Mainspring, path: str) -> None:
+    query = "&".join(f"p{number}=1" for number in range(500))
+    assert Client(DashboardApp(app)).get(f"{path}?{query}").status in (200, 400, 404)
+
+
+def test_a_stream_is_given_for_pages_only(app: Mainspring) -> None:
+    assert Client(DashboardApp(app)).get("/live?view=/nowhere").status == 404
+
+
+def test_too_many_watched_pages_are_refused(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.dashboard.asgi.MOST_VIEWS", 0)
+    assert Client(DashboardApp(app)).get("/live?view=/runs").status == 503
+
+
+def test_those_who_ask_for_updates_share_what_was_rendered(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
+    dashboard = DashboardApp(app)
+    rendered: list[ViewKey] = []
+    live = dashboard._builder.live
+
+    def render(key: ViewKey) -> LiveState:
+        rendered.append(key)
+        return live(key)
+
+    monkeypatch.setattr(dashboard._builder, "live", render)
+    for _ in range(5):
+        assert Client(dashboard).get("/live/regions?view=/queues").status == 200
+    assert len(rendered) == 1

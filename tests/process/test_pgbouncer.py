@@ -36,7 +36,7 @@ SETTINGS = {
     "plan_cache_mode": "force_generic_plan",
 }
 OPTIONS = {"connect_args": {"prepare_threshold": None}}
-TABLES = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts")
+TABLES = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies")
 
 
 class PgBouncer(Server):

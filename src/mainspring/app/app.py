@@ -21,6 +21,7 @@ from mainspring.app.including import alias_main, import_included, warn_of_forgot
 from mainspring.app.insight.acting import Acting, Marks
 from mainspring.app.insight.bulk import BulkActions
 from mainspring.app.insight.changes import ChangeWatch
+from mainspring.app.insight.flows import Flows
 from mainspring.app.insight.insight import Insight
 from mainspring.app.insight.numbers import Numbers
 from mainspring.app.introduction import one_line
@@ -152,6 +153,7 @@ class Mainspring:
         self.calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
         self.tasks.add(Task(self, self.calls.collect, COLLECT_TASK, Options()))
         self.insight, self.acts = Insight(self), shared.acts
+        self._flows = Flows(self)
         self.numbers, self.bulks, self.watch = Numbers(self), BulkActions(self), ChangeWatch(self)
         self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
         self._participation = Participation(shared, self._listeners)
@@ -404,9 +406,12 @@ class Mainspring:
     marks = _verb("_marks", Marks.marks)
     errors = _verb("numbers", Numbers.errors)
     error = _verb("numbers", Numbers.error)
+    metrics = _verb("numbers", Numbers.metrics)
     task_figures = _verb("numbers", Numbers.task_figures)
     store_figures = _verb("numbers", Numbers.store_figures)
     eta = _verb("numbers", Numbers.eta)
+    flow = _verb("_flows", Flows.flow)
+    flows = _verb("_flows", Flows.flows)
     apply = _verb("bulks", BulkActions.apply)
     bulk = _verb("bulks", BulkActions.bulk)
     stop_bulk = _verb("bulks", BulkActions.stop_bulk)
@@ -454,6 +459,10 @@ class Mainspring:
         """Return the living nodes; a node without recent heartbeats has the state `silent`."""
         now = self.store.beat()
         return [node.seen_at(now, self._lease) for node in self.store.nodes()]
+
+    def hand_over_sums(self) -> None:
+        """Let the store keep now what this process has counted; nodes do so with every heartbeat."""
+        self._app_store.hand_over_sums()
 
     def counters(self) -> dict[str, int]:
         """Return how many runs have ever ended in each status, and how many jobs there are."""

@@ -127,9 +127,10 @@ class Calls:
             except StoreUnavailable as error:  # this error says nothing about the first try
                 unknown.run_ids = tuple(run.id for run in runs)
                 raise unknown from error
+        # Another id means that a run with this unique key existed already.
+        new = [run for run, run_id in zip(runs, ids, strict=True) if run.id == run_id]
+        app_store.count_added(new)
         if app_store.events.listeners.mask:
-            # Another id means that a run with this unique key existed already.
-            new = [run for run, run_id in zip(runs, ids, strict=True) if run.id == run_id]
             app_store.events.submitted(new, ALIAS)
         if app_store.opened_by_import:
             warn_of_enqueuing()

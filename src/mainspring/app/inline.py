@@ -56,7 +56,6 @@ class InlineRunner:
         self._place = Workplace(app)
         executor = DebugExecutor()
         executor.slots = 1_000_000  # a task may enqueue another one, which then runs inside it
-        executor.now = self.store.beat
         executor.start(self, THREADS_EXECUTOR)
         self._place.executors = {THREADS_EXECUTOR: executor}
 
@@ -84,7 +83,9 @@ class InlineRunner:
             policy = replace(run.policy, retention=None)
             ready.append(replace(run, call=call, created_at=now, run_at=now, policy=policy))
         ids = self.store.add_runs(ready)
-        self._app.events.submitted((run for run, run_id in zip(ready, ids, strict=True) if run.id == run_id), ALIAS)
+        new = [run for run, run_id in zip(ready, ids, strict=True) if run.id == run_id]
+        self._app.events.sums(ALIAS).added(new, now)
+        self._app.events.submitted(new, ALIAS)
         self.work(ids)
         return ids
 
@@ -102,6 +103,7 @@ class InlineRunner:
             self.runs.ended(started)  # another thread may have taken some
         finally:
             release_logs()
+            link.hand_over_sums()
 
     def _paused(self) -> set[str]:
         return {queue.name for queue in self.store.stats().queues if queue.paused}

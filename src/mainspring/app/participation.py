@@ -74,6 +74,7 @@ class Participation:
         inside = self.is_caller()
         self._leave()
         if not inside and self._app_store.opened is not None:  # otherwise the store is closed when that run has ended
+            self._app_store.hand_over_sums()
             self._app_store.opened.shutdown()
 
     def run(self, start: Callable[[], None], stop: Callable[[], None]) -> None:

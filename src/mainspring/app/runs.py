@@ -217,7 +217,9 @@ class Runs:
         settler, now = Settler(self._store()), self._now()
         for run in runs:
             settler.add(Report(run, Result.CANCELLED), transitions.cancel(run, now), now)
-        ended = [outcome for _, outcome, accepted in settler.settle(now) if accepted]
+        settled = list(settler.settle(now))
+        self._events.sums(ALIAS).settled(settled, now)
+        ended = [outcome for _, outcome, accepted in settled if accepted]
         for outcome in ended:
             self._events.settled(outcome, ALIAS)
         return len(ended)

@@ -20,6 +20,7 @@ from mainspring.core.followups import FinishedRun
 from mainspring.core.run import Run
 from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.counting import hand_over
 from mainspring.node.run_events import RunEvents
 from mainspring.util import astimezone
 
@@ -33,6 +34,8 @@ URL_VARIABLE: Final = "MAINSPRING_URL"
 DEFAULT_URL: Final = "sqlite:///mainspring.db"
 TRUSTED_SECONDS: Final = 60.0
 """Trust this process's knowledge of the store's clock for this long."""
+HAND_OVER_SECONDS: Final = 5.0
+"""A process that only enqueues hands over what it has counted this often, when it enqueues."""
 
 _apps: WeakKeyDictionary[JobStore, str] = WeakKeyDictionary()
 """The name of the app that owns each store object given to an app."""
@@ -70,6 +73,7 @@ class AppStore:
         self._codec: Codec | None = None
         self._time = StoreTime(lambda: self.lasting.beat(), clock, TRUSTED_SECONDS)
         self.acts = Acting(lambda: self.store, lambda: self.now(), lambda: self.timezone)
+        self._hands_over_at = clock.monotonic() + HAND_OVER_SECONDS
         self._make_companion = make_companion
         self._companion: InlineRunner | None = None
 
@@ -167,6 +171,19 @@ class AppStore:
         """By how much the store's time may be ahead of the last `now`: the time that the store took to answer."""
         link = self.link
         return self._time.slack if link is None else link.slack
+
+    def count_added(self, runs: Sequence[Run]) -> None:
+        """Count runs that were enqueued here; without a node, hand over the sums every few seconds."""
+        if runs:
+            self.events.sums(ALIAS).added(runs, runs[0].created_at)
+            if self.link is None and self.clock.monotonic() >= self._hands_over_at:
+                self.hand_over_sums()
+
+    def hand_over_sums(self) -> None:
+        """Let the store keep what was counted here."""
+        self._hands_over_at = self.clock.monotonic() + HAND_OVER_SECONDS
+        if self.opened is not None:
+            hand_over(self.events.sums(ALIAS), self.opened)
 
     def wake_worker(self, runs: Sequence[Run]) -> None:
         """Wake this process's own worker for runs enqueued here; the store wakes the other nodes."""

@@ -68,6 +68,7 @@ class LeaseKeeper:
                 with self.busy:
                     self._app.store.beat()  # opens the store at first, which takes long while its lock is held
                     self.renew()
+                    self._app.hand_over_sums()
                 down = self.locked_out = False
                 if self.steady_since is None:
                     self.steady_since = time.monotonic()
@@ -168,7 +169,9 @@ class LeaseKeeper:
         settler = Settler(store)
         for report in reports:
             settler.add(report, self._conclude(report, now), now)
-        for report, outcome, accepted in settler.settle(now):
+        for settled in settler.settle(now):
+            self._app.events.sums(ALIAS).settled([settled], now)
+            report, outcome, accepted = settled
             if accepted and report.exception is not None:
                 self._app.report(report.exception, CurrentRun(report.run, _NoNotesSink()))
             if accepted:

@@ -36,6 +36,8 @@ __all__ = ["DashboardApp"]
 MOST_BODY_BYTES: Final = 1_000_000
 MOST_STREAMS: Final = 500
 """Updates are sent to at most this many browsers; the others ask for them."""
+MOST_VIEWS: Final = 60
+"""At most this many different pages are rendered again and again for those who watch them."""
 
 log = logging.getLogger("mainspring.dashboard")
 
@@ -249,6 +251,10 @@ class DashboardApp:
         if self._streams >= MOST_STREAMS:
             return PlainTextResponse("Too many watch already; ask for updates instead.\n", 503)
         key = self._key(request, who.role, own_path(request.query_params.get("view", "/")))
+        if not self._builder.has(key):
+            return PlainTextResponse("There is no such page.\n", 404)
+        if self.hub.watched >= MOST_VIEWS and not self.hub.watches(key):
+            return PlainTextResponse("Too many pages are watched already; ask for updates instead.\n", 503)
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(self._stream(request, key), media_type="text/event-stream", headers=headers)
 
@@ -286,7 +292,7 @@ class DashboardApp:
         if who is None:
             return PlainTextResponse("Log in first.\n", 401)
         key = self._key(request, who.role, own_path(request.query_params.get("view", "/")))
-        state = await asyncio.to_thread(self._builder.live, key)
+        state = await asyncio.to_thread(self._builder.shared, key)
         tag = '"' + "-".join(region.hash for region in state.regions.values()) + '"'
         if request.headers.get("if-none-match") == tag and not state.problem:
             return Response(status_code=304, headers={"etag": tag})

@@ -12,7 +12,7 @@ from starlette.routing import compile_path
 
 from mainspring.core.insight.explanation import Explanation
 from mainspring.dashboard.looks.times import Times
-from mainspring.dashboard.memo import forget
+from mainspring.dashboard.memo import forget, remembered
 from mainspring.dashboard.page import Action, BadParameter, Deed, NoSuchThing, Page, View
 from mainspring.dashboard.pages import PAGES
 from mainspring.dashboard.rendering import RenderedRegion, Renderer
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 __all__ = ["Answer", "Builder", "ViewKey"]
 
 log = logging.getLogger("mainspring.dashboard")
+
+MOST_PARAMETERS: Final = 100
+SHARED_SECONDS: Final = 1.0
+"""How long those who ask for updates share what was rendered."""
 
 NAV: Final = (
     ("", (("overview", "Overview", "/", "g o"),)),
@@ -62,6 +66,13 @@ class Answer(NamedTuple):
     html: str
 
 
+def _parameters(query: str) -> dict[str, list[str]]:
+    try:
+        return parse_qs(query, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
+    except ValueError:
+        raise BadParameter(f"the address has more than {MOST_PARAMETERS} parameters") from None
+
+
 class Builder:
     """Makes markup out of the app's verbs."""
 
@@ -87,7 +98,7 @@ class Builder:
             page,
             path=parts.path,
             params=params,
-            query=parse_qs(parts.query, keep_blank_values=True, max_num_fields=100),
+            query={} if bare else _parameters(parts.query),
             role=key.role,
             times=Times(zone_of(key.zone, self.app.timezone), now),
             summary=NO_SUMMARY if bare else self._summaries.read(),
@@ -159,6 +170,18 @@ class Builder:
         except Exception as error:
             _, title, told = self._told(error)
             return LiveState({}, 0, f"{title}. {told.sentence}")
+
+    def shared(self, key: ViewKey) -> LiveState:
+        """Render the regions of a view, or return what was rendered for somebody else within a second."""
+        return remembered(self.app, ("live", key), SHARED_SECONDS, lambda: self.live(key))
+
+    def has(self, key: ViewKey) -> bool:
+        """Return True if there is a page at this address."""
+        try:
+            self.find(urlsplit(key.here).path)
+        except NoSuchThing:
+            return False
+        return True
 
     def find(self, path: str) -> tuple[Page, dict[str, str]]:
         """Return the page at a path, and the parameters in it."""

@@ -1,25 +1,17 @@
-"""What happened over time, for charts: how many runs succeeded and failed in each step.
-
-Until stores keep counters of their own, the numbers come from the runs that are still kept; a chart says how far back
-that goes.
-"""
+"""What happened over time, for charts: how many runs succeeded and failed in each step, by the counters."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from mainspring.core.instants import SECOND
-from mainspring.core.run import Status
-
 if TYPE_CHECKING:
     from mainspring.dashboard.page import View
 
 __all__ = ["RANGES", "HistoryRange", "RunHistory", "read_history"]
 
-MOST_RUNS: Final = 2000
-"""Runs that one chart is made of at most."""
-FRESH_SECONDS: Final = 3.0
+FRESH_SECONDS: Final = 2.0
+HOUR: Final = timedelta(hours=1)
 
 
 class HistoryRange(NamedTuple):
@@ -48,12 +40,10 @@ class HistoryStep(NamedTuple):
 
 
 class RunHistory(NamedTuple):
-    """The steps, oldest first; `since` is the instant from which on all is counted."""
+    """The steps, oldest first."""
 
     steps: list[HistoryStep]
     step: int
-    since: int
-    complete: bool
     last_hour_failed: int
 
     @property
@@ -73,21 +63,12 @@ def read_history(view: View, chosen: HistoryRange) -> RunHistory:
 
 
 def _read(view: View, chosen: HistoryRange) -> RunHistory:
-    step = chosen.seconds * SECOND // chosen.steps
-    end = (view.now // step + 1) * step
-    start = end - step * chosen.steps
-    good, bad, last_hour = [0] * chosen.steps, [0] * chosen.steps, 0
-    page = view.app.find(since=timedelta(seconds=chosen.seconds), limit=MOST_RUNS)
-    for run in page:
-        ended = run.record.finished_at
-        if ended is None or not start <= ended < end:
-            continue
-        place = (ended - start) // step
-        if run.status is Status.SUCCEEDED:
-            good[place] += 1
-        elif run.status in (Status.FAILED, Status.BROKEN):
-            bad[place] += 1
-            last_hour += ended > view.now - 3600 * SECOND
-    since = page[-1].record.created_at if page.more else start
-    steps = [HistoryStep(start + number * step, good[number], bad[number]) for number in range(chosen.steps)]
-    return RunHistory(steps, step, since, not page.more, last_hour)
+    step = timedelta(seconds=chosen.seconds / chosen.steps)
+    found = view.app.metrics(timedelta(seconds=chosen.seconds), step=step)
+    counts = found.whole[-chosen.steps :]
+    first = found.since + found.step * (found.number - len(counts))
+    steps = [
+        HistoryStep(first + number * found.step, each.of("succeeded"), each.of("failed"))
+        for number, each in enumerate(counts)
+    ]
+    return RunHistory(steps, found.step, view.app.metrics(HOUR).total().of("failed"))

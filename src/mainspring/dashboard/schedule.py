@@ -122,9 +122,13 @@ def next_fires(view: View, hours: float, limit: int) -> list[Fire]:
 
 def load_ahead(view: View, since: int, until: int, step: int) -> list[LoadStep]:
     """Return the slots that fires keep busy, if each run takes as long as the median of its job's last successes."""
-    jobs = list(job_board(view).jobs.values())
-    usual = view.cached("usual durations", LOAD_SECONDS, lambda: _usual(view, jobs))
-    return expected_load(jobs, usual, since, until, step, view.times.zone)
+
+    def read() -> list[LoadStep]:
+        jobs = list(job_board(view).jobs.values())
+        usual = view.cached("usual durations", LOAD_SECONDS, lambda: _usual(view, jobs))
+        return expected_load(jobs, usual, since, until, step, view.times.zone)
+
+    return view.cached(f"load {since} {until} {step} {view.times.zone}", LOAD_SECONDS, read)
 
 
 def _usual(view: View, jobs: Sequence[Job]) -> dict[str, float]:

@@ -77,11 +77,17 @@ class SummaryReader:
                 number = sum(max(1, len(part.ids)) for part in wrong if part.state == wrong[0].state)
                 alerts[page] = wrong[0].state, f"{number} {wrong[0].state}"
         counts["errors"] = remembered(self._app, "error groups", ERROR_SECONDS, self._error_groups)
+        going = remembered(self._app, "flows that go on", ERROR_SECONDS, self._flows_that_go_on)
+        if going:
+            counts["flows"] = going
         needs = sum(part.state not in HEALS_ITSELF for part in told.parts)
         return Summary(told, needs, counts, alerts, self._store_words())
 
     def _error_groups(self) -> int:
         return len(self._app.errors().groups)
+
+    def _flows_that_go_on(self) -> int:
+        return sum(flow.goes_on for flow in self._app.flows()[0])
 
     def _store_words(self) -> str:
         if time.monotonic() >= self._store_until:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from mainspring.clock import Clock
 from mainspring.core.insight.acts import Act
+from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.job import Job
 from mainspring.core.plan import Firing
@@ -282,6 +283,26 @@ class JobStore(BaseJobStore):
 
         `after` is the last act of the previous page. The store keeps the newest 10,000 acts, for 90 days; adding acts
         deletes older ones.
+        """
+
+    # -- what was counted ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def tallies(
+        self,
+        new: Sequence[Tally] = (),
+        *,
+        kind: str = "all",
+        name: str | None = None,
+        level: int = 0,
+        since: int = 0,
+        until: int = 0,
+    ) -> list[Tally]:
+        """Add counts to those that are kept, then return tallies of a kind: of all its names, or of one.
+
+        Those returned overlap the time from `since` to `until`, which is empty by default. The counts of each level are
+        kept for as long as `LEVELS` says; a stretch has at most `MOST_NAMES` names of a kind, besides the empty one,
+        which takes the counts of all others.
         """
 
     # -- service -------------------------------------------------------------------------------------------------

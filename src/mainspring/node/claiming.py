@@ -127,6 +127,7 @@ class WorkerTick:
             self._settler.add(report, self._conclude(report, now), now)
         batch = self._settler.write(now)
         link.answered()
+        link.sums.settled(batch, now)
         link.end([each.report for each in batch])
         if self._look_at:  # there is room again for waiting runs
             link.wake_worker()

@@ -64,6 +64,7 @@ class HeartbeatTick:
             self.steady_since = None
             raise
         link.answered()
+        link.hand_over_sums()
         self._beat_at = now + node.lease / 3
         if self.steady_since is None:
             self.steady_since = node.clock.monotonic()

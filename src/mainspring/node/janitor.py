@@ -105,10 +105,11 @@ class JanitorTick:
             except Exception as error:  # its follow-ups cannot be made
                 log.error("run %r was lost with its node and cannot be recovered", run.id, exc_info=error)
         try:
-            for _, outcome, accepted in settler.settle(now):
-                if accepted:
+            for settled in settler.settle(now):
+                self.link.sums.settled([settled], now)
+                if settled.accepted:
                     recovered += 1
-                    self._announce(outcome)
+                    self._announce(settled.outcome)
         except OSError:  # the store is away
             raise
         except Exception as error:

@@ -426,6 +426,7 @@ class JobBook:
             step = Firing(read.id, read.version, read.at, read.nominal, (run,), besides=True)
             # Whatever fired the job since it was read has made a new version, and is counted next time.
             if store.fire([step], lease) != [None]:
+                self._events.sums(alias).added([run], now)
                 self._events.submitted([run], alias)
                 return run
         raise VersionConflict(job_id)

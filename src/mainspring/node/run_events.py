@@ -31,6 +31,7 @@ from mainspring.events import (
     RunEvent,
     SchedulerEvent,
 )
+from mainspring.jobstores.counting import MetricSums
 from mainspring.node.listeners import Listeners
 from mainspring.node.run_log import RunLog
 
@@ -58,11 +59,17 @@ class RunEvents:
         self._deliver = deliver or self.listeners.call
         self._zone = zone
         self.log = RunLog(self._local)
+        self._sums: dict[str, MetricSums] = {}
 
     def share(self, others: RunEvents) -> None:
         """Publish to the listeners of others instead, from now on."""
         self.listeners, self._deliver, self._zone = others.listeners, others._deliver, others._zone
         self.log = others.log
+
+    def sums(self, alias: str) -> MetricSums:
+        """Return what this process has counted about the runs of a store."""
+        known = self._sums.get(alias)
+        return self._sums.setdefault(alias, MetricSums()) if known is None else known
 
     def publish(self, event: SchedulerEvent) -> None:
         """Tell the listeners."""

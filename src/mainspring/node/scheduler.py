@@ -6,7 +6,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import DueJob, Firing, Place, firing, plan
+from mainspring.core.plan import DueJob, Firing, MissedFires, Place, firing, plan
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.node.complaints import Complaints
@@ -76,6 +76,7 @@ class SchedulerTick:
         link, soonest = self.link, now + int(LONGEST_SLEEP_SECONDS * SECOND)
         places = _Places(link, now)
         firings = []
+        missed: dict[str, tuple[MissedFires, ...]] = {}
         for due in jobs:
             try:
                 planned = plan(due, now, link.node.clock.random())
@@ -92,6 +93,7 @@ class SchedulerTick:
             else:
                 self._homeless.end(due.job.executor)
             firings.append(firing(due, planned, place, now))
+            missed[due.job.id] = planned.missed
         if not firings:
             return soonest
         try:
@@ -101,6 +103,7 @@ class SchedulerTick:
             link.worker.uncertain.append(places.token)
             raise
         started: list[Run] = []
+        added: list[Run] = []
         for step, inserted in zip(firings, answers, strict=True):
             if isinstance(inserted, Exception):
                 self._report_stuck("firing", step.job_id, inserted)
@@ -115,12 +118,16 @@ class SchedulerTick:
             for run in step.runs:
                 if run.id not in inserted:
                     continue
+                added.append(run)
                 if run.token is None:
                     link.worker.look(run.queue)
                 else:
                     started.append(run)
+            for record, item in zip(step.missed, missed.get(step.job_id, ()), strict=False):
+                link.sums.missed(record, item.count, now)
             if step.missed or step.next_at is None or link.node.listening:
                 self._tell(step, inserted)
+        link.sums.added(added, now)
         link.begin(started)
         return soonest
 

@@ -17,6 +17,7 @@ from mainspring.errors import is_own
 from mainspring.events import EVENT_RUN_STARTED, EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
 from mainspring.executors.current_run import RunNotes
 from mainspring.jobstores.base import Generation, JobStore
+from mainspring.jobstores.counting import hand_over
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.heartbeat import HeartbeatTick
 from mainspring.node.janitor import JanitorTick
@@ -39,6 +40,8 @@ class StoreLink:
         self.alias = alias
         self.store = store
         store.on_set_aside = partial(node.events.set_aside, alias)
+        self.sums = node.events.sums(alias)
+        """What was counted here since the last heartbeat."""
         self.leaving = False
         self.claims: dict[str, Run] = {}
         self.reported: set[str] = set()
@@ -97,10 +100,15 @@ class StoreLink:
         self._worked_out = True
         self.care.wake()
         self.care.join()
+        self.hand_over_sums()
         try:
             self.store.beat(self.node.info(self), ttl=0)
         except Exception as error:
             log.warning("could not sign off from the store %r: %s", self.alias, error)
+
+    def hand_over_sums(self) -> None:
+        """Let the store keep what was counted here."""
+        hand_over(self.sums, self.store)
 
     def join_listener(self) -> None:
         """Wait for the listener, which the store has released by now; leave it behind if it hangs in a dead store."""

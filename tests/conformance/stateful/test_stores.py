@@ -44,7 +44,7 @@ def emptied() -> Iterator[Callable[[Server], Maker]]:
             store = SQLAlchemyJobStore(engine=engine)
             store.beat()
             with engine.begin() as connection:
-                for table in ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals"):
+                for table in ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "tallies"):
                     connection.execute(text(f"DELETE FROM mainspring_{table}"))
             return store
 

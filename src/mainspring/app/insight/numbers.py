@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
 from mainspring.core.failures import ErrorGroup, ErrorPage, group_errors
+from mainspring.core.insight.metrics import KINDS, LEVELS, MINUTE_US, MetricSeries, level_for, series
 from mainspring.core.insight.task_figures import TaskFigures, figures_of
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.run import Run, Status
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Eta", "Numbers", "StoreFigures"]
 
-MOST_RUNS: Final = 2000
-"""Look at this many of the newest runs, so that an answer takes a fraction of a second."""
 MOST_FAILED: Final = 1000
 MADE_EARLIER: Final = timedelta(days=1)
 """A run may fail this long after it was made and still be found."""
 DAY: Final = timedelta(days=1)
+MOST_STEPS: Final = 10_000
+MOST_STEPS_SHOWN: Final = 96
+"""Divide a time into about this many steps if nobody says how long they are."""
 PENDING_SHARE: Final = 4
 """Few of the runs that wait have failed before: look at fewer of them."""
 RUNS_AHEAD_READ: Final = 200
@@ -93,16 +95,48 @@ class Numbers:
     def _instant(self, since: datetime | timedelta) -> int:
         return instant_of(since, self._app.now, lambda: self._app.timezone)
 
-    def task_figures(
-        self, since: datetime | timedelta = DAY, *, most: int | None = MOST_RUNS
-    ) -> tuple[list[TaskFigures], bool]:
-        """Return what each task costs, the most expensive first, and whether all runs since then were counted.
+    def metrics(
+        self,
+        since: datetime | timedelta = DAY,
+        until: datetime | timedelta | None = None,
+        step: timedelta | None = None,
+        *,
+        by: str | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        job: str | None = None,
+    ) -> MetricSeries:
+        """Return what was counted in each step of a time: of all runs, of a queue, task or job, or by one of these.
 
-        The tasks are those of this app and those that the newest runs name.
+        Counters outlive the runs: minutes are kept for two days, hours for 90 days, days for ever. The steps are at
+        least as long as what is kept that far back; they begin at whole multiples of the step, in UTC.
         """
-        runs, complete = self._newest(RunQuery(), self._instant(since), most)
+        named = {kind: name for kind, name in (("queue", queue), ("task", task), ("job", job)) if name is not None}
+        if len(named) + (by is not None) > 1:
+            raise TypeError("give one of by=, queue=, task= and job=: counters are kept for each of them by itself")
+        if by not in (None, *KINDS[1:]):
+            raise ValueError(f"by={by!r} is unknown; it can be 'queue', 'task' or 'job'")
+        now = self._app.now()
+        first, last = self._instant(since), now + 1 if until is None else self._instant(until)
+        length = max(MINUTE_US, (last - first) // MOST_STEPS_SHOWN) if step is None else _step_us(step)
+        level = level_for(first, length, now)
+        length = max(length, LEVELS[level].step)
+        length = -(-length // LEVELS[level].step) * LEVELS[level].step
+        first, last = first // length * length, -(-max(last, first + 1) // length) * length
+        if (last - first) // length > MOST_STEPS:
+            raise ValueError(f"that is more than {MOST_STEPS:,} steps; give a longer step, or a shorter time")
+        kind, name = next(iter(named.items()), (by or "all", None))
+        found = self._app.store.tallies(kind=kind, name=name, level=level, since=first, until=last)
+        return MetricSeries(first, length, (last - first) // length, series(found, first, last, length))
+
+    def task_figures(self, since: datetime | timedelta = DAY) -> list[TaskFigures]:
+        """Return what each task costs, the most expensive first: by counters, so pruned runs count, too.
+
+        The tasks are those of this app and those that were counted since then.
+        """
+        counted = self.metrics(since, by="task")
         known = {task.name for task in self._app.tasks if not task.name.startswith("mainspring:")}
-        return figures_of(map(self._app.runs.view, runs), known), complete
+        return figures_of({name: counted.total(name) for name in counted.lines}, known)
 
     def eta(self, run: str | RunHandle[Any] | RunView) -> Eta:
         """Return when a run should start and end: by its place in the queue, the slots, and how long runs took."""
@@ -154,6 +188,12 @@ class Numbers:
         latency = time.perf_counter() - began
         path = sqlite_file(self._app.url) if isinstance(self._app.url, str) else None
         return StoreFigures(None if path is None else _size(path), latency)
+
+
+def _step_us(step: timedelta) -> int:
+    if step.total_seconds() < 1:
+        raise ValueError(f"a step lasts at least a second, not {step!r}")
+    return int(step.total_seconds() * SECOND)
 
 
 def slots_of(queue: str, nodes: Iterable[NodeInfo]) -> int:

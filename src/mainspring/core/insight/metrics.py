@@ -1,72 +1,99 @@
-"""Counters that outlive runs: what happened in each minute, per queue, task and job, and how long it took. Pure.
+"""Counters that outlive runs: what happened in each minute, hour and day, and how long it took. Pure.
 
-A node sums up what it does and hands the sums over with its heartbeat. Minutes become hours, hours become days, so that
-what is kept stays small, however many runs there were.
+A node sums up what it does (`jobstores.counting`) and hands the sums to the store every few seconds. The store adds
+them to *tallies*: the counts of one subject (all runs, a queue, a task or a job) in one stretch of time. Each count is
+kept at three levels at once, so nothing has to be summed up later: deleting old stretches is all the care they need.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Run, Status
 
 __all__ = [
     "BUCKETS",
+    "CELLS_PER_STEP",
     "DAY_US",
     "EVENTS",
     "HOUR_US",
+    "KINDS",
+    "LEVELS",
     "MINUTE_US",
+    "MOST_NAMES",
     "Counts",
-    "MetricKey",
-    "MetricSums",
-    "MetricsRow",
+    "Level",
+    "MetricSeries",
     "Spread",
-    "merged",
+    "Tally",
+    "add_cells",
+    "bucket_of",
+    "level_for",
+    "oldest_kept",
+    "pack_cells",
     "series",
-    "thinned",
+    "unpack_cells",
 ]
 
 MINUTE_US: Final = 60 * SECOND
 HOUR_US: Final = 60 * MINUTE_US
 DAY_US: Final = 24 * HOUR_US
-KEEP_MINUTES_US: Final = 2 * DAY_US
-"""Minutes are kept this long, then they are summed up to hours."""
-KEEP_HOURS_US: Final = 90 * DAY_US
-"""Hours are kept this long, then they are summed up to days, which are kept for ever."""
 
 EVENTS: Final = ("added", "started", "succeeded", "failed", "retried", "cancelled", "missed", "interrupted")
 """What is counted."""
 BUCKETS: Final = tuple(int(SECOND * 0.001 * 2.2**number) for number in range(19))
 """The upper bounds of the first nineteen of the twenty buckets of a histogram: from 1 ms to about 24 minutes."""
-MOST_KEYS: Final = 1000
-"""A node counts at most this many combinations of queue, task and job in a minute; the rest goes under `other`."""
-OTHER: Final = "other"
+KINDS: Final = ("all", "queue", "task", "job")
+"""What a tally can be about; the only name of the kind `all` is empty."""
+MOST_NAMES: Final = 500
+"""A store keeps at most this many names of a kind in one stretch; it counts the others under an empty name."""
+
+_BUCKETS_EACH: Final = len(BUCKETS) + 1
+WAITED: Final = len(EVENTS)
+"""The cell with the microseconds that runs waited; the cells of the histograms come after the two sums."""
+TOOK: Final = WAITED + 1
+WAITED_BUCKETS: Final = TOOK + 1
+TOOK_BUCKETS: Final = WAITED_BUCKETS + _BUCKETS_EACH
+CELLS: Final = TOOK_BUCKETS + _BUCKETS_EACH
+CELLS_PER_STEP: Final = 64
+"""The cell of a step is `step number * 64 + cell`."""
 
 
-class MetricKey(NamedTuple):
-    """What a counter is about; an empty job stands for runs that no job fired."""
+class Level(NamedTuple):
+    """How finely something is counted: its steps, how long a stretch of them is, and how long it is kept."""
 
-    queue: str
-    task: str
-    job: str = ""
+    step: int
+    stretch: int
+    keep: int | None
+
+
+LEVELS: Final = (
+    Level(MINUTE_US, HOUR_US, 2 * DAY_US),
+    Level(HOUR_US, DAY_US, 90 * DAY_US),
+    Level(DAY_US, 32 * DAY_US, None),
+)
+
+
+class Tally(msgspec.Struct, frozen=True, array_like=True):
+    """The counts of one subject in one stretch of a level, which begins at `at`; cells that are zero are left out."""
+
+    kind: str
+    name: str
+    level: int
+    at: int
+    cells: dict[int, int]
 
 
 class Spread(msgspec.Struct, frozen=True, array_like=True):
-    """Lengths of time: their number, their sum, and how many lie in each bucket."""
+    """Lengths of time: their number, their sum in microseconds, and how many lie in each bucket."""
 
     number: int = 0
     total: int = 0
-    buckets: tuple[int, ...] = (0,) * (len(BUCKETS) + 1)
-
-    def with_length(self, length: int) -> Spread:
-        """Return the spread with one length more."""
-        place = bucket_of(length)
-        buckets = (*self.buckets[:place], self.buckets[place] + 1, *self.buckets[place + 1 :])
-        return Spread(self.number + 1, self.total + max(0, length), buckets)
+    buckets: tuple[int, ...] = (0,) * _BUCKETS_EACH
 
     def __add__(self, other: Spread) -> Spread:
         """Return both together."""
@@ -74,20 +101,26 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
         return Spread(self.number + other.number, self.total + other.total, buckets)
 
     def percentile(self, part: float) -> int | None:
-        """Return the length below which this part of all lies: the upper bound of its bucket; None if there is none."""
+        """Return about the length below which this part of all lies; None if there is none.
+
+        It lies in the right bucket; within the bucket, lengths are taken to be spread evenly.
+        """
         if not self.number:
             return None
         wanted, seen = part * self.number, 0
         for place, number in enumerate(self.buckets):
+            if number and seen + number >= wanted:
+                low = BUCKETS[place - 1] if place else 0
+                if place == len(BUCKETS):
+                    return max(low, self.total // self.number)
+                return low + int((BUCKETS[place] - low) * (wanted - seen) / number)
             seen += number
-            if number and seen >= wanted:
-                return BUCKETS[place] if place < len(BUCKETS) else max(BUCKETS[-1], self.total // self.number)
         return BUCKETS[-1]
 
 
 def bucket_of(length: int) -> int:
     """Return the bucket of a length."""
-    return next((place for place, bound in enumerate(BUCKETS) if length <= bound), len(BUCKETS))
+    return bisect_left(BUCKETS, length)
 
 
 class Counts(msgspec.Struct, frozen=True, array_like=True):
@@ -106,121 +139,100 @@ class Counts(msgspec.Struct, frozen=True, array_like=True):
         """Return how often an event happened."""
         return self.events[EVENTS.index(event)]
 
-    def with_event(self, event: str, number: int = 1) -> Counts:
-        """Return the counts with an event more."""
-        place = EVENTS.index(event)
-        events = (*self.events[:place], self.events[place] + number, *self.events[place + 1 :])
-        return Counts(events, self.waited, self.took)
+    @classmethod
+    def of_cells(cls, cells: list[int]) -> Counts:
+        """Return the counts of one step."""
+        waited, took = tuple(cells[WAITED_BUCKETS:TOOK_BUCKETS]), tuple(cells[TOOK_BUCKETS:CELLS])
+        return cls(
+            tuple(cells[:WAITED]), Spread(sum(waited), cells[WAITED], waited), Spread(sum(took), cells[TOOK], took)
+        )
 
 
-class MetricsRow(msgspec.Struct, frozen=True, array_like=True):
-    """What was counted from `at` on, for a step: a minute, an hour or a day."""
-
-    at: int
-    step: int
-    key: MetricKey
-    counts: Counts
+def add_cells(cells: dict[int, int], more: Mapping[int, int]) -> dict[int, int]:
+    """Add counts to others, in place; return them."""
+    for cell, number in more.items():
+        cells[cell] = cells.get(cell, 0) + number
+    return cells
 
 
-_ENDS: Final = {
-    Status.SUCCEEDED: "succeeded",
-    Status.FAILED: "failed",
-    Status.BROKEN: "failed",
-    Status.CANCELLED: "cancelled",
-    Status.MISSED: "missed",
-}
+def oldest_kept(level: int, now: int) -> int | None:
+    """Return the beginning of the oldest stretch of a level that is kept; None if all are."""
+    _, stretch, keep = LEVELS[level]
+    return None if keep is None else (now - keep) // stretch * stretch
 
 
-class MetricSums:
-    """The sums of one node since it last handed them over."""
-
-    def __init__(self) -> None:
-        self._sums: dict[tuple[int, MetricKey], Counts] = {}
-
-    def __len__(self) -> int:
-        return len(self._sums)
-
-    def count(self, event: str, run: Run, at: int) -> None:
-        """Count an event of a run."""
-        self._change(run, at, lambda counts: counts.with_event(event))
-
-    def start(self, run: Run, at: int) -> None:
-        """Count a start, and how long the run waited for it."""
-        waited = max(0, at - run.run_at)
-
-        def change(counts: Counts) -> Counts:
-            begun = counts.with_event("started")
-            return Counts(begun.events, begun.waited.with_length(waited), begun.took)
-
-        self._change(run, at, change)
-
-    def end(self, run: Run, at: int) -> None:
-        """Count the end of a run, or of a start after which it waits again, and how long it took."""
-        event = _ENDS.get(run.status, "retried" if run.failures else "interrupted")
-
-        def change(counts: Counts) -> Counts:
-            changed = counts.with_event(event)
-            if run.started_at is None or event not in ("succeeded", "failed", "retried"):
-                return changed
-            return Counts(changed.events, changed.waited, changed.took.with_length(at - run.started_at))
-
-        self._change(run, at, change)
-
-    def take(self) -> list[MetricsRow]:
-        """Return the sums and begin anew."""
-        sums, self._sums = self._sums, {}
-        return [MetricsRow(minute, MINUTE_US, key, counts) for (minute, key), counts in sums.items()]
-
-    def put_back(self, rows: Iterable[MetricsRow]) -> None:
-        """Take sums back that could not be handed over."""
-        for row in rows:
-            place = row.at, row.key
-            self._sums[place] = self._sums.get(place, Counts()) + row.counts
-
-    def _change(self, run: Run, at: int, change: Callable[[Counts], Counts]) -> None:
-        minute = at - at % MINUTE_US
-        key = MetricKey(run.queue, run.call.task_name, run.job_id or "")
-        if (minute, key) not in self._sums and len(self._sums) >= MOST_KEYS:
-            key = MetricKey(OTHER, OTHER)
-        place = minute, key
-        self._sums[place] = change(self._sums.get(place, Counts()))
+def level_for(since: int, step: int, now: int) -> int:
+    """Return the finest level that has steps of at most this length and goes back that far, else a coarser one."""
+    fine = next((number for number in reversed(range(len(LEVELS))) if LEVELS[number].step <= step), 0)
+    for level in range(fine, len(LEVELS) - 1):
+        oldest = oldest_kept(level, now)
+        if oldest is not None and since >= oldest:
+            return level
+    return len(LEVELS) - 1
 
 
-def merged(rows: Iterable[MetricsRow]) -> list[MetricsRow]:
-    """Return rows with those of the same time, step and key summed up, oldest first."""
-    sums: dict[tuple[int, int, MetricKey], Counts] = {}
-    for row in rows:
-        place = row.at, row.step, row.key
-        sums[place] = sums.get(place, Counts()) + row.counts
-    return [MetricsRow(at, step, key, counts) for (at, step, key), counts in sorted(sums.items())]
+def series(tallies: Iterable[Tally], since: int, until: int, step: int) -> dict[str, list[Counts]]:
+    """Return by name the counts of each step between two instants.
 
-
-def thinned(rows: Iterable[MetricsRow], now: int) -> list[MetricsRow]:
-    """Return rows with old minutes summed up to hours, and old hours to days."""
-    return merged(MetricsRow(row.at - row.at % step, step, row.key, row.counts) for row, step in _steps(rows, now))
-
-
-def _steps(rows: Iterable[MetricsRow], now: int) -> Iterator[tuple[MetricsRow, int]]:
-    # By whole days and hours, so that a part of an hour is never summed up without the rest of it.
-    hours, days = (now - KEEP_MINUTES_US) // HOUR_US * HOUR_US, (now - KEEP_HOURS_US) // DAY_US * DAY_US
-    for row in rows:
-        step = DAY_US if row.at < days else HOUR_US if row.at < hours else MINUTE_US
-        yield row, max(row.step, step)
-
-
-def series(
-    rows: Iterable[MetricsRow], since: int, until: int, step: int, by: str | None = None, **where: str
-) -> Mapping[str, list[Counts]]:
-    """Return counts for each step between two instants, by queue, task or job; `where` chooses some of these.
-
-    A row that is longer than a step, as an hour in a chart of minutes is, counts for the step in which it begins.
+    What was counted in a step that is longer than these, as a day in a chart of hours is, stands where it begins.
     """
     number = -(-(until - since) // step)
-    found: dict[str, list[Counts]] = {}
-    for row in rows:
-        if not since <= row.at < until or any(getattr(row.key, name) != value for name, value in where.items()):
+    lines: dict[str, list[list[int] | None]] = {}
+    for tally in tallies:
+        line = lines.setdefault(tally.name, [None] * number)
+        _add_tally(line, tally, since, until, step)
+    empty = Counts()
+    return {
+        name: [empty if cells is None else Counts.of_cells(cells) for cells in line] for name, line in lines.items()
+    }
+
+
+def _add_tally(line: list[list[int] | None], tally: Tally, since: int, until: int, step: int) -> None:
+    length = LEVELS[tally.level].step
+    for place, count in tally.cells.items():
+        at = tally.at + place // CELLS_PER_STEP * length
+        cell = place % CELLS_PER_STEP
+        if cell >= CELLS or not since - length < at < until:
             continue
-        line = found.setdefault("" if by is None else getattr(row.key, by), [Counts()] * number)
-        place = (row.at - since) // step
-        line[place] = line[place] + row.counts
-    return found
+        index = max(0, at - since) // step
+        cells = line[index]
+        if cells is None:
+            cells = line[index] = [0] * CELLS
+        cells[cell] += count
+
+
+class MetricSeries(NamedTuple):
+    """What was counted in each step from `since` on, by name; a single subject has an empty name or its own."""
+
+    since: int
+    step: int
+    number: int
+    lines: dict[str, list[Counts]]
+
+    def line(self, name: str) -> list[Counts]:
+        """Return the steps of one name, which may have none."""
+        return self.lines.get(name) or [Counts()] * self.number
+
+    @property
+    def whole(self) -> list[Counts]:
+        """The steps of all names together."""
+        lines = list(self.lines.values())
+        return [sum(steps, Counts()) for steps in zip(*lines, strict=True)] if lines else [Counts()] * self.number
+
+    def total(self, name: str | None = None) -> Counts:
+        """Return all steps of one name, or of all, together."""
+        return sum(self.whole if name is None else self.line(name), Counts())
+
+
+def pack_cells(cells: Mapping[int, int]) -> bytes:
+    """Return cells as bytes: places and numbers in turn, which Lua reads, too."""
+    return msgspec.msgpack.encode([number for pair in sorted(cells.items()) for number in pair])
+
+
+def unpack_cells(data: Any) -> dict[int, int]:
+    """Return cells from bytes; nothing if somebody altered them."""
+    try:
+        flat = msgspec.msgpack.decode(bytes(data), type=list[int])
+    except (msgspec.MsgspecError, TypeError, ValueError):
+        return {}
+    return {place: number for place, number in zip(flat[::2], flat[1::2], strict=False) if place >= 0 <= number}

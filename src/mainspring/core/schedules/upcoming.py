@@ -8,7 +8,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, tzinfo
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Final, NamedTuple
 
 from mainspring.core.instants import SECOND, from_us
@@ -20,6 +20,8 @@ __all__ = ["MOST_STEPS", "Fire", "LoadStep", "expected_load", "fires_between", "
 
 MOST_STEPS: Final = 10_000
 """Compute the load of at most this many steps."""
+EXACT_FIRES: Final = 20
+"""Count this many fires of a job in one step, and estimate how many more there are."""
 
 
 class Fire(NamedTuple):
@@ -97,13 +99,33 @@ def expected_load(
         if job.at is None:
             continue
         took = int(usual_seconds.get(job.id, 0.0) * SECOND)
-        for at, _, _ in takewhile(lambda fire: fire[0] < until, _within(job, since, until)):
-            counts[(at - since) // step] += 1
-            _spread(busy, at - since, took, step)
+        for at, fires in _counted(job, since, until, step):
+            counts[(at - since) // step] += fires
+            _spread(busy, at - since, took, step, fires)
     return [LoadStep(from_us(since + n * step, zone), counts[n], busy[n] / step) for n in range(number)]
 
 
-def _spread(busy: list[int], start: int, took: int, step: int) -> None:
-    """Add the time that a run takes to the steps in which it takes it."""
+def _counted(job: Job, since: int, until: int, step: int) -> Iterator[tuple[int, int]]:
+    """Yield the fires of a job, each with how many it stands for.
+
+    A job that fires every second has 86,400 fires in a day. Of a step with very many, the first show how dense.
+    """
+    at = job.nominal if job.nominal is not None and job.nominal >= since else job.trigger.first_fire(since)
+    while at is not None and at < until:
+        first, number, end = at, 1, min(until, at - (at - since) % step + step)
+        yield at, 1
+        last, at = at, job.trigger.next_fire(at, at)
+        while at is not None and at < end:
+            if number == EXACT_FIRES:
+                yield last, (end - 1 - last) * (number - 1) // max(1, last - first)
+                at = job.trigger.first_fire(end)
+                break
+            yield at, 1
+            number += 1
+            last, at = at, job.trigger.next_fire(at, at)
+
+
+def _spread(busy: list[int], start: int, took: int, step: int, number: int = 1) -> None:
+    """Add the time that runs take to the steps in which they take it."""
     for n in range(start // step, min(len(busy), (start + took) // step + 1)):
-        busy[n] += max(0, min(start + took, (n + 1) * step) - max(start, n * step))
+        busy[n] += number * max(0, min(start + took, (n + 1) * step) - max(start, n * step))

@@ -7,12 +7,14 @@ from typing import Any, Final
 
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.job import Job
+from mainspring.core.quantities import read_seconds
 from mainspring.core.run_view import RunView
 from mainspring.dashboard.api.plain import (
     act_data,
     error_data,
     job_data,
     mark_data,
+    metrics_data,
     node_data,
     plain,
     queue_data,
@@ -21,11 +23,11 @@ from mainspring.dashboard.api.plain import (
 )
 from mainspring.dashboard.api.request import ApiRequest
 from mainspring.dashboard.filtering import cursor_of, run_at_cursor
-from mainspring.dashboard.page import NoSuchThing
+from mainspring.dashboard.page import BadParameter, NoSuchThing
 from mainspring.jobstores.base import NodeInfo
 
 __all__ = ["audit", "bulk", "count", "error", "errors", "explain", "fires", "job", "jobs", "marks", "node", "nodes"]
-__all__ += ["queue", "queues", "run", "runs", "stats", "story", "tasks"]
+__all__ += ["metrics", "queue", "queues", "run", "runs", "stats", "story", "tasks"]
 
 DAY: Final = timedelta(days=1)
 RUNS_SEARCHED: Final = 3000
@@ -133,8 +135,22 @@ def _nodes(asked: ApiRequest) -> list[NodeInfo]:
 
 def tasks(asked: ApiRequest) -> dict[str, Any]:
     """Return what each task costs."""
-    figures, complete = asked.app.task_figures(asked.since(DAY))
-    return {"tasks": [task_data(each) for each in figures], "complete": complete}
+    return {"tasks": [task_data(each) for each in asked.app.task_figures(asked.since(DAY))]}
+
+
+def metrics(asked: ApiRequest) -> dict[str, Any]:
+    """Return what was counted in each step of a time."""
+    named: dict[str, Any] = {kind: asked.text(kind) or None for kind in ("by", "queue", "task", "job")}
+    seconds = read_seconds(asked.text("step")) if asked.text("step") else None
+    if asked.text("step") and (seconds is None or not 1 <= seconds <= 366 * 86_400):
+        raise BadParameter(f"step={asked.text('step')[:20]!r} is no length of time; write 1m, 1h or 1d")
+    try:
+        found = asked.app.metrics(
+            asked.since(DAY), step=None if seconds is None else timedelta(seconds=seconds), **named
+        )
+    except (TypeError, ValueError) as error:
+        raise BadParameter(str(error)) from None
+    return metrics_data(found)
 
 
 def errors(asked: ApiRequest) -> dict[str, Any]:

@@ -10,9 +10,10 @@ import msgspec
 
 from mainspring.core.failures import ErrorGroup
 from mainspring.core.insight.health import JobHealth
+from mainspring.core.insight.metrics import EVENTS, Counts, MetricSeries
 from mainspring.core.insight.run_texts import arguments_text, kind_of, says, took_of, waited_of
 from mainspring.core.insight.task_figures import TaskFigures
-from mainspring.core.instants import from_us
+from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.redaction import masked
 from mainspring.core.run_view import RunView
@@ -28,6 +29,7 @@ __all__ = [
     "error_data",
     "job_data",
     "mark_data",
+    "metrics_data",
     "node_data",
     "plain",
     "queue_data",
@@ -169,6 +171,39 @@ def task_data(figures: TaskFigures) -> dict[str, Any]:
         "p50_seconds": figures.p50,
         "p95_seconds": figures.p95,
         "p99_seconds": figures.p99,
+    }
+
+
+def metrics_data(found: MetricSeries) -> dict[str, Any]:
+    """Return what was counted; steps in which nothing happened are left out."""
+    nothing = Counts()
+    return {
+        "since": plain(from_us(found.since)),
+        "step_seconds": found.step / SECOND,
+        "lines": [
+            {
+                "name": name,
+                "steps": [
+                    _step_data(found.since + number * found.step, counts)
+                    for number, counts in enumerate(line)
+                    if counts != nothing
+                ],
+            }
+            for name, line in sorted(found.lines.items())
+        ],
+    }
+
+
+def _step_data(at: int, counts: Counts) -> dict[str, Any]:
+    def seconds(length: int | None) -> float | None:
+        return None if length is None else length / SECOND
+
+    return {
+        "at": plain(from_us(at)),
+        **dict(zip(EVENTS, counts.events, strict=True)),
+        "waited_p95_seconds": seconds(counts.waited.percentile(0.95)),
+        "took_p50_seconds": seconds(counts.took.percentile(0.5)),
+        "took_p95_seconds": seconds(counts.took.percentile(0.95)),
     }
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mainspring.core.insight.metrics import EVENTS
+
 __all__ = ["SCHEMAS", "listed", "obj", "ref"]
 
 Schema = dict[str, Any]
@@ -138,7 +140,16 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "WholeNode": obj({"explanation": "Explanation"}, extends="Node"),
     "Nodes": listed("nodes", "Node"),
     "Task": obj(_TASK),
-    "Tasks": listed("tasks", "Task", complete="bool"),
+    "Tasks": listed("tasks", "Task"),
+    "MetricStep": obj(
+        {
+            "at": "time",
+            **dict.fromkeys(EVENTS, "int"),
+            **dict.fromkeys(("waited_p95_seconds", "took_p50_seconds", "took_p95_seconds"), "number?"),
+        }
+    ),
+    "MetricLine": obj({"name": "text", "steps": "list of MetricStep"}),
+    "Metrics": obj({"since": "time", "step_seconds": "number", "lines": "list of MetricLine"}),
     "Error": obj(_ERROR),
     "Errors": listed("errors", "Error", complete="bool"),
     "WholeError": obj({"error": "Error", "runs": "list of Run"}),

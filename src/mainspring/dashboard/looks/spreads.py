@@ -1,4 +1,4 @@
-"""Failures over time, alone: bars that hang from a line. Pure."""
+"""Failures over time, alone: bars that hang from a line; waits over time: lines on a logarithmic scale. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from typing import Final
 
 from markupsafe import Markup
 
-from mainspring.dashboard.looks.charts import Deploy, Step, per_cent
+from mainspring.dashboard.looks.charts import Deploy, Series, Step, lines, per_cent
 
-__all__ = ["hanging"]
+__all__ = ["hanging", "wait_chart"]
 
 TOP: Final = 26
 HEIGHT: Final = 44
+_TICKS: Final = (
+    *((0.001, "1 ms"), (0.01, "10 ms"), (0.1, "0.1 s"), (1.0, "1 s"), (10.0, "10 s")),
+    *((60.0, "1 min"), (600.0, "10 min"), (3600.0, "1 h"), (36_000.0, "10 h"), (864_000.0, "10 d")),
+)
 
 
 def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -> Markup:
@@ -38,3 +42,11 @@ def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -
         parts.append(Markup(text).format(side, place, -5 if side else 5, 10 + 11 * (row % 2), deploy.text))
     shape = '<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>'
     return Markup(shape).format(TOP + HEIGHT + 24, label, Markup("").join(parts))
+
+
+def wait_chart(series: Sequence[Series], times: Sequence[tuple[float, str]], label: str) -> Markup:
+    """Draw how many seconds runs waited, one line each."""
+    values = [value for each in series for value in each.values if value is not None]
+    first = max((number for number, (tick, _) in enumerate(_TICKS) if tick <= min(values)), default=0)
+    last = min((number for number, (tick, _) in enumerate(_TICKS) if tick >= max(values)), default=len(_TICKS) - 1)
+    return lines(series, _TICKS[first : max(last, first + 1) + 1], times, label)

@@ -118,18 +118,20 @@ def axis(stretch: Stretch) -> Markup:
     return Markup('<svg class="chart" height="28" aria-hidden="true">{}</svg>').format(Markup("").join(parts))
 
 
-def load_track(stretch: Stretch, steps: Sequence[tuple[int, float]], step: int, peak: str) -> Markup:
-    """Draw how many slots the fires ahead keep busy."""
-    top = max((busy for _, busy in steps), default=0.0) or 1.0
+def load_track(
+    stretch: Stretch,
+    steps: Sequence[tuple[int, float]],
+    step: int,
+    peak: str,
+    past: tuple[int, Sequence[tuple[int, float]]] = (1, ()),
+) -> Markup:
+    """Draw how many slots were busy, by the step and the steps of `past`, and how many the fires ahead keep busy."""
+    top = max((busy for _, busy in (*steps, *past[1])), default=0.0) or 1.0
     parts = _ground(stretch, LOAD_HEIGHT)
-    wide = per_cent(step / (stretch.until - stretch.since) * 100 - 0.1)
-    for at, busy in steps:
-        level = 0 if busy <= 0 else min(5, 1 + int(busy / top * 4.6))
-        tall = max(2.0, busy / top * 44)
-        moment = stretch.times.local(at)
-        box = f'<rect class="h{level}" x="{per_cent(stretch.share(at))}" y="{LOAD_HEIGHT - tall:.1f}" width="{wide}"'
-        tip = f"{moment:%a %H:%M}\nabout {busy:.2g} slots busy"
-        parts.append(Markup(f'{box} height="{tall:.1f}"') + Markup(' data-tip="{}"/>').format(tip))
+    for length, loads, words in ((past[0], past[1], ""), (step, steps, "about ")):
+        for at, busy in loads:
+            end = min(at + length, stretch.times.now) if not words else at + length
+            parts.append(_load(stretch, at, end, busy, top, words))
     if stretch.band is not None:
         x, side = stretch.band.line * 100, stretch.band.line > 0.4
         text = '<text class="t-warn {} hide-s" x="{}" dx="{}" y="12">{}</text>'
@@ -143,10 +145,19 @@ def load_track(stretch: Stretch, steps: Sequence[tuple[int, float]], step: int, 
             Markup(text).format("end" if x > 80 else "", per_cent(x), -4 if x > 80 else 4, 26 if crowded else 12, peak)
         )
     parts.append(_now(stretch, LOAD_HEIGHT))
-    words = f"Slots that coming fires keep busy; {peak}"
+    words = f"Slots that were busy, and that coming fires keep busy; {peak}"
     return Markup('<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>').format(
         LOAD_HEIGHT, words, Markup("").join(parts)
     )
+
+
+def _load(stretch: Stretch, at: int, end: int, busy: float, top: float, words: str) -> Markup:
+    level = 0 if busy <= 0 else min(5, 1 + int(busy / top * 4.6))
+    tall = max(2.0, busy / top * 44)
+    wide = per_cent(max(0.1, stretch.share(end) - stretch.share(at) - 0.1))
+    box = f'<rect class="h{level}" x="{per_cent(stretch.share(at))}" y="{LOAD_HEIGHT - tall:.1f}" width="{wide}"'
+    tip = f"{stretch.times.local(at):%a %H:%M}\n{words}{busy:.2g} slots {'' if words else 'were '}busy"
+    return Markup(f'{box} height="{tall:.1f}"') + Markup(' data-tip="{}"/>').format(tip)
 
 
 def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:

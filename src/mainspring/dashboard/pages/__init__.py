@@ -8,7 +8,7 @@ from mainspring.dashboard.page import Page
 from mainspring.dashboard.pages import more, overview, queues, search
 from mainspring.dashboard.pages.fleet import api, broken, nodes, system
 from mainspring.dashboard.pages.schedules import form, job, jobs, timeline
-from mainspring.dashboard.pages.work import bulk, errors, run, run_form, runs, tasks
+from mainspring.dashboard.pages.work import bulk, errors, flows, run, run_form, runs, tasks
 
 __all__ = ["PAGES"]
 
@@ -22,6 +22,8 @@ PAGES: Final[tuple[Page, ...]] = (
     run_form.PAGE,
     run.PAGE,
     bulk.PAGE,
+    flows.PAGE,
+    flows.FLOW_PAGE,
     queues.PAGE,
     queues.QUEUE_PAGE,
     errors.PAGE,

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from mainspring.core.insight.metrics import Counts, MetricSeries
 from mainspring.core.insight.wording import several
+from mainspring.core.instants import SECOND
 from mainspring.core.validation import check_queue
+from mainspring.dashboard.looks.charts import Series
 from mainspring.dashboard.looks.rows import run_row
+from mainspring.dashboard.looks.spreads import wait_chart
+from mainspring.dashboard.looks.values import cut_middle
 from mainspring.dashboard.page import Action, Deed, NoSuchThing, Page, Question, View
+from mainspring.dashboard.rates import RANGES, QueueRate, queue_rates, rate_text, waits_of
 from mainspring.dashboard.roles import Role
 from mainspring.jobstores.values import NodeInfo, QueueInfo
 
@@ -17,7 +23,9 @@ __all__ = ["PAGE", "QUEUE_PAGE", "QueueRow", "queue_rows"]
 
 MOST_ROWS: Final = 50
 """Queues on one page; beyond that one searches."""
-_ORDER: Final = ("unserved", "full", "waiting", "flowing", "paused")
+LINES_DRAWN: Final = 5
+LEAST_WAIT_SECONDS: Final = 0.001
+_ORDER: Final = ("unserved", "growing", "full", "waiting", "flowing", "paused")
 
 
 class QueueRow(NamedTuple):
@@ -28,12 +36,27 @@ class QueueRow(NamedTuple):
     why: str
     slots: int
     tone: str
+    rate: QueueRate = QueueRate()
+
+    @property
+    def per_minute(self) -> tuple[str, str]:
+        """How many runs come and leave per minute, as text."""
+        came, left = self.rate.per_minute
+        return rate_text(came), rate_text(left)
+
+    @property
+    def empty_in(self) -> str:
+        """When it will be empty."""
+        if self.info.waiting and self.state in ("unserved", "paused"):
+            return "never"
+        return self.rate.empty_in(self.info.waiting)
 
 
 def queue_rows(view: View) -> list[QueueRow]:
     """Read the queues and who serves them, those in trouble first."""
-    nodes = view.app.nodes()
-    rows = [_row(queue, nodes) for queue in view.app.queues()]
+    nodes, rates = view.app.nodes(), queue_rates(view)
+    rows = [_row(queue, nodes)._replace(rate=rates.get(queue.name, QueueRate())) for queue in view.app.queues()]
+    rows = [_growing(row) for row in rows]
     return sorted(rows, key=lambda row: (_ORDER.index(row.state), -row.info.waiting, row.info.name))
 
 
@@ -52,18 +75,79 @@ def _row(queue: QueueInfo, nodes: list[NodeInfo]) -> QueueRow:
     return QueueRow(queue, "flowing", "" if serving else "Empty, and nobody serves it.", slots, "")
 
 
+def _growing(row: QueueRow) -> QueueRow:
+    if row.state not in ("full", "waiting") or not row.rate.is_growing:
+        return row
+    came, left = row.per_minute
+    why = f"More comes in than {several(row.slots, 'slot')} can do: {came} a minute against {left}."
+    return row._replace(state="growing", why=why, tone="warn")
+
+
 def read(view: View) -> dict[str, Any]:
     """Read all queues once, for both regions."""
     wanted = view.text("q", most=200)
     rows = queue_rows(view)
     shown = [row for row in rows if wanted.lower() in row.info.name.lower()]
-    return {"rows": shown[:MOST_ROWS], "number": len(rows), "found": len(shown), "wanted": wanted, "all_rows": rows}
+    return {
+        "rows": shown[:MOST_ROWS],
+        "number": len(rows),
+        "found": len(shown),
+        "wanted": wanted,
+        "all_rows": rows,
+        "span": view.choice("range", RANGES, "1h"),
+        "spans": [(key, f"{key[:-1]} {key[-1]}") for key in RANGES],
+        "table": view.choice("table", ("", "waits"), ""),
+    }
 
 
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Explain the queue that is worst off, or say that all flow."""
-    wrong = [row for row in data["all_rows"] if row.state in ("unserved", "full")]
+    wrong = [row for row in data["all_rows"] if row.state in ("unserved", "growing", "full")]
     return {"wrong": wrong, "told": view.app.explain(f"queue:{wrong[0].info.name}") if wrong else None}
+
+
+def waits(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """Draw how long runs waited, by queue: p95, on a logarithmic scale."""
+    found = waits_of(view, data["span"])
+    busy = sorted(
+        (name for name in found.lines if name),
+        key=lambda name: -(found.total(name).waited.percentile(0.95) or 0),
+    )
+    names = [name for name in busy if found.total(name).waited.number][:LINES_DRAWN]
+    lines = [
+        Series(cut_middle(name, 18), [_p95(each) for each in found.line(name)], f"l{number + 1}")
+        for number, name in enumerate(names)
+    ]
+    label = f"How long runs waited, p95 by queue: {', '.join(names) or 'nothing started'}"
+    return {
+        "chart": wait_chart(lines, _wait_labels(view, found), label) if lines else "",
+        "cells": _wait_cells(view, found, names) if data["table"] else [],
+    }
+
+
+def _p95(counts: Counts) -> float | None:
+    found = counts.waited.percentile(0.95)
+    return None if found is None else max(found / SECOND, LEAST_WAIT_SECONDS)
+
+
+def _wait_labels(view: View, found: MetricSeries) -> list[tuple[float, str]]:
+    long = found.step * found.number > 2 * 86_400 * SECOND
+    labels = []
+    for number in range(found.number // 12, found.number, max(1, found.number // 6)):
+        moment = view.times.local(found.since + number * found.step)
+        labels.append((number / max(1, found.number - 1), f"{moment:%a %-d}" if long else f"{moment:%H:%M}"))
+    return labels
+
+
+def _wait_cells(view: View, found: MetricSeries, names: Sequence[str]) -> list[tuple[str, ...]]:
+    rows = [
+        (
+            view.times.text(found.since + number * found.step),
+            *(view.times.span(found.line(name)[number].waited.percentile(0.95)) for name in names),
+        )
+        for number in reversed(range(found.number))
+    ]
+    return [("From", *names), *rows]
 
 
 # -- actions -------------------------------------------------------------------------------------------------------
@@ -131,7 +215,7 @@ PAGE = Page(
     title="Queues",
     template="queues.html",
     read=read,
-    regions={"state": state, "table": None},
+    regions={"state": state, "table": None, "waits": waits},
     actions=(
         Action("queue.pause", "/queues/{name:path}/pause", pause, ask_pause, weight="undo"),
         Action("queue.resume", "/queues/{name:path}/resume", resume, ask_resume, weight="undo"),

@@ -7,6 +7,7 @@ browsers. What is not GET comes from our own pages, as `Sec-Fetch-Site` or `Orig
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
@@ -32,6 +33,7 @@ _HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+_HOST: Final = re.compile(r"(?:\[([0-9a-f:.]{2,45})\]|([a-z0-9._-]{1,253}))(?::[0-9]{1,5})?")
 _READING: Final = ("GET", "HEAD")
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-real-ip")
 
@@ -46,9 +48,8 @@ def is_loopback(address: str) -> bool:
 
 def _name_of(host: str) -> str:
     """Return the name in a Host header, without its port."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.rpartition(":")[0] if host.count(":") == 1 else host
+    found = _HOST.fullmatch(host)
+    return "" if found is None else found[1] or found[2]
 
 
 class Guard:

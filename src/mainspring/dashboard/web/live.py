@@ -71,6 +71,10 @@ class LiveHub(Generic[Key]):
         """How many views are watched."""
         return len(self._channels)
 
+    def watches(self, key: Key) -> bool:
+        """Return True if somebody watches this view."""
+        return key in self._channels
+
     def close(self) -> None:
         """End all streams; any thread may call it through the loop."""
         self._closed = True

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import Clock, SystemClock
 from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
+from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import DueJob, Firing
@@ -33,6 +34,7 @@ from mainspring.jobstores.base import (
 )
 from mainspring.jobstores.memory.indexes import Entry, Timetable
 from mainspring.jobstores.memory.runs import RunTable
+from mainspring.jobstores.memory.tallies import TallyTable
 
 __all__ = ["MemoryJobStore"]
 
@@ -67,6 +69,7 @@ class MemoryJobStore(JobStore):
         )
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
         self._acts: list[Act] = []
+        self._tallies = TallyTable()
 
     @property
     def keep_runs(self) -> int:
@@ -308,6 +311,23 @@ class MemoryJobStore(JobStore):
             acts = self._acts[::-1] if limit else []
         found = (act for act in acts if about in (None, act.about) and (after is None or act.id < after.id))
         return list(islice(found, limit))
+
+    # -- what was counted --------------------------------------------------------------------------------------
+
+    def tallies(
+        self,
+        new: Sequence[Tally] = (),
+        *,
+        kind: str = "all",
+        name: str | None = None,
+        level: int = 0,
+        since: int = 0,
+        until: int = 0,
+    ) -> list[Tally]:
+        with self._lock:
+            if new:
+                self._tallies.add(new, self._now())
+            return self._tallies.find(kind, name, level, since, until)
 
     # -- service -----------------------------------------------------------------------------------------------
 

@@ -7,12 +7,14 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from heapq import nlargest, nsmallest
 from typing import Any, Final
 
 import msgspec
 
 from mainspring.core.insight.acts import MOST_ACTS
+from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
@@ -29,6 +31,7 @@ from mainspring.jobstores.records.rows import (
 )
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.redis.shards import Shard, Shards
+from mainspring.jobstores.redis.tallies import add_tallies, find_tallies
 from mainspring.jobstores.redis.waiting import Subscriptions
 from mainspring.jobstores.redis.wire import (
     STATUS_NUMBERS,
@@ -350,6 +353,22 @@ class RedisRuns(RecordStore):
         ids, said = self._call(self._shards.all[0], "find_acts", args, reads=True)
         found = [(act_id.decode(), *each.partition(b"\0")[::2]) for act_id, each in zip(ids, said, strict=True) if each]
         return [ActRow(act_id, thing.decode("utf-8", "replace"), frame) for act_id, thing, frame in found]
+
+    def tallies(
+        self,
+        new: Sequence[Tally] = (),
+        *,
+        kind: str = "all",
+        name: str | None = None,
+        level: int = 0,
+        since: int = 0,
+        until: int = 0,
+    ) -> list[Tally]:
+        """Add counts in the first shard, then return tallies."""
+        call = partial(self._call, self._shards.all[0])
+        if new:
+            add_tallies(call, new)
+        return find_tallies(call, kind, name, level, since, until) if since < until else []
 
     # -- service -----------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from mainspring.codec import Codec
 from mainspring.core.insight.acts import Act
+from mainspring.core.insight.metrics import Tally
 from mainspring.core.run import Beat, Outcome, Run
 from mainspring.jobstores.base import ClaimedRuns, Hold, JobStore, NodeInfo, RunQuery
 from mainspring.jobstores.records.store import RecordStore
@@ -64,6 +65,9 @@ class RunsElsewhere(RecordStore):
         self, new: Sequence[Act] = (), *, about: str | None = None, after: Act | None = None, limit: int = 0
     ) -> list[Act]:
         return self.runs.acts(new, about=about, after=after, limit=limit)
+
+    def tallies(self, new: Sequence[Tally] = (), **wanted: Any) -> list[Tally]:
+        return self.runs.tallies(new, **wanted)
 
     def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
         return self.runs.beat(node, ttl)

@@ -18,10 +18,13 @@ __all__ = ["NEVER", "ColumnType", "Tables", "ddl", "odd"]
 NEVER: Final = 2**62
 """The `expires_at` of a finished run that is never pruned; it is NULL as long as the run is unfinished."""
 
+ENDED_BADLY: Final = ("failed", "cancelled", "missed", "broken")
+"""The final statuses that people look for; few runs have them, so an index on them is small."""
+
 ID_LENGTH: Final = 255
 RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
 
-WORDS: Final = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "meta")
+WORDS: Final = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies", "meta")
 """The names of the tables in statements."""
 _INSTANT: Final = f"NOT BETWEEN {EARLIEST_INSTANT} AND {LATEST_INSTANT}"
 _ODD: Final = {
@@ -82,6 +85,7 @@ class Tables:
             "totals", self._id("status", 20), Column("slot", Integer, primary_key=True), _number("n")
         )
         self.acts = self._acts()
+        self.tallies = self._table("tallies", self._id("id", 300), self._bytes("cells"))
         self.meta = self._table("meta", self._id("name", 20), _number("value"))
 
     def all(self) -> list[Table]:
@@ -95,6 +99,7 @@ class Tables:
             self.nodes,
             self.totals,
             self.acts,
+            self.tallies,
             self.meta,
         ]
 
@@ -162,6 +167,8 @@ class Tables:
         self._index(table, "ended", "expires_at", where="expires_at IS NOT NULL")
         # Without the id: PostgreSQL writes the index with every claim and end, and sorting equal times is quick.
         self._index(table, "newest", "created_at")
+        if self.kind != "mysql":  # there `claim` begins with the status
+            self._index(table, "bad", "status", "created_at", where=f"status IN {ENDED_BADLY}")
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
         self._index(table, "unique", "unique_key", where="unique_key IS NOT NULL", unique=True)

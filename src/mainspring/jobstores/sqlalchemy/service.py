@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from heapq import nlargest
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -14,7 +16,7 @@ from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery,
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.meta import number
 from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, forget, run_row
-from mainspring.jobstores.sqlalchemy.schema import NEVER
+from mainspring.jobstores.sqlalchemy.schema import ENDED_BADLY, NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Tx
 
 __all__ = [
@@ -29,6 +31,8 @@ __all__ = [
     "stats",
 ]
 
+FEW_RUNS: Final = 20_000
+"""Sort up to this many runs of a status by their age, rather than look for them among all."""
 IDS_REMEMBERED: Final = 100_000
 """Remember at most this many ids of deleted runs."""
 LONGEST_NODE_TTL_US: Final = 30 * 86400 * SECOND
@@ -52,24 +56,59 @@ def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
 
 def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
     """Read matching runs, newest first."""
-    where, params = _where(tx, query)
-    if after is not None:
-        where += " AND created_at <= ? AND (created_at < ? OR id < ?)"
-        params += [after.created_at, after.created_at, after.id]
+    if query.job_id is None and query.group is None and query.status:
+        if all(status.value in ENDED_BADLY for status in query.status):
+            # One status at a time: each has its part of the index in the wanted order.
+            parts = [_find(tx, RunQuery(status=(each,), queue=query.queue), after, limit) for each in query.status]
+            return nlargest(limit, chain.from_iterable(parts), key=lambda row: (row.created_at, row.id))
+        if Status.SUCCEEDED not in query.status and _are_few(tx, query):
+            return _find_few(tx, query, after, limit)
+    return _find(tx, query, after, limit)
+
+
+def _find(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+    where, params = _where(query, after)
     statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {where} ORDER BY created_at DESC, id DESC LIMIT ?"
     return [run_row(row) for row in tx.all(statement, *params, limit)]
 
 
-def _where(tx: Tx, query: RunQuery) -> tuple[str, list[Any]]:
+def _are_few(tx: Tx, query: RunQuery) -> bool:
+    """Return True if SQLite, which knows no numbers, should read all runs of these statuses and sort them.
+
+    Otherwise it walks through all runs by their age, and finds one among a million that waits at the end.
+    """
+    if tx.database.kind != "sqlite":
+        return False
+    statement = "SELECT count(*) FROM (SELECT 1 FROM {{runs}} WHERE status = '{}' LIMIT ?)"
+    return all(tx.all(statement.format(each.value), FEW_RUNS)[0][0] < FEW_RUNS for each in query.status)
+
+
+def _find_few(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+    found: list[Any] = []
+    for each in query.status:
+        where, params = _where(RunQuery(status=(each,), queue=query.queue), after)
+        # The plus keeps SQLite from the index by age. Sort the ids alone: the records are large.
+        statement = f"SELECT created_at, id FROM {{runs}} WHERE {where} ORDER BY +created_at DESC, id DESC LIMIT ?"
+        found += tx.all(statement, *params, limit)
+    rows = {row.id: row for row in get_runs(tx, [run_id for _, run_id in nlargest(limit, found)])} if found else {}
+    return sorted(rows.values(), key=lambda row: (row.created_at, row.id), reverse=True)
+
+
+def _where(query: RunQuery, after: Run | None = None) -> tuple[str, list[Any]]:
     terms: list[str] = ["1 = 1"]
     params: list[Any] = []
-    if query.status:
-        terms.append("status {in}")
-        params.append(tx.many([status.value for status in query.status]))
+    if query.status:  # as literals: partial indexes are used only where a statement repeats their conditions
+        values = [status.value for status in query.status]
+        terms.append(f"status = '{values[0]}'" if len(values) == 1 else f"status IN {tuple(values)}")
+        if all(value in ENDED_BADLY for value in values):
+            terms.append(f"status IN {ENDED_BADLY}")
     for column, value in (("queue", query.queue), ("group_id", query.group), ("job_id", query.job_id)):
         if value is not None:
             terms.append(f"{column} = ?")
             params.append(value)
+    if after is not None:
+        terms.append("created_at <= ? AND (created_at < ? OR id < ?)")
+        params += [after.created_at, after.created_at, after.id]
     return " AND ".join(terms), params
 
 
@@ -201,7 +240,7 @@ def nodes(tx: Tx) -> list[NodeInfo]:
 def stats(tx: Tx, query: RunQuery | None) -> Stats:
     """Count the runs that match; without a query, count queues, ended runs and jobs."""
     if query is not None:
-        where, params = _where(tx, query)
+        where, params = _where(query)
         [(matching,)] = tx.all(f"SELECT count(*) FROM {{runs}} WHERE {where}", *params)
         return Stats(matching=matching)
     [(jobs,)] = tx.all("SELECT count(*) FROM {jobs}")

@@ -20,6 +20,7 @@ from sqlalchemy.engine import URL, Engine
 from sqlalchemy.exc import ArgumentError
 
 from mainspring.codec import Codec
+from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 from mainspring.core.redaction import without_password
@@ -36,6 +37,7 @@ from mainspring.jobstores.sqlalchemy import health as sql_health
 from mainspring.jobstores.sqlalchemy import jobs as job_steps
 from mainspring.jobstores.sqlalchemy import runs as run_steps
 from mainspring.jobstores.sqlalchemy import service as service_steps
+from mainspring.jobstores.sqlalchemy import tallies as tally_steps
 from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, Database, StoreTx
 from mainspring.jobstores.sqlalchemy.meta import SchemaMismatch
 from mainspring.jobstores.sqlalchemy.sweep import sweep
@@ -276,6 +278,24 @@ class SQLAlchemyJobStore(RecordStore):
 
     def _find_act_rows(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
         return self._read(lambda tx: act_steps.find_acts(tx, about, after, limit))
+
+    # -- what was counted --------------------------------------------------------------------------------------
+
+    def tallies(
+        self,
+        new: Sequence[Tally] = (),
+        *,
+        kind: str = "all",
+        name: str | None = None,
+        level: int = 0,
+        since: int = 0,
+        until: int = 0,
+    ) -> list[Tally]:
+        if new:
+            self._write(lambda tx: tally_steps.add_tallies(tx, new))
+        if since >= until:
+            return []
+        return self._read(lambda tx: tally_steps.find_tallies(tx, kind, name, level, since, until))
 
     # -- service -----------------------------------------------------------------------------------------------
 

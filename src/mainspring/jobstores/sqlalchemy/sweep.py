@@ -55,7 +55,9 @@ def sweep(tx: Tx, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str])
     """Set altered records aside, among them those with these ids; return how many."""
     number = _set_runs_aside(tx, break_, run_ids) + _set_jobs_aside(tx, job_ids)
     if tx.database.kind == "sqlite":
-        number += _mend_broken(tx) + sum(_drop(tx, table) for table in ("gone", "queues", "nodes", "totals", "acts"))
+        number += _mend_broken(tx) + sum(
+            _drop(tx, table) for table in ("gone", "queues", "nodes", "totals", "acts", "tallies")
+        )
     # `due_at` can be derived from `at`.
     number += tx.run(
         "UPDATE {jobs} SET due_at = at WHERE (at IS NULL) <> (due_at IS NULL) OR (due_at <> at AND due_at > ?)",

@@ -15,6 +15,7 @@ import pytest
 _PARTS = (
     "helpers",
     "acts",
+    "tallies",
     "jobs",
     "firing",
     "counting",
@@ -39,6 +40,7 @@ from mainspring.testing.conformance.jobs import JobConformance  # noqa: E402
 from mainspring.testing.conformance.leases import LeaseConformance  # noqa: E402
 from mainspring.testing.conformance.service import ServiceConformance  # noqa: E402
 from mainspring.testing.conformance.settling import SettleConformance  # noqa: E402
+from mainspring.testing.conformance.tallies import TallyConformance  # noqa: E402
 
 __all__ = [
     "ActConformance",
@@ -53,6 +55,7 @@ __all__ = [
     "ServiceConformance",
     "SettleConformance",
     "StoreConformance",
+    "TallyConformance",
 ]
 
 
@@ -67,6 +70,7 @@ class StoreConformance(
     ChangeConformance,
     ServiceConformance,
     ActConformance,
+    TallyConformance,
     ConcurrencyConformance,
 ):
     """Everything; give it a fixture named `store`."""

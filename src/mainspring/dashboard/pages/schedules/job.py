@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from statistics import median
 from typing import Any, Final, NamedTuple
 
@@ -52,6 +53,7 @@ def read(view: View) -> dict[str, Any]:
     runs = list(view.app.recent([job.id], RUNS_DRAWN).get(job.id, []))
     return {
         "title": job.id,
+        "span": view.choice("range", ("runs", "year"), "runs"),
         "job": job,
         "health": board.healths[job.id],
         "runs": runs,
@@ -81,7 +83,9 @@ def explain(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 
 def lengths(view: View, data: dict[str, Any]) -> dict[str, Any]:
-    """Draw how long its last runs took, and where that changed."""
+    """Draw how long its last runs took, and where that changed; or the weeks of a year, by the counters."""
+    if data["span"] == "year":
+        return _year(view, data["job"].id)
     runs = [run for run in reversed(data["runs"]) if run.record.finished_at is not None]
     good = sorted(run.duration for run in runs if run.status is Status.SUCCEEDED and run.duration is not None)
     rows = [
@@ -94,6 +98,39 @@ def lengths(view: View, data: dict[str, Any]) -> dict[str, Any]:
     ]
     table = [("Fire", "Status", "Took"), *rows] if view.choice("table", ("", "lengths"), "") else []
     return {"chart": _chart(view, runs), "drawn": len(runs), "note": _percentiles(good), "cells": table}
+
+
+def _year(view: View, job_id: str) -> dict[str, Any]:
+    found = view.cached(
+        f"year {job_id}", 30.0, lambda: view.app.metrics(timedelta(days=364), step=timedelta(days=7), job=job_id)
+    )
+    weeks = found.line(job_id)
+    steps, rows, longest = [], [], 0.0
+    for number, counts in enumerate(weeks):
+        begin = view.times.local(found.since + number * found.step)
+        half, most = counts.took.percentile(0.5), counts.took.percentile(0.95)
+        bad = counts.of("failed") + counts.of("missed")
+        good = 0.0 if half is None else half / SECOND
+        longest = max(longest, good)
+        words = "no run ended" if half is None or most is None else f"p50 {took(half)}, p95 {took(most)}"
+        tip = f"week of {begin:%-d %b %Y}\n{words}\n{counts.of('succeeded'):,} succeeded, {bad:,} failed or missed"
+        steps.append(Step(good, 0.0 if good else float(bad > 0), tip, f"{begin:%-d %b}" if number % 9 == 4 else ""))
+        rows.append((f"{begin:%-d %b %Y}", f"{counts.of('succeeded'):,}", f"{bad:,}", view.times.span(half)))
+    unit, scale = _unit(longest)
+    table = [("Week of", "Succeeded", "Failed or missed", "p50"), *reversed(rows)]
+    total = found.total(job_id)
+    parts = [(name, total.took.percentile(part)) for name, part in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))]
+    return {
+        "chart": durations(steps, "How long its runs took in each week of a year (p50)", unit, scale),
+        "drawn": total.took.number,
+        "note": " · ".join(f"{name} {took(length)}" for name, length in parts if length is not None),
+        "cells": table if view.choice("table", ("", "lengths"), "") else [],
+    }
+
+
+def _unit(longest: float) -> tuple[str, float]:
+    """Return the unit of an axis, and its seconds."""
+    return ("min", 60.0) if longest >= 120 else ("s", 1.0) if longest >= 1 else ("ms", 0.001)
 
 
 def _percentiles(ordered: Sequence[float]) -> str:
@@ -119,7 +156,7 @@ def _chart(view: View, runs: Sequence[RunView]) -> Markup:
             label = day = text
         bad = float(run.status in (Status.FAILED, Status.BROKEN, Status.MISSED))
         steps.append(Step(good, bad, f"{moment:%a %-d %b %H:%M}\n{how}{error}", label, number % 24 == 6))
-    unit, scale = ("min", 60.0) if longest >= 120 else ("s", 1.0) if longest >= 1 else ("ms", 0.001)
+    unit, scale = _unit(longest)
     label = f"How long the last {len(runs)} runs took"
     change = _change(runs)
     marks = [] if change is None else [Deploy(change[0] / max(1, len(runs)), change[1])]

@@ -189,7 +189,7 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Say what is odd in the stretch: a change of the clock, or where most comes together."""
     stretch: Stretch = data["stretch"]
     step = max(60 * SECOND, (stretch.until - view.now) // LOAD_STEPS)
-    steps = load_ahead(view, view.now, stretch.until, step)
+    steps = load_ahead(view, view.now // step * step, stretch.until, step)  # so that viewers share it
     peak = max(steps, key=lambda each: each.busy, default=None)
     fires = sum(each.fires for each in steps)
     slots = sum(node.slots for node in view.app.nodes() if node.state == "running")
@@ -205,8 +205,23 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "shape": "late" if stretch.band is not None and touched else "up",
         "facts": facts,
         "axis": axis(stretch),
-        "load": load_track(stretch, [(to_us(each.at), each.busy) for each in steps], step, words),
+        "load": load_track(
+            stretch, [(to_us(each.at), each.busy) for each in steps], step, words, _was_busy(view, stretch)
+        ),
     }
+
+
+def _was_busy(view: View, stretch: Stretch) -> tuple[int, list[tuple[int, float]]]:
+    """Return the step of the past, and how many slots were busy in each: by how long the runs took that ended in it."""
+    back = timedelta(microseconds=view.now - stretch.since)
+    step = max(timedelta(minutes=1), back / (LOAD_STEPS // 3))
+    name = f"timeline busy {back // timedelta(minutes=10)}"
+    found = view.cached(name, 5.0, lambda: view.app.metrics(back, step=step))
+    return found.step, [
+        (found.since + number * found.step, counts.took.total / found.step)
+        for number, counts in enumerate(found.whole)
+        if found.since + number * found.step >= stretch.since
+    ]
 
 
 def _touched(view: View, stretch: Stretch) -> list[str]:

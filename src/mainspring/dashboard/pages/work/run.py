@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.failures import key_of, place_of
+from mainspring.core.insight.flows import flow_key, is_part
 from mainspring.core.insight.story import Episode
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
@@ -57,7 +58,8 @@ def read(view: View) -> dict[str, Any]:
     """Read the run once, for all regions."""
     run = _found(view)
     row = run_row(view.app, run, view.now)
-    return {"run": run, "row": row, "title": f"{row.name}, {row.kind}", "ended": run.status in FINAL}
+    flow = flow_key(run.record) if is_part(run.record) else ""
+    return {"run": run, "row": row, "title": f"{row.name}, {row.kind}", "ended": run.status in FINAL, "flow": flow}
 
 
 def why(view: View, data: dict[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,9 @@ import inspect
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
-from mainspring.core.insight.task_figures import DURATION_STEPS, TaskFigures
+from mainspring.core.insight.metrics import BUCKETS
+from mainspring.core.insight.task_figures import TaskFigures
+from mainspring.core.insight.wording import took
 from mainspring.core.redaction import masked
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.charts import Step
@@ -17,7 +19,12 @@ from mainspring.dashboard.schedule import job_board
 
 __all__ = ["PAGE", "TASK_PAGE"]
 
-RANGES: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
+RANGES: Final = {
+    "1h": timedelta(hours=1),
+    "24h": timedelta(days=1),
+    "7d": timedelta(days=7),
+    "30d": timedelta(days=30),
+}
 TASKS_SECONDS: Final = 5.0
 MOST_TASKS: Final = 100
 
@@ -31,17 +38,15 @@ class TaskRow(NamedTuple):
     share: float
 
 
-def _figures(view: View) -> tuple[list[TaskFigures], bool, str]:
+def _figures(view: View) -> tuple[list[TaskFigures], str]:
     span = view.choice("since", RANGES, "24h")
-    figures, complete = remembered(
-        view.app, ("tasks", span), TASKS_SECONDS, lambda: view.app.task_figures(RANGES[span])
-    )
-    return figures, complete, span
+    figures = remembered(view.app, ("tasks", span), TASKS_SECONDS, lambda: view.app.task_figures(RANGES[span]))
+    return figures, span
 
 
 def read(view: View) -> dict[str, Any]:
     """Read the figures of all tasks."""
-    figures, complete, span = _figures(view)
+    figures, span = _figures(view)
     wanted = view.text("q", most=200)
     whole = sum(each.total for each in figures) or 1.0
     rows = [
@@ -55,7 +60,6 @@ def read(view: View) -> dict[str, Any]:
         "rows": rows[:MOST_TASKS],
         "found": len(rows),
         "span": span,
-        "complete": complete,
         "wanted": wanted,
         "first": first,
         "first_share": first.total / whole if first else 0.0,
@@ -77,7 +81,7 @@ PAGE = Page(path="/tasks", nav="runs", title="Tasks", template="tasks.html", rea
 def read_one(view: View) -> dict[str, Any]:
     """Read one task: its options, its figures, its histogram and its newest runs."""
     name = view.params["name"]
-    figures, complete, span = _figures(view)
+    figures, span = _figures(view)
     found = next((each for each in figures if each.name == name), None)
     if found is None and view.app.tasks.get(name) is None:
         raise NoSuchThing("task", name)
@@ -90,7 +94,6 @@ def read_one(view: View) -> dict[str, Any]:
         "schedules": schedules[:20],
         "steps": _histogram(found),
         "span": span,
-        "complete": complete,
         "title": name.rpartition(":")[2],
         "name": name,
     }
@@ -126,19 +129,14 @@ def _histogram(found: TaskFigures | None) -> list[Step]:
     if found is None or not any(found.histogram):
         return []
     steps = []
-    for number, count in enumerate(found.histogram):
-        end = _round_length(DURATION_STEPS[number]) if number < len(DURATION_STEPS) else ""
-        words = f"up to {end}" if end else f"over {_round_length(DURATION_STEPS[-1])}"
-        steps.append(Step(count, 0, f"{words}\n{count:,} runs", end, number % 2 == 0))
+    first = next(number for number, count in enumerate(found.histogram) if count)
+    last = max(number for number, count in enumerate(found.histogram) if count)
+    for number in range(max(0, first - 1), min(len(BUCKETS), last + 1) + 1):
+        count = found.histogram[number]
+        end = took(BUCKETS[number]) if number < len(BUCKETS) else ""
+        words = f"up to {end}" if end else f"over {took(BUCKETS[-1])}"
+        steps.append(Step(count, 0, f"{words}\n{count:,} starts", end, number % 2 == 0))
     return steps
-
-
-def _round_length(seconds: float) -> str:
-    """Return a round length of time in its one unit."""
-    for size, unit in ((3600, "h"), (60, "min"), (1, "s")):
-        if seconds >= size:
-            return f"{seconds / size:g} {unit}"
-    return f"{seconds * 1000:g} ms"
 
 
 TASK_PAGE = Page(

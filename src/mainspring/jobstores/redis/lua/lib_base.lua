@@ -45,6 +45,7 @@
 --   acts        hash  id of what somebody did -> the thing it is about, NUL, bytes
 --   act_ids     zset  those ids, which sort by time
 --   acts_about  zset  the thing, NUL, and the id
+--   m:          hash  `m:<level, kind, time>`: name -> what was counted, as places and numbers in turn (MessagePack)
 --   meta        hash  schema, shards, made (when it was written: tells a store that has lost all from the one before)
 --   shift       text  microseconds by which a test has moved the clock
 --   wake        text  number of wake-ups so far, and the pub/sub channel of that name

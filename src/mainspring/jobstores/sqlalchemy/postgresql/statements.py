@@ -34,7 +34,7 @@ _NOW: Final = f"({_CLOCK} + %(shift)s::bigint)"
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_CLOCK}"
 _BY_TIME: Final = attrgetter("run_at", "id")
 _TYPES: Final = {
-    **dict.fromkeys(("payload", "state", "live", "frame", "info"), "bytea"),
+    **dict.fromkeys(("payload", "state", "live", "frame", "info", "cells"), "bytea"),
     **dict.fromkeys(
         ("at", "nominal", "due_at", "version", "incarnation", "run_at", "created_at", "finished_at", "keep"), "bigint"
     ),

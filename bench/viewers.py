@@ -1,0 +1,113 @@
+"""How much of its rate a worker keeps while ten people watch the dashboard.
+
+`python3 run.py bench viewers` lets one worker process execute calls that do nothing, on a SQLite file, while a
+dashboard in a process of its own serves viewers of four pages, and again without. It repeats that in turns, so that a
+busy machine harms both alike, and prints the rates. `--runs N` and `--rounds N` change how long it takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from statistics import median
+from urllib.parse import quote
+
+from mainspring import Mainspring
+
+VIEWERS = 10
+VIEWS = ("/", "/runs", "/queues", "/nodes")
+MODULE = """\
+from mainspring import Mainspring
+
+app = Mainspring("sqlite:///{folder}/jobs.db", name="bench", secret_key="k" * 32)
+
+
+@app.task
+def nothing() -> None: ...
+"""
+
+
+def watch(port: int, view: str, done: threading.Event) -> None:
+    """Read the updates of one page until the end."""
+    while not done.is_set():
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+            connection.request("GET", f"/live?view={quote(view)}", headers={"host": f"localhost:{port}"})
+            answer = connection.getresponse()
+            while not done.is_set() and answer.readline():
+                pass
+        except OSError:
+            time.sleep(0.2)
+
+
+def rate(folder: Path, runs: int) -> float:
+    """Return how many runs per second a new worker executes."""
+    sys.path.insert(0, str(folder))
+    app: Mainspring = __import__("bench_viewers_app").app
+    task = app.as_task("bench_viewers_app:nothing")
+    before = app.counters()["succeeded"]
+    app.enqueue_many(task.call() for _ in range(runs))
+    command = [sys.executable, "-m", "mainspring", "worker", "bench_viewers_app:app", "--processes", "1"]
+    worker = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while app.counters()["succeeded"] < before + runs // 10:  # it has started by then
+            time.sleep(0.01)
+        first, began = app.counters()["succeeded"], time.monotonic()
+        while (last := app.counters()["succeeded"]) < before + runs:
+            time.sleep(0.02)
+        return (last - first) / (time.monotonic() - began)
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(30)
+
+
+def watched_rate(folder: Path, runs: int) -> float:
+    """Return the same while ten viewers watch."""
+    command = [sys.executable, "-m", "mainspring", "dashboard", "--app", "bench_viewers_app:app", "--port", "18300"]
+    served = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = threading.Event()
+    assert served.stdout is not None
+    try:
+        port = next(int(found[1]) for line in served.stdout if (found := re.search(r"localhost:(\d+)", line)))
+        for number in range(VIEWERS):
+            view = VIEWS[number % len(VIEWS)]
+            threading.Thread(target=watch, args=(port, view, done), daemon=True).start()
+        time.sleep(2)
+        return rate(folder, runs)
+    finally:
+        done.set()
+        served.send_signal(signal.SIGINT)
+        served.wait(30)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="run.py bench viewers", description=__doc__)
+    parser.add_argument("--runs", type=int, default=30_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "bench_viewers_app.py").write_text(MODULE.format(folder=folder))
+        alone, watched = [], []
+        for _ in range(options.rounds):
+            alone.append(rate(folder, options.runs))
+            watched.append(watched_rate(folder, options.runs))
+            print(
+                f"alone {alone[-1]:8,.0f}/s   watched {watched[-1]:8,.0f}/s   load {os.getloadavg()[0]:.1f}", flush=True
+            )
+        share = median(watched) / median(alone)
+        print(f"kept {share:.1%} of the rate (median of {options.rounds})")
+        return 0 if share >= 0.98 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Count what happens to runs, and hand the sums over to the store."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+from mainspring.core.insight.metrics import (
+    BUCKETS,
+    CELLS,
+    CELLS_PER_STEP,
+    EVENTS,
+    LEVELS,
+    MINUTE_US,
+    TOOK,
+    TOOK_BUCKETS,
+    WAITED,
+    WAITED_BUCKETS,
+    Tally,
+)
+from mainspring.core.run import Outcome, Report, Result, Run, Status
+
+if TYPE_CHECKING:
+    from mainspring.jobstores.base import JobStore
+
+__all__ = ["MetricSums", "hand_over"]
+
+MOST_KEYS: Final = 1000
+"""A process counts at most this many combinations of minute, queue, task and job; the rest goes under no name."""
+MOST_TALLIES: Final = 20_000
+"""Keep at most this many tallies that the store could not take."""
+NAME_CHARS: Final = 200
+
+log = logging.getLogger("mainspring.node")
+
+_ADDED, _STARTED, _SUCCEEDED, _FAILED, _RETRIED, _CANCELLED, _MISSED, _INTERRUPTED = range(len(EVENTS))
+_ENDS: Final = {
+    Status.FAILED: _FAILED,
+    Status.BROKEN: _FAILED,
+    Status.CANCELLED: _CANCELLED,
+    Status.MISSED: _MISSED,
+}
+_TIMED: Final = (_SUCCEEDED, _FAILED, _RETRIED)
+_Key = tuple[int, str, str, str | None]
+
+
+class MetricSums:
+    """The sums of one process. Several threads count; one takes the sums."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._sums: dict[_Key, list[int]] = {}
+        self._left: dict[tuple[str, str, int, int], dict[int, int]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._sums or self._left)
+
+    def _counting(self) -> threading.Lock:
+        # A forked child must neither hand over its parent's sums again nor wait for a lock that its parent held.
+        if self._pid != os.getpid():
+            self._forget()
+        return self._lock
+
+    def added(self, runs: Iterable[Run], at: int) -> None:
+        """Count runs that were enqueued or fired."""
+        with self._counting():
+            for run in runs:
+                self._cells(run, at)[_ADDED] += 1
+
+    def missed(self, run: Run, number: int, at: int) -> None:
+        """Count fires that did not run."""
+        with self._counting():
+            self._cells(run, at)[_MISSED] += number
+
+    def settled(self, settled: Iterable[tuple[Report, Outcome, bool]], now: int) -> None:
+        """Count the ends of runs that the store has accepted, the starts that they were the end of, what they add."""
+        with self._counting():
+            for report, outcome, accepted in settled:
+                if accepted:
+                    self._settled(report, outcome, now)
+
+    def _settled(self, report: Report, outcome: Outcome, now: int) -> None:
+        run, before = outcome.run, report.run
+        event = _SUCCEEDED if run.status is Status.SUCCEEDED else _ENDS.get(run.status)
+        if event is None:
+            if run.failures > before.failures:
+                event = _RETRIED
+            elif report.result is Result.INTERRUPTED or run.crashes > before.crashes:
+                event = _INTERRUPTED
+            else:  # given back, or it asked to be called again
+                return
+        began = report.started_at or (before.started_at or 0 if report.result is Result.INTERRUPTED else 0)
+        ended = report.finished_at or now
+        cells = self._cells(run, ended)
+        cells[event] += 1
+        if began:
+            if event in _TIMED and report.started_at:
+                took = max(0, ended - began)
+                cells[TOOK] += took
+                cells[TOOK_BUCKETS + bisect_left(BUCKETS, took)] += 1
+            if began // MINUTE_US != ended // MINUTE_US:
+                cells = self._cells(run, began)
+            waited = max(0, began - before.run_at)
+            cells[_STARTED] += 1
+            cells[WAITED] += waited
+            cells[WAITED_BUCKETS + bisect_left(BUCKETS, waited)] += 1
+        for follower in outcome.then:
+            self._cells(follower, ended)[_ADDED] += 1
+
+    def _cells(self, run: Run, at: int) -> list[int]:
+        key = at // MINUTE_US, run.queue, run.call.task_name, run.job_id
+        cells = self._sums.get(key)
+        if cells is None:
+            if len(self._sums) >= MOST_KEYS:
+                key = key[0], "", "", ""
+            cells = self._sums.setdefault(key, [0] * CELLS)
+        return cells
+
+    def take(self) -> list[Tally]:
+        """Return all sums as tallies, and begin anew."""
+        with self._counting():
+            sums, self._sums, tallies, self._left = self._sums, {}, self._left, {}
+        for (minute, queue, task, job), cells in sums.items():
+            counted = [(cell, number) for cell, number in enumerate(cells) if number]
+            subjects = [("all", ""), ("queue", queue[:NAME_CHARS]), ("task", task[:NAME_CHARS])]
+            if job is not None:
+                subjects.append(("job", job[:NAME_CHARS]))
+            for level, (step, stretch, _) in enumerate(LEVELS):
+                at = minute * MINUTE_US
+                place = at % stretch // step * CELLS_PER_STEP
+                for kind, name in subjects:
+                    tally = tallies.setdefault((kind, name, level, at - at % stretch), {})
+                    for cell, number in counted:
+                        tally[place + cell] = tally.get(place + cell, 0) + number
+        return [Tally(*key, cells) for key, cells in tallies.items()]
+
+    def put_back(self, tallies: Iterable[Tally]) -> None:
+        """Keep tallies that the store could not take for the next time."""
+        with self._counting():
+            for tally in tallies:
+                key = tally.kind, tally.name, tally.level, tally.at
+                if key in self._left or len(self._left) < MOST_TALLIES:
+                    left = self._left.setdefault(key, {})
+                    for cell, number in tally.cells.items():
+                        left[cell] = left.get(cell, 0) + number
+
+
+def hand_over(sums: MetricSums, store: JobStore) -> None:
+    """Let a store keep the sums; if it cannot, keep them for the next time: charts must not stop the work."""
+    if not sums:
+        return
+    tallies = sums.take()
+    try:
+        store.tallies(tallies)
+    except Exception as error:
+        sums.put_back(tallies)
+        log.info("what was counted could not be stored yet: %s", error)

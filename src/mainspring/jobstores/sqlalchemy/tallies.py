@@ -1,0 +1,89 @@
+"""Counters that outlive runs, in SQL. An id is the level, the kind, the time and the name, so that ids sort by time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from mainspring.core.insight.metrics import (
+    KINDS,
+    LEVELS,
+    MOST_NAMES,
+    Tally,
+    add_cells,
+    oldest_kept,
+    pack_cells,
+    unpack_cells,
+)
+from mainspring.jobstores.sqlalchemy.transaction import Tx
+
+__all__ = ["add_tallies", "find_tallies"]
+
+_HEAD_CHARS = 20
+"""The length of an id without the name."""
+
+
+def add_tallies(tx: Tx, tallies: Sequence[Tally]) -> None:
+    """Add counts; count names beyond the limit under no name; delete what is too old."""
+    wanted: dict[str, dict[int, int]] = {}
+    for tally in tallies:
+        add_cells(wanted.setdefault(_head(tally.kind, tally.level, tally.at) + tally.name, {}), tally.cells)
+    known = _known(tx, wanted)
+    for head in sorted({each[:_HEAD_CHARS] for each in wanted if each not in known}):
+        _limit_names(tx, head, wanted, known)
+    known |= _known(tx, [each for each in wanted if each not in known])  # an empty name that came besides
+    changed = {each: add_cells(known.get(each, {}), cells) for each, cells in sorted(wanted.items())}
+    new = [(each, pack_cells(cells)) for each, cells in changed.items() if each not in known]
+    tx.update("tallies", ("cells",), [(each, pack_cells(cells)) for each, cells in changed.items() if each in known])
+    if new:
+        tx.insert("tallies", ("id", "cells"), new)
+        _forget(tx)
+
+
+def _known(tx: Tx, ids: Iterable[str]) -> dict[str, dict[int, int]]:
+    """Read tallies, and lock them in the order of their ids, so that two nodes do not wait for each other."""
+    sought = sorted(ids)
+    rows = tx.all("SELECT id, cells FROM {tallies} WHERE id {in} ORDER BY id {lock}", tx.many(sought)) if sought else []
+    return {row[0]: unpack_cells(row[1]) for row in rows}
+
+
+def _limit_names(tx: Tx, head: str, wanted: dict[str, dict[int, int]], known: dict[str, dict[int, int]]) -> None:
+    [(number,)] = tx.all("SELECT count(*) FROM {tallies} WHERE id > ? AND id < ?", head, _after(head))
+    new = sorted(each for each in wanted if each.startswith(head) and each not in known and each != head)
+    for excess in new[max(0, MOST_NAMES - number) :]:
+        add_cells(wanted.setdefault(head, {}), wanted.pop(excess))
+
+
+def _forget(tx: Tx) -> None:
+    now = tx.database.trusted_now(tx)  # a clock that is ahead deletes nothing
+    for level in range(len(LEVELS)):
+        oldest = oldest_kept(level, now)
+        if oldest is not None:
+            for kind in KINDS:
+                first = _head(kind, level, 0)
+                tx.run("DELETE FROM {tallies} WHERE id >= ? AND id < ?", first, _head(kind, level, oldest))
+
+
+def find_tallies(tx: Tx, kind: str, name: str | None, level: int, since: int, until: int) -> list[Tally]:
+    """Read the tallies of a kind, oldest first."""
+    stretch = LEVELS[level].stretch
+    first, last = since // stretch * stretch, -(-until // stretch) * stretch
+    bounds = _head(kind, level, first), _head(kind, level, last)
+    if name is None:
+        rows = tx.all("SELECT id, cells FROM {tallies} WHERE id >= ? AND id < ? ORDER BY id", *bounds)
+    else:
+        ids = [_head(kind, level, at) + name for at in range(max(first, last - 2000 * stretch), last, stretch)]
+        rows = tx.all("SELECT id, cells FROM {tallies} WHERE id {in} ORDER BY id", tx.many(ids))
+    return [
+        Tally(kind, row[0][_HEAD_CHARS:], level, int(row[0][2:_HEAD_CHARS]), unpack_cells(row[1]))
+        for row in rows
+        if isinstance(row[0], str)
+    ]
+
+
+def _head(kind: str, level: int, at: int) -> str:
+    return f"{level}{KINDS.index(kind)}{max(0, at):018d}"
+
+
+def _after(head: str) -> str:
+    """Return the first id of the next stretch, whatever names this one has."""
+    return f"{head[:2]}{int(head[2:]) + 1:018d}"
