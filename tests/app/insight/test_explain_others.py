@@ -107,7 +107,7 @@ def test_a_job_is_late_after_a_missed_fire(app: Mainspring) -> None:
     queued(app, due_in=-600, every=3600, misfire_grace_time=30.0)
     announce(app)
     fire(app.store, due_one(app.store))
-    assert said(app, "job").startswith("[job late] Late: its last 1 fire was missed (late). It fires next at ")
+    assert said(app, "job").startswith("[job late] Late: its last fire was missed (late). It fires next at ")
 
 
 @EVERY_STORE
@@ -279,7 +279,7 @@ def test_a_queue_is_paused_unserved_waiting_or_flowing(app: Mainspring) -> None:
     )
     [_] = claim(app.store)
     assert said(app, "default") == (
-        "[queue flowing] Flowing: 1 node serves queue 'default', nothing waits, 1 run goes on, 1 are for later."
+        "[queue flowing] Flowing: 1 node serves queue 'default', nothing waits, 1 run goes on, 1 is for later."
     )
     app.pause_queue("default")
     assert said(app, "default").startswith("[queue paused] Paused")

@@ -13,6 +13,7 @@ from mainspring.core.run_view import RunView
 from mainspring.core.searching import function_of
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.charts import Deploy, Step
+from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.rows import RETRYABLE, run_row
 from mainspring.dashboard.looks.spreads import hanging
 from mainspring.dashboard.looks.tracebacks import trace_lines
@@ -169,12 +170,10 @@ def _sentence(runs: Sequence[RunView], shared: dict[str, str]) -> str:
 def _steps(view: View, group: ErrorGroup, begin: int) -> list[Step]:
     counts = _spread(group.times, begin, view.now, CHART_BARS)
     width = (view.now - begin) / CHART_BARS
-    long = view.now - begin > 36 * 3600 * SECOND
     steps = []
-    for number, count in enumerate(counts):
-        moment = view.times.local(int(begin + number * width))
-        label = "" if number % 8 != 4 else f"{moment:%-d %b}" if long else f"{moment:%H:%M}"
-        steps.append(Step(0, count, f"{moment:%a %H:%M}\n{count} failed", label, number % 16 == 4))
+    for number, label in enumerate(clock_labels(view.times, begin, width, CHART_BARS)):
+        moment, count = view.times.local(int(begin + number * width)), counts[number]
+        steps.append(Step(0, count, f"{moment:%a %H:%M}\n{count} failed", *label))
     return steps
 
 

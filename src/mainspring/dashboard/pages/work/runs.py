@@ -15,6 +15,7 @@ from mainspring.core.run_view import RunView
 from mainspring.core.searching import RunCount, SearchPage, filter_for
 from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
 from mainspring.dashboard.looks.charts import Deploy, Step
+from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.rows import RunLine, run_row
 from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Page, View
@@ -256,14 +257,11 @@ def _steps(view: View, runs: Sequence[RunView], begin: int) -> list[Step]:
     for run in runs:
         number = min(BARS - 1, max(0, (run.record.created_at - begin) // width))
         (bad if run.status in (Status.FAILED, Status.BROKEN, Status.MISSED) else good)[number] += 1
-    minutes = (view.now - begin) / SECOND / 60
-    shape = "%-d %b" if minutes > 36 * 60 else "%H:%M" if minutes > 12 else "%H:%M:%S"
     steps = []
-    for number in range(BARS):
+    for number, label in enumerate(clock_labels(view.times, begin, width, BARS)):
         moment = view.times.local(begin + number * width)
         tip = f"{moment:%a %H:%M:%S}\n{good[number]} made" + (f"\n{bad[number]} failed" if bad[number] else "")
-        label = "" if number % 10 != 5 else f"{moment:{shape}}"
-        steps.append(Step(good[number], bad[number], tip, label, number % 20 == 5))
+        steps.append(Step(good[number], bad[number], tip, *label))
     return steps
 
 
