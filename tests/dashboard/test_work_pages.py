@@ -211,7 +211,7 @@ def test_nodes_show_what_they_execute(told: Story, look: Client) -> None:
 def test_a_queue_says_what_waits_in_it_and_who_serves_it(look: Client) -> None:
     words = look.get("/queues/exports").words
     assert "Unserved" in words
-    assert "Waiting by task 3 shop.exports:export" in words
+    assert "Waiting by task shop.exports:export 3" in words
     assert "1 of 4 slots" in look.get("/queues/payments").words
     assert look.get("/queues/nobody").status == 404
 

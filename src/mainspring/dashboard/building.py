@@ -165,8 +165,7 @@ class Builder:
             regions["nav"] = self._renderer.nav(view, self._nav)
             return LiveState(regions, view.now, needs=view.summary.needs)
         except Exception as error:
-            _, title, told = self._told(error)
-            return LiveState({}, 0, f"{title}. {told.sentence}")
+            return LiveState({}, 0, self._told(error)[2].sentence)
 
     def find(self, path: str) -> tuple[Page, dict[str, str]]:
         """Return the page at a path, and the parameters in it."""

@@ -296,7 +296,7 @@ def test_a_node_runs_stops_or_is_silent(app: Mainspring) -> None:
     announce(app, "n1", state="draining")
     assert said(app, "n1").startswith("[node draining] Stopping: it takes no more runs")
     app.store.shift_clock(20)
-    assert re.match(r"\[node silent\] Silent for 2\d s: it should be heard of every 5 s\.", said(app, "n1"))
+    assert re.match(r"\[node silent\] Silent for 2\d s: it should be heard from every 5 s\.", said(app, "n1"))
 
 
 @EVERY_STORE

@@ -123,7 +123,11 @@ def _leading_failures(ended: Sequence[Run]) -> list[Run]:
 
 def _failed(bad: Sequence[Run]) -> str:
     last = bad[0]
-    error = f"{last.errors[-1].type.rpartition('.')[2]}: {brief(last.errors[-1].message)}" if last.errors else brief(last.reason or "?")
+    error = (
+        f"{last.errors[-1].type.rpartition('.')[2]}: {brief(last.errors[-1].message)}"
+        if last.errors
+        else brief(last.reason or "?")
+    )
     number = "its last fire" if len(bad) == 1 else f"its last {len(bad)} fires"
     return f"{number} failed: {error}" if last.status is Status.FAILED else f"{number} could not be executed: {error}"
 

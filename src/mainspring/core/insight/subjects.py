@@ -124,8 +124,8 @@ def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
     up = f"has been up for {scene.ago(node.started_at)}"
     if node.state == "silent":
         sentence = (
-            f"Silent for {scene.silent_for(node)}: it should be heard of every {scene.lease / 3:g} s. What it ran goes "
-            "to others when the leases end."
+            f"Silent for {scene.silent_for(node)}: it should be heard from every {scene.lease / 3:g} s. What it ran "
+            "goes to others when the leases end."
         )
     elif node.state == "draining":
         sentence = f"Stopping: it takes no more runs and finishes those it has; it {up}."
@@ -138,7 +138,7 @@ def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
     if node.missing:
         more = f" and {len(node.missing) - 1} others" if len(node.missing) > 1 else ""
         sentence += f" It cannot import {node.missing[0]}{more}."
-    facts = [Fact("host", node.host), Fact("pid", str(node.pid)), Fact("heard of", f"{scene.ago(node.beat_at)} ago")]
+    facts = [Fact("host", node.host), Fact("pid", str(node.pid)), Fact("heard from", f"{scene.ago(node.beat_at)} ago")]
     facts += [Fact("queue", name, "queue", name) for name in queues]
     return Explanation(kind="node", id=node.id, state=node.state, sentence=sentence, facts=tuple(facts))
 

@@ -54,7 +54,11 @@ def held_runs(waiting: int, delayed: int) -> str:
     """Return what a queue holds: `12 runs waiting and 3 for later`, and nothing of what there is none."""
     if not delayed:
         return f"{several(waiting, 'run')} waiting"
-    return f"{several(waiting, 'run')} waiting and {delayed:,} for later" if waiting else several(delayed, "run") + " for later"
+    return (
+        f"{several(waiting, 'run')} waiting and {delayed:,} for later"
+        if waiting
+        else several(delayed, "run") + " for later"
+    )
 
 
 def brief(text: str) -> str:

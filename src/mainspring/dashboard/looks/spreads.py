@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from mainspring.dashboard.looks.charts import Deploy, Step, per_cent
+from mainspring.dashboard.looks.charts import Deploy, Step, axis_label, per_cent
 
 __all__ = ["hanging"]
 
@@ -28,9 +28,7 @@ def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -
         hit = f'<rect class="hit" x="{per_cent(x)}" y="0" width="{per_cent(width)}" height="{TOP + HEIGHT}"'
         parts.append(Markup(hit) + Markup(' data-tip="{}"/>').format(step.tip))
         if step.label:
-            cls = "mid" if step.strong else "mid hide-s"
-            text = '<text class="{}" x="{}" y="{}">{}</text>'
-            parts.append(Markup(text).format(cls, per_cent(x + width / 2), TOP + HEIGHT + 18, step.label))
+            parts.append(axis_label(x + width / 2, TOP + HEIGHT + 18, step.label, step.strong))
     for row, deploy in enumerate(deploys[-4:]):
         place, side = per_cent(deploy.at * 100), "end" if deploy.at > 0.2 else ""
         parts.append(Markup(f'<line class="mk" x1="{place}" x2="{place}" y1="2" y2="{TOP + HEIGHT}"/>'))

@@ -55,7 +55,9 @@ class Times:
         """Show a moment with its day, so that those of one column have one shape."""
         moment = self.local(us)
         year = "" if moment.year == self.local(self.now).year else " %Y"
-        return self._time(us, moment.strftime(f"%a %-d %b{year}, %H:%M:%S" if moment.second else f"%a %-d %b{year}, %H:%M"))
+        return self._time(
+            us, moment.strftime(f"%a %-d %b{year}, %H:%M:%S" if moment.second else f"%a %-d %b{year}, %H:%M")
+        )
 
     def at(self, us: int | None) -> Markup | str:
         """Show a moment."""
@@ -78,7 +80,9 @@ class Times:
 
     def countdown(self, us: int | None) -> Markup | str:
         """Show how long it is until a moment, without `in`; it ticks."""
-        return NO_TIME if us is None else self._time(us, brief_length(us - self.now) if us > self.now else "due", "down")
+        return (
+            NO_TIME if us is None else self._time(us, brief_length(us - self.now) if us > self.now else "due", "down")
+        )
 
     def span(self, us: float | None) -> str:
         """Show a length of time."""

@@ -110,7 +110,9 @@ def axis(stretch: Stretch) -> Markup:
             continue
         midnight = moment.hour == 0
         text = f"{moment:%H}" if near else f"{moment:%a %-d}" if midnight else f"{moment:%H:%M}"
-        cls = f"mid{' t-warn strong' if near else ''}{'' if number % 3 == 0 and abs(x - stretch.now) > 12 else ' hide-s'}"
+        cls = (
+            f"mid{' t-warn strong' if near else ''}{'' if number % 3 == 0 and abs(x - stretch.now) > 12 else ' hide-s'}"
+        )
         parts.append(Markup('<text class="{}" x="{}" y="18">{}</text>').format(cls, per_cent(x), text))
     place, now = per_cent(stretch.now), stretch.times.local(stretch.times.now)
     parts.append(Markup(f'<text class="now-t mid" x="{place}" y="4">now {now:%H:%M}</text>'))

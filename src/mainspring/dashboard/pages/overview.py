@@ -85,9 +85,11 @@ def _rest(view: View, told: Explanation, healing: int) -> str:
     late = f"{_number(healing)} jobs are late and may catch up by themselves; "
     if healing == 1:
         late = "One job is late and may catch up by itself; "
-    fine = f"the other {jobs - wrong:,} are as they should be." if wrong else f"all {jobs:,} jobs are on time."
-    if not jobs:
-        return ""
+    fine = f"all {jobs:,} jobs are on time." if jobs > 1 else "the job is on time."
+    if wrong:
+        fine = f"the other {several(jobs - wrong, 'job is as it', 'jobs are as they')} should be."
+    if not jobs or jobs <= wrong:
+        return late.rstrip("; ") + "." if healing else ""
     text = (late if healing else "") + fine
     return text[0].upper() + text[1:]
 

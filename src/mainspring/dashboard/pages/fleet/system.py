@@ -22,6 +22,7 @@ __all__ = ["AUDIT_PAGE", "PAGE"]
 
 DOCTOR_SECONDS: Final = 15.0
 AUDIT_PAGE_ENTRIES: Final = 50
+MOST_FINDINGS: Final = 60
 _COUNTERS: Final = ("jobs", "succeeded", "failed", "cancelled", "missed", "broken")
 _SHAPES: Final = {Mark.OK: "up", Mark.WARNING: "late", Mark.PROBLEM: "down"}
 _CURSOR: Final = re.compile(r"[0-9a-f]{16,64}")
@@ -40,7 +41,8 @@ def findings(view: View, data: dict[str, Any]) -> dict[str, Any]:
     else:
         sentence = f"All {len(ordered)} checks are fine."
     return {
-        "findings": [(_SHAPES[each.mark], each) for each in ordered],
+        "findings": [(_SHAPES[each.mark], each) for each in ordered[:MOST_FINDINGS]],
+        "more": max(0, len(ordered) - MOST_FINDINGS),
         "sentence": sentence,
         "shape": "down" if problems else "late" if warnings else "up",
         "level": found.level,

@@ -179,7 +179,7 @@ def _steps(view: View, group: ErrorGroup, begin: int) -> list[Step]:
 
 def _deploys(view: View, begin: int) -> list[Deploy]:
     marks = view.app.marks(view.times.local(begin), limit=10)
-    return [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text) for mark in reversed(marks)]
+    return [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text[:40]) for mark in reversed(marks)]
 
 
 _REGIONS: Final = {"groups": None, "group": group}

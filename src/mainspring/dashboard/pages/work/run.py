@@ -100,7 +100,7 @@ def _parted(episode: Episode) -> tuple[str, str, str]:
         return bold, f"{where}, {length}" if how else where, how or length
     if episode.kind == "wait" and ", " in text:
         words, _, length = text.rpartition(", ")
-        return length, f" {words[:1].lower()}{words[1:]}", ""
+        return length, f" {words[:1].lower()}{words[1:]}".replace(" backs off", " backing off"), ""
     return text, "", ""
 
 

@@ -237,7 +237,7 @@ def histogram(view: View, data: dict[str, Any]) -> dict[str, Any]:
     marks = view.app.marks(view.times.local(begin))
     return {
         "steps": _steps(view, shown, begin),
-        "deploys": [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text) for mark in reversed(marks)],
+        "deploys": [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text[:40]) for mark in reversed(marks)],
         "spread": f"{'' if complete and len(shown) == len(runs) else 'The newest '}{len(shown):,} runs",
     }
 

@@ -126,10 +126,13 @@ def _histogram(found: TaskFigures | None) -> list[Step]:
     if found is None or not any(found.histogram):
         return []
     steps = []
-    for number, count in enumerate(found.histogram):
+    filled = [number for number, count in enumerate(found.histogram) if count]
+    first, last = max(0, filled[0] - 2), filled[-1] + 2  # what is empty on both sides says nothing
+    thin = 2 if last - first > 9 else 1
+    for number, count in list(enumerate(found.histogram))[first : last + 1]:
         end = _round_length(DURATION_STEPS[number]) if number < len(DURATION_STEPS) else ""
         words = f"up to {end}" if end else f"over {_round_length(DURATION_STEPS[-1])}"
-        steps.append(Step(count, 0, f"{words}\n{count:,} runs", end, number % 2 == 0))
+        steps.append(Step(count, 0, f"{words}\n{count:,} runs", end if number % thin == 0 else "", number % 2 == 0))
     return steps
 
 
