@@ -198,10 +198,10 @@ def _loose(now: int, chance: random.Random) -> list[Run]:
     retrying = _waiting("retrying01", "shop.payments:capture", "payments", now + 21 * SECOND)
     error = Error("CardNetworkTimeout", "issuer did not answer", _THUMB_TRACE, now - 9 * SECOND, 1)
     found.append(_with(retrying, created_at=now - MINUTE, attempt=1, failures=1, errors=(error,)))
-    return found + [_running(*each, now) for each in _RUNNING]
+    return found + [_running(each, now) for each in _RUNNING]
 
 
-_RUNNING: Final = (
+_RUNNING: Final[tuple[tuple[str, str, str, str, float, dict[str, Any], float | None], ...]] = (
     # id, task, queue, node, seconds so far, arguments, progress
     ("running01", "media:transcode_clip", "media", "hel-media-1:412:cccc", 146, {"clip": 88_213}, 0.62),
     ("running02", "inventory:sync_supplier", "default", "fsn-app-1:2101:aaaa", 1026, {"supplier": "Nordlicht"}, 0.71),
@@ -211,9 +211,8 @@ _RUNNING: Final = (
 )
 
 
-def _running(
-    run_id: str, task: str, queue: str, node: str, so_far: float, given: dict[str, Any], share: float | None, now: int
-) -> Run:
+def _running(what: tuple[str, str, str, str, float, dict[str, Any], float | None], now: int) -> Run:
+    run_id, task, queue, node, so_far, given, share = what
     began = now - int(so_far * SECOND)
     done = None if share is None else {"done": int(share * 2000), "total": 2000, "text": "items"}
     return Run(

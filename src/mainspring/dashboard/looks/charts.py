@@ -36,6 +36,8 @@ __all__ = [
 ]
 
 
+LOW: Final = 60
+"""A chart of less height than this has room for one value on its axis."""
 LEAST_LOAD: Final = 0.02
 """Slots: with less than this at the busiest moment, nothing is known of how busy it will be."""
 
@@ -146,7 +148,7 @@ def up_and_down(
     height = base + gap + down + 20
     labels = [(base + 2.0, "0")]
     parts: list[Markup] = []
-    for share in (1 / 3, 2 / 3, 1) if top % 3 == 0 else (1,) if top % 2 else (0.5, 1):
+    for share in (1,) if up < LOW or (top % 2 and top % 3) else (1 / 3, 2 / 3, 1) if top % 3 == 0 else (0.5, 1):
         y = base - share * up
         parts.append(_line("gl", "0", "100%", round(y), round(y)))
         labels.append((y, f"{short_number(top * share)}{unit}"))
@@ -184,7 +186,7 @@ def _bar(
 def axis_label(x: float, y: float, text: str, strong: bool = True, cls: str = "") -> Markup:
     """Return a label below a chart; one that is not `strong` does not show on a phone."""
     hidden = "" if strong else " hide-s"
-    side = "mid" if x > 3.5 else ""  # at the edge, it would stick out
+    side = "mid" if x > 1.5 else ""  # at the edge, it would stick out
     return Markup('<text class="{}{}{}" x="{}" y="{}">{}</text>').format(
         side, f" {cls}" if cls else "", hidden, per_cent(x), f"{y:g}", text
     )

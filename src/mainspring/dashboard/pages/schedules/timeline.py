@@ -68,7 +68,8 @@ def read(view: View) -> dict[str, Any]:
 
 def _drawable(tracks: Sequence[Track]) -> list[Track]:
     """Return the first tracks, as many as a page can hold."""
-    found, nodes = [], 0
+    found: list[Track] = []
+    nodes = 0
     for each in tracks[:MOST_TRACKS]:
         nodes += each.chart.count("<") - each.chart.count("</") + 6
         if found and nodes > MOST_NODES:

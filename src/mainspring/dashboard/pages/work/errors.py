@@ -121,7 +121,8 @@ def group(view: View, data: dict[str, Any]) -> dict[str, Any]:
         return {"runs": []}
     runs = chosen.group.runs
     newest = chosen.group.newest
-    shared = in_common(runs, lambda run: function_of(view.app.runs, run)) if runs else []
+    common = in_common(runs, lambda run: function_of(view.app.runs, run)) if runs else []
+    shared = [(name, text) for name, text in common if "***" not in text]  # that a secret is hidden says nothing
     return {
         "group": chosen.group,
         "runs": [run_row(view.app, run, view.now) for run in runs[:MOST_RUNS_SHOWN]],
