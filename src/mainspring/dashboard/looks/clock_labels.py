@@ -51,4 +51,4 @@ def _text(ordinal: int, step: int) -> str:
         return f"{moment:%-d %b}"
     if step < 60:
         return f"{moment:%H:%M:%S}"
-    return f"{moment:%a %H:%M}" if ordinal % _DAY == 0 else f"{moment:%H:%M}"
+    return f"{moment:%a %-d}" if ordinal % _DAY == 0 else f"{moment:%H:%M}"

@@ -13,6 +13,8 @@ __all__ = ["hanging"]
 
 TOP: Final = 26
 HEIGHT: Final = 44
+NEAR: Final = 0.3
+"""Labels that are nearer than this share of the width go to two rows."""
 
 
 def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -> Markup:
@@ -29,10 +31,12 @@ def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -
         parts.append(Markup(hit) + Markup(' data-tip="{}"/>').format(step.tip))
         if step.label:
             parts.append(axis_label(x + width / 2, TOP + HEIGHT + 18, step.label, step.strong))
-    for row, deploy in enumerate(deploys[-4:]):
+    last, row = -1.0, 0
+    for deploy in deploys[-4:]:
+        row, last = 1 - row if deploy.at - last < NEAR else 0, deploy.at
         place, side = per_cent(deploy.at * 100), "end" if deploy.at > 0.2 else ""
         parts.append(Markup(f'<line class="mk" x1="{place}" x2="{place}" y1="2" y2="{TOP + HEIGHT}"/>'))
         text = '<text class="mk-t {} hide-s" x="{}" dx="{}" y="{}">{}</text>'
-        parts.append(Markup(text).format(side, place, -5 if side else 5, 10 + 11 * (row % 2), deploy.text))
+        parts.append(Markup(text).format(side, place, -5 if side else 5, 10 + 11 * row, deploy.text))
     shape = '<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>'
     return Markup(shape).format(TOP + HEIGHT + 24, label, Markup("").join(parts))
