@@ -8,9 +8,10 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 from mainspring import Mainspring
+from mainspring.core.insight.acts import Act, act_id
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
@@ -80,7 +81,12 @@ def seed(app: Mainspring) -> None:
         app.modify_job("nightly-backup", timeout=3600, misfire_grace_time=7200)
     with app.acting("operator", "printer swap"):
         app.pause_job("warehouse-labels")
-    app.mark("deploy 2026.10.24-2")
+    for hours, text in ((9, "deploy 2026.10.24-1"), (0.9, "deploy 2026.10.24-2")):
+        at = now - int(hours * HOUR)
+        act = Act(
+            id=act_id(at, "0" * 12), at=at, verb="mark", kind="app", target="marks", by="ci", details={"text": text}
+        )
+        app.store.acts([act])
 
 
 def counted(runs: list[Run]) -> list[Tally]:
@@ -140,12 +146,7 @@ def _failed(job: Job, fire: int, took: float) -> Run:
     ended = fire + int(took * SECOND)
     errors = tuple(
         Error(
-            "shop.payments.APIConnectionError",
-            "api.stripe.com did not answer within 30 s",
-            'Traceback (most recent call last):\n  File "/app/shop/payments/client.py", line 27, in get\n'
-            "    raise APIConnectionError(host)\nshop.payments.APIConnectionError: api.stripe.com did not answer\n",
-            at,
-            attempt,
+            "shop.payments.APIConnectionError", "api.stripe.com did not answer within 30 s", _STRIPE_TRACE, at, attempt
         )
         for at, attempt in ((fire + 8 * SECOND, 1), (max(ended, fire + 36 * SECOND), 3))
     )
@@ -165,6 +166,11 @@ def _failed(job: Job, fire: int, took: float) -> Run:
     began = fire + 31 * SECOND
     ended = max(ended, began + 5 * SECOND)
     run = _with(run, started_at=began, finished_at=ended, attempt=3, failures=2, interruptions=1)
+    if job.id == "reconcile-stripe":
+        given = {"since": "14:10", "until": "14:20", "account": "acct_1KqT", "api_key": "sk_live_hidden"}
+        progress = {"done": 1240, "total": 2000, "text": "charges"}
+        run = _with(run, call=Call(run.call.task_name, (), given, "reconcile"), log=_LOG, progress=progress)
+        run = _with(run, data={"last": "ch_3PqV", "pages": 13})
     return _with(run, policy=Policy(retries=1))
 
 
@@ -200,16 +206,62 @@ def _loose(now: int, chance: random.Random) -> list[Run]:
         )
     found += [_waiting(f"export{n:02}", "shop.exports:invoice", "exports", now - (41 - n) * MINUTE) for n in range(12)]
     found += [_waiting(f"clip{n:02}", "shop.media:transcode_clip", "media", now - n * 11 * SECOND) for n in range(9)]
-    found += [_waiting(f"later{n:02}", "shop.payments:capture", "payments", now + (n + 1) * HOUR) for n in range(4)]
+    later = (_waiting(f"later{n:02}", "shop.payments:capture", "payments", now + (n + 1) * HOUR) for n in range(4))
+    found += [_with(run, created_at=now - 40 * MINUTE) for run in later]
     cancelled = _waiting("cancelled01", "shop.media:transcode_clip", "media", now - HOUR)
     found.append(_with(cancelled, status=Status.CANCELLED, finished_at=now - HOUR + MINUTE, reason="wrong preset"))
     retrying = _waiting("retrying01", "shop.payments:capture", "payments", now + 21 * SECOND)
     error = Error("CardNetworkTimeout", "issuer did not answer", _THUMB_TRACE, now - 9 * SECOND, 1)
     found.append(_with(retrying, created_at=now - MINUTE, attempt=1, failures=1, errors=(error,)))
-    running = _waiting("running01", "shop.media:transcode_clip", "media", now - 3 * MINUTE)
-    leased = {"status": Status.RUNNING, "node": "hel-media-1:412:cccc", "token": "t", "lease_until": now + 24 * HOUR}
-    found.append(_with(running, attempt=1, started_at=now - 2 * MINUTE, progress=0.62, **leased))
-    return found
+    return found + [_running(each, now) for each in _RUNNING]
+
+
+_RUNNING: Final[tuple[tuple[str, str, str, str, float, dict[str, Any], float | None], ...]] = (
+    # id, task, queue, node, seconds so far, arguments, progress
+    ("running01", "media:transcode_clip", "media", "hel-media-1:412:cccc", 146, {"clip": 88_213}, 0.62),
+    ("running02", "inventory:sync_supplier", "default", "fsn-app-1:2101:aaaa", 1026, {"supplier": "Nordlicht"}, 0.71),
+    ("running03", "payments:capture", "payments", "fsn-app-1:2101:aaaa", 0.4, {"order": 104_239}, None),
+    ("running04", "search:reindex", "default", "fsn-app-1:2101:aaaa", 212, {"shard": 3}, 0.5),
+    ("running05", "carts:expire", "default", "fsn-app-2:988:bbbb", 1.1, {"since": "14:10"}, None),
+)
+
+
+def _running(what: tuple[str, str, str, str, float, dict[str, Any], float | None], now: int) -> Run:
+    run_id, task, queue, node, so_far, given, share = what
+    began = now - int(so_far * SECOND)
+    done = None if share is None else {"done": int(share * 2000), "total": 2000, "text": "items"}
+    return Run(
+        id=run_id,
+        call=Call(f"shop.{task}", (), given, task.rpartition(":")[2]),
+        queue=queue,
+        policy=Policy(timeout=1800),
+        status=Status.RUNNING,
+        attempt=1,
+        created_at=began - SECOND // 5,
+        run_at=began - SECOND // 5,
+        started_at=began,
+        node=node,
+        token="t",
+        lease_until=now + 24 * HOUR,
+        progress=done,
+    )
+
+
+_STRIPE_TRACE: Final = """Traceback (most recent call last):
+  File "/app/shop/payments/reconcile.py", line 41, in reconcile
+    for charge in charges(since, until, after=run.data.get("last")):
+  File "/app/shop/payments/reconcile.py", line 88, in charges
+    page = client.get("/v1/charges", params, timeout=30)
+  File "/app/shop/payments/client.py", line 27, in get
+    raise APIConnectionError(f"{host} did not answer within {timeout} s")
+shop.payments.APIConnectionError: api.stripe.com did not answer within 30 s
+"""
+_LOG: Final = (
+    "2026-10-24 14:20:31.204 INFO shop.payments: going on after charge 620 (ch_3PqT)",
+    "2026-10-24 14:20:33.118 INFO shop.payments: page 7 of 20, 700 charges",
+    "2026-10-24 14:20:34.660 WARNING shop.payments: slow answer: 1.4 s for page 12",
+    "2026-10-24 14:20:36.002 ERROR shop.payments: api.stripe.com did not answer within 30 s",
+)
 
 
 _THUMB_TRACE = (
@@ -225,16 +277,30 @@ def _waiting(run_id: str, task: str, queue: str, at: int) -> Run:
 
 def _nodes(now: int) -> list[NodeInfo]:
     served = ("default", "payments", "mail")
-    runs = (NodeRun("running01", now - 2 * MINUTE),)
+
+    def node(name: str, started_at: int, queues: tuple[str, ...], slots: int, done: int, rss: int) -> NodeInfo:
+        host, pid, _ = name.split(":")
+        mine = tuple(NodeRun(each[0], now - int(each[4] * SECOND)) for each in _RUNNING if each[3] == name)
+        return NodeInfo(
+            id=name,
+            host=host,
+            pid=int(pid),
+            started_at=started_at,
+            queues=queues,
+            cluster=f"{host}:{int(pid) - 1}",
+            code="2026.10.24-2",
+            slots=slots,
+            busy=len(mine),
+            runs=mine,
+            done=done,
+            rss=rss,
+        )
+
     return [
-        NodeInfo(id="fsn-app-1:2101:aaaa", host="fsn-app-1", pid=2101, started_at=now - HOUR, queues=served,
-                 cluster="fsn-app-1:2100", code="2026.10.24-2", slots=8, busy=3, done=41_220, rss=212_000_000),
-        NodeInfo(id="fsn-app-2:988:bbbb", host="fsn-app-2", pid=988, started_at=now - HOUR, queues=served,
-                 cluster="fsn-app-2:987", code="2026.10.24-2", slots=8, busy=1, done=38_210, rss=188_000_000),
-        NodeInfo(id="hel-media-1:412:cccc", host="hel-media-1", pid=412, started_at=now - 146 * HOUR, queues=("media",),
-                 cluster="hel-media-1:411",
-                 code="2026.10.24-2", slots=4, busy=1, runs=runs, done=1_906, rss=1_400 * 10**6),
-    ]  # fmt: skip
+        node("fsn-app-1:2101:aaaa", now - HOUR, served, 8, 41_220, 212_000_000),
+        node("fsn-app-2:988:bbbb", now - HOUR, served, 8, 38_210, 188_000_000),
+        node("hel-media-1:412:cccc", now - 146 * HOUR, ("media",), 4, 1_906, 1_400_000_000),
+    ]
 
 
 def wait_a_day() -> timedelta:

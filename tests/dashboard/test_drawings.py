@@ -12,7 +12,8 @@ from mainspring.core.insight.story import story_of
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Call, Error, Run, Start, Status
 from mainspring.dashboard.filtering import run_at_cursor, text_of
-from mainspring.dashboard.looks.charts import HeatBand
+from mainspring.dashboard.looks.charts import Heat, HeatBand, Step, heat, strip, up_and_down
+from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.ribbon import ribbon
 from mainspring.dashboard.looks.times import Times
 from mainspring.dashboard.looks.tracebacks import trace_lines
@@ -149,3 +150,38 @@ def test_times_tick_from_an_exact_moment() -> None:
     shown = str(Times(BERLIN, now).ago(now - int(timedelta(minutes=5).total_seconds()) * SECOND))
     assert "5 min" in shown
     assert "data-at=" in shown
+
+
+@pytest.mark.parametrize(
+    ("hours", "expected"),
+    [
+        (1, ["17:10", "17:20", "17:30", "17:40", "17:50", "18:00"]),
+        (24, ["18:00", "21:00", "Tue 17", "03:00", "06:00", "09:00", "12:00", "15:00"]),
+        (24 * 7, [f"{day} Nov" for day in range(17, 24)]),
+    ],
+)
+def test_an_axis_names_round_times_whatever_minute_it_begins_at(hours: int, expected: list[str]) -> None:
+    begin = to_us(datetime(2026, 11, 16, 17, 7, 23, tzinfo=BERLIN))
+    labels = clock_labels(Times(BERLIN, begin), begin, hours * 3600 * SECOND / 96, 96)
+    assert [label.text for label in labels if label.text] == expected
+
+
+def test_an_axis_names_each_hour_once_when_the_clocks_go_back() -> None:
+    begin = to_us(datetime(2026, 10, 25, 0, 30, tzinfo=BERLIN))
+    labels = clock_labels(Times(BERLIN, begin), begin, 5 * 60 * SECOND, 72)
+    assert [label.text for label in labels if label.text] == ["01:00", "02:00", "03:00", "04:00", "05:00"]
+
+
+def test_a_strip_has_one_path_for_each_kind_of_run() -> None:
+    drawn = str(strip("ssssssffmc--sssssssr", [0.5] * 20, "the last 20"))
+    assert re.findall(r'<path class="([\w-]+)"', drawn) == ["s-ok", "s-bad", "s-miss", "s-idle", "s-none", "s-run"]
+
+
+def test_fires_of_unknown_length_do_not_look_like_a_full_house() -> None:
+    drawn = str(heat([Heat(0.001, "")] * 4, "load"))
+    assert 'class="h1"' in drawn
+    assert 'class="h5"' not in drawn
+
+
+def test_an_axis_of_counts_has_no_half_runs() -> None:
+    assert "0.5" not in str(up_and_down([Step(1, 0, "one run")], "runs"))

@@ -14,7 +14,7 @@ import msgspec
 
 from mainspring.app.insight.gathering import recent_runs
 from mainspring.core.insight.health import usual_duration
-from mainspring.core.insight.wording import duration
+from mainspring.core.insight.wording import duration, held_runs
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
@@ -202,7 +202,7 @@ def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterat
     for queue in queues:
         local = queue.name.startswith(".")
         name = f"executor {queue.name[1:]!r}" if local else f"queue {queue.name!r}"
-        waiting = f"{_several(queue.waiting, 'run', 'runs')} waiting and {queue.delayed} for later"
+        waiting = held_runs(queue.waiting, queue.delayed)
         if queue.paused:
             fine = False
             yield Finding(Mark.WARNING, "queues", f"{name} is paused, with {waiting}", "resume it when it may go on")
@@ -239,7 +239,7 @@ def _schedules(
         yield Finding(Mark.WARNING, "schedules", text, how)
     else:
         paused = sum(job.at is None for job in jobs)
-        text = f"no job is overdue; {len(waiting):,} wait for their time, {paused:,} are paused"
+        text = f"no job is overdue; {len(waiting):,} wait for their time, {_several(paused, 'is', 'are')} paused"
         yield Finding(Mark.OK, "schedules", text)
 
 

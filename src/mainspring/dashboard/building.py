@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
@@ -123,10 +124,17 @@ class Builder:
     def problem(self, key: ViewKey, error: Exception, frame: Mapping[str, Any]) -> Answer:
         """Build the page that says what is wrong."""
         status, title, told = self._told(error)
-        view = self._view(key, None, {}, bare=True)
+        view = self._bare_or_whole(key, status)
         regions = {"nav": self._renderer.nav(view, self._nav)}
         data = {**self._frame(view, frame), "title": title, "told": told, "http_status": status}
         return Answer(status, self._renderer.page("problem.html", view, data, regions))
+
+    def _bare_or_whole(self, key: ViewKey, status: int) -> View:
+        """Make the view of a page without content: its sidebar stands unless the store is what fails."""
+        if status in (400, 404, 409):
+            with suppress(Exception):
+                return self._view(key, None, {})
+        return self._view(key, None, {}, bare=True)
 
     def _told(self, error: Exception) -> tuple[int, str, Explanation]:
         """Return the status, the title and the explanation of an error."""
@@ -168,8 +176,7 @@ class Builder:
             regions["nav"] = self._renderer.nav(view, self._nav)
             return LiveState(regions, view.now, needs=view.summary.needs)
         except Exception as error:
-            _, title, told = self._told(error)
-            return LiveState({}, 0, f"{title}. {told.sentence}")
+            return LiveState({}, 0, self._told(error)[2].sentence)
 
     def shared(self, key: ViewKey) -> LiveState:
         """Render the regions of a view, or return what was rendered for somebody else within a second."""

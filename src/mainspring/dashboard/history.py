@@ -15,19 +15,18 @@ HOUR: Final = timedelta(hours=1)
 
 
 class HistoryRange(NamedTuple):
-    """A range that a chart can show: its words, its length, its steps, and every how many steps a label stands."""
+    """A range that a chart can show: its words, its length and its steps."""
 
     words: str
     seconds: int
     steps: int
-    labels: int
 
 
 RANGES: Final = {
-    "1h": HistoryRange("1 h", 3600, 60, 10),
-    "24h": HistoryRange("24 h", 86_400, 96, 12),
-    "7d": HistoryRange("7 d", 7 * 86_400, 84, 12),
-    "30d": HistoryRange("30 d", 30 * 86_400, 90, 15),
+    "1h": HistoryRange("1 h", 3600, 60),
+    "24h": HistoryRange("24 h", 86_400, 96),
+    "7d": HistoryRange("7 d", 7 * 86_400, 84),
+    "30d": HistoryRange("30 d", 30 * 86_400, 90),
 }
 
 

@@ -150,6 +150,11 @@ class View:
         """The store's time when the view was made, in microseconds."""
         return self.times.now
 
+    @property
+    def nav(self) -> str:
+        """The page of the sidebar to which this view belongs; a question belongs where its path begins."""
+        return self.page.nav if self.page is not None else self.path.split("/")[1]
+
     # -- parameters --------------------------------------------------------------------------------------------
 
     def text(self, name: str, default: str = "", most: int = MOST_CHARS) -> str:

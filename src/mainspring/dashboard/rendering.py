@@ -120,8 +120,7 @@ class Renderer:
 
     def nav(self, view: View, items: Sequence[Any]) -> RenderedRegion:
         """Render the sidebar's pages with their numbers, which change on every page."""
-        here = view.page.nav if view.page is not None else ""
-        data = {"view": view, "nav_items": items, "here": here, "summary": view.summary}
+        data = {"view": view, "nav_items": items, "here": view.nav, "summary": view.summary}
         return RenderedRegion.of(self._block(self._env.get_template("nav.html"), "nav", data))
 
     def part(self, template: str, **data: Any) -> str:

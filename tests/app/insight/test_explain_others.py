@@ -107,7 +107,7 @@ def test_a_job_is_late_after_a_missed_fire(app: Mainspring) -> None:
     queued(app, due_in=-600, every=3600, misfire_grace_time=30.0)
     announce(app)
     fire(app.store, due_one(app.store))
-    assert said(app, "job").startswith("[job late] Late: its last 1 fire was missed (late). It fires next at ")
+    assert said(app, "job").startswith("[job late] Late: its last fire was missed (late). It fires next at ")
 
 
 @EVERY_STORE
@@ -279,7 +279,7 @@ def test_a_queue_is_paused_unserved_waiting_or_flowing(app: Mainspring) -> None:
     )
     [_] = claim(app.store)
     assert said(app, "default") == (
-        "[queue flowing] Flowing: 1 node serves queue 'default', nothing waits, 1 run goes on, 1 are for later."
+        "[queue flowing] Flowing: 1 node serves queue 'default', nothing waits, 1 run goes on, 1 is for later."
     )
     app.pause_queue("default")
     assert said(app, "default").startswith("[queue paused] Paused")
@@ -296,7 +296,7 @@ def test_a_node_runs_stops_or_is_silent(app: Mainspring) -> None:
     announce(app, "n1", state="draining")
     assert said(app, "n1").startswith("[node draining] Stopping: it takes no more runs")
     app.store.shift_clock(20)
-    assert re.match(r"\[node silent\] Silent for 2\d s: it should be heard of every 5 s\.", said(app, "n1"))
+    assert re.match(r"\[node silent\] Silent for 2\d s: it should be heard from every 5 s\.", said(app, "n1"))
 
 
 @EVERY_STORE

@@ -203,7 +203,7 @@ def test_a_run_has_failed_and_all_retries_are_spent(app: Mainspring) -> None:
     for _ in range(2):
         [run] = claim(store)
         assert settle(store, fail(store, run))
-    assert re.search(r"on start 3: .+ 1 of 1 retry are spent; 1 lost start cost none\.", said(app, "r"))
+    assert re.search(r"on start 3: .+ Its only retry is spent; 1 lost start cost none\.", said(app, "r"))
 
 
 def store_time(app: Mainspring) -> int:

@@ -100,10 +100,12 @@ def test_a_store_that_goes_and_comes_back_says_so_by_itself(
         patch.setattr(shop.store, "beat", gone)
         expect(page.locator("#banner")).to_contain_text("does not answer", timeout=LIMIT)
         expect(page.locator("tr[data-key=mail]")).to_be_visible()  # the last that is known stays
+        expect(page.locator(".head .live")).to_contain_text("Not live", timeout=LIMIT)
         answer = page.request.get("/queues")
         assert answer.status == 503
         assert page.request.get("/healthz").status == 503
     expect(page.locator("#banner")).to_be_empty(timeout=LIMIT)
+    expect(page.locator(".head .live")).not_to_contain_text("Not live", timeout=LIMIT)
     shop.pause_queue("mail")
     expect(page.locator("tr[data-key=mail]")).to_contain_text("paused", timeout=LIMIT)
     shop.resume_queue("mail")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
@@ -44,11 +46,13 @@ def test_a_page_fits_and_is_quiet(name: str, context: BrowserContext, complaints
     assert answer.status == 200
     assert " style=" not in text
     assert "could not be shown" not in text
+    assert len(gzip.compress(text.encode())) <= 20_000
     assert page.locator("h1").count() == 1
     assert page.evaluate("document.querySelectorAll('*').length") <= 2500
     for width, height in ((1440, 900), (390, 844)):
         page.set_viewport_size({"width": width, "height": height})
         assert not sticking_out(page), width
+        assert not too_small(page, 38 if width < 800 else 24), width
         for theme in ("light", "dark"):
             picture(page, name, theme, width)
     assert not complaints
@@ -60,6 +64,18 @@ def sticking_out(page: Page) -> list[str]:
         """() => document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll('main *')]
           .filter(node => node.getBoundingClientRect().right > innerWidth + 1).slice(0, 5)
           .map(node => node.outerHTML.slice(0, 120))"""
+    )
+    return found
+
+
+def too_small(page: Page, least: int) -> list[str]:
+    """Return the buttons and menus that a finger or a shaky hand would miss."""
+    found: list[str] = page.evaluate(
+        """least => [...document.querySelectorAll('main .btn, main summary, .bar .btn, .tabs a')]
+          .map(node => [node, node.getBoundingClientRect()])
+          .filter(([node, box]) => node.checkVisibility() && box.width && Math.min(box.width, box.height) < least - .5)
+          .map(([node, box]) => `${box.width} x ${box.height} ${node.outerHTML.slice(0, 120)}`)""",
+        least,
     )
     return found
 

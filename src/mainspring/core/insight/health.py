@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from mainspring.core.insight.wording import brief, duration, several
+from mainspring.core.insight.wording import brief, duration
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import PAUSED, RESCHEDULED
@@ -67,7 +67,8 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
     if waiting is not None:
         return _overdue(job, waiting, _due(waiting), now, late_after)
     if ended and ended[0].status is Status.MISSED:
-        why = f"its last {several(ended[0].count, 'fire was', 'fires were')} missed ({ended[0].reason})"
+        number = "its last fire was" if ended[0].count == 1 else f"its last {ended[0].count:,} fires were"
+        why = f"{number} missed ({ended[0].reason})"
         return JobHealth(job.id, JobState.LATE, why, ended[0].finished_at, ended[0].id)
     if not ended:
         return JobHealth(job.id, JobState.NEW, "no fire of it has ended yet")
@@ -122,7 +123,11 @@ def _leading_failures(ended: Sequence[Run]) -> list[Run]:
 
 def _failed(bad: Sequence[Run]) -> str:
     last = bad[0]
-    error = f"{last.errors[-1].type}: {brief(last.errors[-1].message)}" if last.errors else brief(last.reason or "?")
+    error = (
+        f"{last.errors[-1].type.rpartition('.')[2]}: {brief(last.errors[-1].message)}"
+        if last.errors
+        else brief(last.reason or "?")
+    )
     number = "its last fire" if len(bad) == 1 else f"its last {len(bad)} fires"
     return f"{number} failed: {error}" if last.status is Status.FAILED else f"{number} could not be executed: {error}"
 

@@ -196,7 +196,8 @@ def _failed(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _An
     if not retries:
         return "failed", f"{words} It has no retries.", actions
     if run.failures > retries:
-        return "failed", f"{words} {retries} of {several(retries, 'retry', 'retries')} are spent{lost}.", actions
+        spent = {1: "Its only retry is", 2: "Both retries are"}.get(retries, f"All {retries:,} retries are")
+        return "failed", f"{words} {spent} spent{lost}.", actions
     kind = run.errors[-1].type if run.errors else ""
     listed = "give_up_on" if kind and any(kind in _names(each) for each in run.policy.give_up_on) else "retry_on"
     if listed == "give_up_on":
@@ -262,7 +263,8 @@ def _broken(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _An
 
 def _last_error(run: Run) -> str:
     last = run.errors[-1]
-    return f"{last.type}: {brief(last.message)}" if last.message else last.type
+    kind = last.type.rpartition(".")[2]
+    return f"{kind}: {brief(last.message)}" if last.message else kind
 
 
 _EXPLAINERS: Final[dict[Status, Callable[[Run, Scene, QueueFacts, int | None], _Answer]]] = {

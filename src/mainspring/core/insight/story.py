@@ -96,7 +96,7 @@ class _Teller:
             how = "runs"
         elif start.how in ("raised", "failed"):
             error = next((each for each in self.run.errors if each.attempt == start.number), None)
-            how = "raised" if error is None else f"raised {error.type}: {brief(error.message)}"
+            how = "raised" if error is None else f"raised {error.type.rpartition('.')[2]}: {brief(error.message)}"
         else:
             how = _ENDINGS.get(start.how, start.how)
         length = _length(began, start.ended_at, self.now)

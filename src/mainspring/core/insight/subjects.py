@@ -10,7 +10,7 @@ import msgspec
 from mainspring.core.insight.explanation import Explanation, Fact, NodeFacts, QueueFacts, Scene
 from mainspring.core.insight.health import JobHealth, JobState
 from mainspring.core.insight.runs import place_of_run
-from mainspring.core.insight.wording import brief, duration, several
+from mainspring.core.insight.wording import brief, duration, held_runs, several
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.run import Run
@@ -93,7 +93,7 @@ def explain_broken_job(job_id: str, reason: str) -> Explanation:
 def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
     """Say whether the runs of a queue are handed out, and if not, why."""
     serving, place = scene.serving(queue.name), place_of_run(queue.name)
-    held = f"{several(queue.waiting, 'run')} waiting and {queue.delayed:,} for later"
+    held = held_runs(queue.waiting, queue.delayed)
     oldest = "" if queue.oldest_at is None else f"; the oldest has been due for {scene.ago(queue.oldest_at)}"
     nodes = several(len(serving), "node serves", "nodes serve")
     actions: tuple[str, ...] = ()
@@ -111,7 +111,7 @@ def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
     else:
         state = "flowing"
         sentence = f"Flowing: {nodes} {place}, nothing waits, {several(queue.running, 'run goes', 'runs go')} on"
-        sentence += f", {queue.delayed:,} are for later." if queue.delayed else "."
+        sentence += f", {several(queue.delayed, 'is', 'are')} for later." if queue.delayed else "."
     facts = [Fact(name, f"{getattr(queue, name):,}") for name in ("waiting", "delayed", "running")]
     facts += [Fact("node", node.name, "node", node.id) for node in serving]
     return Explanation(kind="queue", id=queue.name, state=state, sentence=sentence, facts=tuple(facts), actions=actions)
@@ -124,8 +124,8 @@ def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
     up = f"has been up for {scene.ago(node.started_at)}"
     if node.state == "silent":
         sentence = (
-            f"Silent for {scene.silent_for(node)}: it should be heard of every {scene.lease / 3:g} s. What it ran goes "
-            "to others when the leases end."
+            f"Silent for {scene.silent_for(node)}: it should be heard from every {scene.lease / 3:g} s. What it ran "
+            "goes to others when the leases end."
         )
     elif node.state == "draining":
         sentence = f"Stopping: it takes no more runs and finishes those it has; it {up}."
@@ -138,7 +138,7 @@ def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
     if node.missing:
         more = f" and {len(node.missing) - 1} others" if len(node.missing) > 1 else ""
         sentence += f" It cannot import {node.missing[0]}{more}."
-    facts = [Fact("host", node.host), Fact("pid", str(node.pid)), Fact("heard of", f"{scene.ago(node.beat_at)} ago")]
+    facts = [Fact("host", node.host), Fact("pid", str(node.pid)), Fact("heard from", f"{scene.ago(node.beat_at)} ago")]
     facts += [Fact("queue", name, "queue", name) for name in queues]
     return Explanation(kind="node", id=node.id, state=node.state, sentence=sentence, facts=tuple(facts))
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from mainspring.core.instants import from_us
 
-__all__ = ["brief", "due", "duration", "moment", "several", "took"]
+__all__ = ["brief", "due", "duration", "held_runs", "moment", "several", "took"]
 
 BRIEF: Final = 200
 """Characters of a message that a sentence quotes."""
@@ -48,6 +48,17 @@ def due(us: int, zone: tzinfo, now: int) -> str:
 def several(number: int, one: str, many: str = "") -> str:
     """Return a number with the right form of its noun."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def held_runs(waiting: int, delayed: int) -> str:
+    """Return what a queue holds: `12 runs waiting and 3 for later`, and nothing of what there is none."""
+    if not delayed:
+        return f"{several(waiting, 'run')} waiting"
+    return (
+        f"{several(waiting, 'run')} waiting and {delayed:,} for later"
+        if waiting
+        else several(delayed, "run") + " for later"
+    )
 
 
 def brief(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from markupsafe import Markup
 
@@ -19,6 +19,7 @@ __all__ = [
     "HeatBand",
     "Series",
     "Step",
+    "axis_label",
     "bars",
     "durations",
     "heat",
@@ -33,6 +34,12 @@ __all__ = [
     "up_and_down",
     "y_axis",
 ]
+
+
+LOW: Final = 60
+"""A chart of less height than this has room for one value on its axis."""
+LEAST_LOAD: Final = 0.02
+"""Slots: with less than this at the busiest moment, nothing is known of how busy it will be."""
 
 
 class Step(NamedTuple):
@@ -141,7 +148,7 @@ def up_and_down(
     height = base + gap + down + 20
     labels = [(base + 2.0, "0")]
     parts: list[Markup] = []
-    for share in (1 / 3, 2 / 3, 1) if top % 3 == 0 else (0.5, 1):
+    for share in (1,) if up < LOW or (top % 2 and top % 3) else (1 / 3, 2 / 3, 1) if top % 3 == 0 else (0.5, 1):
         y = base - share * up
         parts.append(_line("gl", "0", "100%", round(y), round(y)))
         labels.append((y, f"{short_number(top * share)}{unit}"))
@@ -154,7 +161,7 @@ def up_and_down(
     parts += _deploys(deploys, base + gap + down)
     for number, step in enumerate(steps):
         if step.label:
-            parts.append(_label(number * width + width / 2, base + gap + down + 16, step.label, step.strong))
+            parts.append(axis_label(number * width + width / 2, base + gap + down + 16, step.label, step.strong))
     return plot(y_axis(_axis_width(labels), height, labels), _svg("chart", height, label, parts))
 
 
@@ -176,10 +183,12 @@ def _bar(
     return Markup("").join(parts)
 
 
-def _label(x: float, y: float, text: str, strong: bool = True, cls: str = "") -> Markup:
+def axis_label(x: float, y: float, text: str, strong: bool = True, cls: str = "") -> Markup:
+    """Return a label below a chart; one that is not `strong` does not show on a phone."""
     hidden = "" if strong else " hide-s"
-    return Markup('<text class="mid{}{}" x="{}" y="{}">{}</text>').format(
-        f" {cls}" if cls else "", hidden, per_cent(x), f"{y:g}", text
+    side = "mid" if x > 1.5 else ""  # at the edge, it would stick out
+    return Markup('<text class="{}{}{}" x="{}" y="{}">{}</text>').format(
+        side, f" {cls}" if cls else "", hidden, per_cent(x), f"{y:g}", text
     )
 
 
@@ -201,7 +210,8 @@ def heat(
     cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, peak: str = "", height: int = 46
 ) -> Markup:
     """Draw load ahead: height and five tints say how much, a tinted band says where the clock changes."""
-    top = max((cell.value for cell in cells), default=0) or 1
+    top = max((cell.value for cell in cells), default=0)
+    top = top if top >= LEAST_LOAD else 1.0  # fires of unknown length must not look like a full house
     y0, width, parts = 20, 100 / max(1, len(cells)), []
     if band is not None:
         since, until = per_cent(band.since * 100), per_cent((band.until - band.since) * 100)
@@ -217,7 +227,7 @@ def heat(
     for number, cell in enumerate(cells):
         if cell.label:
             cls = "t-warn strong" if cell.warn else ""
-            parts.append(_label(number * width, y0 + height + 15, cell.label, cell.strong, cls))
+            parts.append(axis_label(number * width, y0 + height + 15, cell.label, cell.strong, cls))
     return _svg("chart", height + 42, label, parts)
 
 
@@ -245,20 +255,22 @@ def strip(letters: str, shares: Sequence[float] = (), label: str = "") -> Markup
     The height is the time that a run took, as a share. What went wrong hangs below the line.
     """
     wide, gap, up, down = 4, 2, 15, 9
-    parts: list[Markup] = []
+    drawn: dict[str, list[str]] = {}
     for number, letter in enumerate(letters):
         x = number * (wide + gap)
         tall = max(3.0, round((shares[number] if number < len(shares) else 1.0) * up, 1))
         if letter in "sr":
-            parts.append(_rect("s-ok" if letter == "s" else "s-run", str(x), up - tall, str(wide), tall, 1))
+            drawn.setdefault("s-ok" if letter == "s" else "s-run", []).append(f"M{x} {up}v-{tall:g}h{wide}v{tall:g}z")
         elif letter == "f":
-            parts.append(_rect("s-bad", str(x), up + 2, str(wide), down, 1))
+            drawn.setdefault("s-bad", []).append(f"M{x} {up + 2}h{wide}v{down}h-{wide}z")
         elif letter == "m":
-            parts.append(_rect("s-miss", f"{x + 0.6:g}", up + 2.6, f"{wide - 1.2:g}", down - 1.2, 1))
+            drawn.setdefault("s-miss", []).append(f"M{x + 0.6:g} {up + 2.6:g}h2.8v{down - 1.2:g}h-2.8z")
         elif letter == "c":
-            parts.append(_rect("s-idle", str(x), up - 3, str(wide), 3, 1))
+            drawn.setdefault("s-idle", []).append(f"M{x} {up - 3}h{wide}v3h-{wide}z")
         else:
-            parts.append(_rect("s-none", str(x), up - 1, str(wide), 1.5))
+            drawn.setdefault("s-none", []).append(f"M{x} {up - 1}h{wide}v1.5h-{wide}z")
+    # One path for each kind: a page of fifty strips would otherwise be a thousand nodes more.
+    parts = [Markup(f'<path class="{cls}" d="{"".join(pieces)}"/>') for cls, pieces in drawn.items()]
     width = max(0, len(letters) * (wide + gap) - gap)
     return _svg("strip", up + 2 + down, label, parts, str(width))
 
@@ -370,7 +382,7 @@ def lines(
             each.cls, f"{place + 4:.1f}", each.name
         )
         parts += [Markup(dot), name]
-    parts += [_label(share * 90, height + 16, text) for share, text in times]
+    parts += [axis_label(share * 90, height + 16, text) for share, text in times]
     labels = [(y(value), text) for value, text in ticks]
     return plot(y_axis(44, height + 22, labels), _svg("chart", height + 22, label, parts))
 
@@ -423,7 +435,7 @@ def durations(steps: Sequence[Step], label: str, unit: str, scale: float, marks:
             parts.append(_rect("b-ok", place, base - tall, wide, tall, 1))
         parts.append(_hit(x, width, base + down, step.tip))
         if step.label:
-            parts.append(_label(x + width / 2, base + down + 14, step.label, step.strong))
+            parts.append(axis_label(x + width / 2, base + down + 14, step.label, step.strong))
     parts.append(_line("base", "0", "100%", base + 1, base + 1))
     parts += _deploys(marks, base + down)
     height = base + down + 24

@@ -64,7 +64,7 @@ def run_row(app: Mainspring, run: RunView, now: int) -> RunLine:
         module=f"{module}:" if module else "",
         name=name,
         arguments=_arguments(run, function_of(app.runs, run)),
-        says="" if running and progress is not None else says(run)[:SAYS_CHARS],
+        says="" if running and progress is not None else _says(run)[:SAYS_CHARS],
         progress=progress if running else None,
         starts=_starts(run),
         waited=waited_of(run, now),
@@ -72,6 +72,15 @@ def run_row(app: Mainspring, run: RunView, now: int) -> RunLine:
         can_retry=run.status in RETRYABLE,
         can_cancel=run.status in CANCELLABLE,
     )
+
+
+def _says(run: RunView) -> str:
+    """Return what there is to say of a run; of an exception, the name without its module."""
+    text = says(run)
+    if run.status is Status.SUCCEEDED or not run.errors:
+        return text
+    full = run.errors[-1].type
+    return full.rpartition(".")[2] + text.removeprefix(full) if text.startswith(full) else text
 
 
 def _arguments(run: RunView, func: Callable[..., Any] | None) -> str:
@@ -104,6 +113,8 @@ def progress_of(run: RunView) -> ProgressShare | None:
     told = run.progress
     if told is None:
         return None
+    if isinstance(told, float) and 0 <= told <= 1:
+        return ProgressShare(told, "done" if run.status in FINAL else "so far")
     if not isinstance(told, dict) or not isinstance(told.get("done"), int | float):
         return ProgressShare(None, str(told)[:200])
     done, total, text = told["done"], told.get("total"), str(told.get("text") or "")

@@ -27,6 +27,8 @@ _ICONS: Final = {
     "system": '<path d="M2.5 5h6M12 5h1.5M2.5 11H4M7.5 11h6"/><circle cx="10.25" cy="5" r="1.75"/><circle cx="5.75" cy="11" r="1.75"/>',
     "search": '<circle cx="7" cy="7" r="4.5"/><path d="m10.5 10.5 3 3"/>',
     "play": '<path d="M5 3.25v9.5l7.5-4.75z"/>',
+    "resume": '<path d="M3.5 3.5v9M6.75 3.5v9L13.5 8z"/>',
+    "user": '<circle cx="8" cy="5.5" r="2.75"/><path d="M2.75 13.5c.6-2.6 2.6-4 5.25-4s4.65 1.4 5.25 4"/>',
     "pause": '<path d="M5.5 3.5v9M10.5 3.5v9"/>',
     "skip": '<path d="M3.5 3.5v9L10 8zM12.5 3.5v9"/>',
     "retry": '<path d="M13 8a5 5 0 1 1-1.6-3.7"/><path d="M13.25 2.25v2.5h-2.5"/>',

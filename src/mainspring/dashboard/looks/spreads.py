@@ -7,7 +7,7 @@ from typing import Final
 
 from markupsafe import Markup
 
-from mainspring.dashboard.looks.charts import Deploy, Series, Step, lines, per_cent
+from mainspring.dashboard.looks.charts import Deploy, Series, Step, axis_label, lines, per_cent
 
 __all__ = ["hanging", "wait_chart"]
 
@@ -17,6 +17,8 @@ _TICKS: Final = (
     *((0.001, "1 ms"), (0.01, "10 ms"), (0.1, "0.1 s"), (1.0, "1 s"), (10.0, "10 s")),
     *((60.0, "1 min"), (600.0, "10 min"), (3600.0, "1 h"), (36_000.0, "10 h"), (864_000.0, "10 d")),
 )
+NEAR: Final = 0.3
+"""Labels that are nearer than this share of the width go to two rows."""
 
 
 def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -> Markup:
@@ -32,14 +34,14 @@ def hanging(steps: Sequence[Step], label: str, deploys: Sequence[Deploy] = ()) -
         hit = f'<rect class="hit" x="{per_cent(x)}" y="0" width="{per_cent(width)}" height="{TOP + HEIGHT}"'
         parts.append(Markup(hit) + Markup(' data-tip="{}"/>').format(step.tip))
         if step.label:
-            cls = "mid" if step.strong else "mid hide-s"
-            text = '<text class="{}" x="{}" y="{}">{}</text>'
-            parts.append(Markup(text).format(cls, per_cent(x + width / 2), TOP + HEIGHT + 18, step.label))
-    for row, deploy in enumerate(deploys[-4:]):
+            parts.append(axis_label(x + width / 2, TOP + HEIGHT + 18, step.label, step.strong))
+    last, row = -1.0, 0
+    for deploy in deploys[-4:]:
+        row, last = 1 - row if deploy.at - last < NEAR else 0, deploy.at
         place, side = per_cent(deploy.at * 100), "end" if deploy.at > 0.2 else ""
         parts.append(Markup(f'<line class="mk" x1="{place}" x2="{place}" y1="2" y2="{TOP + HEIGHT}"/>'))
         text = '<text class="mk-t {} hide-s" x="{}" dx="{}" y="{}">{}</text>'
-        parts.append(Markup(text).format(side, place, -5 if side else 5, 10 + 11 * (row % 2), deploy.text))
+        parts.append(Markup(text).format(side, place, -5 if side else 5, 10 + 11 * row, deploy.text))
     shape = '<svg class="chart" height="{}" role="img" aria-label="{}">{}</svg>'
     return Markup(shape).format(TOP + HEIGHT + 24, label, Markup("").join(parts))
 

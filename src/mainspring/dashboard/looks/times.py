@@ -44,6 +44,21 @@ class Times:
             return f"{moment:%a %H:%M}"
         return f"{moment:%-d %b %H:%M}" if moment.year == today.year else f"{moment:%-d %b %Y}"
 
+    def clock(self, us: int | None) -> Markup | str:
+        """Show a moment where its seconds do not matter."""
+        if us is None:
+            return NO_TIME
+        today = self.local(us).date() == self.local(self.now).date()
+        return self._time(us, f"{self.local(us):%H:%M}" if today else self.text(us))
+
+    def day(self, us: int) -> Markup:
+        """Show a moment with its day, so that those of one column have one shape."""
+        moment = self.local(us)
+        year = "" if moment.year == self.local(self.now).year else " %Y"
+        return self._time(
+            us, moment.strftime(f"%a %-d %b{year}, %H:%M:%S" if moment.second else f"%a %-d %b{year}, %H:%M")
+        )
+
     def at(self, us: int | None) -> Markup | str:
         """Show a moment."""
         return NO_TIME if us is None else self._time(us, self.text(us))
@@ -61,11 +76,13 @@ class Times:
         if us is None:
             return NO_TIME
         late = self.now - us
-        return self._time(us, f"in {brief_length(-late)}" if late < 0 else "now", "left")
+        return self._time(us, f"in {brief_length(-late)}" if late < 0 else "due", "left")
 
     def countdown(self, us: int | None) -> Markup | str:
         """Show how long it is until a moment, without `in`; it ticks."""
-        return NO_TIME if us is None else self._time(us, brief_length(max(0, us - self.now)), "down")
+        return (
+            NO_TIME if us is None else self._time(us, brief_length(us - self.now) if us > self.now else "due", "down")
+        )
 
     def span(self, us: float | None) -> str:
         """Show a length of time."""

@@ -106,11 +106,13 @@ def axis(stretch: Stretch) -> Markup:
     parts: list[Markup] = []
     for number, (moment, near) in enumerate(_ticks(stretch)):
         x = stretch.share(to_us(moment))
-        if abs(x - stretch.now) < 4 or not 1 < x < 99:
+        if abs(x - stretch.now) < 4 or not 2 < x < 97.5:  # it would meet the word "now", or the edge
             continue
         midnight = moment.hour == 0
         text = f"{moment:%H}" if near else f"{moment:%a %-d}" if midnight else f"{moment:%H:%M}"
-        cls = f"mid{' t-warn strong' if near else ''}{'' if number % 3 == 0 else ' hide-s'}"
+        cls = (
+            f"mid{' t-warn strong' if near else ''}{'' if number % 3 == 0 and abs(x - stretch.now) > 12 else ' hide-s'}"
+        )
         parts.append(Markup('<text class="{}" x="{}" y="18">{}</text>').format(cls, per_cent(x), text))
     place, now = per_cent(stretch.now), stretch.times.local(stretch.times.now)
     parts.append(Markup(f'<text class="now-t mid" x="{place}" y="4">now {now:%H:%M}</text>'))
@@ -165,15 +167,12 @@ def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:
     parts = _ground(stretch, TRACK_HEIGHT)
     now = stretch.now
     if content.paused:
-        parts.append(Markup(f'<rect class="lg-pause" x="0" y="9" width="{per_cent(now)}" height="12" rx="2"/>'))
-        parts.append(_words(now, content.paused))
+        parts += _band(now, "lg-pause", content.paused)
     if content.past_band:
         box = f'<rect class="lg-dense" x="0" y="9" width="{per_cent(now)}" height="12" rx="2"'
         parts.append(Markup(box) + Markup(' data-tip="{}"/>').format(content.past_band))
     if content.plan_band:
-        shift = 20 + 7 * len(content.plan_band)
-        box = f'<rect class="lg-dense-plan" x="{per_cent(now)}" y="9" width="100%" height="12"/>'
-        parts += [Markup(f'<g transform="translate({shift})">{box}</g>'), _words(now, content.plan_band)]
+        parts += _band(now, "lg-dense-plan", content.plan_band)
     parts += [_bar(stretch, bar) for bar in content.bars]
     if content.note:
         x = stretch.share(content.note_at)
@@ -187,13 +186,16 @@ def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:
     )
 
 
-def _words(x: float, text: str) -> Markup:
-    return Markup('<text x="{}" dx="14" y="19">{}</text>').format(per_cent(x), text)
+def _band(now: float, cls: str, text: str) -> list[Markup]:
+    """Draw a band from now on, with words in front of it."""
+    box = f'<rect class="{cls}" x="{per_cent(now)}" y="9" width="100%" height="12"/>'
+    words = Markup('<text x="{}" dx="14" y="19">{}</text>').format(per_cent(now), text)
+    return [Markup(f'<g transform="translate({24 + 6.5 * len(text):g})">{box}</g>'), words]
 
 
 def _bar(stretch: Stretch, bar: Bar) -> Markup:
     x = max(0.0, stretch.share(bar.since))
-    wide = max(LEAST_WIDTH, min(100.0, stretch.share(bar.until)) - x)
+    wide = max(LEAST_WIDTH * (1.6 if bar.kind == "bad" else 1), min(100.0, stretch.share(bar.until)) - x)
     if bar.kind == "miss":
         shape = '<svg x="{}" y="16" width="12" height="12" overflow="visible">'
         shape += '<path class="lg-miss" d="M0 0 6 6 0 12 -6 6z" data-tip="{}"/></svg>'

@@ -16,6 +16,7 @@ from mainspring.core.instants import SECOND, to_us
 from mainspring.core.schedules.upcoming import LoadStep
 from mainspring.dashboard.history import RANGES, HistoryRange, RunHistory, read_history
 from mainspring.dashboard.looks.charts import Deploy, Heat, Step, heat, up_and_down
+from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.page import Page, View
 from mainspring.dashboard.pages.queues import queue_rows
 from mainspring.dashboard.schedule import clock_band, job_board, load_ahead
@@ -84,9 +85,11 @@ def _rest(view: View, told: Explanation, healing: int) -> str:
     late = f"{_number(healing)} jobs are late and may catch up by themselves; "
     if healing == 1:
         late = "One job is late and may catch up by itself; "
-    fine = f"the other {jobs - wrong:,} are as they should be." if wrong else f"all {jobs:,} jobs are on time."
-    if not jobs:
-        return ""
+    fine = f"all {jobs:,} jobs are on time." if jobs > 1 else "the job is on time."
+    if wrong:
+        fine = f"the other {several(jobs - wrong, 'job is as it', 'jobs are as they')} should be."
+    if not jobs or jobs <= wrong:
+        return late.rstrip("; ") + "." if healing else ""
     text = (late if healing else "") + fine
     return text[0].upper() + text[1:]
 
@@ -138,17 +141,12 @@ def throughput(view: View, data: dict[str, Any]) -> dict[str, Any]:
 def throughput_chart(view: View, history: RunHistory, chosen: HistoryRange) -> Markup:
     """Draw a history: successes rise, failures hang."""
     times, steps = view.times, []
-    for number, each in enumerate(history.steps):
+    labels = clock_labels(times, history.steps[0].at, history.step, len(history.steps))
+    for each, label in zip(history.steps, labels, strict=True):
         moment, end = times.local(each.at), times.local(each.at + history.step)
         day = "%a " if chosen.seconds > 3600 else ""
         tip = f"{moment.strftime(day + '%H:%M')} to {end:%H:%M}\n{each.succeeded:,} succeeded\n{each.failed:,} failed"
-        label = ""
-        if number % chosen.labels == chosen.labels // 2:
-            label = f"{moment:%H:%M}" if chosen.seconds <= 86_400 else f"{moment:%a %-d %b}"
-            if chosen.seconds == 86_400 and moment.hour == 0:
-                label = f"{moment:%a %H:%M}"
-        strong = number % (2 * chosen.labels) == chosen.labels // 2
-        steps.append(Step(each.succeeded, each.failed, tip, label, strong))
+        steps.append(Step(each.succeeded, each.failed, tip, *label))
     words = f"Runs that ended in the last {chosen.words}: {history.succeeded:,} succeeded, {history.failed:,} failed"
     return up_and_down(steps, words, deploys=_deploys(view, history, chosen))
 
@@ -192,14 +190,12 @@ def _cell(view: View, step: LoadStep, number: int, shown: Mapping[str, int]) -> 
     # A step in which fires are due and no length is known still shows that something happens.
     value = step.busy or (0.001 if step.fires else 0.0)
     label = ""
-    if moment.minute == 0 and moment.hour % 2 == 1 and number:
-        label = f"{moment:%H}"
-    elif moment.minute == 0 and moment.hour == 0 and number:
-        label = f"{moment:%a}"
+    if moment.minute == 0 and moment.hour % 3 == 0 and number:
+        label = f"{moment:%H:%M}" if moment.hour else f"{moment:%a}"
     twice = shown[f"{moment:%d %H:%M}"] > 1  # the clock goes back: this time comes twice
     if twice and moment.minute == 0:
         label = f"{moment:%H}"
-    return Heat(value, tip, label, strong=twice or moment.hour % 4 == 1, warn=twice)
+    return Heat(value, tip, label, strong=twice or moment.hour % 6 == 0, warn=twice)
 
 
 # -- lists ---------------------------------------------------------------------------------------------------------
@@ -223,7 +219,8 @@ def queues(view: View, data: dict[str, Any]) -> dict[str, Any]:
 def errors(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """List the groups of errors of the last hour."""
     page = view.cached("errors 1h", 5.0, lambda: view.app.errors(timedelta(hours=1)))
-    return {"groups": [(group, _bars(view, group)) for group in page.groups[:GROUPS_SHOWN]], "number": len(page.groups)}
+    groups = sorted(page.groups, key=lambda group: -group.count)
+    return {"groups": [(group, _bars(view, group)) for group in groups[:GROUPS_SHOWN]], "number": len(page.groups)}
 
 
 def _bars(view: View, group: ErrorGroup) -> list[float]:

@@ -87,7 +87,7 @@ export const startActs = () => {
     const button = event.submitter || form.querySelector("button");
     button.disabled = true;
     button.classList.add("busy-now");
-    const said = await send(form.action, new URLSearchParams(new FormData(form, event.submitter)));
+    const said = await send(button.getAttribute("formaction") || form.action, new URLSearchParams(new FormData(form, event.submitter)));
     button.disabled = false;
     button.classList.remove("busy-now");
     const dialog = form.closest("dialog");

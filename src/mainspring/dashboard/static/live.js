@@ -94,10 +94,10 @@ const settle = () => { for (const [name, change] of [...stale]) apply(name, chan
 // -- what the server says --------------------------------------------------------------------------------------------
 
 const take = (state) => {
-  seen = Date.now();
   wait = 1000;
   banner(state.problem);
-  if (state.problem) return;
+  if (state.problem) { mark(false); return; }
+  seen = Date.now();
   setNow(state.now);
   const title = document.title.replace(/^\(\d+\) /, "");
   document.title = state.needs ? `(${state.needs}) ${title}` : title;
@@ -118,13 +118,13 @@ const announce = (before, after) => {
 const banner = (problem) => {
   const place = document.getElementById("banner");
   body.classList.toggle("down", Boolean(problem));
+  if (place.dataset.problem === (problem || "")) return;
+  place.dataset.problem = problem || "";
   if (!problem) { place.replaceChildren(); return; }
-  if (place.textContent.includes(problem)) return;
-  const made = document.createElement("div");
-  made.className = "notice bad";
-  const text = document.createElement("p");
-  text.textContent = `${problem} What you see is as of ${clock(seen)}; actions are off until it is back.`;
-  made.append(text);
+  const made = document.getElementById("down").content.cloneNode(true);
+  const cut = problem.search(/[:.](\s|$)/) + 1;
+  made.querySelector("b").textContent = problem.slice(0, cut);
+  made.querySelector("span").textContent = `${problem.slice(cut)} What you see is as of ${clock(seen)}; actions are off until it is back.`;
   place.replaceChildren(made);
 };
 

@@ -18,7 +18,7 @@ export const tick = () => {
   const now = Date.now() + ahead;
   for (const at of document.querySelectorAll("time[data-tick]")) {
     const left = at.dataset.at / 1000 - now;
-    const text = { ago: `${whole(-left)} ago`, age: whole(-left), left: left > 0 ? `in ${whole(left)}` : "now", down: whole(left) }[at.dataset.tick];
+    const text = { ago: `${whole(-left)} ago`, age: whole(-left), left: left > 0 ? `in ${whole(left)}` : "due", down: left > 0 ? whole(left) : "due" }[at.dataset.tick];
     if (at.textContent !== text) at.textContent = text;
   }
 };

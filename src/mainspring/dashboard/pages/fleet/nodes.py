@@ -108,8 +108,6 @@ def _busy(view: View, run: RunView, started_at: int, p95: float | None) -> BusyR
 
 
 def _says(view: View, node: NodeInfo) -> str:
-    if node.state == "silent":
-        return f"Should be heard of every {view.app.lease / 3:g} s. If it stays silent, its runs go to others."
     said = []
     if node.missing:
         names = ", ".join(node.missing[:3]) + (f" and {len(node.missing) - 3} more" if len(node.missing) > 3 else "")
@@ -160,7 +158,7 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     odd = [node for node in nodes if node.state == "silent"] or [node for node in nodes if node.missing or node.stuck]
     codes = sorted({node.code for node in nodes if node.code})
     return {
-        "sentence": _sentence(view, odd[0]) if odd else "",
+        "sentence": _sentence(view, odd) if odd else "",
         "shape": ("silent" if odd[0].state == "silent" else "late") if odd else "up",
         "slots": sum(node.slots for node in nodes),
         "busy": sum(node.busy for node in nodes),
@@ -168,8 +166,12 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _sentence(view: View, node: NodeInfo) -> str:
-    """Return why a node stands as it does, with its name in front."""
+def _sentence(view: View, odd: Sequence[NodeInfo]) -> str:
+    """Return why the first odd node stands as it does, with its name in front; if more are silent, how many."""
+    node = odd[0]
+    if node.state == "silent" and len(odd) > 1:
+        silent = sum(each.state == "silent" for each in odd)
+        return f"{silent:,} processes are silent: their runs go to others when the leases end."
     said = view.app.explain(f"node:{node.id}").sentence
     name = f"{node.host}:{node.pid}"
     return f"{name} is {said[:1].lower()}{said[1:]}" if node.state == "silent" else f"{name}: {said}"

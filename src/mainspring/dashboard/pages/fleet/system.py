@@ -22,6 +22,8 @@ __all__ = ["AUDIT_PAGE", "PAGE"]
 
 DOCTOR_SECONDS: Final = 15.0
 AUDIT_PAGE_ENTRIES: Final = 50
+MOST_FINDINGS: Final = 60
+_COUNTERS: Final = ("jobs", "succeeded", "failed", "cancelled", "missed", "broken")
 _SHAPES: Final = {Mark.OK: "up", Mark.WARNING: "late", Mark.PROBLEM: "down"}
 _CURSOR: Final = re.compile(r"[0-9a-f]{16,64}")
 _KINDS: Final = ("", "run", "runs", "job", "queue", "node", "app")
@@ -33,17 +35,22 @@ def findings(view: View, data: dict[str, Any]) -> dict[str, Any]:
     ordered = sorted(found.findings, key=lambda each: list(reversed(Mark)).index(each.mark))
     problems, warnings = found.count(Mark.PROBLEM), found.count(Mark.WARNING)
     if problems:
-        sentence = f"{several(problems, 'problem needs', 'problems need')} you. The first: {ordered[0].text}."
+        sentence = f"{several(problems, 'problem needs', 'problems need')} you{_first(problems)}: {ordered[0].text}."
     elif warnings:
-        sentence = f"{several(warnings, 'thing is', 'things are')} worth a look. The first: {ordered[0].text}."
+        sentence = f"{several(warnings, 'thing is', 'things are')} worth a look{_first(warnings)}: {ordered[0].text}."
     else:
         sentence = f"All {len(ordered)} checks are fine."
     return {
-        "findings": [(_SHAPES[each.mark], each) for each in ordered],
+        "findings": [(_SHAPES[each.mark], each) for each in ordered[:MOST_FINDINGS]],
+        "more": max(0, len(ordered) - MOST_FINDINGS),
         "sentence": sentence,
         "shape": "down" if problems else "late" if warnings else "up",
         "level": found.level,
     }
+
+
+def _first(number: int) -> str:
+    return "" if number == 1 else ", first"
 
 
 def store(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -55,7 +62,7 @@ def store(view: View, data: dict[str, Any]) -> dict[str, Any]:
         "where": without_password(app.url) if isinstance(app.url, str) else repr(app.url),
         "size": "" if figures.size is None else _bytes(figures.size),
         "latency": f"{figures.latency * 1000:.1f} ms",
-        "counters": sorted(counters.items()),
+        "counters": [(name, counters[name]) for name in _COUNTERS if name in counters],
     }
 
 
@@ -119,7 +126,7 @@ PAGE = Page(
     nav="system",
     title="System",
     template="system.html",
-    regions={"findings": findings, "store": store, "settings": settings, "acts": acts},
+    regions={"state": findings, "findings": findings, "store": store, "settings": settings, "acts": acts},
     actions=(Action("system.mark", "/system/mark", mark, ask_mark),),
 )
 

@@ -129,7 +129,7 @@ def _question(view: View, title: str, button: str, given: dict[str, str], job: J
         "shown_arguments": "" if job is None else arguments_text(job.args, job.kwargs, None),
         "zone": str(view.app.timezone),
     }
-    text = "It calls a task on a schedule. What is left empty is as the task says."
+    text = "A job calls a task on a schedule. Fields that you leave empty are as the task says."
     return Question(title, text, button, note=note, template="fields_job.html", fields=fields)
 
 

@@ -215,7 +215,11 @@ def differences(view: View, data: dict[str, Any]) -> dict[str, Any]:
     found = differences_of(view).get(data["job"].id, [])
     rows = [(each.field, _field(each.code, each), _field(each.store, each)) for each in found]
     changed = next((each for each in found if each.by), None)
-    return {"rows": rows, "changed": changed}
+    why = ""
+    if changed is not None:
+        acts = view.app.audit(kind="job", target=data["job"].id, limit=5)
+        why = next((act.why for act in acts if act.by == changed.by and act.why), "")
+    return {"rows": rows, "changed": changed, "changed_why": why}
 
 
 def _field(value: Any, difference: Difference) -> str:

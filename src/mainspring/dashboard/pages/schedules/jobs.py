@@ -21,7 +21,8 @@ from mainspring.dashboard.schedule import (
 
 __all__ = ["PAGE", "ScheduleRow", "drift_of"]
 
-PAGE_ROWS: Final = 100
+PAGE_ROWS: Final = 40
+"""A row has some forty elements, and a page 2,500 at most."""
 _HEALTHS: Final = ("down", "late", "up", "paused", "new")
 _ORDERS: Final = {"health": "Health", "next": "Next", "name": "Name"}
 

@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from mainspring.core.insight.health import JobHealth, JobState, usual_duration
 from mainspring.core.insight.run_texts import kind_of
-from mainspring.core.insight.wording import took
+from mainspring.core.insight.wording import several, took
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import Status
@@ -30,10 +30,12 @@ MOST_TRACKS: Final = 60
 RUNS_PER_JOB: Final = 40
 RUNS_BY_OTHERS: Final = 1000
 MOST_PLANNED: Final = 120
-DENSE_PIXELS: Final = 8
+DENSE_PIXELS: Final = 11
 PIXELS: Final = 950
 """The usual width of a track: fires nearer than some pixels become a band."""
 LOAD_STEPS: Final = 72
+MOST_NODES: Final = 1900
+"""Elements that all tracks may have together: a page with more is slow to change."""
 _ORDER: Final = (JobState.DOWN, JobState.LATE, JobState.NEW, JobState.UP, JobState.PAUSED)
 _KINDS: Final = {"succeeded": "ok", "failed": "bad", "broken": "bad", "missed": "miss", "running": "run"}
 
@@ -61,7 +63,19 @@ def read(view: View) -> dict[str, Any]:
     stretch, span = _stretch(view)
     by = view.choice("by", ("job", "queue", "node"), "job")
     tracks = _by_job(view, stretch) if by == "job" else _by_other(view, stretch, by)
-    return {"stretch": stretch, "span": span, "by": by, "tracks": tracks[:MOST_TRACKS], "number": len(tracks)}
+    return {"stretch": stretch, "span": span, "by": by, "tracks": _drawable(tracks), "number": len(tracks)}
+
+
+def _drawable(tracks: Sequence[Track]) -> list[Track]:
+    """Return the first tracks, as many as a page can hold."""
+    found: list[Track] = []
+    nodes = 0
+    for each in tracks[:MOST_TRACKS]:
+        nodes += each.chart.count("<") - each.chart.count("</") + 6
+        if found and nodes > MOST_NODES:
+            break
+        found.append(each)
+    return found
 
 
 # -- tracks by job ----------------------------------------------------------------------------------------------------
@@ -193,12 +207,12 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     peak = max(steps, key=lambda each: each.busy, default=None)
     fires = sum(each.fires for each in steps)
     slots = sum(node.slots for node in view.app.nodes() if node.state == "running")
-    facts = [f"{fires:,} fires lie ahead here"]
+    facts = [several(fires, "fire is", "fires are") + " planned"] if fires else []
     words = ""
     if peak is not None and peak.busy > 0:
         at = view.times.local(to_us(peak.at))
         words = f"peak {peak.busy:.2g}{f' of {slots}' if slots else ''}"
-        facts.append(f"busiest about {at:%a %H:%M}: {peak.busy:.2g}{f' of {slots}' if slots else ''} slots")
+        facts.append(f"busiest about {at:%a %H:%M}, with {peak.busy:.2g}{f' of {slots}' if slots else ''} slots")
     touched = _touched(view, stretch) if stretch.band is not None else []
     return {
         "sentence": _sentence(view, stretch, touched, fires),

@@ -13,6 +13,7 @@ from mainspring.core.run_view import RunView
 from mainspring.core.searching import function_of
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.charts import Deploy, Step
+from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.rows import RETRYABLE, run_row
 from mainspring.dashboard.looks.spreads import hanging
 from mainspring.dashboard.looks.tracebacks import trace_lines
@@ -120,7 +121,8 @@ def group(view: View, data: dict[str, Any]) -> dict[str, Any]:
         return {"runs": []}
     runs = chosen.group.runs
     newest = chosen.group.newest
-    shared = in_common(runs, lambda run: function_of(view.app.runs, run)) if runs else []
+    common = in_common(runs, lambda run: function_of(view.app.runs, run)) if runs else []
+    shared = [(name, text) for name, text in common if "***" not in text]  # that a secret is hidden says nothing
     return {
         "group": chosen.group,
         "runs": [run_row(view.app, run, view.now) for run in runs[:MOST_RUNS_SHOWN]],
@@ -169,18 +171,16 @@ def _sentence(runs: Sequence[RunView], shared: dict[str, str]) -> str:
 def _steps(view: View, group: ErrorGroup, begin: int) -> list[Step]:
     counts = _spread(group.times, begin, view.now, CHART_BARS)
     width = (view.now - begin) / CHART_BARS
-    long = view.now - begin > 36 * 3600 * SECOND
     steps = []
-    for number, count in enumerate(counts):
-        moment = view.times.local(int(begin + number * width))
-        label = "" if number % 8 != 4 else f"{moment:%-d %b}" if long else f"{moment:%H:%M}"
-        steps.append(Step(0, count, f"{moment:%a %H:%M}\n{count} failed", label, number % 16 == 4))
+    for number, label in enumerate(clock_labels(view.times, begin, width, CHART_BARS)):
+        moment, count = view.times.local(int(begin + number * width)), counts[number]
+        steps.append(Step(0, count, f"{moment:%a %H:%M}\n{count} failed", *label))
     return steps
 
 
 def _deploys(view: View, begin: int) -> list[Deploy]:
     marks = view.app.marks(view.times.local(begin), limit=10)
-    return [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text) for mark in reversed(marks)]
+    return [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text[:40]) for mark in reversed(marks)]
 
 
 _REGIONS: Final = {"groups": None, "group": group}

@@ -93,16 +93,17 @@ def timeline(view: View, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _parted(episode: Episode) -> tuple[str, str]:
-    """Return the words of an episode in two: the first is bold."""
+def _parted(episode: Episode) -> tuple[str, str, str]:
+    """Return the words of an episode in three: the first is bold, the last goes below."""
     text = episode.text[:1].upper() + episode.text[1:]
     if episode.kind == "start" and episode.number is not None:
-        bold = f"Start {episode.number}"
-        return bold, text.removeprefix(bold)
+        bold, where = f"Start {episode.number}", f" on {episode.node}" if episode.node else ""
+        how, _, length = text.removeprefix(f"{bold}{where}: ").rpartition(", ")
+        return bold, f"{where}, {length}" if how else where, how or length
     if episode.kind == "wait" and ", " in text:
         words, _, length = text.rpartition(", ")
-        return length, f" {words[:1].lower()}{words[1:]}"
-    return text, ""
+        return length, f" {words[:1].lower()}{words[1:]}".replace(" backs off", " backing off"), ""
+    return text, "", ""
 
 
 def _episode_mark(episode: Episode) -> str:

@@ -15,6 +15,7 @@ from mainspring.core.run_view import RunView
 from mainspring.core.searching import RunCount, SearchPage, filter_for
 from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
 from mainspring.dashboard.looks.charts import Deploy, Step
+from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.rows import RunLine, run_row
 from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Page, View
@@ -236,7 +237,7 @@ def histogram(view: View, data: dict[str, Any]) -> dict[str, Any]:
     marks = view.app.marks(view.times.local(begin))
     return {
         "steps": _steps(view, shown, begin),
-        "deploys": [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text) for mark in reversed(marks)],
+        "deploys": [Deploy((to_us(mark.at) - begin) / (view.now - begin), mark.text[:40]) for mark in reversed(marks)],
         "spread": f"{'' if complete and len(shown) == len(runs) else 'The newest '}{len(shown):,} runs",
     }
 
@@ -256,14 +257,11 @@ def _steps(view: View, runs: Sequence[RunView], begin: int) -> list[Step]:
     for run in runs:
         number = min(BARS - 1, max(0, (run.record.created_at - begin) // width))
         (bad if run.status in (Status.FAILED, Status.BROKEN, Status.MISSED) else good)[number] += 1
-    minutes = (view.now - begin) / SECOND / 60
-    shape = "%-d %b" if minutes > 36 * 60 else "%H:%M" if minutes > 12 else "%H:%M:%S"
     steps = []
-    for number in range(BARS):
+    for number, label in enumerate(clock_labels(view.times, begin, width, BARS)):
         moment = view.times.local(begin + number * width)
         tip = f"{moment:%a %H:%M:%S}\n{good[number]} made" + (f"\n{bad[number]} failed" if bad[number] else "")
-        label = "" if number % 10 != 5 else f"{moment:{shape}}"
-        steps.append(Step(good[number], bad[number], tip, label, number % 20 == 5))
+        steps.append(Step(good[number], bad[number], tip, *label))
     return steps
 
 
