@@ -307,3 +307,16 @@ def test_the_next_fires_say_what_the_clock_does_to_them(jobs: Shop) -> None:
     lines = jobs.call("jobs", "next", "night", "-n", "400").output.splitlines()
     assert lines[0].split() == ["at", "job", "note"]
     assert sum("comes twice that day" in line for line in lines) == 1
+
+
+def test_the_overlap_and_the_lateness_of_a_job_are_added_and_edited(jobs: Shop) -> None:
+    jobs.call(
+        "jobs", "add", RESIZE, "x.png", "--every", "1h", "--id", "new", "--overlap", "queue", "--late-after", "5m"
+    )
+    shown = jobs.json("jobs", "show", "new")
+    assert (shown["overlap"], shown["late_after"], shown["down_after"]) == ("queue", 300.0, None)
+    edited = jobs.call("jobs", "edit", "new", "--overlap", "cancel_other", "--late-after", "auto", "--down-after", "2h")
+    assert "overlap: queue -> cancel_other\n" in edited.output
+    assert "late_after: 300 s -> auto\ndown_after: auto -> 7200 s\n" in edited.output
+    wrong = jobs.call("jobs", "edit", "new", "--late-after", "3h")
+    assert (wrong.exit_code, "late comes before down" in wrong.output) == (2, True)

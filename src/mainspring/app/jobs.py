@@ -43,6 +43,7 @@ _DEFAULTS: Final = {
     "misfire_grace_time": None,
     "coalesce": True,
     "max_instances": 1,
+    "overlap": "skip",
     "late_after": None,
     "down_after": None,
 }

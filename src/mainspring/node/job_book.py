@@ -47,7 +47,7 @@ SUGGEST_FROM: Final = 1000
 """Read the ids of at most this many jobs to suggest one that was meant."""
 JOB_OPTIONS: Final = (POLICY_FIELDS - {"then", "collect"}) | {
     *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
-    *("queue", "shard", "replace_existing", "late_after", "down_after"),
+    *("overlap", "queue", "shard", "replace_existing", "late_after", "down_after"),
 }
 """Names that people try for an option that neither a job nor its trigger has."""
 
@@ -70,7 +70,7 @@ class JobBook:
 
     log = logging.getLogger("mainspring.scheduler")
     fields: tuple[str, ...] = (
-        *("queue", "misfire_grace_time", "coalesce", "max_instances"),
+        *("queue", "misfire_grace_time", "coalesce", "max_instances", "overlap"),
         *("late_after", "down_after"),
     )
     """The plain attributes of a job that the caller may set."""

@@ -274,6 +274,7 @@ class StoreLink:
             pace = self.node.pace.get(alias, seconds)
             self.node.pace[alias] = pace + (seconds - pace) * min(1.0, 0.1 * len(times))
             self.node.note_ended(alias, len(times))
+        self.scheduler.waiting.note_ended(report.run for report in reports)
 
     def stop_run(self, run: Run) -> None:
         """Stop a run that this node should no longer execute, if its executor can."""

@@ -40,6 +40,7 @@ _JOB_DEFAULTS: Final = {
     "misfire_grace_time": None,
     "coalesce": True,
     "max_instances": 1,
+    "overlap": "skip",
 }
 
 

@@ -23,6 +23,7 @@ from mainspring.cli.common.target import USAGE, CommandFailed, command, opened, 
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.group import jobs, next_time, only, queue_of, shown_call
 from mainspring.core.instants import from_us, to_us
+from mainspring.core.validation import OVERLAPS
 from mainspring.errors import ConflictingIdError, MainspringError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["add", "edit"]
 
 _ANY: Final = "any"
+_AUTO: Final = "auto"
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
@@ -41,6 +43,16 @@ def _job_options(func: Callback) -> Callback:
     for option in (
         click.option("--coalesce/--no-coalesce", default=None, help="Whether overdue fires become one run."),
         click.option("--max-instances", type=click.IntRange(1), default=None, help="Runs of it at the same time."),
+        click.option("--overlap", type=click.Choice(OVERLAPS), default=None, help="What a fire above that does."),
+        click.option(
+            "--late-after", default=None, metavar="LENGTH|auto", help="Call a fire late that has not ended by then."
+        ),
+        click.option(
+            "--down-after",
+            default=None,
+            metavar="LENGTH|auto",
+            help="Call the job down if a fire has not ended by then.",
+        ),
         click.option("--grace", default=None, metavar="LENGTH|any", help="How late a fire may start."),
         policy_options,
         click.option("--job-name", default=None, help="A name to show; the task's by default."),
@@ -186,14 +198,20 @@ def edit(
 
 
 def _given(
-    grace: str | None, max_instances: int | None, coalesce: bool | None, job_name: str | None, **policy: Any
+    grace: str | None, late_after: str | None, down_after: str | None, job_name: str | None, **options: Any
 ) -> dict[str, Any]:
     """Return the options of a job that were given, by the names that `add_job` takes."""
-    found = policy_of(**policy, max_instances=max_instances, coalesce=coalesce, name=job_name)
+    found = policy_of(**options, name=job_name)
     if "queue" in found:
         _checked_queue(found["queue"])
-    if grace is not None:
-        found["misfire_grace_time"] = None if grace == _ANY else Length().convert(grace, None, None)
+    lengths = {
+        "misfire_grace_time": (grace, _ANY),
+        "late_after": (late_after, _AUTO),
+        "down_after": (down_after, _AUTO),
+    }
+    for name, (text, none) in lengths.items():
+        if text is not None:
+            found[name] = None if text == none else Length().convert(text, None, None)
     return found
 
 
@@ -238,6 +256,9 @@ def _shown_fields(app: Mainspring, job: Job) -> dict[str, str]:
         "queue": queue_of(job),
         "coalesce": str(job.coalesce),
         "max_instances": str(job.max_instances),
+        "overlap": job.overlap,
         "grace": _ANY if job.misfire_grace_time is None else f"{job.misfire_grace_time:g} s",
+        "late_after": _AUTO if job.late_after is None else f"{job.late_after:g} s",
+        "down_after": _AUTO if job.down_after is None else f"{job.down_after:g} s",
         **{name: str(getattr(job.policy, name)) for name in ("priority", "retries", "timeout", "retention")},
     }

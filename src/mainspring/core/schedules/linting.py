@@ -25,6 +25,14 @@ CROWD: Final = 10
 """So many jobs at the same instant are worth a word."""
 
 
+_OVERLAPPING: Final = {
+    "skip": "are missed, since max_instances is 1",
+    "queue": "wait ever longer, since overlap is queue",
+    "cancel_other": "cancel the runs before them, since overlap is cancel_other",
+}
+"""What fires do that come faster than their runs end."""
+
+
 class ScheduleIssue(NamedTuple):
     """What looks wrong, and what to do; `kind` is `over`, `gap`, `twice`, `short` or `crowd`."""
 
@@ -59,7 +67,7 @@ def _issues(job: Job, now: int, usual_seconds: float | None) -> Iterator[Schedul
     yield from _clock_issues(trigger, now)
     following = trigger.next_fire(first, first)
     if usual_seconds is not None and following is not None and following - first < usual_seconds * SECOND:
-        missed = "overlap" if job.max_instances > 1 else "are missed, since max_instances is 1"
+        missed = _OVERLAPPING[job.overlap] if job.max_instances == 1 else "overlap"
         yield ScheduleIssue(
             "short",
             f"it fires every {took(following - first)}, and its runs usually take {took(int(usual_seconds * SECOND))}: "

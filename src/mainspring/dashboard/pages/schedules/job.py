@@ -194,12 +194,20 @@ def _field(value: Any, difference: Difference) -> str:
     return str(shown_value(value, 120).striptags())
 
 
+_ABOVE: Final = {
+    "skip": "is recorded as missed",
+    "queue": "waits until an earlier run has ended",
+    "cancel_other": "cancels the oldest run and takes its place",
+}
+"""What a fire above `max_instances` does."""
+
+
 def definition(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Say what the job calls and how its runs are executed."""
     job: Job = data["job"]
     task = view.app.tasks.get(job.call.task_name)
     call = f"{job.call.task_name}({arguments_text(job.args, job.kwargs, None if task is None else task.func)})"
-    at_once = f"{job.max_instances}; a fire above it is recorded as missed"
+    at_once = f"{job.max_instances}; a fire above it {_ABOVE[job.overlap]}"
     grace = "any" if job.misfire_grace_time is None else duration(int(job.misfire_grace_time * SECOND))
     pairs = [
         ("Calls", call),
@@ -237,6 +245,8 @@ def python_of(job: Job) -> str:
     when = repr(simple) if simple else repr(job.trigger)
     lines = [f"app.add_job({job.call.task_name!r}, {when}, id={job.id!r}"]
     options = {"queue": job.queue, "max_instances": job.max_instances, "coalesce": job.coalesce}
+    if job.overlap != "skip":
+        options["overlap"] = job.overlap
     if job.misfire_grace_time is not None:
         options["misfire_grace_time"] = job.misfire_grace_time
     if job.policy.retries:
