@@ -21,13 +21,21 @@ from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy, policy_to_data
 from mainspring.core.run import Call, Status
-from mainspring.core.schedules.declaration import SCHEDULE, Difference, declared_values, differences, is_same_trigger
+from mainspring.core.schedules.declaration import (
+    SCHEDULE,
+    Difference,
+    declared_values,
+    differences,
+    is_same_trigger,
+    without_start,
+)
 from mainspring.core.schedules.linting import LINT_LOGGER, check_possible, issues_of
 from mainspring.core.schedules.upcoming import LoadStep, expected_load, past_fires
 from mainspring.core.validation import POLICY_FIELDS
 from mainspring.errors import ConflictingIdError
 from mainspring.node.job_book import JobBook
 from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.exclusions import Exclusions, read_exclusions
 from mainspring.util import undefined
 
 if TYPE_CHECKING:
@@ -228,6 +236,8 @@ class Jobs(JobBook):
 
     def declare(self, func: Any, trigger: Any, id: str | None, given: Mapping[str, Any]) -> None:
         """Keep a declaration as it is written; `reconcile` compares it with the store."""
+        if "exclude" in given:  # read once, files too: a changed file counts as a changed declaration
+            given = {**given, "exclude": read_exclusions(given["exclude"])}
         task = self._tasks.resolve(func)
         name, function = task.name, task.func
         job_id = check_id(id or name)
@@ -389,15 +399,9 @@ def _digest(*said: Any) -> str:
 def _shown(value: Any) -> str:
     """Return a value as text that is the same in every process."""
     if isinstance(value, BaseTrigger):
-        return repr(_without_start(value.to_data()))
+        return repr(without_start(value.to_data()))
+    if isinstance(value, Exclusions):
+        return repr(value.to_data())
     if callable(value):
         return reference_of(value)
     return repr(value)
-
-
-def _without_start(data: Any) -> Any:
-    """Leave out the time at which a trigger was made: an interval starts there by default."""
-    if isinstance(data, dict):
-        moves = "start_date" if data.get("type") in ("interval", "calendarinterval") else None
-        return {key: _without_start(item) for key, item in sorted(data.items()) if key != moves}
-    return [_without_start(item) for item in data] if isinstance(data, list | tuple) else data

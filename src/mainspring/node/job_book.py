@@ -31,7 +31,7 @@ from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import count_unfinished
 from mainspring.node.new_ids import new_job_id
 from mainspring.node.run_events import RunEvents
-from mainspring.plugins import make_trigger
+from mainspring.plugins import make_trigger, without_excluded
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
 
@@ -47,7 +47,7 @@ SUGGEST_FROM: Final = 1000
 """Read the ids of at most this many jobs to suggest one that was meant."""
 JOB_OPTIONS: Final = (POLICY_FIELDS - {"then", "collect"}) | {
     *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
-    *("overlap", "queue", "shard", "replace_existing", "late_after", "down_after"),
+    *("exclude", "overlap", "queue", "shard", "replace_existing", "late_after", "down_after"),
 }
 """Names that people try for an option that neither a job nor its trigger has."""
 
@@ -359,10 +359,20 @@ class JobBook:
         return step.missed[0]
 
     def modify(self, job: str | Job, jobstore: str | None = None, /, **changes: Any) -> Job:
-        """Change attributes of a job."""
+        """Change attributes of a job; `exclude` replaces the exclusions of its trigger, None removes them."""
+        fields, exclude = sorted(changes), changes.pop("exclude", undefined)
         if "next_run_time" in changes:
             changes["next_run_time"] = convert_to_datetime(changes["next_run_time"], self.timezone, "next_run_time")
-        return self._change(job, jobstore, lambda job, _: job.evolve(**changes), "modify_job", fields=sorted(changes))
+
+        def change(job: Job, alias: str) -> Job:
+            changed = job.evolve(**changes)
+            if exclude is undefined:
+                return changed
+            trigger = without_excluded(changed.trigger, exclude, self.timezone, self._now(alias))
+            changed = changed.evolve(trigger=trigger)
+            return changed if job.at is None or "next_run_time" in changes else self._time(changed, alias)
+
+        return self._change(job, jobstore, change, "modify_job", fields=fields)
 
     def reschedule(
         self, job: str | Job, trigger: Any = None, jobstore: str | None = None, /, **trigger_args: Any

@@ -15,6 +15,7 @@ from mainspring.cli.common.reading import (
     policy_of,
     policy_options,
     read_arguments,
+    read_excluding,
     read_moment,
     read_trigger,
     trigger_options,
@@ -25,6 +26,7 @@ from mainspring.cli.jobs.group import jobs, next_time, only, queue_of, shown_cal
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.validation import OVERLAPS
 from mainspring.errors import ConflictingIdError, MainspringError
+from mainspring.triggers.excluding import like
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -81,6 +83,7 @@ def add(
     every: float | None,
     at: str | None,
     timezone: str | None,
+    exclude: tuple[str, ...],
     where: str | None,
     name: str,
     **options: Any,
@@ -93,6 +96,7 @@ def add(
     Examples:
       mainspring jobs add report --cron "0 3 * * mon-fri" --id nightly --app shop:app
       mainspring jobs add shop:resize cat.png width=100 --every 5m --app shop:app
+      mainspring jobs add report --cron "0 9 * * *" --exclude weekends --exclude holidays.ics --app shop:app
     """
     target = target_of(where)
     with opened(target, name, must_exist="://" in target) as app:
@@ -101,6 +105,7 @@ def add(
             raise CommandFailed(
                 "say when: --cron, --every or --at", command(f'jobs add {task} --cron "0 3 * * *"'), USAGE
             )
+        trigger = read_excluding(trigger, exclude, app.timezone, app.now())
         found, (args, kwargs) = find_task(app, task), read_arguments(words)
         if dry_run:
             return _preview(app, trigger)
@@ -151,13 +156,15 @@ def edit(
     every: float | None,
     at: str | None,
     timezone: str | None,
+    exclude: tuple[str, ...],
     where: str | None,
     name: str,
     **options: Any,
 ) -> None:
     """Change a job: when it fires, what it calls, how its runs are executed. What is not named stays.
 
-    Arguments replace all that the job has. A job that is declared in code is reset when its declaration changes.
+    Arguments replace all that the job has, and --exclude all that it excludes; --exclude none removes that. A job that
+    is declared in code is reset when its declaration changes.
 
     \b
     Examples:
@@ -172,6 +179,10 @@ def edit(
         if words or no_args:
             changes["args"], changes["kwargs"] = read_arguments(words)
         trigger = read_trigger(app, cron, every, at, timezone, job.trigger.timezone)
+        if trigger is not None:
+            trigger = like(trigger, job.trigger)
+        if exclude:
+            trigger = read_excluding(trigger or job.trigger, exclude, app.timezone, app.now())
         if trigger is not None:
             changes["trigger"] = trigger
             if job.at is not None:  # a paused job stays so

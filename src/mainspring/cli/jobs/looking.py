@@ -14,6 +14,7 @@ from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.schedules.upcoming import Fire, fires_between, preview
 from mainspring.errors import near
+from mainspring.triggers.excluding import ExcludingTrigger
 from mainspring.triggers.zones import MAX_INSTANT
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def to_json(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
         "call": shown_call(app, job),
         "trigger": str(job.trigger),
         "when": job.trigger.describe(),
+        "exclude": job.trigger.exclude.texts() if isinstance(job.trigger, ExcludingTrigger) else [],
         "next_run_time": None if job.at is None else from_us(job.at).astimezone(app.timezone),
         "paused": job.at is None,
         "health": health.state,

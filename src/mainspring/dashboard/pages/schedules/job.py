@@ -24,6 +24,7 @@ from mainspring.dashboard.page import Page, View
 from mainspring.dashboard.pages.schedules.actions import job_of
 from mainspring.dashboard.schedule import differences_of, expression_of, job_board, words_of
 from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.excluding import ExcludingTrigger, plain_trigger
 
 __all__ = ["PAGE", "policy_words", "python_of"]
 
@@ -242,9 +243,11 @@ def python_of(job: Job) -> str:
     shown = arguments_text(job.args, job.kwargs, None)
     trigger = expression_of(job.trigger)
     simple = trigger if len(trigger.split()) == 5 and "[" not in trigger else None
-    when = repr(simple) if simple else repr(job.trigger)
+    when = repr(simple) if simple else repr(plain_trigger(job.trigger))
     lines = [f"app.add_job({job.call.task_name!r}, {when}, id={job.id!r}"]
-    options = {"queue": job.queue, "max_instances": job.max_instances, "coalesce": job.coalesce}
+    options: dict[str, Any] = {"queue": job.queue, "max_instances": job.max_instances, "coalesce": job.coalesce}
+    if isinstance(job.trigger, ExcludingTrigger):
+        options["exclude"] = job.trigger.exclude.texts()
     if job.overlap != "skip":
         options["overlap"] = job.overlap
     if job.misfire_grace_time is not None:
