@@ -9,7 +9,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.run import BY_HAND_PREFIX, Outcome, Report, Result, Run
 from mainspring.core.transitions import recover
 from mainspring.jobstores.base import RunQuery
-from mainspring.node.lookouts import JobHealthWatch, UnservedQueues
+from mainspring.node.watch.lookouts import JobHealthWatch, UnservedQueues
 from mainspring.node.settling import Settler
 
 if TYPE_CHECKING:
