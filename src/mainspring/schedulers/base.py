@@ -23,6 +23,7 @@ from mainspring.node.forking import check_threads, forget_in_children
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
+from mainspring.node.watch.alerts import AlertBook
 from mainspring.plugins import check_options, find_plugin
 from mainspring.schedulers import config
 from mainspring.schedulers.jobs import SchedulerJobs, SchedulerVerbs
@@ -78,6 +79,7 @@ class BaseScheduler(SchedulerVerbs):
         )
         lease = check_lease(tree.get("lease", 15), text=True)
         zone = astimezone(tree.get("timezone"))
+        alerts = AlertBook(tree.get("alerts", ()))
         self._configure(tree)
         with self._lock:
             self._logger = self._book.log = _as_logger(tree.get("logger"))
@@ -90,6 +92,7 @@ class BaseScheduler(SchedulerVerbs):
             self._default_policy = make_policy(
                 DEFAULT_POLICY, **{name: defaults[name] for name in defaults.keys() & POLICY_FIELDS}
             )
+            self._alerts = alerts
             self._executors = dict(executors)
             self._jobstores = {alias: _as_job_store(store) for alias, store in stores.items()}
 
@@ -168,6 +171,7 @@ class BaseScheduler(SchedulerVerbs):
                 retry_interval=self._retry_interval,
                 timezone=self.timezone,
                 events=self._run_events,
+                alerts=self._alerts.targets,
             )
             node.paused = paused
             try:
@@ -266,6 +270,11 @@ class BaseScheduler(SchedulerVerbs):
         return self._node
 
     # -- executors, stores, listeners --------------------------------------------------------------------------
+
+    def alert(self, target: Any, /, **options: Any) -> Any:
+        """Tell a URL, a `Webhook` or a function when a job is late, down or up again; `Mainspring.alert` says more."""
+        self._alerts.add(target, **options)
+        return target
 
     def add_executor(self, executor: BaseExecutor | str, alias: str = "default", **executor_opts: Any) -> None:
         """Add an executor: an object, or a name with the options to make it."""

@@ -15,7 +15,7 @@ __all__ = ["OPTIONS", "as_bool", "gather", "take"]
 PREFIXES: Final = ("mainspring.", "apscheduler.")
 OPTIONS: Final = frozenset(
     {"logger", "timezone", "jobstore_retry_interval", "job_defaults", "executors", "jobstores", "clock", "lease"}
-    | {"types", "secret_key", "allow_pickle"}
+    | {"types", "secret_key", "allow_pickle", "alerts"}
 )
 
 

@@ -69,7 +69,7 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
         return _overdue(job, waiting, _due(waiting), now, late_after)
     if ended and ended[0].status is Status.MISSED:
         why = f"its last {several(ended[0].count, 'fire was', 'fires were')} missed ({ended[0].reason})"
-        return JobHealth(job.id, JobState.LATE, why, ended[0].finished_at, ended[0].id)
+        return JobHealth(job.id, JobState.LATE, why, _due(ended[0]), ended[0].id)
     if not ended:
         return JobHealth(job.id, JobState.NEW, "no fire of it has ended yet")
     return JobHealth(job.id, JobState.UP, f"its last fire {ended[0].status}", ended[0].finished_at, ended[0].id)
