@@ -200,3 +200,21 @@ def test_an_alert_is_sent_by_another_process_if_its_sender_is_killed(
     assert run.id == stuck.id
     assert {document["id"] for document in receiver.documents()} == {stuck.id}
     assert app.count(group="mainspring:alerts") == 1
+
+
+def test_a_success_pings_a_monitor_and_a_failure_does_not(make_app: MakeApp, receiver: Receiver) -> None:
+    receiver.answers = [500]
+    app = make_app()
+    app.ping(receiver.url, ["nightly*", "failing"])
+    app.task(work)
+    app.task(fail)
+    for job_id, func in (("nightly-1", work), ("other", work)):
+        app.add_job(func, "interval", hours=1, id=job_id)
+    failing = app.add_job(fail, "interval", hours=1, id="failing")
+    app.start(work=True)
+    for job_id in (failing.id, "other", "nightly-1"):
+        app.wait([app.run_now(job_id)], LIMIT)
+    until(lambda: len(receiver.requests) == 2)  # the first was refused
+    assert {method for method, _, _ in receiver.requests} == {"GET"}
+    with pytest.raises(ValueError, match="URL such as"):
+        app.ping("hc-ping.com/x", "nightly")

@@ -60,6 +60,7 @@ from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
 from mainspring.node.watch.alerts import AlertBook
+from mainspring.node.watch.pings import Pinger
 
 if TYPE_CHECKING:
     from mainspring.aio import AsyncFace
@@ -157,7 +158,7 @@ class Mainspring:
         self.insight, self.acts = Insight(self), shared.acts
         self.numbers, self.bulks, self.watch = Numbers(self), BulkActions(self), ChangeWatch(self)
         self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
-        self._alerts = AlertBook(alerts)
+        self._alerts, self._pinger = AlertBook(alerts), Pinger(self._listeners)
         self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
 
@@ -236,6 +237,10 @@ class Mainspring:
             return functools.partial(self.alert, **options)
         self._alerts.add(target, **options)
         return target
+
+    def ping(self, url: str, jobs: str | Iterable[str]) -> None:
+        """Call a URL after each success of these jobs (ids or patterns), so that a monitor outside notices silence."""
+        self._pinger.add(url, jobs)
 
     def middleware(self, func: F) -> F:
         """Put a function around every execution; it takes the run and the function to call next."""

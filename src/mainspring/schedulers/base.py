@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
 from inspect import signature
 from typing import Any, Final, Self
@@ -24,6 +24,7 @@ from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
 from mainspring.node.watch.alerts import AlertBook
+from mainspring.node.watch.pings import Pinger
 from mainspring.plugins import check_options, find_plugin
 from mainspring.schedulers import config
 from mainspring.schedulers.jobs import SchedulerJobs, SchedulerVerbs
@@ -54,6 +55,7 @@ class BaseScheduler(SchedulerVerbs):
     def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:
         self._lock = threading.RLock()
         self._listeners = Listeners()
+        self._pinger = Pinger(self._listeners)
         self._run_events = RunEvents(self._listeners, self._deliver, lambda: self.timezone)
         self._executors: dict[str, BaseExecutor] = {}
         self._jobstores: dict[str, JobStore] = {}
@@ -275,6 +277,10 @@ class BaseScheduler(SchedulerVerbs):
         """Tell a URL, a `Webhook` or a function when a job is late, down or up again; `Mainspring.alert` says more."""
         self._alerts.add(target, **options)
         return target
+
+    def ping(self, url: str, jobs: str | Iterable[str]) -> None:
+        """Call a URL after each success of these jobs (ids or patterns), so that a monitor outside notices silence."""
+        self._pinger.add(url, jobs)
 
     def add_executor(self, executor: BaseExecutor | str, alias: str = "default", **executor_opts: Any) -> None:
         """Add an executor: an object, or a name with the options to make it."""

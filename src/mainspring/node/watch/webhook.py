@@ -6,15 +6,17 @@ import hashlib
 import hmac
 import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
-from typing import IO, Any, Final
+from functools import cache
+from typing import IO, TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mainspring.core.insight.alerts import Alert
 from mainspring.core.quantities import check_seconds
 from mainspring.errors import AlertRefused
+
+if TYPE_CHECKING:
+    from urllib.request import OpenerDirector
 
 __all__ = ["SIGNATURE_HEADER", "Webhook", "ping_url", "sign", "verify"]
 
@@ -25,14 +27,18 @@ TOLERANCE_SECONDS: Final = 300.0
 """How old a signature may be for `verify`."""
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect for a failure: the body would not go with it."""
+@cache
+def _opener() -> OpenerDirector:
+    """Return what opens URLs; importing it takes 40 ms, and most programs send nothing."""
+    from urllib.request import HTTPRedirectHandler, build_opener
 
-    def redirect_request(self, req: Any, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str) -> None:
-        return None
+    class NoRedirects(HTTPRedirectHandler):
+        """Takes a redirect for a failure: the body would not go with it."""
 
+        def redirect_request(self, req: Any, fp: IO[bytes], code: int, msg: str, headers: Any, newurl: str) -> None:
+            return None
 
-_opener = urllib.request.build_opener(_NoRedirects)
+    return build_opener(NoRedirects)
 
 
 class Webhook:
@@ -83,15 +89,18 @@ def ping_url(url: str, timeout: float = TIMEOUT_SECONDS) -> int:
 
 
 def _request(url: str, timeout: float, content: bytes | None, headers: Mapping[str, str]) -> int:
+    from urllib.error import HTTPError
+    from urllib.request import Request
+
     from mainspring import __version__
 
     known = {"User-Agent": f"mainspring/{__version__}", **headers}
-    request = urllib.request.Request(url, data=content, headers=known)
+    request = Request(url, data=content, headers=known)
     try:
-        with _opener.open(request, timeout=timeout) as answer:
+        with _opener().open(request, timeout=timeout) as answer:
             answer.read(ANSWER_BYTES)
             return int(answer.status)
-    except urllib.error.HTTPError as error:
+    except HTTPError as error:
         with error:
             said = error.read(ANSWER_BYTES).decode("utf-8", "replace")
         raise AlertRefused(check_url(url)[1], error.code, " ".join(said.split())[:200]) from None
