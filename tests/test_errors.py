@@ -25,6 +25,7 @@ SAMPLES: list[errors.MainspringError] = [
     errors.RunFailed("r1", "ValueError", "no such user", "Traceback ..."),
     errors.RunCancelled("r1", "enough"),
     errors.UnverifiedOutcome("r1", "succeeded", "unsigned: its outcome is not signed"),
+    errors.AlertRefused("https://hooks.example.org", 500, "no"),
     errors.StoreUnavailable("gone"),
     errors.OutcomeUnknown("gone"),
     errors.StoreLocked("held"),

@@ -19,6 +19,7 @@ MainspringError
 ├── RunCancelled                  (RuntimeError)  waiting for a run that was cancelled
 ├── UnverifiedOutcome             (RuntimeError)  waiting for a run whose outcome nobody with the key has signed
 ├── NotInRun                      (in context, RuntimeError)
+├── AlertRefused                  (RuntimeError)  the receiver of an alert did not take it
 ├── StoreUnavailable              (ConnectionError)
 │   ├── OutcomeUnknown            the reply was lost: repeat with the same id
 │   ├── StoreLocked               another process holds the lock of an embedded store
@@ -41,6 +42,7 @@ from datetime import timedelta
 from typing import Any
 
 __all__ = [
+    "AlertRefused",
     "CallableReferenceError",
     "Cancel",
     "ConfigurationError",
@@ -271,6 +273,17 @@ class UnverifiedOutcome(MainspringError, RuntimeError):
             f"run {self.run_id!r} is stored as {self.status}, but that cannot be verified and is not believed "
             f"({self.why}); has every node the same key, and who else can write to the store?"
         )
+
+
+class AlertRefused(MainspringError, RuntimeError):
+    """The receiver of an alert answered with another status than 2xx."""
+
+    def __init__(self, host: str, status: int, answer: str = "") -> None:
+        super().__init__(host, status, answer)
+        self.host, self.status, self.answer = host, status, answer
+
+    def __str__(self) -> str:
+        return f"{self.host} answered {self.status}{f': {self.answer}' if self.answer else ''}"
 
 
 class StoreUnavailable(MainspringError, ConnectionError):

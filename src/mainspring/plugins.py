@@ -14,7 +14,7 @@ from mainspring.errors import PluginNotFound, near
 from mainspring.triggers import trigger_class
 from mainspring.triggers.base import BaseTrigger
 
-__all__ = ["check_options", "find_plugin", "make_trigger", "takes_option"]
+__all__ = ["check_options", "find_plugin", "make_trigger", "takes_option", "without_excluded"]
 
 # The built-in ones are known without reading the installed packages' metadata, which takes milliseconds.
 _BUILT_IN: Final = {
@@ -89,8 +89,32 @@ def make_trigger(
 ) -> BaseTrigger:
     """Make a trigger of its name and arguments, or of a crontab expression; an interval starts at `now`.
 
-    `besides` are the options of whatever has the trigger: the error about a misspelt one suggests those, too.
+    The option `exclude` leaves out fires of any trigger. `besides` are the options of whatever has the trigger: the
+    error about a misspelt one suggests those, too.
     """
+    exclude = options.pop("exclude", None)
+    made = _make_trigger(trigger, options, zone, now, crontab, besides)
+    return made if exclude is None else without_excluded(made, exclude, zone, now())
+
+
+def without_excluded(trigger: BaseTrigger, exclude: Any, zone: tzinfo, now: int) -> BaseTrigger:
+    """Return a trigger with these exclusions and no others; raise ValueError if they leave it no fire."""
+    from mainspring.triggers.excluding import excluding, is_all_excluded  # most triggers exclude nothing
+
+    made = excluding(trigger, exclude, zone)
+    if is_all_excluded(made, now):
+        raise ValueError(f"this schedule can never fire: all its times are excluded ({made.describe()})")
+    return made
+
+
+def _make_trigger(
+    trigger: Any,
+    options: dict[str, Any],
+    zone: tzinfo,
+    now: Callable[[], int],
+    crontab: bool,
+    besides: Iterable[str],
+) -> BaseTrigger:
     if isinstance(trigger, BaseTrigger):
         _refuse(options, "a job, and the trigger is made already", besides)
         return trigger

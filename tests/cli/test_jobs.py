@@ -307,3 +307,39 @@ def test_the_next_fires_say_what_the_clock_does_to_them(jobs: Shop) -> None:
     lines = jobs.call("jobs", "next", "night", "-n", "400").output.splitlines()
     assert lines[0].split() == ["at", "job", "note"]
     assert sum("comes twice that day" in line for line in lines) == 1
+
+
+def test_the_overlap_and_the_lateness_of_a_job_are_added_and_edited(jobs: Shop) -> None:
+    jobs.call(
+        "jobs", "add", RESIZE, "x.png", "--every", "1h", "--id", "new", "--overlap", "queue", "--late-after", "5m"
+    )
+    shown = jobs.json("jobs", "show", "new")
+    assert (shown["overlap"], shown["late_after"], shown["down_after"]) == ("queue", 300.0, None)
+    edited = jobs.call("jobs", "edit", "new", "--overlap", "cancel_other", "--late-after", "auto", "--down-after", "2h")
+    assert "overlap: queue -> cancel_other\n" in edited.output
+    assert "late_after: 300 s -> auto\ndown_after: auto -> 7200 s\n" in edited.output
+    wrong = jobs.call("jobs", "edit", "new", "--late-after", "3h")
+    assert (wrong.exit_code, "late comes before down" in wrong.output) == (2, True)
+
+
+def test_a_job_is_added_and_edited_with_what_it_excludes(jobs: Shop) -> None:
+    words = ("jobs", "add", RESIZE, "x.png", "--cron", "0 9 * * *", "--tz", "UTC", "--id", "new")
+    assert jobs.call(*words, "--exclude", "weekends", "--exclude", "12-25").exit_code == 0
+    assert jobs.json("jobs", "show", "new")["exclude"] == ["sat,sun", "12-25"]
+    edited = jobs.call("jobs", "edit", "new", "--cron", "0 10 * * *")
+    assert "-> every day at 10:00, UTC, except weekends and 25 December\n" in edited.output
+    edited = jobs.call("jobs", "edit", "new", "--exclude", "sun")
+    assert "-> every day at 10:00, UTC, except Sundays\n" in edited.output
+    assert "every day at 10:00, UTC\n" in jobs.call("jobs", "edit", "new", "--exclude", "none").output
+    wrong = jobs.call("jobs", "edit", "new", "--exclude", "09:00-11:00")
+    assert (wrong.exit_code, "all its times are excluded" in wrong.output) == (2, True)
+
+
+def test_cron_says_what_is_left_out() -> None:
+    words = ["cron", "0 9 * * *", "--tz", "UTC", "--after", "2026-12-24", "-n", "2", "--exclude", "weekends"]
+    shown = CliRunner().invoke(main, [*words, "--exclude", "12-25"]).output
+    assert shown == (
+        "every day at 09:00, UTC, except weekends and 25 December\n"
+        "Thu 2026-12-24 09:00:00 UTC\n"
+        "Mon 2026-12-28 09:00:00 UTC  3 fires from Fri 2026-12-25 09:00 on are excluded\n"
+    )

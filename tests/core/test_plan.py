@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.plan import DueJob, Miss, Place, firing, passed_over, plan
+from mainspring.core.plan import DueJob, Miss, Place, firing, make_run, passed_over, plan, superseded
 from mainspring.core.run import Call, Status
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
@@ -113,6 +114,28 @@ def test_a_fire_above_max_instances_is_missed_with_that_reason() -> None:
     assert planned.fires == ()
     assert [(m.reason, m.count) for m in planned.missed] == [("max_instances", 1)]
     assert plan(due(every(10), unfinished=1, max_instances=2), T0).fires == (T0,)
+
+
+def test_a_fire_above_max_instances_waits_if_its_overlap_is_queue() -> None:
+    busy = plan(due(every(10), unfinished=1, overlap="queue"), T0 + 25 * SECOND)
+    assert (busy.waits, busy.fires, busy.missed, busy.next_at) == (True, (), (), T0)
+    free = plan(due(every(10), overlap="queue", coalesce=False), T0 + 25 * SECOND)
+    assert (free.waits, len(free.fires), free.next_at) == (False, 3, T0 + 30 * SECOND)
+
+
+def test_of_overdue_fires_that_cancel_each_other_only_the_last_runs() -> None:
+    planned = plan(due(every(10), overlap="cancel_other", coalesce=False), T0 + 25 * SECOND)
+    assert planned.fires == (T0 + 20 * SECOND,)
+    assert [(m.reason, m.count, m.first, m.last) for m in planned.missed] == [("superseded", 2, T0, T0 + 10 * SECOND)]
+
+
+def test_the_oldest_runs_are_superseded_and_only_those_of_this_incarnation() -> None:
+    waiting = due(every(10), unfinished=3, max_instances=2, overlap="cancel_other")
+    runs = [make_run(waiting.job, 3, PLACE, T0 + n * SECOND, T0) for n in (30, 10, 20)]
+    old = make_run(waiting.job, 2, PLACE, T0, T0)
+    assert [run.fire_time for run in superseded(waiting, [*runs, old])] == [T0 + 10 * SECOND, T0 + 20 * SECOND]
+    stopping = [replace(run, cancelling=True) for run in runs]
+    assert superseded(waiting, stopping) == []
 
 
 def test_overdue_fires_count_as_one_instance() -> None:

@@ -164,3 +164,26 @@ def test_many_jobs_at_the_same_instant_are_named() -> None:
     [issue] = issues_together(jobs, MAY, UTC)
     assert issue.text == "12 jobs fire at the same instant, Mon 03:00:00 UTC: 'j00', 'j01', 'j02', ..."
     assert not list(issues_together(jobs[:9], MAY, UTC))
+
+
+def overlapping(overlap: str, **fields: Any) -> Any:
+    every_ten = cron("*/10 * * * *")
+    [found] = look(job("slow", every_ten, overlap=overlap, **fields), days=1, usual={"slow": 1500.0}).overlaps
+    return found
+
+
+def test_fires_that_overlap_are_missed_wait_or_cancel_the_others() -> None:
+    skipped = overlapping("skip")
+    assert (skipped.missed, skipped.waited, skipped.cancelled) == (96, 0, 0)
+    queued = overlapping("queue", coalesce=False)
+    assert (queued.missed, queued.cancelled) == (0, 0)
+    assert queued.waited == 143
+    assert overlapping("queue").waited > 0
+    cancelled = overlapping("cancel_other")
+    assert (cancelled.missed, cancelled.waited, cancelled.cancelled) == (0, 0, 143)
+
+
+def test_the_linter_says_what_the_overlap_does_with_a_short_interval() -> None:
+    for overlap, words in (("skip", "are missed"), ("queue", "wait ever longer"), ("cancel_other", "cancel the runs")):
+        [issue] = issues_of(job("slow", cron("*/10 * * * *"), overlap=overlap), MAY, 1500.0)
+        assert words in issue.text

@@ -18,7 +18,7 @@ LAYERS = (
     {"codec"},
     {"jobstores", "executors"},
     {"node"},
-    {"app", "schedulers", "aio", "job"},
+    {"app", "schedulers", "aio", "job", "alerts"},
     {"cluster", "tasks", "tracker", "contrib", "testing", "dashboard"},
     {"cli", "__main__"},
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -114,3 +115,23 @@ def test_a_job_is_named_by_itself_too(scheduler: BackgroundScheduler) -> None:
 def test_a_scheduler_takes_no_queue_that_could_not_be_served(scheduler: BackgroundScheduler) -> None:
     with pytest.raises(ValueError, match="cannot name a queue"):
         scheduler.add_job(len, "interval", args=["it"], hours=1, executor="queue", queue=".threads")
+
+
+def test_past_fires_of_a_job_are_listed_and_run_one_after_another() -> None:
+    scheduler = BackgroundScheduler(timezone="UTC")
+    done: list[int] = []
+    scheduler.add_job(lambda: done.append(1), "cron", hour=3, id="nightly", exclude="2026-05-02")
+    scheduler.start()
+    try:
+        span = datetime(2026, 5, 1, tzinfo=UTC), datetime(2026, 5, 4, tzinfo=UTC)
+        listed = scheduler.backfill("nightly", *span, trial=True)
+        assert ([moment.day for moment in listed.fires], listed.known, listed.run) == ([1, 3], [], None)
+        assert scheduler.backfill("nightly", *span).run is not None
+        deadline = time.monotonic() + 30
+        while len(done) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        again = scheduler.backfill("nightly", *span)
+        assert (again.fires, [moment.day for moment in again.known], again.run) == ([], [1, 3], None)
+    finally:
+        scheduler.shutdown()

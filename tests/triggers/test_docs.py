@@ -11,7 +11,7 @@ import pytest
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["time.md", "triggers.md"])
+@pytest.mark.parametrize("page", ["time.md", "triggers.md", "schedules.md"])
 def test_the_examples_of_a_page_print_what_it_shows(page: str) -> None:
     blocks = re.findall(r"^```pycon\n(.*?)^```$", (DOCS / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
     assert blocks

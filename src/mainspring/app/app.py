@@ -60,6 +60,8 @@ from mainspring.node.forking import check_threads
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
+from mainspring.node.watch.alerts import AlertBook
+from mainspring.node.watch.pings import Pinger
 
 if TYPE_CHECKING:
     from mainspring.aio import AsyncFace
@@ -99,7 +101,8 @@ class Mainspring:
     modules with tasks and schedules, also by pattern (`shop.reports.*`); the app imports them when it starts. With
     `log_runs=False` the log leaves out runs that end well. `code` is the version of your code: nodes announce it, and
     the start of a new one is marked in charts. `env` is a word that the dashboard shows beside the name; with
-    `production` all its actions ask first.
+    `production` all its actions ask first. `alerts` are URLs or functions that are told of jobs in
+    trouble: see `alert`.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class Mainspring:
         log_runs: bool = True,
         code: str = "",
         env: str = "",
+        alerts: str | Callable[..., Any] | Iterable[Any] = (),
     ) -> None:
         self._lease = check_lease(lease)
         self.require = None if require is None else check_requirement(require)
@@ -156,6 +160,7 @@ class Mainspring:
         self._flows = Flows(self)
         self.numbers, self.bulks, self.watch = Numbers(self), BulkActions(self), ChangeWatch(self)
         self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
+        self._alerts, self._pinger = AlertBook(alerts), Pinger(self._listeners)
         self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
 
@@ -223,6 +228,21 @@ class Mainspring:
         else:
             raise ValueError(f"there is no event {event!r}{near(event, SIGNALS)}")
         return callback
+
+    def alert(self, target: Any = None, /, **options: Any) -> Any:
+        """Tell somebody when a job is late, down or up again: a URL, a `Webhook`, or the function that this decorates.
+
+        The fleet tells each change once, as a run that is tried again until it succeeds. Options: `on` (states), `jobs`
+        (patterns of job ids), `retries`, `name`; for a URL also `secret`, `timeout`, `headers` and `body`.
+        """
+        if target is None:
+            return functools.partial(self.alert, **options)
+        self._alerts.add(target, **options)
+        return target
+
+    def ping(self, url: str, jobs: str | Iterable[str]) -> None:
+        """Call a URL after each success of these jobs (ids or patterns), so that a monitor outside notices silence."""
+        self._pinger.add(url, jobs)
 
     def middleware(self, func: F) -> F:
         """Put a function around every execution; it takes the run and the function to call next."""
@@ -567,6 +587,8 @@ class Mainspring:
                 watcher=watcher,
                 declare=self.jobs.declare_again,
                 code=self.code,
+                alerts=self._alerts.targets,
+                app_name=self.name,
             )
             store.start(self, ALIAS)
             node.add_store(ALIAS, store).look_for_losses()  # now, so that it notices losses from here on

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -17,17 +16,25 @@ from mainspring.app.handle import RunHandle
 from mainspring.app.registry import is_same, is_typed_in, job_id_of, make_options, reference_of
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.ids import check_id
-from mainspring.core.instants import SECOND, from_us
+from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy, policy_to_data
 from mainspring.core.run import Call, Status
-from mainspring.core.schedules.declaration import SCHEDULE, Difference, declared_values, differences, is_same_trigger
+from mainspring.core.schedules.declaration import (
+    SCHEDULE,
+    Difference,
+    declared_values,
+    differences,
+    is_same_trigger,
+    without_start,
+)
 from mainspring.core.schedules.linting import LINT_LOGGER, check_possible, issues_of
-from mainspring.core.schedules.upcoming import LoadStep, expected_load, past_fires
+from mainspring.core.schedules.upcoming import LoadStep, expected_load
 from mainspring.core.validation import POLICY_FIELDS
 from mainspring.errors import ConflictingIdError
 from mainspring.node.job_book import JobBook
 from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.exclusions import Exclusions, read_exclusions
 from mainspring.util import undefined
 
 if TYPE_CHECKING:
@@ -43,14 +50,12 @@ _DEFAULTS: Final = {
     "misfire_grace_time": None,
     "coalesce": True,
     "max_instances": 1,
+    "overlap": "skip",
     "late_after": None,
     "down_after": None,
 }
 _NOT_WHEN: Final = {*POLICY_FIELDS, *_DEFAULTS, "args", "kwargs", "name", "queue"}
 """The options of a declared schedule that do not belong to its trigger."""
-
-MOST_BACKFILLED: Final = 1000
-"""One backfill runs at most this many fires: its first run carries all later ones."""
 
 log = logging.getLogger("mainspring.app")
 lint_log = logging.getLogger(LINT_LOGGER)
@@ -151,37 +156,11 @@ class Jobs(JobBook):
         had. So a fire does not run twice while the store keeps the record of its run, and for an hour after that.
         Raise MaxInstancesReachedError above `max_instances`.
         """
-        found, now = self.get(job), self._app_store.now()
-        end = now if until is None else min(now, self._instant(until, "until"))
-        instants = past_fires(found.trigger, self._instant(since, "since"), end, MOST_BACKFILLED)
-        known = self._fired(found, instants)
-        wanted, run = tuple(at for at in instants if at not in known), None
-        while wanted and run is None and not trial:
-            run = self._fire_besides(found, None, self._lease, wanted)
-            if self._app_store.store.get_runs([run.id])[0] is None:  # its run was deleted less than an hour ago
-                known.add(wanted[0])
-                wanted, run = wanted[1:], None
-        zone = found.trigger.timezone or self.timezone
-        shown = Backfill([from_us(at, zone) for at in wanted], [from_us(at, zone) for at in sorted(known)])
-        if run is None:
-            return shown
-        self._record("backfill", found.id, run=run.id, fires=len(wanted))
-        self._app_store.work_inline([run.id])
-        return shown._replace(run=RunHandle(self._runs(), run.id))
-
-    def _fired(self, job: Job, instants: Sequence[int]) -> set[int]:
-        """Return the fires of a job that already have a run; jitter makes a run later than its fire."""
-        jitter = int((job.trigger.jitter or 0) * SECOND)
-        if not jitter:
-            ids = [f"{job.id}@{job.incarnation}@{at}" for at in instants]
-            found = self._app_store.store.get_runs(ids) if ids else []
-            return {at for at, run in zip(instants, found, strict=True) if run is not None}
-        times = sorted(
-            run.fire_time
-            for run in self._runs().iterate(job=job.id)
-            if run.fire_time is not None and run.status is not Status.MISSED
-        )
-        return {at for at in instants if (n := bisect_left(times, at)) < len(times) and times[n] <= at + jitter}
+        done = self.run_past(job, None, since, until, self._lease, trial=trial)
+        if done.run is None:
+            return Backfill(done.fires, done.known)
+        self._app_store.work_inline([done.run.id])
+        return Backfill(done.fires, done.known, RunHandle(self._runs(), done.run.id))
 
     def load(
         self,
@@ -227,6 +206,8 @@ class Jobs(JobBook):
 
     def declare(self, func: Any, trigger: Any, id: str | None, given: Mapping[str, Any]) -> None:
         """Keep a declaration as it is written; `reconcile` compares it with the store."""
+        if "exclude" in given:  # read once, files too: a changed file counts as a changed declaration
+            given = {**given, "exclude": read_exclusions(given["exclude"])}
         task = self._tasks.resolve(func)
         name, function = task.name, task.func
         job_id = check_id(id or name)
@@ -388,15 +369,9 @@ def _digest(*said: Any) -> str:
 def _shown(value: Any) -> str:
     """Return a value as text that is the same in every process."""
     if isinstance(value, BaseTrigger):
-        return repr(_without_start(value.to_data()))
+        return repr(without_start(value.to_data()))
+    if isinstance(value, Exclusions):
+        return repr(value.to_data())
     if callable(value):
         return reference_of(value)
     return repr(value)
-
-
-def _without_start(data: Any) -> Any:
-    """Leave out the time at which a trigger was made: an interval starts there by default."""
-    if isinstance(data, dict):
-        moves = "start_date" if data.get("type") in ("interval", "calendarinterval") else None
-        return {key: _without_start(item) for key, item in sorted(data.items()) if key != moves}
-    return [_without_start(item) for item in data] if isinstance(data, list | tuple) else data

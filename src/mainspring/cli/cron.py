@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 import click
 
 from mainspring.cli.common.output import echo, print_json
+from mainspring.cli.common.reading import exclude_option, read_excluding
 from mainspring.cli.common.target import USAGE, CommandFailed, json_option
 from mainspring.core.instants import from_us, to_us
-from mainspring.triggers.clock_notes import clock_note
+from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.clock_notes import fire_note
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.zones import get_localzone
 
@@ -21,27 +23,33 @@ __all__ = ["cron"]
 @click.option("--timezone", "--tz", default=None, help="Time zone, such as Europe/Berlin. By default this machine's.")
 @click.option("-n", "--count", default=10, show_default=True, type=click.IntRange(1, 10_000), help="How many times.")
 @click.option("--after", default=None, help="Begin after this time (ISO 8601) instead of now.")
+@exclude_option
 @json_option
-def cron(expression: str, timezone: str | None, count: int, after: str | None, as_json: bool) -> None:
+def cron(
+    expression: str, timezone: str | None, count: int, after: str | None, exclude: tuple[str, ...], as_json: bool
+) -> None:
     """Say in words what a crontab EXPRESSION means, and show its next fire times.
 
-    A fire that a change of the local clock moves or repeats has a note.
+    A fire that a change of the local clock moves or repeats has a note, and one before which others are excluded.
 
     \b
     Examples:
       mainspring cron "*/5 9-17 * * mon-fri"
       mainspring cron @daily --tz Europe/Berlin -n 3
+      mainspring cron "0 9 * * *" --exclude weekends --exclude 12-25
     """
-    trigger = _trigger(expression, timezone)
-    fires = _fires(trigger, _start(after, trigger), count)
+    plain = _trigger(expression, timezone)
+    start = _start(after, plain)
+    trigger = read_excluding(plain, exclude, plain.timezone, start)
+    fires = _fires(trigger, start, count)
+    notes = [_note(trigger, fire, before) for fire, before in zip(fires, [None, *fires], strict=False)]
     if as_json:
-        times = [{"time": from_us(fire, trigger.timezone), "note": _note(trigger, fire)} for fire in fires]
+        times = [{"time": from_us(at, plain.timezone), "note": note} for at, note in zip(fires, notes, strict=True)]
         print_json({"words": trigger.describe(), "timezone": str(trigger.timezone), "fires": times})
     else:
         echo(trigger.describe())
-        for fire in fires:
-            note = _note(trigger, fire)
-            echo(f"{from_us(fire, trigger.timezone):%a %Y-%m-%d %H:%M:%S %Z}{f'  {note}' if note else ''}")
+        for fire, note in zip(fires, notes, strict=True):
+            echo(f"{from_us(fire, plain.timezone):%a %Y-%m-%d %H:%M:%S %Z}{f'  {note}' if note else ''}")
     if not fires:
         raise CommandFailed(f"{expression!r} never fires")
 
@@ -61,12 +69,12 @@ def _start(after: str | None, trigger: CronTrigger) -> int:
     return to_us(start if start.tzinfo is not None else start.replace(tzinfo=trigger.timezone))
 
 
-def _note(trigger: CronTrigger, fire: int) -> str | None:
-    note = clock_note(trigger, fire)
+def _note(trigger: BaseTrigger, fire: int, before: int | None) -> str | None:
+    note = fire_note(trigger, fire, before)
     return None if note is None else note.text
 
 
-def _fires(trigger: CronTrigger, start: int, count: int) -> list[int]:
+def _fires(trigger: BaseTrigger, start: int, count: int) -> list[int]:
     fires: list[int] = []
     fire = trigger.next_fire(None, start)
     while fire is not None and len(fires) < count:

@@ -20,10 +20,19 @@ if TYPE_CHECKING:
 __all__ = ["Book", "Job"]
 
 _HEALTH_FIELDS = ("late_after", "down_after")
-_PLAIN_FIELDS = ("executor", "queue", "coalesce", "max_instances", "misfire_grace_time", *_HEALTH_FIELDS, "trigger")
+_PLAIN_FIELDS = (
+    "executor",
+    "queue",
+    "coalesce",
+    "max_instances",
+    "overlap",
+    "misfire_grace_time",
+    *_HEALTH_FIELDS,
+    "trigger",
+)
 _CALL_FIELDS = ("func", "args", "kwargs", "name")
 DECLARED_FIELDS = (
-    *("trigger", "call", "queue", "policy", "coalesce", "max_instances", "misfire_grace_time"),
+    *("trigger", "call", "queue", "policy", "coalesce", "max_instances", "overlap", "misfire_grace_time"),
     *_HEALTH_FIELDS,
 )
 """What the declaration of a schedule says of its job."""
@@ -78,6 +87,7 @@ class Job:
         "max_instances",
         "misfire_grace_time",
         "nominal",
+        "overlap",
         "overridden",
         "policy",
         "queue",
@@ -97,6 +107,7 @@ class Job:
         misfire_grace_time: float | None = None,
         coalesce: bool = True,
         max_instances: int = 1,
+        overlap: str = "skip",
         late_after: float | None = None,
         down_after: float | None = None,
         policy: Policy = DEFAULT_POLICY,
@@ -111,6 +122,8 @@ class Job:
         self.misfire_grace_time = misfire_grace_time
         self.coalesce = coalesce
         self.max_instances = max_instances
+        self.overlap = overlap
+        """What a fire does while `max_instances` runs have not ended: `skip`, `queue` or `cancel_other`."""
         self.late_after = late_after
         """Seconds after which a fire that has not ended is late; None: by how long runs take."""
         self.down_after = down_after
@@ -196,6 +209,7 @@ class Job:
         twin.misfire_grace_time = self.misfire_grace_time
         twin.coalesce = self.coalesce
         twin.max_instances = self.max_instances
+        twin.overlap = self.overlap
         twin.late_after = self.late_after
         twin.down_after = self.down_after
         twin.policy = self.policy
@@ -304,6 +318,7 @@ class Job:
             "misfire_grace_time": self.misfire_grace_time,
             "coalesce": self.coalesce,
             "max_instances": self.max_instances,
+            "overlap": self.overlap,
             **{name: getattr(self, name) for name in _HEALTH_FIELDS},
             "next_run_time": self.next_run_time,
             "queue": self.queue,
@@ -315,7 +330,8 @@ class Job:
             raise ValueError(f"job state has version {state['version']}; this mainspring reads version 1")
         call = Call(state["func"], tuple(state["args"]), dict(state["kwargs"]), state["name"])
         plain = {name: state[name] for name in ("executor", "misfire_grace_time", "coalesce", "max_instances")}
-        plain |= {name: state.get(name) for name in _HEALTH_FIELDS}  # APScheduler's jobs have none
+        # APScheduler's jobs have none of these.
+        plain |= {"overlap": state.get("overlap", "skip"), **{name: state.get(name) for name in _HEALTH_FIELDS}}
         policy = Policy(**state["policy"]) if "policy" in state else DEFAULT_POLICY
         queue = state.get("queue", "default")
         Job.__init__(self, state["id"], call, state["trigger"], queue=queue, policy=policy, **plain)

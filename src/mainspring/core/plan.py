@@ -5,6 +5,7 @@ The cost is bounded: however long a job slept, its trigger counts the overdue fi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -27,6 +28,7 @@ __all__ = [
     "make_run",
     "passed_over",
     "plan",
+    "superseded",
 ]
 
 CATCH_UP_FIRES: Final = 100
@@ -35,6 +37,8 @@ CATCH_UP_FIRES: Final = 100
 LATE: Final = "late"
 MAX_INSTANCES: Final = "max_instances"
 BEYOND_CATCH_UP: Final = "catch_up"
+SUPERSEDED: Final = "superseded"
+"""Why a run was cancelled, or a fire missed: a later fire of a job took its place, since its overlap says so."""
 RESCHEDULED: Final = "rescheduled"
 PAUSED: Final = "paused"
 
@@ -70,13 +74,17 @@ class MissedFires(msgspec.Struct, frozen=True, gc=False):
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
-    """What a due job does now; `next_at` None means that it is finished."""
+    """What a due job does now; `next_at` None means that it is finished.
+
+    If it `waits`, earlier runs have to end first: nothing is written, so the fire stays due and no crash can lose it.
+    """
 
     next_at: int | None
     next_nominal: int | None
     fires: tuple[int, ...] = ()
     count: int = 1
     missed: tuple[MissedFires, ...] = ()
+    waits: bool = False
 
 
 class Firing(msgspec.Struct, frozen=True, gc=False):
@@ -128,7 +136,12 @@ def plan(due: DueJob, now: int, noise: float = 0.0) -> Plan:
             missed.append(MissedFires(why, count - len(fires), due.at, fires[0] - 1))
         first, count = fires[0], 1
     fires = _in_time(job, fires, first, count, now, missed)
+    if len(fires) > 1 and job.overlap == "cancel_other":
+        missed.append(MissedFires(SUPERSEDED, len(fires) - 1, fires[0], fires[-2]))
+        fires = fires[-1:]
     if fires and due.unfinished >= job.max_instances:
+        if job.overlap != "skip":
+            return Plan(due.at, due.nominal, waits=True)
         missed.append(MissedFires(MAX_INSTANCES, count if job.coalesce else len(fires), fires[0], fires[-1]))
         fires = []
     next_at = following
@@ -153,6 +166,14 @@ def _in_time(job: Job, fires: list[int], first: int, count: int, now: int, misse
     else:
         missed.append(MissedFires(LATE, number, first, late[-1]))
     return in_time
+
+
+def superseded(due: DueJob, unfinished: Iterable[Run]) -> list[Run]:
+    """Return the runs to cancel so that a fire which waits can run: the oldest that are not being stopped already."""
+    stem = f"{due.job.id}@{due.incarnation}"
+    runs = sorted((run for run in unfinished if run.id.rpartition("@")[0] == stem), key=lambda run: run.fire_time or 0)
+    surplus = len(runs) - due.job.max_instances + 1
+    return [run for run in runs[: max(0, surplus)] if not run.cancelling]
 
 
 def firing(due: DueJob, planned: Plan, place: Place, now: int) -> Firing:

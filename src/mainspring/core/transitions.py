@@ -124,9 +124,9 @@ def _lost(run: Run, now: int, condition: Condition, how: str) -> Outcome:
     return Outcome(ended, condition, follow_ups(ended, now))
 
 
-def cancel(run: Run, now: int) -> Outcome:
+def cancel(run: Run, now: int, reason: str | None = None) -> Outcome:
     """Return the outcome that cancels a pending run."""
-    return _cancelled(run, now, Condition.WAITING)
+    return _cancelled(run if reason is None else replace(run, reason=reason), now, Condition.WAITING)
 
 
 def stop(refused: Outcome, now: int) -> Outcome:

@@ -13,10 +13,12 @@ from mainspring.core.policy import Backoff, Policy, kind_name
 from mainspring.core.quantities import LONGEST_DELAY_SECONDS, as_seconds
 from mainspring.core.references import check_callable_args, get_callable_name, ref_to_obj
 from mainspring.core.run import Call
+from mainspring.errors import near
 from mainspring.triggers.base import BaseTrigger
 
 __all__ = [
     "NAME_CHARS",
+    "OVERLAPS",
     "POLICY_FIELDS",
     "check_duration",
     "check_field",
@@ -27,6 +29,8 @@ __all__ = [
 ]
 
 POLICY_FIELDS: Final = frozenset(Policy.__struct_fields__)
+OVERLAPS: Final = ("skip", "queue", "cancel_other")
+"""What a fire does that comes while as many runs of its job as `max_instances` allows have not ended."""
 NAME_CHARS: Final = 255
 """Characters that a name may have at most."""
 
@@ -101,6 +105,14 @@ def _max_instances(value: Any) -> int:
     return value
 
 
+def _overlap(value: Any) -> str:
+    if value not in OVERLAPS:
+        known = ", ".join(map(repr, OVERLAPS[:-1]))
+        hint = near(value, OVERLAPS) if isinstance(value, str) else ""
+        raise ValueError(f"overlap is {known} or {OVERLAPS[-1]!r}, not {value!r}{hint}")
+    return str(value)
+
+
 def _trigger(value: Any) -> BaseTrigger:
     if not isinstance(value, BaseTrigger):
         raise TypeError(f"trigger must be a trigger object, not {value!r}")
@@ -130,6 +142,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "queue": check_queue,
     "coalesce": _coalesce,
     "max_instances": _max_instances,
+    "overlap": _overlap,
     "misfire_grace_time": partial(check_duration, "misfire_grace_time"),
     "late_after": partial(check_duration, "late_after"),
     "down_after": partial(check_duration, "down_after"),

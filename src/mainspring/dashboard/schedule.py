@@ -21,6 +21,7 @@ from mainspring.core.schedules.upcoming import Fire, LoadStep, expected_load, fi
 from mainspring.dashboard.looks.charts import HeatBand
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
+from mainspring.triggers.excluding import plain_trigger
 from mainspring.triggers.interval import IntervalTrigger
 from mainspring.triggers.zones import zone_of
 
@@ -93,7 +94,8 @@ def words_of(trigger: BaseTrigger) -> str:
 
 
 def expression_of(trigger: BaseTrigger) -> str:
-    """Return how a trigger is written: as a crontab line if it is one."""
+    """Return how a trigger is written: as a crontab line if it is one; its exclusions stand beside it in words."""
+    trigger = plain_trigger(trigger)
     if isinstance(trigger, CronTrigger):
         fields = {field.name: str(field) for field in trigger.fields}
         if fields["year"] == fields["week"] == "*" and fields["second"] == "0":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
@@ -15,7 +16,16 @@ from mainspring.errors import near
 from mainspring.jobstores.base import JobStore, RunQuery, unknown_job
 from mainspring.util import convert_to_datetime
 
-__all__ = ["FIND_PAGE_RUNS", "count_unfinished", "find_job", "instant_of", "make_query", "newest", "pages"]
+__all__ = [
+    "FIND_PAGE_RUNS",
+    "count_unfinished",
+    "find_job",
+    "fired_instants",
+    "instant_of",
+    "make_query",
+    "newest",
+    "pages",
+]
 
 _UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
 FIND_PAGE_RUNS: Final = 1000
@@ -107,6 +117,22 @@ def count_unfinished(store: JobStore, jobs: Sequence[tuple[str, int]]) -> list[i
         sum(_by_stem(page)[stem] for page in pages(store, RunQuery(status=_UNFINISHED, job_id=job_id)))
         for (job_id, _), stem in zip(jobs, stems, strict=True)
     ]
+
+
+def fired_instants(store: JobStore, job: Job, instants: Sequence[int]) -> set[int]:
+    """Return the fires of a job that already have a run; jitter makes a run later than its fire."""
+    jitter = int((job.trigger.jitter or 0) * SECOND)
+    if not jitter:
+        ids = [f"{job.id}@{job.incarnation}@{at}" for at in instants]
+        found = store.get_runs(ids) if ids else []
+        return {at for at, run in zip(instants, found, strict=True) if run is not None}
+    times = sorted(
+        run.fire_time
+        for page in pages(store, make_query(job=job.id))
+        for run in page
+        if run.fire_time is not None and run.status is not Status.MISSED
+    )
+    return {at for at in instants if (n := bisect_left(times, at)) < len(times) and times[n] <= at + jitter}
 
 
 def _by_stem(runs: Sequence[Run]) -> Counter[str]:

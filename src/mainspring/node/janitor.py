@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from mainspring.core.insight.alerts import ALERTS_QUEUE
 from mainspring.core.instants import SECOND
 from mainspring.core.run import BY_HAND_PREFIX, Outcome, Report, Result, Run
 from mainspring.core.transitions import recover
 from mainspring.jobstores.base import RunQuery
-from mainspring.node.lookouts import JobHealthWatch, UnservedQueues
 from mainspring.node.settling import Settler
+from mainspring.node.watch.lookouts import JobHealthWatch, UnservedQueues
 
 if TYPE_CHECKING:
     from mainspring.node.store_link import StoreLink
@@ -121,3 +122,5 @@ class JanitorTick:
         link, run = self.link, outcome.run
         link.node.events.recovered(outcome, link.alias)
         link.worker.look(run.queue, run.run_at)
+        if run.queue == ALERTS_QUEUE:
+            link.wake_alerts()

@@ -17,7 +17,8 @@ from mainspring.core.job import Job
 from mainspring.core.plan import Firing, Place, make_run, passed_over
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
-from mainspring.core.schedules.upcoming import Fire, fires_between, preview
+from mainspring.core.run_view import RunView
+from mainspring.core.schedules.upcoming import Fire, fires_between, past_fires, preview
 from mainspring.core.validation import POLICY_FIELDS, check_field, check_lateness
 from mainspring.errors import (
     JobLookupError,
@@ -28,14 +29,14 @@ from mainspring.errors import (
 )
 from mainspring.events import EVENT_JOB_ADDED, EVENT_JOB_MODIFIED, EVENT_JOB_REMOVED, JobEvent
 from mainspring.jobstores.base import JobStore
-from mainspring.jobstores.finding import count_unfinished
+from mainspring.jobstores.finding import count_unfinished, fired_instants
 from mainspring.node.new_ids import new_job_id
 from mainspring.node.run_events import RunEvents
-from mainspring.plugins import make_trigger
+from mainspring.plugins import make_trigger, without_excluded
 from mainspring.triggers.base import BaseTrigger
 from mainspring.util import convert_to_datetime, undefined
 
-__all__ = ["JobBook", "PendingJob"]
+__all__ = ["JobBook", "PastFires", "PendingJob"]
 
 _Jobs = list[Job]  # inside the class, `list` is a verb
 _Moments = list[datetime]
@@ -43,11 +44,13 @@ _Fires = list[Fire]
 
 RUN_NOW_TRIES: Final = 1000
 """Give up after so many others have changed a job just as it was to be run now."""
+MOST_BACKFILLED: Final = 1000
+"""One backfill runs at most this many fires: its first run carries all later ones."""
 SUGGEST_FROM: Final = 1000
 """Read the ids of at most this many jobs to suggest one that was meant."""
 JOB_OPTIONS: Final = (POLICY_FIELDS - {"then", "collect"}) | {
     *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
-    *("queue", "shard", "replace_existing", "late_after", "down_after"),
+    *("exclude", "overlap", "queue", "shard", "replace_existing", "late_after", "down_after"),
 }
 """Names that people try for an option that neither a job nor its trigger has."""
 
@@ -60,6 +63,14 @@ class PendingJob(NamedTuple):
     replace: bool
 
 
+class PastFires(NamedTuple):
+    """The past fires that are run, those that have a run already, and the first run that was made."""
+
+    fires: _Moments
+    known: _Moments
+    run: RunView | None = None
+
+
 class JobBook:
     """The jobs of an app or a scheduler. A verb about a job takes the job or its id.
 
@@ -70,7 +81,7 @@ class JobBook:
 
     log = logging.getLogger("mainspring.scheduler")
     fields: tuple[str, ...] = (
-        *("queue", "misfire_grace_time", "coalesce", "max_instances"),
+        *("queue", "misfire_grace_time", "coalesce", "max_instances", "overlap"),
         *("late_after", "down_after"),
     )
     """The plain attributes of a job that the caller may set."""
@@ -359,10 +370,20 @@ class JobBook:
         return step.missed[0]
 
     def modify(self, job: str | Job, jobstore: str | None = None, /, **changes: Any) -> Job:
-        """Change attributes of a job."""
+        """Change attributes of a job; `exclude` replaces the exclusions of its trigger, None removes them."""
+        fields, exclude = sorted(changes), changes.pop("exclude", undefined)
         if "next_run_time" in changes:
             changes["next_run_time"] = convert_to_datetime(changes["next_run_time"], self.timezone, "next_run_time")
-        return self._change(job, jobstore, lambda job, _: job.evolve(**changes), "modify_job", fields=sorted(changes))
+
+        def change(job: Job, alias: str) -> Job:
+            changed = job.evolve(**changes)
+            if exclude is undefined:
+                return changed
+            trigger = without_excluded(changed.trigger, exclude, self.timezone, self._now(alias))
+            changed = changed.evolve(trigger=trigger)
+            return changed if job.at is None or "next_run_time" in changes else self._time(changed, alias)
+
+        return self._change(job, jobstore, change, "modify_job", fields=fields)
 
     def reschedule(
         self, job: str | Job, trigger: Any = None, jobstore: str | None = None, /, **trigger_args: Any
@@ -430,6 +451,36 @@ class JobBook:
                 self._events.submitted([run], alias)
                 return run
         raise VersionConflict(job_id)
+
+    def run_past(
+        self,
+        job: str | Job,
+        jobstore: str | None,
+        since: datetime,
+        until: datetime | None,
+        lease: float,
+        *,
+        trial: bool = False,
+    ) -> PastFires:
+        """Run the past fires of a job that have no run yet, one after another; with `trial`, only list them."""
+        found, alias, store = self._find(self._id_of(job), jobstore)
+        if store is None:
+            raise SchedulerNotRunningError
+        now = self._now(alias)
+        end = now if until is None else min(now, self._instant(until, "until"))
+        instants = past_fires(found.trigger, self._instant(since, "since"), end, MOST_BACKFILLED)
+        known = fired_instants(store, found, instants)
+        wanted, run = tuple(at for at in instants if at not in known), None
+        while wanted and run is None and not trial:
+            run = self._fire_besides(found, jobstore, lease, wanted)
+            if store.get_runs([run.id])[0] is None:  # its run was deleted less than an hour ago
+                known.add(wanted[0])
+                wanted, run = wanted[1:], None
+        if run is not None:
+            self._record("backfill", found.id, run=run.id, fires=len(wanted))
+        zone = found.trigger.timezone or self.timezone
+        first = None if run is None else RunView(run, self.timezone)
+        return PastFires([from_us(at, zone) for at in wanted], [from_us(at, zone) for at in sorted(known)], first)
 
     def remove(self, job: str | Job, jobstore: str | None = None) -> None:
         """Remove a job; runs that it has already made go on."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from mainspring import __version__
 from mainspring.clock import Clock, SystemClock
+from mainspring.core.insight.alerts import ALERTS_QUEUE, AlertTarget
 from mainspring.core.instants import from_us
 from mainspring.core.references import ref_to_obj
 from mainspring.core.run import Report, Result, Run
@@ -95,6 +96,8 @@ class Node:
         watcher: Watcher | None = None,
         declare: Callable[[], None] | None = None,
         code: str = "",
+        alerts: Mapping[str, AlertTarget] | None = None,
+        app_name: str = "",
     ) -> None:
         self.host = platform.node()
         self.id = f"{self.host}:{os.getpid()}:{os.urandom(4).hex()}"
@@ -115,6 +118,9 @@ class Node:
         """Adds the declared schedules that are not in the store; called when the store has lost data."""
         self.code = code
         """The version of the user's code, for people to read."""
+        self.alerts = {} if alerts is None else alerts
+        """Who is told of changes of the health of jobs, by name."""
+        self.app_name = app_name
         self.done = 0
         """How many runs have ended here."""
         self.paused = False
@@ -331,7 +337,7 @@ class Node:
             host=self.host,
             pid=os.getpid(),
             started_at=self._started_at,
-            queues=self.served_queues,
+            queues=(*self.served_queues, ALERTS_QUEUE) if self.alerts else self.served_queues,
             state="draining" if self.draining else "paused" if self.paused else "running",
             version=__version__,
             missing=tuple(sorted(name[:REFERENCE_LIMIT_CHARS] for name in self.missing.first(MOST_MISSING_FUNCTIONS))),

@@ -14,7 +14,7 @@ from typing import Any, Final
 from mainspring.core.failures import folded, place_of
 from mainspring.core.insight.wording import duration
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED
+from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED, SUPERSEDED
 from mainspring.core.redaction import call_text
 from mainspring.core.run import Outcome, Report, Result, Run, Status
 from mainspring.errors import Retry
@@ -29,6 +29,7 @@ _REASONS: Final = {
     LATE: "it could not start within its grace time",
     MAX_INSTANCES: "max_instances reached",
     BEYOND_CATCH_UP: "only the latest overdue fires run",
+    SUPERSEDED: "a later fire of its job took its place",
     RESCHEDULED: "its job was changed after it came due",
     PAUSED: "its job was paused after it came due",
 }

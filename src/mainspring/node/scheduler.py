@@ -6,11 +6,12 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import DueJob, Firing, MissedFires, Place, firing, plan
+from mainspring.core.plan import DueJob, Firing, MissedFires, Place, Plan, firing, plan
 from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.node.complaints import Complaints
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS
+from mainspring.node.overlaps import WaitingFires
 
 if TYPE_CHECKING:
     from mainspring.core.job import Job
@@ -43,6 +44,7 @@ class SchedulerTick:
         """Executors that jobs want and this node does not have."""
         self._stuck = Complaints()
         """Jobs that cannot be planned or fired."""
+        self.waiting = WaitingFires(link)
 
     def __call__(self) -> float:
         """Fire a page of due jobs."""
@@ -53,9 +55,10 @@ class SchedulerTick:
         page = link.store.due(DUE_PAGE_JOBS, DUE_HOLD_SECONDS)
         link.observe(page.now, asked)
         soonest = page.now + int(LONGEST_SLEEP_SECONDS * SECOND) if page.next_at is None else page.next_at
-        if page.jobs:
+        jobs = page.jobs + self.waiting.take_ended(page.jobs)
+        if jobs:
             self._patience = 0.0
-            soonest = min(soonest, self._fire(page.jobs, page.now))
+            soonest = min(soonest, self._fire(jobs, page.now))
         elif self._awaited is not None and self._awaited <= page.now:
             # Another node was quicker. In a big fleet a few stay prompt and the others stand by.
             self._patience = min(MOST_PATIENCE_SECONDS, max(0.01, self._patience * 2))
@@ -84,6 +87,12 @@ class SchedulerTick:
                 if not is_own(error):
                     raise
                 self._report_stuck("the trigger of", due.job.id, error)
+                soonest = min(soonest, now + int(DUE_HOLD_SECONDS * SECOND))
+                continue
+            if planned.waits:
+                planned = self._plan_again(due, planned, now)
+            if planned.waits:
+                self.waiting.add(due)
                 soonest = min(soonest, now + int(DUE_HOLD_SECONDS * SECOND))
                 continue
             place = places.of(due.job, bool(planned.fires))
@@ -130,6 +139,19 @@ class SchedulerTick:
         link.sums.added(added, now)
         link.begin(started)
         return soonest
+
+    def _plan_again(self, due: DueJob, planned: Plan, now: int) -> Plan:
+        """If a fire waits for runs that it may cancel, cancel them, and see whether it still has to wait."""
+        if due.job.overlap != "cancel_other":
+            return planned
+        try:
+            self.waiting.cancel_others(due, now)
+        except OSError:  # the store is away
+            raise
+        except Exception as error:
+            self._report_stuck("cancelling the earlier runs of", due.job.id, error)
+            return planned
+        return plan(due, now, self.link.node.clock.random())
 
     def _take(self, firings: list[Firing]) -> list[tuple[str, ...] | Exception | None]:
         """Let the store take these steps; if that fails, take smaller parts, so that one bad step holds up no other."""

@@ -8,14 +8,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from mainspring.core.run import Outcome, Report, Status
+from msgspec.structs import replace
+
+from mainspring.core.insight.acts import about
+from mainspring.core.run import Outcome, Report, Run, Status
 from mainspring.core.transitions import failures, shortened, stop
 from mainspring.errors import is_own
 from mainspring.jobstores.base import JobStore
 
 __all__ = ["SettledOutcome", "Settler"]
+
+ACTS_LOOKED_AT: Final = 5
 
 log = logging.getLogger("mainspring.worker")
 
@@ -38,6 +43,9 @@ class Settler:
 
     def add(self, report: Report, outcome: Outcome, now: int) -> None:
         """Pack an outcome for the next write; if it cannot be stored, shorten it or fail its run."""
+        ended = outcome.run
+        if ended.status is Status.CANCELLED and ended.reason is None and ended.job_id is not None:
+            outcome = replace(outcome, run=replace(ended, reason=self._reason(ended)))
         try:
             packed = self._store.pack_outcome(outcome)
         except BaseException as error:  # packing the user's value may raise anything, and the report must not be lost
@@ -45,6 +53,14 @@ class Settler:
                 raise
             report, outcome, packed = self._pack_shorter(report, outcome, error, now)
         self.unsettled.append((report, outcome, packed))
+
+    def _reason(self, run: Run) -> str | None:
+        """Return why a run of a job was stopped, if a later fire of the job had it stopped."""
+        try:
+            acts = self._store.acts(about=about("run", run.id), limit=ACTS_LOOKED_AT)
+        except Exception:  # the end of the run matters more
+            return None
+        return next((str(act.details["reason"]) for act in acts if "reason" in act.details), None)
 
     def settle(self, now: int) -> Iterator[SettledOutcome]:
         """Write until nothing is unsettled; yield the outcomes with the store's verdicts."""

@@ -23,6 +23,7 @@ from mainspring.node.heartbeat import HeartbeatTick
 from mainspring.node.janitor import JanitorTick
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
 from mainspring.node.scheduler import SchedulerTick
+from mainspring.node.watch.alerts import AlertSender
 
 if TYPE_CHECKING:
     from mainspring.node.node import Node
@@ -73,6 +74,7 @@ class StoreLink:
             else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out)
         )
         self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, self._failed, self._ended)
+        self._alerts: Loop | None = None
         self.report = _Outbox(self)
         self._generations: tuple[Generation, ...] | None = None
         self._claimed_out = self._worked_out = False
@@ -87,9 +89,13 @@ class StoreLink:
         self.care.start()
         self._listener = threading.Thread(target=self._listen, name=f"mainspring-listen-{self.alias}", daemon=True)
         self._listener.start()
+        self.wake_alerts()
 
     def close(self) -> None:
         """Wait until all started runs are settled, and leave the store."""
+        if self._alerts is not None:
+            self._alerts.wake()
+            self._alerts.join()
         self.work.wake()
         self.work.join()
         self._claimed_out = True
@@ -282,6 +288,7 @@ class StoreLink:
             pace = self.node.pace.get(alias, seconds)
             self.node.pace[alias] = pace + (seconds - pace) * min(1.0, 0.1 * len(times))
             self.node.note_ended(alias, len(times))
+        self.scheduler.waiting.note_ended(report.run for report in reports)
 
     def stop_run(self, run: Run) -> None:
         """Stop a run that this node should no longer execute, if its executor can."""
@@ -299,6 +306,19 @@ class StoreLink:
     def wake_worker(self) -> None:
         """Let the worker tick look into the queues soon."""
         self.work.wake(self.worker.claims)
+
+    def wake_alerts(self) -> None:
+        """Send alerts now, on a thread of their own, since a target may be slow to answer."""
+        if self._listener is None or not self.node.alerts or self._is_leaving():
+            return
+        if self._alerts is None:
+            name = f"mainspring-alerts-{self.alias}"
+            self._alerts = Loop(name, (AlertSender(self),), self.node.clock, self._failed, self._is_leaving)
+            self._alerts.start()
+        self._alerts.wake()
+
+    def _is_leaving(self) -> bool:
+        return self.node.draining or self.leaving
 
     def _listen(self) -> None:
         cursor = 0

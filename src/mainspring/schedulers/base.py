@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import tzinfo
 from inspect import signature
 from typing import Any, Final, Self
@@ -23,6 +23,8 @@ from mainspring.node.forking import check_threads, forget_in_children
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
+from mainspring.node.watch.alerts import AlertBook
+from mainspring.node.watch.pings import Pinger
 from mainspring.plugins import check_options, find_plugin
 from mainspring.schedulers import config
 from mainspring.schedulers.jobs import SchedulerJobs, SchedulerVerbs
@@ -40,6 +42,7 @@ _JOB_DEFAULTS: Final = {
     "misfire_grace_time": None,
     "coalesce": True,
     "max_instances": 1,
+    "overlap": "skip",
 }
 
 
@@ -52,6 +55,7 @@ class BaseScheduler(SchedulerVerbs):
     def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:
         self._lock = threading.RLock()
         self._listeners = Listeners()
+        self._pinger = Pinger(self._listeners)
         self._run_events = RunEvents(self._listeners, self._deliver, lambda: self.timezone)
         self._executors: dict[str, BaseExecutor] = {}
         self._jobstores: dict[str, JobStore] = {}
@@ -77,6 +81,7 @@ class BaseScheduler(SchedulerVerbs):
         )
         lease = check_lease(tree.get("lease", 15), text=True)
         zone = astimezone(tree.get("timezone"))
+        alerts = AlertBook(tree.get("alerts", ()))
         self._configure(tree)
         with self._lock:
             self._logger = self._book.log = _as_logger(tree.get("logger"))
@@ -89,6 +94,7 @@ class BaseScheduler(SchedulerVerbs):
             self._default_policy = make_policy(
                 DEFAULT_POLICY, **{name: defaults[name] for name in defaults.keys() & POLICY_FIELDS}
             )
+            self._alerts = alerts
             self._executors = dict(executors)
             self._jobstores = {alias: _as_job_store(store) for alias, store in stores.items()}
 
@@ -167,6 +173,7 @@ class BaseScheduler(SchedulerVerbs):
                 retry_interval=self._retry_interval,
                 timezone=self.timezone,
                 events=self._run_events,
+                alerts=self._alerts.targets,
             )
             node.paused = paused
             try:
@@ -265,6 +272,15 @@ class BaseScheduler(SchedulerVerbs):
         return self._node
 
     # -- executors, stores, listeners --------------------------------------------------------------------------
+
+    def alert(self, target: Any, /, **options: Any) -> Any:
+        """Tell a URL, a `Webhook` or a function when a job is late, down or up again; `Mainspring.alert` says more."""
+        self._alerts.add(target, **options)
+        return target
+
+    def ping(self, url: str, jobs: str | Iterable[str]) -> None:
+        """Call a URL after each success of these jobs (ids or patterns), so that a monitor outside notices silence."""
+        self._pinger.add(url, jobs)
 
     def add_executor(self, executor: BaseExecutor | str, alias: str = "default", **executor_opts: Any) -> None:
         """Add an executor: an object, or a name with the options to make it."""

@@ -15,7 +15,7 @@ __all__ = ["OPTIONS", "as_bool", "gather", "take"]
 PREFIXES: Final = ("mainspring.", "apscheduler.")
 OPTIONS: Final = frozenset(
     {"logger", "timezone", "jobstore_retry_interval", "job_defaults", "executors", "jobstores", "clock", "lease"}
-    | {"types", "secret_key", "allow_pickle"}
+    | {"types", "secret_key", "allow_pickle", "alerts"}
 )
 
 
@@ -94,14 +94,14 @@ def read_job_defaults(given: Any) -> dict[str, Any]:
     """Read `job_defaults`, perhaps from text: every attribute of a job or of its policy."""
     from mainspring.core.validation import POLICY_FIELDS
 
-    known = {"misfire_grace_time", "coalesce", "max_instances", "executor", "queue", *POLICY_FIELDS}
+    known = {"misfire_grace_time", "coalesce", "max_instances", "overlap", "executor", "queue", *POLICY_FIELDS}
     if not isinstance(given, Mapping):
         raise ConfigurationError(f"job_defaults must be a dict, not {given!r}")
     defaults: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
             raise ConfigurationError(f"job_defaults has no {name!r}{near(name, known)}")
-        if isinstance(value, str) and name not in ("executor", "queue", "delivery"):
+        if isinstance(value, str) and name not in ("executor", "queue", "delivery", "overlap"):
             value = _from_text(name, value)
         defaults[name] = value
     return defaults

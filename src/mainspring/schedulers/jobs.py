@@ -22,7 +22,7 @@ from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import instant_of, make_query, newest
-from mainspring.node.job_book import JOB_OPTIONS, JobBook
+from mainspring.node.job_book import JOB_OPTIONS, JobBook, PastFires
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
 from mainspring.node.run_events import RunEvents
@@ -231,6 +231,18 @@ class SchedulerVerbs:
     def run_now(self, job: str | Job, jobstore: str | None = None) -> RunView:
         """Run a job at once, in addition to its schedule; raise MaxInstancesReachedError above `max_instances`."""
         return RunView(self._book.fire_now(job, jobstore, lease=self._lease), self.timezone)
+
+    def backfill(
+        self,
+        job: str | Job,
+        since: datetime,
+        until: datetime | None = None,
+        jobstore: str | None = None,
+        *,
+        trial: bool = False,
+    ) -> PastFires:
+        """Run the past fires of a job between two times that have no run yet, oldest first; with `trial`, list them."""
+        return self._book.run_past(job, jobstore, since, until, self._lease, trial=trial)
 
     def preview(self, job: str | Job, n: int = 10, jobstore: str | None = None) -> list[datetime]:
         """Return a job's next `n` fire times, before jitter."""

@@ -16,7 +16,7 @@ from mainspring.core.job import Job
 from mainspring.core.policy import DEFAULT_POLICY, policy_from_data, policy_to_data
 from mainspring.core.references import obj_to_ref, portable_call
 from mainspring.core.run import Call
-from mainspring.core.validation import make_policy
+from mainspring.core.validation import check_field, make_policy
 from mainspring.errors import CallableReferenceError, ConfigurationError
 from mainspring.triggers import trigger_from_data
 
@@ -84,6 +84,7 @@ def _to_data(job: Job) -> dict[str, Any]:
             "misfire_grace_time": job.misfire_grace_time,
             "coalesce": job.coalesce,
             "max_instances": job.max_instances,
+            "overlap": job.overlap,
             "late_after": job.late_after,
             "down_after": job.down_after,
             "policy": {field: _to_json(value, field) for field, value in policy.items()},
@@ -108,6 +109,7 @@ def _from_data(data: dict[str, Any]) -> Job:
             misfire_grace_time=data["misfire_grace_time"],
             coalesce=data["coalesce"],
             max_instances=data["max_instances"],
+            overlap=check_field("overlap", data.get("overlap", "skip")),
             late_after=data["late_after"],
             down_after=data["down_after"],
             policy=make_policy(DEFAULT_POLICY, **{field: getattr(policy, field) for field in data["policy"]}),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mainspring.triggers.combining import AndTrigger, OrTrigger
     from mainspring.triggers.cron import CronTrigger
     from mainspring.triggers.date import DateTrigger
+    from mainspring.triggers.excluding import ExcludingTrigger
     from mainspring.triggers.interval import IntervalTrigger
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "CalendarIntervalTrigger",
     "CronTrigger",
     "DateTrigger",
+    "ExcludingTrigger",
     "IntervalTrigger",
     "OrTrigger",
     "register_trigger",
@@ -35,6 +37,7 @@ _BUILT_IN: Final = {
     "calendarinterval": ("calendarinterval", "CalendarIntervalTrigger"),
     "and": ("combining", "AndTrigger"),
     "or": ("combining", "OrTrigger"),
+    "excluding": ("excluding", "ExcludingTrigger"),
 }
 _MODULES: Final = {name: module for module, name in _BUILT_IN.values()}
 _classes: dict[str, type[BaseTrigger]] = {}

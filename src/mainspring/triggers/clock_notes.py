@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import UTC, timedelta
+from datetime import timedelta
 from typing import Final, Literal, NamedTuple
 
-from mainspring.core.instants import EPOCH, SECOND
+from mainspring.core.instants import EPOCH, SECOND, from_us
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.calendarinterval import CalendarIntervalTrigger
 from mainspring.triggers.combining import BaseCombiningTrigger
 from mainspring.triggers.cron import CronTrigger
+from mainspring.triggers.excluding import ExcludingTrigger, plain_trigger
+from mainspring.triggers.gaps import walls_at
 from mainspring.triggers.interval import IntervalTrigger
 from mainspring.triggers.zones import Zone, astimezone, zone_of
 
-__all__ = ["ClockNote", "clock_note"]
+__all__ = ["ClockNote", "clock_note", "fire_note"]
 
 _HOUR: Final = 3600 * SECOND
 
@@ -23,14 +25,16 @@ class ClockNote(NamedTuple):
 
     `gap`: its time does not exist that day. `twice`: its time comes twice, and it fires both times. `once`: its time
     comes twice, and it fires the first time only. `jumped`: it moves by the local clock, as an interval of a day does.
+    `excluded`: fires before it are left out.
     """
 
-    kind: Literal["gap", "twice", "once", "jumped"]
+    kind: Literal["gap", "twice", "once", "jumped", "excluded"]
     text: str
 
 
 def clock_note(trigger: BaseTrigger, fire: int, previous: int | None = None) -> ClockNote | None:
     """Return what a clock change does to a fire of a trigger; `previous` is the fire before it, if known."""
+    trigger = plain_trigger(trigger)
     if isinstance(trigger, BaseCombiningTrigger):
         agreeing = (each for each in trigger.triggers if each.first_fire(fire) == fire)
         notes = (clock_note(each, fire, previous) for each in agreeing)
@@ -45,34 +49,30 @@ def clock_note(trigger: BaseTrigger, fire: int, previous: int | None = None) -> 
     return None
 
 
+def fire_note(trigger: BaseTrigger, fire: int, previous: int | None = None) -> ClockNote | None:
+    """Return what there is to say of a fire: what a clock change does to it, or that fires before it are excluded."""
+    note = clock_note(trigger, fire, previous)
+    if note is not None or previous is None or not isinstance(trigger, ExcludingTrigger):
+        return note
+    left_out = trigger.trigger.next_fire(previous, previous)
+    if left_out is None or left_out >= fire:
+        return None
+    number = trigger.trigger.overdue(left_out, fire - 1, 0)[0]
+    first = f"{from_us(left_out, trigger.timezone):%a %Y-%m-%d %H:%M}"
+    text = f"the fire of {first} is excluded" if number == 1 else f"{number:,} fires from {first} on are excluded"
+    return ClockNote("excluded", text)
+
+
 def _gap(trigger: CronTrigger | CalendarIntervalTrigger, zone: Zone, fire: int) -> ClockNote | None:
     start, _, offset, _ = zone.segment(fire)
-    before = zone.segment(start - 1).offset
-    if fire != start or offset <= before or _in_real_time(trigger):
-        return None
-    # The same schedule without a zone says which times it would have had inside the gap.
-    wanted = _without_zone(trigger).first_fire(fire + before)
+    wanted = next(walls_at(trigger, zone, fire), None)
     if wanted is None or wanted >= fire + offset:
         return None
+    before = zone.segment(start - 1).offset
     return ClockNote(
         "gap",
         f"{_clock(wanted)} does not exist that day: the clock goes from {_clock(fire + before)} to "
         f"{_clock(fire + offset)}",
-    )
-
-
-def _without_zone(trigger: CronTrigger | CalendarIntervalTrigger) -> BaseTrigger:
-    plain = type(trigger).__new__(type(trigger))
-    # The bounds of a cron trigger are instants, which mean nothing here; those of a calendar interval are dates.
-    bounds = {"start_date": None, "end_date": None} if isinstance(trigger, CronTrigger) else {}
-    plain.__setstate__({**trigger.__getstate__(), "timezone": UTC, **bounds})
-    return plain
-
-
-def _in_real_time(trigger: BaseTrigger) -> bool:
-    """Return True if a trigger fires at every instant that matches, so that no gap swallows a fire."""
-    return isinstance(trigger, CronTrigger) and any(
-        field.name == "hour" and str(field).startswith("*") for field in trigger.fields
     )
 
 

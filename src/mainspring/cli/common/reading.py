@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Length",
+    "exclude_option",
     "find_task",
     "policy_of",
     "policy_options",
     "read_arguments",
+    "read_excluding",
     "read_moment",
     "read_past",
     "read_trigger",
@@ -138,6 +140,28 @@ def _moment(text: str, now: int, zone: tzinfo, direction: int, length_in_words: 
 # -- schedules -----------------------------------------------------------------------------------------------------
 
 
+exclude_option: Final = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="WHEN",
+    help="Do not fire then: 2026-12-24, 2026-12-24..2027-01-06, 12-25, sat,sun, 12:00-13:00, holidays.ics.",
+)
+
+
+def read_excluding(trigger: BaseTrigger, exclude: Sequence[str], zone: tzinfo, now: int) -> BaseTrigger:
+    """Return a trigger with the exclusions of --exclude; `none` removes those it has."""
+    from mainspring.plugins import without_excluded
+
+    if not exclude:
+        return trigger
+    try:
+        return without_excluded(trigger, None if exclude == ("none",) else list(exclude), zone, now)
+    except (TypeError, ValueError) as error:
+        raise CommandFailed(
+            str(error), "mainspring cron '0 9 * * *' --exclude sat,sun --exclude 12-25", USAGE
+        ) from None
+
+
 def trigger_options(func: Callback) -> Callback:
     """Give a command the options that say when a job fires."""
     for option in reversed(
@@ -148,6 +172,7 @@ def trigger_options(func: Callback) -> Callback:
             click.option(
                 "--timezone", "--tz", metavar="ZONE", help="The zone of --cron and --at; the app's if absent."
             ),
+            exclude_option,
         )
     ):
         func = option(func)

@@ -112,6 +112,10 @@ def _overlap(overlap: Overlap) -> str:
         ends.append(f"{overlap.started:,} start beside an earlier run")
     if overlap.missed:
         ends.append(f"{overlap.missed:,} are missed (max_instances is {overlap.max_instances})")
+    if overlap.waited:
+        ends.append(f"{overlap.waited:,} wait until an earlier run has ended")
+    if overlap.cancelled:
+        ends.append(f"{overlap.cancelled:,} cancel an earlier run")
     return f"{overlap.job_id} takes {takes}, so of its fires {' and '.join(ends)}"
 
 

@@ -15,6 +15,7 @@ from mainspring.cli.common.reading import (
     policy_of,
     policy_options,
     read_arguments,
+    read_excluding,
     read_moment,
     read_trigger,
     trigger_options,
@@ -23,7 +24,9 @@ from mainspring.cli.common.target import USAGE, CommandFailed, command, opened, 
 from mainspring.cli.common.visible import visible
 from mainspring.cli.jobs.group import jobs, next_time, only, queue_of, shown_call
 from mainspring.core.instants import from_us, to_us
+from mainspring.core.validation import OVERLAPS
 from mainspring.errors import ConflictingIdError, MainspringError
+from mainspring.triggers.excluding import like
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["add", "edit"]
 
 _ANY: Final = "any"
+_AUTO: Final = "auto"
 Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
@@ -41,6 +45,16 @@ def _job_options(func: Callback) -> Callback:
     for option in (
         click.option("--coalesce/--no-coalesce", default=None, help="Whether overdue fires become one run."),
         click.option("--max-instances", type=click.IntRange(1), default=None, help="Runs of it at the same time."),
+        click.option("--overlap", type=click.Choice(OVERLAPS), default=None, help="What a fire above that does."),
+        click.option(
+            "--late-after", default=None, metavar="LENGTH|auto", help="Call a fire late that has not ended by then."
+        ),
+        click.option(
+            "--down-after",
+            default=None,
+            metavar="LENGTH|auto",
+            help="Call the job down if a fire has not ended by then.",
+        ),
         click.option("--grace", default=None, metavar="LENGTH|any", help="How late a fire may start."),
         policy_options,
         click.option("--job-name", default=None, help="A name to show; the task's by default."),
@@ -69,6 +83,7 @@ def add(
     every: float | None,
     at: str | None,
     timezone: str | None,
+    exclude: tuple[str, ...],
     where: str | None,
     name: str,
     **options: Any,
@@ -81,6 +96,7 @@ def add(
     Examples:
       mainspring jobs add report --cron "0 3 * * mon-fri" --id nightly --app shop:app
       mainspring jobs add shop:resize cat.png width=100 --every 5m --app shop:app
+      mainspring jobs add report --cron "0 9 * * *" --exclude weekends --exclude holidays.ics --app shop:app
     """
     target = target_of(where)
     with opened(target, name, must_exist="://" in target) as app:
@@ -89,6 +105,7 @@ def add(
             raise CommandFailed(
                 "say when: --cron, --every or --at", command(f'jobs add {task} --cron "0 3 * * *"'), USAGE
             )
+        trigger = read_excluding(trigger, exclude, app.timezone, app.now())
         found, (args, kwargs) = find_task(app, task), read_arguments(words)
         if dry_run:
             return _preview(app, trigger)
@@ -139,13 +156,15 @@ def edit(
     every: float | None,
     at: str | None,
     timezone: str | None,
+    exclude: tuple[str, ...],
     where: str | None,
     name: str,
     **options: Any,
 ) -> None:
     """Change a job: when it fires, what it calls, how its runs are executed. What is not named stays.
 
-    Arguments replace all that the job has. A job that is declared in code is reset when its declaration changes.
+    Arguments replace all that the job has, and --exclude all that it excludes; --exclude none removes that. A job that
+    is declared in code is reset when its declaration changes.
 
     \b
     Examples:
@@ -160,6 +179,10 @@ def edit(
         if words or no_args:
             changes["args"], changes["kwargs"] = read_arguments(words)
         trigger = read_trigger(app, cron, every, at, timezone, job.trigger.timezone)
+        if trigger is not None:
+            trigger = like(trigger, job.trigger)
+        if exclude:
+            trigger = read_excluding(trigger or job.trigger, exclude, app.timezone, app.now())
         if trigger is not None:
             changes["trigger"] = trigger
             if job.at is not None:  # a paused job stays so
@@ -186,14 +209,20 @@ def edit(
 
 
 def _given(
-    grace: str | None, max_instances: int | None, coalesce: bool | None, job_name: str | None, **policy: Any
+    grace: str | None, late_after: str | None, down_after: str | None, job_name: str | None, **options: Any
 ) -> dict[str, Any]:
     """Return the options of a job that were given, by the names that `add_job` takes."""
-    found = policy_of(**policy, max_instances=max_instances, coalesce=coalesce, name=job_name)
+    found = policy_of(**options, name=job_name)
     if "queue" in found:
         _checked_queue(found["queue"])
-    if grace is not None:
-        found["misfire_grace_time"] = None if grace == _ANY else Length().convert(grace, None, None)
+    lengths = {
+        "misfire_grace_time": (grace, _ANY),
+        "late_after": (late_after, _AUTO),
+        "down_after": (down_after, _AUTO),
+    }
+    for name, (text, none) in lengths.items():
+        if text is not None:
+            found[name] = None if text == none else Length().convert(text, None, None)
     return found
 
 
@@ -238,6 +267,9 @@ def _shown_fields(app: Mainspring, job: Job) -> dict[str, str]:
         "queue": queue_of(job),
         "coalesce": str(job.coalesce),
         "max_instances": str(job.max_instances),
+        "overlap": job.overlap,
         "grace": _ANY if job.misfire_grace_time is None else f"{job.misfire_grace_time:g} s",
+        "late_after": _AUTO if job.late_after is None else f"{job.late_after:g} s",
+        "down_after": _AUTO if job.down_after is None else f"{job.down_after:g} s",
         **{name: str(getattr(job.policy, name)) for name in ("priority", "retries", "timeout", "retention")},
     }

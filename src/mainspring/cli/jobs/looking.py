@@ -14,6 +14,7 @@ from mainspring.core.insight.wording import duration
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.schedules.upcoming import Fire, fires_between, preview
 from mainspring.errors import near
+from mainspring.triggers.excluding import ExcludingTrigger
 from mainspring.triggers.zones import MAX_INSTANT
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ def to_json(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
         "call": shown_call(app, job),
         "trigger": str(job.trigger),
         "when": job.trigger.describe(),
+        "exclude": job.trigger.exclude.texts() if isinstance(job.trigger, ExcludingTrigger) else [],
         "next_run_time": None if job.at is None else from_us(job.at).astimezone(app.timezone),
         "paused": job.at is None,
         "health": health.state,
@@ -96,6 +98,7 @@ def to_json(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
         "executor": job.executor,
         "coalesce": job.coalesce,
         "max_instances": job.max_instances,
+        "overlap": job.overlap,
         "misfire_grace_time": job.misfire_grace_time,
         "late_after": job.late_after,
         "down_after": job.down_after,
@@ -126,6 +129,7 @@ def show(job_id: str, as_json: bool, where: str | None, name: str) -> None:
     pairs += [("next", shown_next.strip()), ("health", f"{record['health']}: {record['health_reason']}")]
     pairs += [("queue", record["queue"] or f"none: executor {job.executor}")]
     pairs += [("coalesce", "yes" if job.coalesce else "no"), ("max_instances", str(job.max_instances))]
+    pairs += [("overlap", job.overlap)]
     grace = "any" if job.misfire_grace_time is None else f"{job.misfire_grace_time:g} s"
     pairs += [("may be late by", grace), ("declared in code", "yes" if record["declared"] else "no")]
     fields(pairs)

@@ -63,13 +63,14 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
     waiting = min(open_fires, key=_due, default=None)
     overdue = job.at if job.at + late_after < now else None
     if overdue is not None and (waiting is None or overdue < _due(waiting)):
-        return _overdue(job, None, overdue, now, late_after)
+        held = job.overlap != "skip" and any(run.status in UNFINISHED for run in runs)
+        return _overdue(job, None, overdue, now, late_after, "waits for an earlier run to end" if held else "")
     if waiting is not None:
         return _overdue(job, waiting, _due(waiting), now, late_after)
     if ended and ended[0].status is Status.MISSED:
         number = "its last fire was" if ended[0].count == 1 else f"its last {ended[0].count:,} fires were"
         why = f"{number} missed ({ended[0].reason})"
-        return JobHealth(job.id, JobState.LATE, why, ended[0].finished_at, ended[0].id)
+        return JobHealth(job.id, JobState.LATE, why, _due(ended[0]), ended[0].id)
     if not ended:
         return JobHealth(job.id, JobState.NEW, "no fire of it has ended yet")
     return JobHealth(job.id, JobState.UP, f"its last fire {ended[0].status}", ended[0].finished_at, ended[0].id)
@@ -132,9 +133,10 @@ def _failed(bad: Sequence[Run]) -> str:
     return f"{number} failed: {error}" if last.status is Status.FAILED else f"{number} could not be executed: {error}"
 
 
-def _overdue(job: Job, run: Run | None, due: int, now: int, late_after: int) -> JobHealth:
+def _overdue(job: Job, run: Run | None, due: int, now: int, late_after: int, doing: str = "") -> JobHealth:
     state = JobState.DOWN if now - due > _down_after(job, due, late_after) else JobState.LATE
-    doing = "has not fired" if run is None else "waits" if run.status is Status.PENDING else "still runs"
+    if not doing:
+        doing = "has not fired" if run is None else "waits" if run.status is Status.PENDING else "still runs"
     why = f"a fire that was due {duration(now - due)} ago {doing}"
     return JobHealth(job.id, state, why, due, None if run is None else run.id)
 

@@ -8,7 +8,7 @@ from typing import Final
 from mainspring.core.insight.explanation import Explanation, Fact, NodeFacts, QueueFacts, Scene
 from mainspring.core.insight.wording import brief, duration, several, took
 from mainspring.core.instants import SECOND
-from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED
+from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED, SUPERSEDED
 from mainspring.core.policy import kind_name
 from mainspring.core.run import MOST_CRASHES, Run, Status
 
@@ -225,6 +225,9 @@ def _cancelled(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> 
     if act is not None:
         return "cancelled", f"Cancelled{scene.by(act)}{';' if act.why else ','}{after}.", actions
     when = "" if run.finished_at is None else f", {scene.at(run.finished_at)}"
+    if run.reason == SUPERSEDED:
+        why = "a later fire of its job took its place, since its overlap is cancel_other"
+        return "cancelled", f"Cancelled{when},{after}: {why}.", actions
     if run.reason:
         return "cancelled", f'Cancelled itself{when},{after}: it raised Cancel("{brief(run.reason)}").', actions
     return "cancelled", f"Cancelled{when},{after}; nobody wrote down by whom.", actions
@@ -236,6 +239,7 @@ def _missed(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _An
     why = {
         MAX_INSTANCES: "as many of its runs as max_instances allows had not ended",
         LATE: f"it was {duration(judged - due)} too late, and its misfire_grace_time is shorter",
+        SUPERSEDED: "a later fire of its job took its place, since its overlap is cancel_other",
         BEYOND_CATCH_UP: "more of its fires were overdue than are caught up with (100)",
         PAUSED: "its job was paused",
         RESCHEDULED: "its job got another time",

@@ -11,7 +11,7 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import Call
 from mainspring.triggers.base import BaseTrigger
 
-__all__ = ["SCHEDULE", "Difference", "declared_values", "differences", "is_same_trigger"]
+__all__ = ["SCHEDULE", "Difference", "declared_values", "differences", "is_same_trigger", "without_start"]
 
 SCHEDULE: Final = "schedule"
 """The field of a difference that is the whole schedule: it is only in the code, or only in the store."""
@@ -66,13 +66,19 @@ def _plain(value: Any) -> Any:
 
 def is_same_trigger(one: BaseTrigger, other: BaseTrigger) -> bool:
     """Return True if two triggers are the same but for the start of an interval, which is when it was made."""
-    return one == other or _without_start(one) == _without_start(other)
+    return one == other or _known(one) == _known(other)
 
 
-def _without_start(trigger: BaseTrigger) -> Any:
+def _known(trigger: BaseTrigger) -> Any:
     try:
-        data = trigger.to_data()
+        return without_start(trigger.to_data())
     except (TypeError, ValueError):  # a trigger that cannot be stored
         return trigger
-    moves = ("start_date",) if data.get("type") in ("interval", "calendarinterval") else ()
-    return {key: value for key, value in data.items() if key not in moves}
+
+
+def without_start(data: Any) -> Any:
+    """Leave out of a trigger's data the time at which it was made: an interval starts there by default."""
+    if isinstance(data, dict):
+        moves = "start_date" if data.get("type") in ("interval", "calendarinterval") else None
+        return {key: without_start(item) for key, item in sorted(data.items()) if key != moves}
+    return [without_start(item) for item in data] if isinstance(data, list | tuple) else data

@@ -13,6 +13,7 @@ from mainspring.core.job import Job
 from mainspring.core.schedules.clock_changes import notes_between
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
+from mainspring.triggers.excluding import ExcludingTrigger, plain_trigger
 
 __all__ = ["CROWD", "LINT_LOGGER", "ScheduleIssue", "check_possible", "issues_of", "issues_together"]
 
@@ -25,8 +26,16 @@ CROWD: Final = 10
 """So many jobs at the same instant are worth a word."""
 
 
+_OVERLAPPING: Final = {
+    "skip": "are missed, since max_instances is 1",
+    "queue": "wait ever longer, since overlap is queue",
+    "cancel_other": "cancel the runs before them, since overlap is cancel_other",
+}
+"""What fires do that come faster than their runs end."""
+
+
 class ScheduleIssue(NamedTuple):
-    """What looks wrong, and what to do; `kind` is `over`, `gap`, `twice`, `short` or `crowd`."""
+    """What looks wrong, and what to do; `kind` is `over`, `gap`, `twice`, `stale`, `short` or `crowd`."""
 
     kind: str
     text: str
@@ -35,8 +44,9 @@ class ScheduleIssue(NamedTuple):
 
 def check_possible(trigger: BaseTrigger) -> None:
     """Raise ValueError if no date can ever match a schedule, such as the 30th of February."""
-    if isinstance(trigger, CronTrigger) and trigger.impossible:
-        raise ValueError(f"this schedule can never fire: {trigger.describe()}; no date matches it")
+    plain = plain_trigger(trigger)
+    if isinstance(plain, CronTrigger) and plain.impossible:
+        raise ValueError(f"this schedule can never fire: {plain.describe()}; no date matches it")
 
 
 def issues_of(job: Job, now: int, usual_seconds: float | None = None) -> list[ScheduleIssue]:
@@ -51,21 +61,32 @@ def _issues(job: Job, now: int, usual_seconds: float | None) -> Iterator[Schedul
     trigger = job.trigger
     first = trigger.first_fire(now)
     if first is None:
-        if isinstance(trigger, CronTrigger):
+        if isinstance(plain_trigger(trigger), CronTrigger):
             yield ScheduleIssue(
                 "over", f"it never fires again: {trigger.describe()}", "correct its dates, or remove it"
             )
         return
     yield from _clock_issues(trigger, now)
+    yield from _exclusion_issues(trigger, now)
     following = trigger.next_fire(first, first)
     if usual_seconds is not None and following is not None and following - first < usual_seconds * SECOND:
-        missed = "overlap" if job.max_instances > 1 else "are missed, since max_instances is 1"
+        missed = _OVERLAPPING[job.overlap] if job.max_instances == 1 else "overlap"
         yield ScheduleIssue(
             "short",
             f"it fires every {took(following - first)}, and its runs usually take {took(int(usual_seconds * SECOND))}: "
             f"fires {missed}",
             "let it fire less often, or raise max_instances",
         )
+
+
+def _exclusion_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]:
+    """Yield that excluded dates are over: whoever listed the holidays of a year wants those of the next one, too."""
+    if not isinstance(trigger, ExcludingTrigger):
+        return
+    last = trigger.exclude.last_date()
+    if last is not None and last < from_us(now, trigger.timezone).date():
+        text = f"the dates that it excludes are over: the last was {last}"
+        yield ScheduleIssue("stale", text, "list those of the coming years, or leave them out")
 
 
 def _clock_issues(trigger: BaseTrigger, now: int) -> Iterator[ScheduleIssue]:

@@ -13,6 +13,7 @@ import msgspec
 
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
+from mainspring.core.plan import CATCH_UP_FIRES
 from mainspring.core.schedules.clock_changes import notes_between
 
 __all__ = ["BusyMinute", "JobForecast", "Oddity", "Overlap", "Simulation", "simulate"]
@@ -40,15 +41,20 @@ class JobForecast(NamedTuple):
 
 
 class Overlap(NamedTuple):
-    """Fires of a job that come while an earlier run of it goes on: some start beside it, the others are missed."""
+    """Fires of a job that come while an earlier run of it goes on.
+
+    Some start beside it. Those above `max_instances` are missed, wait, or cancel it, as the `overlap` of the job says.
+    """
 
     job_id: str
     started: int
     missed: int
-    """Fires above `max_instances`."""
     first: datetime
     usual_seconds: float
     max_instances: int
+    waited: int = 0
+    cancelled: int = 0
+    """Runs that a later fire cancels."""
 
 
 class Oddity(NamedTuple):
@@ -153,23 +159,35 @@ def _forecast(
 
 
 def _run_through(job: Job, fires: Sequence[int], usual: float, zone: tzinfo) -> tuple[list[int], Overlap | None]:
-    """Return the fires that start, and those that come while an earlier run goes on."""
-    going: deque[int] = deque()
-    starts, beside, missed, first = [], 0, 0, None
+    """Return the starts of the runs, and the fires that come while an earlier run goes on."""
+    length, ends, starts = int(usual * SECOND), deque[int](), list[int]()
+    beside = missed = waited = cancelled = 0
+    first = None
     for fire in fires:
-        while going and going[0] <= fire:
-            going.popleft()
-        if going and first is None:
+        while ends and ends[0] <= fire:
+            ends.popleft()
+        if ends and first is None:
             first = fire
-        if len(going) >= job.max_instances:
+        start, behind = fire, len(ends) - job.max_instances
+        if behind < 0:
+            beside += bool(ends)
+        elif job.overlap == "skip" or behind >= CATCH_UP_FIRES:
             missed += 1
             continue
-        beside += bool(going)
-        starts.append(fire)
-        going.append(fire + int(usual * SECOND))
+        elif job.overlap == "cancel_other":
+            cancelled += 1
+            ends.popleft()
+        else:
+            waited += 1
+            if job.coalesce and behind:  # it becomes one with the fire that waits already
+                continue
+            start = ends[behind]
+        starts.append(start)
+        ends.append(start + length)
     if first is None:
         return starts, None
-    return starts, Overlap(job.id, beside, missed, from_us(first, zone), usual, job.max_instances)
+    known = from_us(first, zone), usual, job.max_instances
+    return starts, Overlap(job.id, beside, missed, *known, waited, cancelled)
 
 
 def _busiest(placed: Mapping[str, Sequence[int]], zone: tzinfo) -> Iterator[BusyMinute]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.triggers.base import BaseTrigger
-from mainspring.triggers.clock_notes import ClockNote, clock_note
+from mainspring.triggers.clock_notes import ClockNote, fire_note
 
 __all__ = ["MOST_STEPS", "Fire", "LoadStep", "expected_load", "fires_between", "next_fires", "past_fires", "preview"]
 
@@ -25,7 +25,7 @@ EXACT_FIRES: Final = 20
 
 
 class Fire(NamedTuple):
-    """A fire that lies ahead, before jitter; `note` says what a change of the clock does to it."""
+    """A fire that lies ahead, before jitter; `note` says what a change of the clock does to it, or what is left out."""
 
     job_id: str
     at: datetime
@@ -84,7 +84,7 @@ def _within(job: Job, since: int, until: int) -> Iterator[tuple[int, Job, int | 
 
 
 def _fire(at: int, job: Job, previous: int | None, zone: tzinfo) -> Fire:
-    return Fire(job.id, from_us(at, job.trigger.timezone or zone), clock_note(job.trigger, at, previous))
+    return Fire(job.id, from_us(at, job.trigger.timezone or zone), fire_note(job.trigger, at, previous))
 
 
 def expected_load(

@@ -114,6 +114,7 @@ def job_data(app: Mainspring, job: Job, health: JobHealth) -> dict[str, Any]:
         "health_reason": health.why,
         "queue": job.queue if job.executor == "queue" else None,
         "max_instances": job.max_instances,
+        "overlap": job.overlap,
         "coalesce": job.coalesce,
         "misfire_grace_time": plain(job.misfire_grace_time),
         "declared": job.declared is not None,

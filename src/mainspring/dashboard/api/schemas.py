@@ -68,7 +68,7 @@ _RUN: Final = {
 _JOB: Final = {
     **dict.fromkeys(("id", "name", "task", "trigger", "when", "health", "health_reason"), "text"),
     **{"args": "list of any", "kwargs": "object", "next_run_time": "time?", "paused": "bool", "queue": "text?"},
-    **{"max_instances": "int", "coalesce": "bool", "misfire_grace_time": "any", "declared": "bool"},
+    **{"max_instances": "int", "overlap": "text", "coalesce": "bool", "misfire_grace_time": "any", "declared": "bool"},
 }
 _QUEUE: Final = {
     **dict.fromkeys(("waiting", "delayed", "running", "slots"), "int"),

@@ -12,6 +12,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
 from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, Beat, Call, Error, Run, Start, Status
+from mainspring.core.validation import check_field
 from mainspring.jobstores.records.calls import (
     call_from_data,
     call_to_data,
@@ -107,6 +108,8 @@ class RecordPacker:
             "c": job.coalesce,
             "m": job.max_instances,
         }
+        if job.overlap != "skip":
+            data["v"] = job.overlap
         if job.late_after is not None or job.down_after is not None:
             data["h"] = [job.late_after, job.down_after]
         if job.declared is not None:
@@ -149,6 +152,7 @@ class RecordPacker:
                 misfire_grace_time=data["g"],
                 coalesce=data["c"],
                 max_instances=data["m"],
+                overlap=check_field("overlap", data.get("v", "skip")),
                 late_after=late_after,
                 down_after=down_after,
                 policy=policy,

@@ -8,7 +8,7 @@ import pytest
 
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.plan import MAX_INSTANCES, Place
+from mainspring.core.plan import MAX_INSTANCES, Place, plan
 from mainspring.core.policy import Policy
 from mainspring.core.run import Status
 from mainspring.core.transitions import cancel, recover, retry
@@ -186,6 +186,17 @@ class CountConformance:
         assert fire(store, due_one(store)) == ()
         [missed] = store.find_runs(RunQuery(status=(Status.MISSED,)))
         assert missed.reason == MAX_INSTANCES
+
+    def test_a_fire_that_waits_stays_due_and_runs_once_when_the_earlier_run_has_ended(self, store: JobStore) -> None:
+        _fired(store, max_instances=1, overlap="queue")
+        waiting = due_one(store)
+        assert plan(waiting, store.beat()).waits
+        [run] = claim(store)
+        assert settle(store, succeed(store, run))
+        again = due_one(store)  # nobody has written the job
+        assert (again.version, again.at, again.unfinished) == (waiting.version, waiting.at, 0)
+        waiting.unfinished = 0  # two schedulers see that the run has ended
+        assert [len(fire(store, each) or ()) for each in (waiting, again)] == [1, 0]
 
     # -- missed fires ------------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class JobConformance:
         policy = Policy(retries=3, backoff=(1.0, 5.5), timeout=30.0, retention=60.0, priority=7)
         call = Call(work, ("text", 1, 2.5, True, None), {"nested": {"list": [1, "two"]}}, "the name")
         fields: dict[str, Any] = {"executor": "pool", "queue": "mail", "misfire_grace_time": 1.5}
-        fields |= {"coalesce": False, "max_instances": 4, "late_after": 2.5, "down_after": 90.0}
+        fields |= {"coalesce": False, "max_instances": 4, "overlap": "queue", "late_after": 2.5, "down_after": 90.0}
         added = add_job(store, policy=policy, call=call, **fields)
         job = stored(store)
         assert reference(job.call.func) == reference(work)

@@ -21,6 +21,7 @@ from mainspring.dashboard.schedule import expression_of
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.date import DateTrigger
+from mainspring.triggers.excluding import like, plain_trigger
 from mainspring.triggers.interval import IntervalTrigger
 from mainspring.triggers.zones import astimezone
 
@@ -152,7 +153,7 @@ def ask_edit(view: View) -> Question:
 def _trigger_fields(trigger: BaseTrigger) -> dict[str, str]:
     """Return a trigger as the form shows it; one that the form cannot write stays empty, and stays as it is."""
     zone = "" if trigger.timezone is None else str(trigger.timezone)
-    expression = expression_of(trigger)
+    expression, trigger = expression_of(trigger), plain_trigger(trigger)
     if isinstance(trigger, CronTrigger) and "[" not in expression:
         return {"kind": "cron", "when": expression, "timezone": zone}
     if isinstance(trigger, IntervalTrigger):
@@ -210,7 +211,7 @@ def edit(view: View, form: Mapping[str, str]) -> Deed:
         changes["args"], changes["kwargs"] = read_call_arguments(form["arguments"])
     known = _trigger_fields(job.trigger)
     if form.get("when", "").strip() and any(form.get(name, "").strip() != known[name] for name in known):
-        trigger = read_trigger(view, form, job.trigger.timezone)
+        trigger = like(read_trigger(view, form, job.trigger.timezone), job.trigger)
         check_possible(trigger)
         first = trigger.next_fire(None, view.now)
         if first is None:

@@ -25,6 +25,7 @@ from mainspring.dashboard.page import Page, View
 from mainspring.dashboard.pages.schedules.actions import job_of
 from mainspring.dashboard.schedule import differences_of, expression_of, job_board, words_of
 from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.excluding import ExcludingTrigger, plain_trigger
 
 __all__ = ["PAGE", "policy_words", "python_of"]
 
@@ -235,12 +236,20 @@ def _field(value: Any, difference: Difference) -> str:
     return str(shown_value(value, 120).striptags())
 
 
+_ABOVE: Final = {
+    "skip": "is recorded as missed",
+    "queue": "waits until an earlier run has ended",
+    "cancel_other": "cancels the oldest run and takes its place",
+}
+"""What a fire above `max_instances` does."""
+
+
 def definition(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Say what the job calls and how its runs are executed."""
     job: Job = data["job"]
     task = view.app.tasks.get(job.call.task_name)
     call = f"{job.call.task_name}({arguments_text(job.args, job.kwargs, None if task is None else task.func)})"
-    at_once = f"{job.max_instances}; a fire above it is recorded as missed"
+    at_once = f"{job.max_instances}; a fire above it {_ABOVE[job.overlap]}"
     grace = "any" if job.misfire_grace_time is None else duration(int(job.misfire_grace_time * SECOND))
     pairs = [
         ("Calls", call),
@@ -275,9 +284,13 @@ def python_of(job: Job) -> str:
     shown = arguments_text(job.args, job.kwargs, None)
     trigger = expression_of(job.trigger)
     simple = trigger if len(trigger.split()) == 5 and "[" not in trigger else None
-    when = repr(simple) if simple else repr(job.trigger)
+    when = repr(simple) if simple else repr(plain_trigger(job.trigger))
     lines = [f"app.add_job({job.call.task_name!r}, {when}, id={job.id!r}"]
-    options = {"queue": job.queue, "max_instances": job.max_instances, "coalesce": job.coalesce}
+    options: dict[str, Any] = {"queue": job.queue, "max_instances": job.max_instances, "coalesce": job.coalesce}
+    if isinstance(job.trigger, ExcludingTrigger):
+        options["exclude"] = job.trigger.exclude.texts()
+    if job.overlap != "skip":
+        options["overlap"] = job.overlap
     if job.misfire_grace_time is not None:
         options["misfire_grace_time"] = job.misfire_grace_time
     if job.policy.retries:

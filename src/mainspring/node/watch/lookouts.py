@@ -10,6 +10,7 @@ from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import SECOND
 from mainspring.events import EVENT_JOB_HEALTH, JobHealthEvent
 from mainspring.node.complaints import Complaints
+from mainspring.node.watch.alerts import AlertWatch
 
 if TYPE_CHECKING:
     from mainspring.jobstores.base import NodeInfo
@@ -67,19 +68,24 @@ MOST_JUDGED: Final = 500
 
 
 class JobHealthWatch:
-    """Publishes `EVENT_JOB_HEALTH` when a job's health changes; without a listener it reads nothing."""
+    """Tells of changes of the health of jobs: listeners in this process by `EVENT_JOB_HEALTH`, people by alerts.
+
+    Without a listener and a target of alerts it reads nothing.
+    """
 
     def __init__(self, link: StoreLink) -> None:
         self._link = link
         self._looks_at = link.node.clock.monotonic()
         self._known: dict[str, JobState] = {}
+        self._alerts = AlertWatch(link)
         self._last = ""
         """The id of the job that was judged last."""
 
     def look_if_due(self) -> None:
-        """Judge some jobs now and then, if somebody listens."""
+        """Judge some jobs now and then, if somebody wants to know."""
         link, clock = self._link, self._link.node.clock
-        if link.node.events.listeners.mask & EVENT_JOB_HEALTH and clock.monotonic() >= self._looks_at:
+        wanted = link.node.alerts or link.node.events.listeners.mask & EVENT_JOB_HEALTH
+        if wanted and clock.monotonic() >= self._looks_at:
             self._looks_at = clock.monotonic() + HEALTH_SECONDS * (0.75 + 0.5 * clock.random())
             self.look()
 
@@ -91,14 +97,17 @@ class JobHealthWatch:
         page = [job for job in jobs if job.id > self._last][:MOST_JUDGED]
         self._last = page[-1].id if len(page) == MOST_JUDGED else ""
         found = link.store.recent_runs([job.id for job in page], RUNS_LOOKED_AT) if page else []
-        for job, runs in zip(page, found, strict=True):
-            health, before = health_of(job, runs, now), self._known.get(job.id)
+        judged = [(job, health_of(job, runs, now)) for job, runs in zip(page, found, strict=True)]
+        for job, health in judged:
+            before = self._known.get(job.id)
             self._known[job.id] = health.state
             trouble = health.state in (JobState.LATE, JobState.DOWN)
             if health.state is not before and (before is not None or trouble):
                 event = JobHealthEvent(EVENT_JOB_HEALTH, job.id, link.alias, str(health.state), before and str(before))
                 event.reason, event.run_id = health.why, health.run_id
                 link.node.events.publish(event)
+        if link.node.alerts:
+            self._alerts.tell(judged, now)
 
 
 def _shown(name: str) -> str:

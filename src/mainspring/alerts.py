@@ -1,0 +1,6 @@
+"""Alerts about the health of jobs: `Webhook` and `Alert` for whoever sends them, `verify` for whoever receives them."""
+
+from mainspring.core.insight.alerts import Alert
+from mainspring.node.watch.webhook import SIGNATURE_HEADER, Webhook, verify
+
+__all__ = ["SIGNATURE_HEADER", "Alert", "Webhook", "verify"]

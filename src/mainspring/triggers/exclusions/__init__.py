@@ -1,0 +1,6 @@
+"""Times at which a job does not fire: dates, weekdays, times of day, and the events of an iCalendar file."""
+
+from mainspring.triggers.exclusions.files import read_exclusions
+from mainspring.triggers.exclusions.rules import Exclusions
+
+__all__ = ["Exclusions", "read_exclusions"]
