@@ -36,7 +36,6 @@ from mainspring.testing.conformance.helpers import (
 from tests.app.insight.kit import EVERY_STORE, TASK, announce
 from tests.app.kit import LOCAL
 
-
 _LENGTH = re.compile(r"(?:under )?\d[\d.,]*(?: (?:ms|s|min|h|d)\b)?(?: \d+ (?:s|min|h)\b)?")
 
 
