@@ -319,7 +319,7 @@ def prepare_wheel(python: str) -> Environment:
 def demo(options: argparse.Namespace) -> int:
     """Watch mainspring at work."""
     seconds = [] if options.seconds is None else ["--seconds", options.seconds]
-    hand_over(prepare(CORE), "-m", "mainspring", "demo", *seconds, *options.rest)
+    hand_over(prepare("dashboard"), "-m", "mainspring", "demo", *seconds, *options.rest)
 
 
 def test(options: argparse.Namespace) -> int:
