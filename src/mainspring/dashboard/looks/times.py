@@ -17,8 +17,8 @@ NO_TIME: Final = "\u2013"
 
 
 def brief_length(us: float) -> str:
-    """Return a length of time in the shortest words that tell enough: `0.4 s`, `6 min 12 s`, `1 d 4 h`."""
-    return took(int(us))
+    """Return a length of time in the shortest words that tell enough: `0.4 s`, `15 min`, `6 min 12 s`, `1 d 4 h`."""
+    return took(int(us)).removesuffix(" 0 s").removesuffix(" 0 min").removesuffix(" 0 h")
 
 
 class Times:
