@@ -12,11 +12,13 @@ MainspringError
 ├── ConflictingIdError            (KeyError)
 ├── TransientJobError             (ValueError)
 ├── VersionConflict               (RuntimeError)  the job was changed by somebody else since it was read
+├── TransactionConflict           (RuntimeError)  another transaction took the id or key: begin yours again
 ├── MaxInstancesReachedError      (RuntimeError)
 ├── RunNotFound                   (LookupError)
 ├── TaskNotFound                  (LookupError)   no task of that name, or not one this process may import
 ├── RunFailed                     (RuntimeError)  waiting for a run that failed, with its traceback
 ├── RunCancelled                  (RuntimeError)  waiting for a run that was cancelled
+├── MissingInput                  (LookupError)   an argument is the result of a run that is gone, or has none
 ├── UnverifiedOutcome             (RuntimeError)  waiting for a run whose outcome nobody with the key has signed
 ├── NotInRun                      (in context, RuntimeError)
 ├── AlertRefused                  (RuntimeError)  the receiver of an alert did not take it
@@ -50,6 +52,7 @@ __all__ = [
     "JobLookupError",
     "MainspringError",
     "MaxInstancesReachedError",
+    "MissingInput",
     "OutcomeUnknown",
     "PluginNotFound",
     "Retry",
@@ -62,6 +65,7 @@ __all__ = [
     "StoreLocked",
     "StoreUnavailable",
     "TaskNotFound",
+    "TransactionConflict",
     "TransientJobError",
     "UnknownAlias",
     "UnverifiedOutcome",
@@ -202,6 +206,10 @@ class VersionConflict(MainspringError, RuntimeError):
         return f"job {self.job_id!r} was changed by somebody else since it was read; read it again and repeat"
 
 
+class TransactionConflict(MainspringError, RuntimeError):
+    """Another transaction has just enqueued a run with the same id or unique key: begin yours again."""
+
+
 class MaxInstancesReachedError(MainspringError, RuntimeError):
     """The job has as many unfinished instances as it allows."""
 
@@ -259,6 +267,18 @@ class RunCancelled(MainspringError, RuntimeError):
 
     def __str__(self) -> str:
         return f"run {self.run_id!r} was cancelled" + (f": {self.reason}" if self.reason else "")
+
+
+class MissingInput(MainspringError, LookupError):
+    """An argument of the run is the result of another run that has no result, or is gone (`status` is None)."""
+
+    def __init__(self, run_id: str, status: str | None = None) -> None:
+        super().__init__(run_id, status)
+        self.run_id, self.status = run_id, status
+
+    def __str__(self) -> str:
+        how = "is no longer in the store" if self.status is None else f"is {self.status}"
+        return f"an argument is the result of run {self.run_id!r}, but that run {how}"
 
 
 class UnverifiedOutcome(MainspringError, RuntimeError):

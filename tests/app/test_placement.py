@@ -12,9 +12,9 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.app.placement import THREADS_EXECUTOR, Workplace
-from mainspring.app.registry import COLLECT_TASK
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
+from mainspring.core.waiting.flows import COLLECT_TASK
 from mainspring.errors import TaskNotFound
 from mainspring.executors.scoreboard import make_board
 from mainspring.node.node import ISOLATED_EXECUTOR

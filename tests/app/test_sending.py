@@ -12,6 +12,7 @@ import pytest
 from mainspring import Mainspring
 from mainspring.app.registry import TaskCall
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
+from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from tests.app.kit import LIMIT, MakeApp
@@ -31,7 +32,7 @@ class Watched(SQLAlchemyJobStore):
         self.before: Callable[[int], Any] = lambda batch: None
         self.after: Callable[[int], Any] = lambda batch: None
 
-    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
         batch = len(self.added)
         self.added.append((len(rows), threading.current_thread().name))
         self.before(batch)

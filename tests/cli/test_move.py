@@ -17,8 +17,9 @@ from click.testing import CliRunner, Result
 
 from mainspring import Mainspring
 from mainspring.cli import main
-from mainspring.cli.db.moving import HELD_AT, MOVED, Mover
+from mainspring.cli.db.moving import HELD_AT, MOVED, TIED, Mover
 from mainspring.core.run import Run, Status
+from mainspring.core.waiting.followups import FinishedRun
 from mainspring.jobstores.base import JobStore, RunQuery
 from tests.cli.kit import KEY, LIMIT
 from tests.servers import PostgreSQL, Redis
@@ -34,6 +35,11 @@ def note(path: str, number: int, fail: bool = False) -> int:
     if fail:
         raise ValueError("as it was told")
     return number
+
+
+def told(run: FinishedRun) -> None:
+    """Leave a line behind for the end of a run."""
+    note(run.args[0], run.args[1] + 1)
 
 
 class Killed(BaseException):
@@ -74,7 +80,7 @@ def fill(app: Mainspring, path: str = "") -> list[str]:
     task = app.tasks.find(f"{__name__}:note")
     ids = [task.options(retention=0.001).enqueue(path, 0).id, task.options(delay=3600).enqueue(path, 1).id]
     ids.append(task.options(queue="mail", unique="k", priority=7, group="g").enqueue(path, 2).id)
-    first, _ = app.chain([task.call(path, 3), task.call(path, 4)])
+    first = task.options(hook=app.task(told)).enqueue(path, 3)
     moved = task.enqueue(path, 5)
     app.move(moved, "mail")
     app.add_job(note, "interval", hours=1, id="hourly", args=[path, 6])
@@ -169,14 +175,35 @@ def test_a_run_that_starts_meanwhile_stays_and_leaves_no_copy(ends: tuple[Mainsp
     assert target.find() == []
 
 
-def test_runs_that_are_gathered_stay_together(ends: tuple[Mainspring, Mainspring]) -> None:
+def test_runs_of_a_flow_stay_together(ends: tuple[Mainspring, Mainspring]) -> None:
     source, target = ends
     task = source.tasks.find(f"{__name__}:note")
     source.gather([task.call("", 1), task.call("", 2)])
     mover = Mover(source.store, target.store)
-    assert mover.look().stays == {"runs that are gathered": 3}
+    assert mover.look().stays == {TIED: 3}
     assert sum(mover.move_runs()) == 0
-    assert len(startable(source.store)) == 3
+    assert len(startable(source.store)) == 2
+
+
+def test_a_run_takes_its_hook_along_unless_it_has_started(ends: tuple[Mainspring, Mainspring]) -> None:
+    source, target = ends
+    task = source.tasks.find(f"{__name__}:note").options(hook=source.task(told))
+    ids = [task.enqueue("", 1).id, task.enqueue("", 2).id]
+    mover = Mover(source.store, target.store)
+    assert (mover.look().runs, mover.look().stays) == (2, {})
+
+    class Starting(Fragile):
+        def _burning(self, write: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                source.store.claim(["default"], node="n", token="t", limit=1, lease=60)
+                return write(*args, **kwargs)
+
+            return call
+
+    assert sum(Mover(Starting(source.store, [0], False), target.store).move_runs()) == 1  # type: ignore[arg-type]
+    started, moved = sorted(ids, key=lambda run_id: str(source.get(run_id).status), reverse=True)
+    assert [str(source.get(f"{run_id}~hook").status) for run_id in (started, moved)] == ["blocked", "cancelled"]
+    assert {run.id: str(run.status) for run in target.find()} == {moved: "pending", f"{moved}~hook": "blocked"}
 
 
 def test_a_unique_key_that_the_target_has_is_left_to_its_holder(ends: tuple[Mainspring, Mainspring]) -> None:

@@ -48,6 +48,10 @@ PRINTED = {
         "hook: flaky succeeded",
         "worked at attempt 3",
     ],
+    "flow_import": [
+        r"merged: page 0 \+ page 1 \+ page 2 blocked",
+        r"published: page 0 \+ page 1 \+ page 2, approved by ann succeeded",
+    ],
     "reference_store": ["from the reference store: 3"],
     "share_a_store": ["200 fires of 50 jobs by 4 schedulers, at most 1 run of each"],
 }

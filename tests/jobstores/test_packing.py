@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mainspring.codec import Codec, EncodeError, FrameError, Keyring
 from mainspring.core.job import Job
-from mainspring.core.run import Call, Error, Run, Status
+from mainspring.core.run import ON, After, Call, Error, Run, Status
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.triggers.interval import IntervalTrigger
 
@@ -160,3 +160,25 @@ def test_a_call_too_large_to_be_stored_is_named(packer: RecordPacker) -> None:
     noise = random.Random(0).randbytes(2_000_000)  # nothing that could be compressed
     with pytest.raises(EncodeError, match=f"in the call of {__name__}:take takes .* bytes"):
         packer.run_row(make_run(call=Call(f"{__name__}:take", (noise, 2))))
+
+
+def test_a_run_keeps_what_it_comes_after_and_what_the_store_counts(packer: RecordPacker) -> None:
+    after = (After("first", ON["end"]), After("second"))
+    run = make_run(after=after, waits=2, followed=3, refused="first", gate="key", gate_spec="2/0/1")
+    row = packer.run_row(run)
+    assert row.after == after
+    back = packer.run(replace(row, after=()))  # a back end keeps these only inside the state
+    assert (back.after, back.waits, back.followed, back.refused) == (after, 2, 3, "first")
+    assert (back.gate, back.gate_spec) == ("key", "2/0/1")
+
+
+def test_a_broken_run_still_knows_what_it_comes_after(packer: RecordPacker) -> None:
+    row = packer.broken_row(packer.run_row(make_run(after=(After("first"),))), "why", 9)
+    assert packer.run(replace(row, after=())).after == (After("first"),)
+
+
+def test_a_run_that_does_not_count_for_its_job_has_no_owner(packer: RecordPacker) -> None:
+    row = packer.run_row(make_run(id="job@1@5", job_id="job", counted=False))
+    assert (row.owner, packer.run(row).counted) == (None, False)
+    row = packer.run_row(make_run(id="job@1@5", job_id="job"))
+    assert (row.owner, packer.run(row).counted) == ("job@1", True)

@@ -91,9 +91,20 @@ def test_a_queue_that_is_done_leaves_no_count_behind(make_store: MakeStore, clie
     store = make_store("tidy")
     run = start(store)
     assert settle(store, succeed(store, run))
-    assert client.hgetall("{tidy:0}:totals") == {b"2default": b"1"}
+    assert client.hgetall("{tidy:0}:totals") == {b"succeeded:default": b"1"}
     assert store.delete_runs([run.id]) == 1
     assert client.hgetall("{tidy:0}:totals") == {}
+
+
+def test_a_member_of_a_queue_that_was_altered_does_not_keep_the_server_busy(
+    make_store: MakeStore, client: redis.Redis
+) -> None:
+    store = make_store("busy")
+    add_run(store, "sound", priority=-5)
+    for member in (b"500000\xb1017", b"500000\xff\xff", b"\xff", b"0x1f00"):
+        client.zadd("{busy:0}:w:default", {member + b"1" * 60: 0})
+    assert [queue.waiting for queue in store.stats().queues] == [5]
+    assert [run.id for run in claim(store)] == ["sound"]
 
 
 # -- delayed runs ----------------------------------------------------------------------------------------------------
@@ -164,11 +175,8 @@ def test_a_script_refuses_a_run_of_another_layout(make_store: MakeStore, script:
     add_run(store, "known")
     created = "1" * (17 if wrong == "created" else 18)
     urgency = "5" * (23 if wrong == "urgency" else 24)
-    run: list[Any] = ["run", "head", "call", "default", created]
-    if script == "add_run":
-        args: list[Any] = [*run, urgency, 0]
-    else:
-        args = [[[*run, False, False, False, False, False, 0, urgency, 0, "", "", False]]]
+    run: list[Any] = ["run", "call", "pending", "default", created, "0 0 0", urgency, 0]
+    args = run if script == "add_run" else [[run]]
     with pytest.raises(ResponseError, match="width"):
         store._call(store._shards.all[0], script, args)
     assert [run.id for run in claim(store)] == ["known"]
@@ -178,9 +186,10 @@ def test_a_script_refuses_a_run_of_another_layout(make_store: MakeStore, script:
 def test_a_script_refuses_an_outcome_of_another_layout(make_store: MakeStore) -> None:
     store = make_store()
     run = start(store)
-    rest = ["5" * 23, 0, 0, "", "", [], []]
+    more = {"urgency": "5" * 23, "run_at": 0, "attempts": "1", "node": ""}
+    outcome = [run.id, "held", run.token, "pending", "default", "0 0 0", 0, "", more]
     with pytest.raises(ResponseError, match="width"):
-        store._call(store._shards.all[0], "settle", [[[run.id, "held", "\0" * 8 + "\xc0", run.token, "node", rest]]])
+        store._call(store._shards.all[0], "settle", [[outcome]])
     assert current(store, run) == run
 
 

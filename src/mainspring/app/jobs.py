@@ -10,8 +10,6 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from msgspec.structs import replace
-
 from mainspring.app.handle import RunHandle
 from mainspring.app.registry import is_same, is_typed_in, job_id_of, make_options, reference_of
 from mainspring.app.runs import ALIAS, Runs
@@ -19,7 +17,7 @@ from mainspring.core.ids import check_id
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy, policy_to_data
-from mainspring.core.run import Call, Status
+from mainspring.core.run import UNFINISHED, WAITING, Call, Status
 from mainspring.core.schedules.declaration import (
     SCHEDULE,
     Difference,
@@ -186,9 +184,9 @@ class Jobs(JobBook):
         runs = self._runs()
         super().remove(job, jobstore)
         if cancel_runs:
-            unfinished = [*runs.iterate(status=("pending", "running"), job=self._id_of(job))]
-            # A cancelled run must not start the next fire of the job, so cancel its later fires, too.
-            runs.cancel_waiting(replace(run, later=()) for run in unfinished if run.status is Status.PENDING)
+            unfinished = [*runs.iterate(status=UNFINISHED, job=self._id_of(job))]
+            # Together, so that no overdue fire starts because the one before it is cancelled.
+            runs.cancel_waiting(run for run in unfinished if run.status in WAITING)
             for run in unfinished:
                 runs.cancel(run.id)
 

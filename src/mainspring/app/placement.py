@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from mainspring.app.registry import COLLECT_TASK, Task, TaskReference
+from mainspring.app.registry import Task, TaskReference
 from mainspring.core.policy import Policy
 from mainspring.core.references import iscoroutinefunction_partial, ref_to_obj, variable_of
 from mainspring.core.run import Run
@@ -184,8 +184,6 @@ class Workplace:
 
     def _has_home(self, task: Task[..., Any]) -> bool:
         """Return True if a child process can find a task, through the app that it imports or by its function."""
-        if task.name == COLLECT_TASK:
-            return False  # our own task: it needs this process's connection to the store
         try:
             found = ref_to_obj(task.import_name)
         except Exception:

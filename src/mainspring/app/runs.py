@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
+from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
 from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.app.waiting.waiter import Waiter, result_of
 from mainspring.core import transitions
@@ -20,6 +21,7 @@ from mainspring.core.run import FINAL, Report, Result, Run, Status
 from mainspring.core.run_view import RunPage, RunView
 from mainspring.core.searching import MOST_RUNS_SEARCHED, RunCount, SearchPage, count_up_to, filter_for, search
 from mainspring.core.validation import check_queue, make_policy
+from mainspring.core.waiting.flows import SIGNAL_QUEUE
 from mainspring.errors import JobLookupError, RunNotFound, near
 from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
@@ -59,7 +61,14 @@ class Runs:
         self._store, self._now, self._zone = store, now, zone
         self._events, self._tasks = events or RunEvents(), tasks
         self._stop, self._sent_back = stop, sent_back
-        self._explain, self._record = explain, record
+        self._explain, self.record = explain, record
+        self.pause: Callable[[float], object] = time.sleep
+        """How a verb waits some milliseconds for another node."""
+
+    @property
+    def store(self) -> JobStore:
+        """The store of the runs."""
+        return self._store()
 
     @property
     def timezone(self) -> tzinfo:
@@ -199,11 +208,17 @@ class Runs:
             if record.status is Status.RUNNING:
                 if store.cancel([run_id])[0]:
                     self._stop(run_id)
-                    self._record("cancel", "run", run_id)
+                    self.record("cancel", "run", run_id)
                     return True
             elif self.cancel_waiting([record]):
-                self._record("cancel", "run", run_id)
+                self.record("cancel", "run", run_id)
                 return True
+
+    def stop_running(self, run_ids: Sequence[str]) -> None:
+        """Stop runs that are executed; some may have ended meanwhile."""
+        for run_id, marked in zip(run_ids, self._store().cancel(run_ids) if run_ids else (), strict=True):
+            if marked:
+                self._stop(run_id)
 
     def purge(self, queue: str) -> int:
         """Cancel all pending runs of a queue, each as `cancel` does; return how many."""
@@ -217,27 +232,70 @@ class Runs:
         settler, now = Settler(self._store()), self._now()
         for run in runs:
             settler.add(Report(run, Result.CANCELLED), transitions.cancel(run, now), now)
-        settled = list(settler.settle(now))
-        self._events.sums(ALIAS).settled(settled, now)
-        ended = [outcome for _, outcome, accepted in settled if accepted]
-        for outcome in ended:
-            self._events.settled(outcome, ALIAS)
-        return len(ended)
+        return self._settle(settler, now)
+
+    def drop_refused(self, run_ids: Iterable[str]) -> None:
+        """Cancel runs that a store has refused, and those that can no longer run then."""
+        settler, now = Settler(self._store()), self._now()
+        settler.drop(run_ids, now)
+        self._settle(settler, now)
+
+    def _settle(self, settler: Settler, now: int) -> int:
+        """Write and announce what a settler holds; return how many outcomes were written, without those that follow."""
+        number = 0
+        for each in settler.settle(now):
+            self._events.sums(ALIAS).settled([each], now)
+            if each.accepted:
+                number += not each.dropped
+                self._events.settled(each.outcome, ALIAS)
+        return number
 
     def retry(self, run: str | RunHandle[Any], *, at: datetime | timedelta | None = None) -> None:
-        """Send a failed, cancelled or broken run back to pending, to start at once or at a time."""
-        store, run_id = self._store(), _id(run)
+        """Send a failed, cancelled or broken run back to pending, to start at once or at a time.
+
+        The runs after it that were cancelled because of it are sent back, too, and wait for it. A run that comes after
+        others is judged by them again: if one of those has still not ended as it should, the run is cancelled again.
+        """
+        run_id = _id(run)
         moment = None if at is None else self._instant(at)
-        while True:
-            again = transitions.retry(self.read(run_id), self._now(), moment)
-            # The run may change meanwhile. If another run has its unique key by now, send it back without the key.
-            if store.settle([again])[0] or (
-                again.run.unique is not None and store.settle([transitions.unkeyed(again)])[0]
-            ):
-                self._events.tell(EVENT_RUN_RETRIED, again.run, ALIAS, "somebody sent it back")
-                break
-        self._record("retry", "run", run_id)
+        sent = send_back(self._store(), run_id, self._now, moment, self.pause)
+        self.record("retry", "run", run_id)
+        self.announce_sent_back(sent)
+        if run_id in sent.refused:
+            record = self.read(run_id)
+            raise ValueError(f"run {run_id!r} {record.reason}; send back run {record.refused!r} instead")
+
+    def announce_sent_back(self, sent: SentBack) -> None:
+        """Publish that runs were sent back, and cancel those of them that can still not run."""
+        for each in sent.runs:
+            self._events.tell(EVENT_RUN_RETRIED, each, ALIAS, "somebody sent it back")
+        if sent.refused:
+            self.drop_refused(sent.refused)
         self._sent_back()
+
+    def signal(self, run: str | RunHandle[Any], value: Any = None) -> bool:
+        """Give a signal with a value, so that the runs after it go on.
+
+        Return False if it was given or cancelled before. Raise RunNotFound, or ValueError if it is no signal.
+        """
+        run_id = _id(run)
+        while True:
+            record = self.read(run_id)
+            if record.queue != SIGNAL_QUEUE:
+                raise ValueError(f"run {run_id!r} is no signal; flow.signal(name) makes one")
+            if record.status is Status.BLOCKED:
+                raise ValueError(f"the flow of the signal {run_id!r} is still being stored; try again")
+            if record.status in FINAL:
+                return False
+            outcome = transitions.signal(record, value, self._now())
+            answers = self._store().settle([self._store().pack_outcome(outcome)])
+            if answers[0]:
+                break
+        self._events.settled(outcome, ALIAS)
+        self.drop_refused(answers.refused)
+        self.record("signal", "run", run_id)
+        self._sent_back()
+        return True
 
     def explain(self, run: str | RunHandle[Any]) -> Explanation:
         """Say why a run has or has not run."""
@@ -264,7 +322,7 @@ class Runs:
         """Change a waiting run; try again if it was changed meanwhile."""
         while not self._store().settle([transitions.change(self.read(_id(run)), **changes)])[0]:
             continue
-        self._record(verb, "run", _id(run), **changes)
+        self.record(verb, "run", _id(run), **changes)
         self._sent_back()
 
     def _instant(self, at: datetime | timedelta) -> int:
@@ -278,13 +336,12 @@ class Runs:
         """Delete a finished run."""
         deleted = self._store().delete_runs([_id(run)]) > 0
         if deleted:
-            self._record("delete", "run", _id(run))
+            self.record("delete", "run", _id(run))
         return deleted
 
     def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait until all these runs have ended in any way; raise TimeoutError.
 
-        You can wait for a later step of a chain before it exists; if an earlier step fails, its error is raised.
         Raise RunNotFound for a run that does not exist.
         """
         return list(map(self.view, self.ended(list(map(_id, handles)), timeout)))
@@ -304,6 +361,11 @@ class Runs:
         while not await asyncio.to_thread(waiter.look, self._store()):
             await asyncio.sleep(waiter.pause())
         return list(map(self.view, waiter.ended()))
+
+    def result_of(self, run: Run) -> Any:
+        """Return the result of a finished run, or raise; one that was refused raises the error of the failed run."""
+        failed = first_refuser(self._store(), run)
+        return result_of(run if failed is None else failed)
 
     def view(self, run: Run) -> RunView:
         """Return a record in the form that people see."""

@@ -16,9 +16,9 @@ from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock, StoreTime
 from mainspring.codec import Codec, TypeBook
 from mainspring.codec.key_sources import find_keyring
-from mainspring.core.followups import FinishedRun
 from mainspring.core.run import Run
-from mainspring.errors import ConfigurationError
+from mainspring.core.waiting.followups import FinishedRun
+from mainspring.errors import ConfigurationError, RunCancelled, RunFailed
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.counting import hand_over
 from mainspring.node.run_events import RunEvents
@@ -26,6 +26,7 @@ from mainspring.util import astimezone
 
 if TYPE_CHECKING:
     from mainspring.app.inline import InlineRunner
+    from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
     from mainspring.node.store_link import StoreLink
 
 __all__ = ["AppStore"]
@@ -39,6 +40,14 @@ HAND_OVER_SECONDS: Final = 5.0
 
 _apps: WeakKeyDictionary[JobStore, str] = WeakKeyDictionary()
 """The name of the app that owns each store object given to an app."""
+
+
+def _dump_error(error: Exception) -> list[Any]:
+    return list(error.args)
+
+
+def _load_error(kind: Callable[..., Exception], args: list[Any]) -> Exception:
+    return kind(*args)
 
 
 class AppStore:
@@ -55,10 +64,13 @@ class AppStore:
         clock: Clock,
         events: RunEvents,
         make_companion: Callable[[], InlineRunner],
+        outbox: Outbox | None = None,
     ) -> None:
         self.url = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
         self.name, self.clock, self.events = name, clock, events
         self.keys, self.allow_pickle = keys, allow_pickle
+        self.outbox = outbox
+        """Where runs wait for the commit of a transaction that the store is no part of."""
         self.inline = False
         """Whether calls are executed in the process that enqueues them, on the companion's store."""
         self.opened: JobStore | None = None
@@ -68,6 +80,8 @@ class AppStore:
         """The node's link to the store while the app is started in this process."""
         self.lock = threading.RLock()
         self.types = TypeBook([FinishedRun], imports=False)
+        for error in (RunFailed, RunCancelled):  # items of a list that was gathered with return_exceptions=True
+            self.types.register(error, _dump_error, partial(_load_error, error))
         self._options = dict(options or {})
         self._zone = astimezone(timezone)
         self._codec: Codec | None = None

@@ -7,7 +7,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -199,6 +199,10 @@ class _NoNotesSink:
 
     def said(self, live: RunNotes) -> None:
         """Do nothing."""
+
+    def inputs(self, run: Run) -> list[Any]:
+        """Return nothing: the run is over."""
+        return []
 
 
 def _is_held(run: Run, claims: dict[str, Claim]) -> bool:

@@ -59,11 +59,13 @@ def _is_unsuspicious(data: bytes) -> bool:
 class Packer:
     """Packs one value; `pickled` says whether a part of it had to be pickled."""
 
-    __slots__ = ("_book", "_interrupt", "_nested", "_pickles", "pickled")
+    __slots__ = ("_book", "_inputs", "_interrupt", "_left", "_nested", "_pickles", "pickled")
 
-    def __init__(self, book: TypeBook, *, pickles: bool) -> None:
+    def __init__(self, book: TypeBook, *, pickles: bool, inputs: int = 0) -> None:
         self._book = book
         self._pickles = pickles
+        self._inputs = self._left = inputs
+        """How many placeholders the value may hold, and how many it may still hold."""
         self._nested = 0
         self._interrupt: BaseException | None = None
         self.pickled = False
@@ -78,7 +80,7 @@ class Packer:
         else:
             if _is_unsuspicious(data) or _is_known(value):
                 return data
-        self.pickled = False
+        self.pickled, self._left = False, self._inputs
         return ormsgpack.packb(self._walk(value, (), 0), None, _OPTIONS)
 
     # -- at speed --------------------------------------------------------------------------------------------------
@@ -143,6 +145,10 @@ class Packer:
         atom = ATOMS.get(cls)
         try:
             if atom is not None:
+                if atom[0] == Code.PLACEHOLDER:
+                    self._left -= 1
+                    if self._left < 0:
+                        raise UnsupportedValue(_STRAY_PLACEHOLDER)
                 return atom[0], atom[1](value)
             if cls is dict:
                 check_keys(value)
@@ -167,7 +173,7 @@ class Packer:
                 raise UnsupportedValue(_why_not(cls))
             return None, as_builtin(value, base)
         except UnsupportedValue:
-            if not self._pickles:
+            if not self._pickles or (atom is not None and atom[0] == Code.PLACEHOLDER):
                 raise
             return Code.PICKLE, self._pickle(value)
 
@@ -214,6 +220,10 @@ def _deeper(value: Any, path: Path, depth: int) -> int:
     return depth + 1
 
 
+_STRAY_PLACEHOLDER: Final = (
+    "stands for the result of a run; it can only be an argument of an enqueued call, alone or inside lists, tuples and"
+    " dicts"
+)
 _HOLDERS: Final = frozenset({"mainspring.schedulers.base", "mainspring.app.app", "mainspring.jobstores.base"})
 """The modules of the classes of schedulers, apps and stores."""
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Status
-from mainspring.core.transitions import conclude
+from mainspring.core.run import Outcome, Report, Result, Status
+from mainspring.core.transitions import conclude, drop
 from mainspring.errors import is_own
 from mainspring.events import EVENT_RUN_LOST
-from mainspring.jobstores.base import ClaimedRuns, RunQuery
+from mainspring.jobstores.base import ClaimedRuns
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS
 from mainspring.node.settling import Settler
 
@@ -27,9 +27,6 @@ __all__ = ["WorkerTick"]
 CLAIM_BATCH_RUNS: Final = 1000
 STALE_SECONDS: Final = 1.0
 """Give back a claimed run that has not started after this many seconds."""
-
-GROUPS_REMEMBERED: Final = 1000
-"""Remember an unfinished run for this many groups."""
 
 LONGEST_CLAIM_PAUSE_SECONDS: Final = 0.05
 """Wait this many seconds between two claims that find nothing, however many hints come."""
@@ -48,8 +45,6 @@ class WorkerTick:
         self.outbox: deque[Report] = deque()
         self.uncertain: list[str] = []
         self._settler = Settler(link.store)
-        self._unfinished: dict[str, str] = {}
-        """For each gathered group, by the id of the run that waits for it: one run that was unfinished."""
         self._look_at: dict[str, int] = {}
         self._looking = threading.Lock()
         self._pause = 0.0
@@ -128,54 +123,26 @@ class WorkerTick:
         batch = self._settler.write(now)
         link.answered()
         link.sums.settled(batch, now)
-        link.end([each.report for each in batch])
+        link.end([each.report for each in batch if not each.dropped])
         if self._look_at:  # there is room again for waiting runs
             link.wake_worker()
         # Ask once per batch: without listeners and log lines, a run that ends well costs nothing more.
         telling = bool(link.node.listening) or link.node.events.log.wanted
-        collectors: set[str] = set()
-        for report, outcome, accepted in batch:
+        for each in batch:
+            report, outcome, accepted = each
             if not accepted:
-                self._tell_lost(report)
+                if not each.dropped:
+                    self._tell_lost(report)
                 continue
             if outcome.run.status is Status.PENDING:
                 self.look(outcome.run.queue, outcome.run.run_at)
+            elif outcome.run.followed:  # whoever came after it may be pending now
+                self.look_everywhere()
+                link.wake_worker()
             for follower in outcome.then:
                 self.look(follower.queue, follower.run_at)
-            if outcome.run.policy.collect is not None and outcome.run.status in FINAL:
-                collectors.add(outcome.run.policy.collect)
             if telling or report.result in _REMARKABLE:
                 link.node.events.settled(outcome, link.alias, report)
-        if collectors:
-            self._wake_collectors(collectors)
-
-    def _wake_collectors(self, run_ids: Iterable[str]) -> None:
-        """Let the runs that wait for a group check whether it is complete; if this node dies first, they check later.
-
-        One unfinished run of each group is remembered: while it is unfinished, no search is needed.
-        """
-        store, now = self.link.store, self.link.now()
-        if len(self._unfinished) > GROUPS_REMEMBERED:
-            self._unfinished.clear()
-        members = {run_id: self._unfinished.pop(run_id, None) for run_id in run_ids}
-        known = [member for member in members.values() if member is not None]
-        runs = store.get_runs(known) if known else []
-        unfinished = {run.id for run in runs if run is not None and run.status in UNFINISHED}
-        self._unfinished.update((run_id, member) for run_id, member in members.items() if member in unfinished)
-        searched = [run_id for run_id in members if run_id not in self._unfinished]
-        done = []
-        for collector in store.get_runs(searched) if searched else []:
-            if collector is None or collector.status is not Status.PENDING:
-                continue
-            query = RunQuery(status=UNFINISHED, group=(collector.data or {}).get("group"))
-            found = store.find_runs(query, limit=1)
-            if found:
-                self._unfinished[collector.id] = found[0].id
-            else:
-                done.append(collector)
-        store.settle([Outcome(replace(run, run_at=now), Condition.WAITING) for run in done])
-        for run in done:
-            self.look(run.queue, now)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
         self.link.date(report)
@@ -183,13 +150,17 @@ class WorkerTick:
             live = self.link.lives.pop(report.run.id, None)
             if live is not None and live.run.token == report.run.token:
                 report.run = live.final(report.run)
+        if report.run.call.unfilled is not None:  # keep the placeholders: it may be executed again
+            report.run = replace(report.run, call=report.run.call.unfilled)
         try:
+            if report.result is Result.REFUSED:
+                return drop(report.run, self._settler.reason_for(report.run), now)
             return conclude(report, now, self.link.node.clock.random())
         except BaseException as error:  # the user's back-off function raised, or a follow-up cannot be made
             if not is_own(error):
                 raise
             log.error("run %r cannot be retried or followed up", report.run.id, exc_info=error)
-            plain = replace(report.run.policy, backoff=(), hook=None, then=())
+            plain = replace(report.run.policy, backoff=())
             report.run, report.exception = replace(report.run, policy=plain), None
             return conclude(report, now, 0.0, retry=False)
 

@@ -11,7 +11,7 @@ from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.node.complaints import Complaints
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS
-from mainspring.node.overlaps import WaitingFires
+from mainspring.node.watch.overlaps import WaitingFires
 
 if TYPE_CHECKING:
     from mainspring.core.job import Job
@@ -167,7 +167,7 @@ class SchedulerTick:
 
     def _tell(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias
-        node.events.submitted((run for run in step.runs if run.id in inserted), alias)
+        node.events.fired([run for run in step.runs if run.id in inserted], alias)
         for run in step.missed:
             node.events.ended(run, alias)
         if step.next_at is None:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from mainspring.jobstores.base import Generation, JobStore
 from mainspring.jobstores.counting import hand_over
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.heartbeat import HeartbeatTick
+from mainspring.node.inputs import fill_inputs, read_inputs
 from mainspring.node.janitor import JanitorTick
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
 from mainspring.node.scheduler import SchedulerTick
@@ -75,7 +76,7 @@ class StoreLink:
         )
         self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, self._failed, self._ended)
         self._alerts: Loop | None = None
-        self.report = _Outbox(self)
+        self.report = _ReportBox(self)
         self._generations: tuple[Generation, ...] | None = None
         self._claimed_out = self._worked_out = False
         self._listener: threading.Thread | None = None
@@ -184,7 +185,8 @@ class StoreLink:
         """Hand claimed runs to their executors."""
         if not runs:
             return
-        batches: dict[str, list[Run]] = {}
+        ready: list[Run] = []
+        unfilled: list[Run] = []
         claims, queues = self.claims, self.node.queues
         busy = {run.id for run in runs if run.id in claims}
         # Announce after computing `busy`: `end()` announces before it drops a claim, so the watcher always sees a claim
@@ -198,6 +200,11 @@ class StoreLink:
                 self._count(run, 1)
                 self.report(Report(run, Result.BUSY))
                 continue
+            if run.refused is not None:
+                self._count(run, 1)
+                claims[run.id] = run
+                self.report(Report(run, Result.REFUSED))
+                continue
             if queues is not None or isinstance(run.call.func, str):
                 found = self._prepared(run)
                 if found is None:
@@ -207,6 +214,28 @@ class StoreLink:
                     continue
                 run = found
             claims[run.id] = run
+            (unfilled if run.call.inputs else ready).append(run)
+        self._submit(ready)
+        if unfilled:
+            self._submit(self._filled(unfilled))
+
+    def _filled(self, runs: list[Run]) -> list[Run]:
+        """Put results in place of placeholders; if the store does not answer, give the runs back."""
+        try:
+            filled = fill_inputs(self.store, runs)
+        except OSError:
+            for run in runs:
+                self._count(run, 1)
+                self.report(Report(run, Result.UNSTARTED))
+            return []
+        self.claims.update((run.id, run) for run in filled)
+        return filled
+
+    def _submit(self, runs: list[Run]) -> None:
+        """Hand prepared runs to their executors."""
+        queues = self.node.queues
+        batches: dict[str, list[Run]] = {}
+        for run in runs:
             alias = run.executor or run.queue[1:]
             batch = batches.get(alias)
             if batch is None:
@@ -370,7 +399,7 @@ class StoreLink:
                 loop.wake()
 
 
-class _Outbox:
+class _ReportBox:
     """Takes the reports of the executors, cheaply and from any thread; wakes the worker tick only if it may sleep."""
 
     def __init__(self, link: StoreLink) -> None:
@@ -387,6 +416,10 @@ class _Outbox:
         if not self._worker.told:
             self._worker.told = True
             self._wake()
+
+    def inputs(self, run: Run) -> list[Any]:
+        """Return the results of the runs that a run came after."""
+        return read_inputs(self._link.store, run)
 
     def live(self, run: Run) -> RunNotes:
         """Return the notes of the run; notes made after its end are dropped."""

@@ -34,7 +34,7 @@ OPTIONS: Final = (
     "task_name",
     "timeout",
 )
-OURS: Final = (POLICY_FIELDS | frozenset(Options.__struct_fields__)) - {"policy", "then", "collect", "inline"}
+OURS: Final = (POLICY_FIELDS | frozenset(Options.__struct_fields__)) - {"policy", "inline"}
 JOB_OPTIONS: Final = frozenset({"coalesce", "max_instances", "misfire_grace_time"})
 UNACKNOWLEDGED: Final = {"retries": 1000, "backoff": (60.0,)}
 """The meaning of `ack_failure=False` for a task without retries of its own."""

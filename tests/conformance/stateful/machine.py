@@ -280,7 +280,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
     def pause(self, queue: str, paused: bool) -> None:
-        self.agree(lambda store: store.set_queue(queue, paused=paused))
+        self.agree(lambda store: store.set_gate(f"queue:{queue}", 0 if paused else None))
 
     @rule(queue=st.sampled_from(QUEUES))
     def cancel_all(self, queue: str) -> None:

@@ -105,7 +105,8 @@ class Insight:
             scene = gatherer.with_cancel(scene, run)
         elif run.cancelling or run.retried or (queue is not None and run.run_at > gatherer.now):
             scene = gatherer.with_acts(scene, "run", run.id)
-        return explain_run(run, scene, queue, usual)
+        before = gatherer.before(run) if run.status is Status.BLOCKED else None
+        return explain_run(run, scene, queue, usual, before)
 
     def _job(self, gatherer: Gatherer, job: Job, runs: Sequence[Run], scene: Scene) -> Explanation:
         health = health_of(job, runs, gatherer.now, scheduled=_scheduled(scene))

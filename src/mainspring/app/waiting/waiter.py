@@ -1,4 +1,4 @@
-"""Wait for runs: poll them at growing intervals until they have ended, then return their results."""
+"""Wait for runs: ask for their statuses at growing intervals; read each record once, when its run has ended."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
-from mainspring.app.waiting.coming import ExpectedRuns
 from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Run, Status
-from mainspring.errors import RunCancelled, RunFailed, StoreUnavailable, UnverifiedOutcome
+from mainspring.core.waiting.flows import SIGNAL_QUEUE
+from mainspring.core.waiting.results import result_of
+from mainspring.errors import RunNotFound, StoreUnavailable
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 
@@ -24,24 +24,12 @@ FIRST_PAGE_RUNS: Final = 50
 """Poll this many runs at a time; the others are polled when these have ended."""
 WARN_AFTER_SECONDS: Final = 5.0
 """After this many seconds, warn if no living worker could execute the run."""
+MOST_STEPS_BACK: Final = 100
+"""Go back from a blocked run by this many steps to find the one that has to run first."""
 FULL_LOOK_FACTOR: Final = 20
 """Poll all runs again after this many times the duration of the last such poll."""
 
 log = logging.getLogger("mainspring.app")
-
-
-def result_of(run: Run) -> Any:
-    """Return the result of a finished run; raise RunFailed, RunCancelled or UnverifiedOutcome."""
-    if run.unverified is not None:
-        raise UnverifiedOutcome(run.id, run.status.value, run.unverified)
-    if run.status is Status.SUCCEEDED:
-        return run.result
-    if run.status is Status.CANCELLED:
-        raise RunCancelled(run.id, run.reason or "")
-    last = run.errors[-1] if run.errors else None
-    if last is None:
-        raise RunFailed(run.id, run.status.value, run.reason or "", "")
-    raise RunFailed(run.id, last.type, last.message, last.traceback)
 
 
 class Waiter:
@@ -54,18 +42,12 @@ class Waiter:
         self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
-        self._first: Run | None = None
-        """The first unfinished run, unless it is a chain step that does not exist yet."""
         self._pause = FIRST_LOOK_SECONDS
         self._all_at = 0.0
         """When to poll all unfinished runs, even if the first ones have not ended."""
         self._answered = False
         self._away = False
         """Whether the last poll got no answer from the store."""
-
-    @cached_property
-    def _expected(self) -> ExpectedRuns:
-        return ExpectedRuns()
 
     def look(self, store: JobStore) -> bool:
         """Return True if all have ended; raise TimeoutError when it has taken too long.
@@ -92,7 +74,6 @@ class Waiter:
 
     def _look(self, store: JobStore) -> bool:
         left: list[str] = []
-        self._first = None
         began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
         while start < len(self._left):
             if left and began < min(self._all_at, self._deadline):
@@ -100,19 +81,12 @@ class Waiter:
                 break
             part = self._left[start : start + size]
             start, size = start + size, FIND_PAGE_RUNS
-            seen = dict(zip(part, store.get_runs(part), strict=True))
-            if None in seen.values():
-                broken = self._expected.expect([run_id for run_id in part if seen[run_id] is None], seen, store)
-                if broken is not None:
-                    result_of(broken)
-            for run_id in part:
-                run = seen[run_id]
-                if run is not None and run.status in FINAL:
-                    self._done[run_id] = run
-                    continue
-                if not left:
-                    self._first = run
-                left.append(run_id)
+            over: list[str] = []
+            for run_id, standing in zip(part, store.standings(part), strict=True):
+                if standing is None:
+                    raise RunNotFound(run_id)
+                (over if standing.status in FINAL else left).append(run_id)
+            left += self._read(over, store)
         else:
             now = time.monotonic()
             self._all_at = now + FULL_LOOK_FACTOR * (now - began)
@@ -124,9 +98,22 @@ class Waiter:
             self._warn(store)
         return not left
 
+    def _read(self, run_ids: list[str], store: JobStore) -> list[str]:
+        """Read the records of ended runs; return the ids of those that somebody has sent back meanwhile."""
+        again = []
+        for run_id, run in zip(run_ids, store.get_runs(run_ids) if run_ids else (), strict=True):
+            if run is None:
+                raise RunNotFound(run_id)
+            if run.status in FINAL:
+                self._done[run_id] = run
+            else:
+                again.append(run_id)
+        return again
+
     def _warn(self, store: JobStore) -> None:
         """Warn if no worker can execute the run: the caller might wait for ever."""
-        missing = "" if self._first is None else _unserved(self._first, store)
+        run = _front(self._left[0], store)
+        missing = "" if run is None else _unserved(run, store)
         if missing:
             log.warning("waiting for run %s, which has not started%s", self._left[0], missing)
 
@@ -138,10 +125,10 @@ class Waiter:
     def _describe(self, store: JobStore) -> str:
         """Say which runs have not ended, the status of the first, and whether a worker could execute it."""
         first, *others = self._left
-        run = self._first
-        shown = [f"{first} ({'a step that its chain has not reached' if run is None else run.status})", *others[:2]]
+        run = _front(first, store)
+        status = "gone" if run is None else run.status if run.id == first else f"waits for {run.id}, {run.status}"
         text = f"{self._unended()}: "
-        text += ", ".join(shown) + (", ..." if len(self._left) > 3 else "")
+        text += ", ".join([f"{first} ({status})", *others[:2]]) + (", ..." if len(self._left) > 3 else "")
         return text if run is None else text + _unserved(run, store)
 
     def _unended(self) -> str:
@@ -154,10 +141,26 @@ class Waiter:
         return list(map(self._done.__getitem__, self._wanted))
 
 
+def _front(run_id: str, store: JobStore) -> Run | None:
+    """Return a run, or if it is blocked, the first unfinished run that it waits for; None if it is gone."""
+    run = store.get_runs([run_id])[0]
+    for _ in range(MOST_STEPS_BACK):
+        if run is None or run.status is not Status.BLOCKED:
+            break
+        before = [found for found in store.get_runs([edge.id for edge in run.after]) if found is not None]
+        waiting = next((found for found in before if found.status not in FINAL), None)
+        if waiting is None:
+            break
+        run = waiting
+    return run
+
+
 def _unserved(run: Run, store: JobStore) -> str:
     """Return a hint if the queue of a run is paused or no worker serves it, with what to do; else nothing."""
     if run.status is not Status.PENDING or run.queue.startswith("."):  # no worker serves a scheduler's own queue
         return ""
+    if run.queue == SIGNAL_QUEUE:
+        return f"; it waits for a signal: app.signal({run.id!r}, value) gives it"
     try:
         served = any(run.queue in node.queues for node in store.nodes())
         paused = any(info.name == run.queue and info.paused for info in store.stats().queues)

@@ -72,6 +72,8 @@ def _place(app: Mainspring) -> tuple[str, str]:
 
 def _move(here: Mainspring, there: Mainspring, mover: Mover, found: Movable) -> tuple[int, int]:
     for queue in here.queues():
+        if queue.limit:
+            there.limit_queue(queue.name, abs(queue.limit))
         if queue.paused:  # so that nothing starts there that was not to start here
             there.pause_queue(queue.name)
     runs = mover.finish()

@@ -5,6 +5,9 @@ is cancelled as moved, unless somebody has claimed it meanwhile; then it stays a
 gets its own time. Until step 2 only the source can start the run, after step 3 only the target; in between neither can.
 Whoever moves again finds the held copies and, from the record at the source, takes the step that is missing.
 
+The hook of a run is moved with it, since it comes after it. Other runs that come after a run, or before one, stay with
+it: an edge does not lead into another store.
+
 A job takes three steps, too. (1) The source holds it, in the write that compares its version. (2) It is added to the
 target. (3) It is removed from the source.
 """
@@ -18,11 +21,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from mainspring.app.registry import COLLECT_TASK
 from mainspring.core import transitions
 from mainspring.core.instants import to_us
 from mainspring.core.job import Job
 from mainspring.core.run import Condition, Outcome, Run, Status
+from mainspring.core.waiting.followups import hook_id, with_hooks
 from mainspring.errors import ConflictingIdError, VersionConflict
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.finding import pages
@@ -33,6 +36,7 @@ HELD_AT: Final = to_us(datetime(2200, 1, 1, tzinfo=UTC))
 """When something is due that is held until it has been moved."""
 MOVED: Final = "moved to another store"
 """The reason of a run that was cancelled here because it waits elsewhere."""
+TIED: Final = "runs that come after others or before them"
 MOVED_AT_ONCE: Final = 200
 KEPT_SECONDS: Final = 7 * 86_400.0
 """How long the source remembers which runs were moved, so that a move that was killed can go on."""
@@ -69,6 +73,7 @@ class Mover:
             else:
                 found.leave("jobs for an executor of a scheduler")
         found.leave("jobs that cannot be read here", len(unreadable))
+        hooks = 0
         for page in pages(self._source, _WAITING):
             for run in page:
                 why = _stays(run)
@@ -76,6 +81,9 @@ class Mover:
                     found.leave(why)
                 else:
                     found.runs += 1
+                    hooks += run.followed
+        blocked = self._source.stats(RunQuery(status=(Status.BLOCKED,))).matching
+        found.leave(TIED, max(0, blocked - hooks))
         found.leave("runs that run", self._source.stats(RunQuery(status=(Status.RUNNING,))).matching)
         return found
 
@@ -143,10 +151,11 @@ class Mover:
                 return
 
     def _move(self, runs: Sequence[Run]) -> int:
-        copies = [_copy(run) for run in runs]
+        copies = with_hooks(_copy(run) for run in runs)
         ids = self._target.add_runs(copies)
         # Under another id it is a run that waits there already, by its unique key: ours stays here.
-        return self._decide([copy.id for copy, stored in zip(copies, ids, strict=True) if copy.id == stored])
+        stored = [copy for copy, run_id in zip(copies, ids, strict=True) if copy.id == run_id]
+        return self._decide([copy.id for copy in stored if not copy.after])
 
     def _decide(self, run_ids: Sequence[str]) -> int:
         """End runs at the source that still wait there, and let the copies go that take their place; return how many.
@@ -157,7 +166,7 @@ class Mover:
         ids, now = list(held), self._source.beat()
         waiting = [run for run in self._read(ids).values() if run.status is Status.PENDING]
         if waiting:
-            self._source.settle([_moved(run, now) for run in waiting])
+            self._source.settle(_all_moved(self._source, waiting, now))
         ended = {run_id: run for run_id, run in self._read(ids).items() if _has_moved(run)}
         let_go = [_let_go(held[run_id], run) for run_id, run in ended.items()]
         if let_go:
@@ -171,16 +180,17 @@ class Mover:
     def _drop(self, copies: Sequence[Run], now: int) -> None:
         """Delete copies of runs that have started at the source."""
         if copies:
-            self._target.settle([_moved(run, now) for run in copies])
-            self._target.delete_runs([run.id for run in copies])
+            ended = _all_moved(self._target, copies, now)
+            self._target.settle(ended)
+            self._target.delete_runs([outcome.run.id for outcome in ended])
 
 
 def _stays(run: Run) -> str:
     """Say why a run that waits is not moved; empty if it is."""
     if run.queue.startswith("."):
         return "runs for an executor of a scheduler"
-    if run.policy.collect is not None or run.call.func == COLLECT_TASK:
-        return "runs that are gathered"  # whoever collects them looks for them here
+    if run.after or run.followed > (0 if run.policy.hook is None else 1):
+        return TIED
     return "runs that cannot be read here" if run.call.name == "?" and not run.call.func else ""
 
 
@@ -201,9 +211,25 @@ def _moved(run: Run, now: int) -> Outcome:
 
     However short its retention, the record is kept for a week: it tells a move that goes on what has happened.
     """
-    policy = replace(run.policy, hook=None, then=(), retention=KEPT_SECONDS)
-    ended = transitions.cancel(replace(run, policy=policy, later=()), now).run
-    return Outcome(replace(ended, later=run.later, reason=MOVED), Condition.WAITING)
+    ended = transitions.cancel(replace(run, policy=replace(run.policy, retention=KEPT_SECONDS)), now).run
+    return Outcome(replace(ended, reason=MOVED), Condition.WAITING)
+
+
+def _all_moved(store: JobStore, runs: Sequence[Run], now: int) -> list[Outcome]:
+    """Return the outcomes that end runs because they wait elsewhere, each followed by that of its hook.
+
+    The store ends a hook only if it has just ended the run: a run that has started meanwhile keeps its hook.
+    """
+    ids = [hook_id(run) for run in runs if run.policy.hook is not None]
+    hooks = {hook.id: hook for hook in (store.get_runs(ids) if ids else ()) if hook is not None}
+    outcomes = []
+    for run in runs:
+        outcomes.append(_moved(run, now))
+        hook = hooks.get(hook_id(run))
+        if hook is not None:
+            ended = _moved(hook, now).run
+            outcomes.append(Outcome(replace(ended, refused=run.id), Condition.REFUSED))
+    return outcomes
 
 
 def _has_moved(run: Run) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.insight.metrics import Counts, MetricSeries
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND
+from mainspring.core.run import HELD_PREFIX
 from mainspring.core.validation import check_queue
 from mainspring.dashboard.looks.charts import Series
 from mainspring.dashboard.looks.rows import run_row
@@ -55,8 +56,8 @@ class QueueRow(NamedTuple):
 def queue_rows(view: View) -> list[QueueRow]:
     """Read the queues and who serves them, those in trouble first."""
     nodes, rates = view.app.nodes(), queue_rates(view)
-    rows = [_row(queue, nodes)._replace(rate=rates.get(queue.name, QueueRate())) for queue in view.app.queues()]
-    rows = [_growing(row) for row in rows]
+    queues = [queue for queue in view.app.queues() if not queue.name.startswith(HELD_PREFIX)]
+    rows = [_growing(_row(queue, nodes)._replace(rate=rates.get(queue.name, QueueRate()))) for queue in queues]
     return sorted(rows, key=lambda row: (_ORDER.index(row.state), -row.info.waiting, row.info.name))
 
 

@@ -11,7 +11,7 @@ from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy
-from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, Beat, Call, Error, Run, Start, Status
+from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, After, Beat, Call, Error, Run, Start, Status
 from mainspring.core.validation import check_field
 from mainspring.jobstores.records.calls import (
     call_from_data,
@@ -61,7 +61,6 @@ class _RunState(msgspec.Struct, array_like=True, gc=False):
     reason: str | None = None
     count: int = 1
     last: int | None = None
-    later: tuple[int, ...] = ()
     result: bool | int | float | str | None = None
     frame: bytes | None = None
     was: bytes | None = None
@@ -70,6 +69,7 @@ class _RunState(msgspec.Struct, array_like=True, gc=False):
     earlier_starts: tuple[Start, ...] = ()
     copied_from: str | None = None
     call: bytes | None = None
+    after: tuple[After, ...] = ()
 
 
 class _RunEnd(NamedTuple):
@@ -182,7 +182,7 @@ class RecordPacker:
             if run.job_id is not None:
                 data["l"] = run.queue
             try:
-                frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue))
+                frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue), inputs=run.call.inputs)
             except EncodeError as error:
                 raise in_call(error, data["f"]) from error.__cause__
         return RunRow(
@@ -190,7 +190,7 @@ class RecordPacker:
             call=frame,
             state=self._state(run, frame if run.moved else None),
             live=self._live(run.id, run.progress, run.data, run.log),
-            owner=None if run.job_id is None else run.id.rpartition("@")[0],
+            owner=run.id.rpartition("@")[0] if run.job_id is not None and run.counted else None,
             job_id=run.job_id,
             queue=run.queue,
             status=run.status._value_,
@@ -206,6 +206,12 @@ class RecordPacker:
             cancelling=run.cancelling,
             unique=run.unique,
             group=run.group,
+            after=run.after,
+            waits=run.waits,
+            followed=run.followed,
+            refused=run.refused,
+            gate=run.gate,
+            gate_spec=run.gate_spec,
         )
 
     def _state(self, run: Run, call: bytes | None) -> bytes:
@@ -222,8 +228,8 @@ class RecordPacker:
         packed = _encode(
             _RunState(
                 run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
-                run.interruptions, reason, run.count, run.last, run.later, result, frame, None, run.key, run.retried,
-                run.earlier_starts, run.copied_from, call,
+                run.interruptions, reason, run.count, run.last, result, frame, None, run.key, run.retried,
+                run.earlier_starts, run.copied_from, call, run.after,
             )
         )  # fmt: skip
         return b"" if packed == _NO_STATE_BYTES else packed
@@ -258,9 +264,11 @@ class RecordPacker:
                 progress=progress, data=data, log=lines, result=outcome.result, executor=state.executor,
                 fire_time=state.fire_time, start_by=state.start_by, started_at=started_at,
                 failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
-                reason=outcome.reason, count=state.count, last=state.last, later=state.later, key=state.key,
+                reason=outcome.reason, count=state.count, last=state.last, key=state.key,
                 retried=state.retried, earlier_starts=state.earlier_starts, copied_from=state.copied_from,
-                moved=state.call is not None, unverified=outcome.unverified,
+                moved=state.call is not None, unverified=outcome.unverified, after=state.after, waits=row.waits,
+                followed=row.followed, refused=row.refused, gate=row.gate, gate_spec=row.gate_spec,
+                counted=row.job_id is None or row.owner is not None,
             )  # fmt: skip
         except Exception as error:
             raise _as_frame_error(error) from error
@@ -298,9 +306,11 @@ class RecordPacker:
         """Mark a row as broken; keep its bytes with the reason."""
         before = _readable_state(row)
         key = row.unique or before.key
-        state = _encode(_RunState(reason=reason, was=row.state, key=key, retried=before.retried, call=before.call))
+        kept = _RunState(
+            reason=reason, was=row.state, key=key, retried=before.retried, call=before.call, after=before.after
+        )
         return msgspec.structs.replace(
-            row, status=Status.BROKEN.value, state=state, finished_at=now, lease_until=None, unique=None
+            row, status=Status.BROKEN.value, state=_encode(kept), finished_at=now, lease_until=None, unique=None
         )
 
     def given_back_row(self, row: RunRow, now: int) -> RunRow:

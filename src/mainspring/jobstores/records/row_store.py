@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 
 from mainspring.core.run import Run
-from mainspring.jobstores.base import BrokenJob, Hold, JobStore, RunQuery
+from mainspring.jobstores.base import Answers, BrokenJob, Hold, JobStore, RunQuery
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 
@@ -45,7 +45,7 @@ class RowStore(JobStore):
         """Fire; see `JobStore.fire`."""
 
     @abstractmethod
-    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
         """Add runs; see `JobStore.add_runs`."""
 
     @abstractmethod
@@ -59,7 +59,7 @@ class RowStore(JobStore):
         """Renew leases; see `JobStore.extend`."""
 
     @abstractmethod
-    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
         """Settle; see `JobStore.settle`."""
 
     @abstractmethod

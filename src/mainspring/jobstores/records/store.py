@@ -19,7 +19,7 @@ from mainspring.core.job import Job
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
-from mainspring.jobstores.base import ClaimedRuns, DuePage, Hold, JobList, RunQuery, unknown_job
+from mainspring.jobstores.base import Answers, ClaimedRuns, DuePage, Hold, JobList, RunQuery, unknown_job
 from mainspring.jobstores.records.acts import act_of_row, act_row
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.row_store import RowStore
@@ -244,8 +244,8 @@ class RecordStore(RowStore):
         """Return a run as its row; raise EncodeError if it cannot be kept."""
         return self._packer.run_row(run)
 
-    def add_runs(self, runs: Sequence[Run | RunRow]) -> list[str]:
-        """Add pending runs; return the id under which each is stored."""
+    def add_runs(self, runs: Sequence[Run | RunRow]) -> Answers[str | None]:
+        """Add waiting runs; return the id under which each is stored, None if a predecessor is not there."""
         return self._add_run_rows([run if isinstance(run, RunRow) else self.pack_run(run) for run in runs])
 
     def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
@@ -265,7 +265,7 @@ class RecordStore(RowStore):
         pack = self._packer.run_row
         return SettleRow(pack(outcome.run), outcome.condition, [pack(run) for run in outcome.then])
 
-    def settle(self, outcomes: Sequence[Outcome | SettleRow]) -> list[bool]:
+    def settle(self, outcomes: Sequence[Outcome | SettleRow]) -> Answers[bool]:
         """Write each outcome whose condition holds, with its `then`; return which were written."""
         return self._settle_rows([row if isinstance(row, SettleRow) else self.pack_outcome(row) for row in outcomes])
 

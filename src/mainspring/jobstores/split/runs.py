@@ -9,7 +9,7 @@ from mainspring.codec import Codec
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.run import Beat, Outcome, Run
-from mainspring.jobstores.base import ClaimedRuns, Hold, JobStore, NodeInfo, RunQuery
+from mainspring.jobstores.base import Answers, ClaimedRuns, Hold, JobStore, NodeInfo, RunQuery, RunStanding
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.split.watch import StoreWatch
 
@@ -31,7 +31,7 @@ class RunsElsewhere(RecordStore):
     def pack_run(self, run: Run) -> Any:
         return self.runs.pack_run(run)
 
-    def add_runs(self, runs: Sequence[Any]) -> list[str]:
+    def add_runs(self, runs: Sequence[Any]) -> Answers[str | None]:
         return self.runs.add_runs(runs)
 
     def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
@@ -43,11 +43,14 @@ class RunsElsewhere(RecordStore):
     def pack_outcome(self, outcome: Outcome) -> Any:
         return self.runs.pack_outcome(outcome)
 
-    def settle(self, outcomes: Sequence[Any]) -> list[bool]:
+    def settle(self, outcomes: Sequence[Any]) -> Answers[bool]:
         return self.runs.settle(outcomes)
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         return self.runs.get_runs(run_ids)
+
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        return self.runs.standings(run_ids)
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         return self.runs.find_runs(query, after=after, limit=limit)
@@ -75,8 +78,8 @@ class RunsElsewhere(RecordStore):
     def nodes(self) -> list[NodeInfo]:
         return self.runs.nodes()
 
-    def set_queue(self, name: str, *, paused: bool) -> None:
-        self.runs.set_queue(name, paused=paused)
+    def set_gate(self, name: str, allowed: int | None) -> None:
+        self.runs.set_gate(name, allowed)
 
     def wait(self, cursor: int, timeout: float) -> int:
         return self._watch.wait(cursor, timeout)

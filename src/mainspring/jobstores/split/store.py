@@ -253,7 +253,7 @@ class SplitJobStore(JobsInRecords):
         why = "its scheduler died while it fired, and nobody knows whether it has run: send it back if it has not"
         error = Error(type="SchedulerLost", message=why, traceback="", at=now, attempt=0)
         return [
-            replace(run, status=Status.FAILED, reason="lost", errors=(error,), finished_at=now, later=())
+            replace(run, status=Status.FAILED, reason="lost", errors=(error,), finished_at=now, after=())
             for run, known in zip(runs, found, strict=True)
             if known is None
         ]

@@ -11,13 +11,26 @@ from typing import Any, Final
 from mainspring.core.instants import SECOND
 from mainspring.jobstores.base import Hold
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
-from mainspring.jobstores.sqlalchemy.runs import COLUMNS, LONGEST_LEASE_US, NEXT_ATTEMPT, RUN_COLUMNS, run_row
+from mainspring.jobstores.sqlalchemy.runs import (
+    CLAIMED,
+    NEXT_ATTEMPT,
+    RUN_COLUMNS,
+    Terms,
+    claimed_row,
+    run_row,
+)
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
+from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs
+from mainspring.jobstores.sqlalchemy.waiting.judging import LONGEST_LEASE_US
+from mainspring.jobstores.sqlalchemy.waiting.limited import LimitedClaim
 
-__all__ = ["FEW_QUEUES", "ClaimVerbs", "Level", "cancel", "extend", "lapsed"]
+__all__ = ["FEW_QUEUES", "STARTING_KEY", "ClaimVerbs", "Level", "cancel", "extend", "lapsed"]
 
 Level = tuple[str, int]
 """A queue and a priority at which runs wait in it."""
+
+STARTING_KEY: Final = ">"
+"""A unique key that begins with this lasts only until its run starts."""
 
 FEW_QUEUES: Final = 4
 """Up to this many queues, read as many runs of each as are wanted from all together."""
@@ -28,50 +41,62 @@ _HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND
 _LEVELS: Final = """
 WITH RECURSIVE wanted AS (%s),
 level(queue, priority) AS (
-    SELECT name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.queue = name
+    SELECT name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s AND r.queue = name
                    ORDER BY r.priority DESC LIMIT 1)
-      FROM wanted WHERE name NOT IN (SELECT name FROM {queues})
+      FROM wanted WHERE name NOT IN (SELECT name FROM {queues} WHERE allowed <= 0)
     UNION ALL
-    SELECT queue, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending'
+    SELECT queue, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s
                       AND r.queue = level.queue AND r.priority < level.priority
                     ORDER BY r.priority DESC LIMIT 1)
       FROM level WHERE priority IS NOT NULL),
 first(queue, priority, run_at) AS (
-    SELECT queue, priority, (SELECT r.run_at FROM {runs} r WHERE r.status = 'pending'
+    SELECT queue, priority, (SELECT r.run_at FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s
                                 AND r.queue = level.queue AND r.priority = level.priority
                               ORDER BY r.run_at LIMIT 1)
       FROM level WHERE priority IS NOT NULL)
 SELECT queue, priority, run_at FROM first WHERE run_at IS NOT NULL
 """
-_LEVELS_OF_ONE: Final = _LEVELS % "SELECT {param} AS name"
-_LEVELS_OF_MANY: Final = _LEVELS % "{each}"
+_AT_GATE: Final = {False: "IS NULL", True: "IS NOT NULL"}
+_LEVELS_OF_ONE: Final = {key: _LEVELS % ("SELECT {param} AS name", *[at] * 3) for key, at in _AT_GATE.items()}
+_LEVELS_OF_MANY: Final = {key: _LEVELS % ("{each}", *[at] * 3) for key, at in _AT_GATE.items()}
 _NEXT: Final = (
-    "SELECT r.run_at FROM {runs} r WHERE r.status = 'pending'"
+    "SELECT r.run_at FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s"
     " AND r.queue = %s AND r.priority = %s AND r.run_at > ? ORDER BY r.run_at LIMIT 1"
 )
-_NEXT_OF_ONE: Final = _NEXT % ("?", "?")
-_NEXT_OF_LEVEL: Final = _NEXT % ("level.queue", "level.priority")
-_NEXT_OF_MANY: Final = f"SELECT ({_NEXT_OF_LEVEL}) FROM {{levels}}"
-_DUE: Final = (
-    "FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at <= ? ORDER BY run_at LIMIT ? {skip}"
+_NEXT_OF_ONE: Final = {key: _NEXT % (at, "?", "?") for key, at in _AT_GATE.items()}
+_NEXT_OF_MANY: Final = {
+    key: f"SELECT ({_NEXT % (at, 'level.queue', 'level.priority')}) FROM {{levels}}" for key, at in _AT_GATE.items()
+}
+_DUE: Final = {
+    key: f"FROM {{runs}} WHERE status = 'pending' AND at_gate {at} AND queue = ? AND priority = ? AND run_at <= ?"
+    " ORDER BY run_at LIMIT ? {skip}"
+    for key, at in _AT_GATE.items()
+}
+_LIMITED: Final = (
+    "SELECT 1 FROM {queues} WHERE name {in} AND allowed > 0"
+    " UNION ALL SELECT 1 FROM {runs} WHERE status = 'pending' AND at_gate IS NOT NULL AND queue {in} LIMIT 1"
 )
 _LEASE: Final = (
     f"UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT}, node = ?, token = ?, lease_until = ?,"
     " claimed_at = ? WHERE id {in}"
 )
-_BY_TIME: Final = itemgetter(COLUMNS.index("run_at"), COLUMNS.index("id"))
-_QUEUE: Final = COLUMNS.index("queue")
+_BY_TIME: Final = itemgetter(CLAIMED.index("run_at"), CLAIMED.index("id"))
+_QUEUE: Final = CLAIMED.index("queue")
 
 
-class ClaimVerbs(Tx):
+class ClaimVerbs(GateVerbs):
     """Claims due runs, in statements that every dialect has."""
 
     def claim(
         self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         """Lease due runs of some queues; if this token holds runs already, return those."""
-        now, held = self.held(token)
-        levels = self.levels(sorted(set(queues))) if queues else []
+        names = sorted(set(queues))
+        now, limited, held = self.held(token, names)
+        if limited and not held and limit > 0:
+            return self.claim_limited(names, (node, token, now + int(lease * SECOND), now), limit)
+        self.database.limited.difference_update(names)
+        levels = self.levels(names) if names else []
         if held or limit <= 0:
             return now, sorted(map(run_row, held), key=_urgency), min((first for *_, first in levels), default=None)
         later: list[int] = []
@@ -98,52 +123,76 @@ class ClaimVerbs(Tx):
             later += self.next_of(looked, 0 if len(claimed) >= limit else now)
         return now, claimed, min(later, default=None)
 
-    def held(self, token: str) -> tuple[int, list[Row]]:
-        """Return now, and the runs held under a token."""
-        return self.now, self.all(_HELD, token)
+    def held(self, token: str, queues: list[str]) -> tuple[int, bool, list[Row]]:
+        """Return now, whether gates or the limits of queues matter, and the runs held under a token."""
+        names = self.many(queues)
+        return self.now, bool(queues) and self.one(_LIMITED, names, names) is not None, self.all(_HELD, token)
 
-    def levels(self, queues: list[str]) -> list[Any]:
-        """Return each priority at which runs wait in a queue that is not paused, and the time of the first of them."""
+    def claim_limited(self, queues: list[str], terms: Terms, limit: int) -> tuple[int, list[RunRow], int | None]:
+        """Lease due runs where gates or the limits of queues matter, in one transaction."""
+        if not self.begun:
+            self.begin()
+        return LimitedClaim(self, queues, terms, limit).make()
+
+    def levels(self, queues: list[str], gated: bool = False) -> list[Any]:
+        """Return each priority at which runs wait in a queue that is not paused, and the time of the first of them.
+
+        Look at runs that stand at a gate, or at those that do not.
+        """
         if len(queues) == 1:
-            return self.all(_LEVELS_OF_ONE, queues[0])
-        return self.all(_LEVELS_OF_MANY, self.many(queues))
+            return self.all(_LEVELS_OF_ONE[gated], queues[0])
+        return self.all(_LEVELS_OF_MANY[gated], self.many(queues))
 
-    def next_of(self, levels: list[Level], after: int) -> list[int]:
+    def next_of(self, levels: list[Level], after: int, gated: bool = False) -> list[int]:
         """Return when the first runs after a time can be had at these levels."""
         if len(levels) == 1:
-            found = self.all(_NEXT_OF_ONE, *levels[0], after)
+            found = self.all(_NEXT_OF_ONE[gated], *levels[0], after)
         else:
-            found = self.all(_NEXT_OF_MANY, after, *self.pairs(levels))
+            found = self.all(_NEXT_OF_MANY[gated], after, *self.pairs(levels))
         return [run_at for (run_at,) in found if run_at is not None]
 
     def pairs(self, levels: list[Level]) -> list[Any]:
         """Return levels as the parameters of `{levels}`."""
         return [self.many(levels)]
 
-    def take(self, queues: list[str], priority: int, room: int, terms: tuple[str, str, int, int]) -> list[RunRow]:
-        """Lease the most urgent due runs of some queues at a priority, on these terms: node, token, until when, now.
-
-        Skip runs that other nodes have locked.
-        """
+    def take(self, queues: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
+        """Lease the most urgent due runs of some queues at a priority; skip runs that other nodes have locked."""
         if not self.begun:
             self.begin()
-        runs = self._lock(queues, priority, room, terms[3])
-        if runs:
-            self.run(_LEASE, *terms, self.many(sorted([run.id for run in runs])))
+        return self.lease(self.lock_due(queues, priority, room, terms), terms)
+
+    def lease(self, runs: list[RunRow], terms: Terms) -> list[RunRow]:
+        """Lease locked runs; give up the unique keys that last only until the start."""
+        if not runs:
+            return runs
+        self.run(_LEASE, *terms, self.many(sorted([run.id for run in runs])))
+        starting = [run for run in runs if run.unique is not None and run.unique.startswith(STARTING_KEY)]
+        if starting:
+            ids = self.many(sorted([run.id for run in starting]))
+            self.run("UPDATE {runs} SET unique_key = NULL WHERE id {in}", ids)
+        for run in starting:
+            run.unique = None
         for run in runs:
-            run.status = "running"
-            run.node, run.token, run.lease_until, run.claimed_at = terms
             run.attempt = min(run.attempt, MOST_ATTEMPTS) + 1
         return runs
 
-    def _lock(self, queues: list[str], priority: int, room: int, now: int) -> list[RunRow]:
-        """Lock due runs; read at first only as many of each queue as are probably needed."""
+    def lock_gated(self, queue: str, priority: int, terms: Terms, limit: int) -> list[RunRow]:
+        """Lock due runs of a queue that stand at gates."""
+        runs = []
+        for row in self.table((*CLAIMED, "gate", "gate_spec"), _DUE[True], queue, priority, terms[3], limit):
+            run = claimed_row(row, terms)
+            run.gate, run.gate_spec = row[-2:]
+            runs.append(run)
+        return runs
+
+    def lock_due(self, queues: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
+        """Lock due runs that stand at no gate; read at first only as many of each queue as are probably needed."""
         page = room if len(queues) <= FEW_QUEUES else min(room, -(-2 * room // len(queues)))
         found: dict[str, Sequence[Sequence[Any]]] = {}
         best: list[Sequence[Any]] = []
         while queues:
             for queue in queues:
-                found[queue] = self.table(COLUMNS, _DUE, queue, priority, now, page)
+                found[queue] = self.table(CLAIMED, _DUE[False], queue, priority, terms[3], page)
             best = sorted(chain.from_iterable(found.values()), key=_BY_TIME)[:room]
             if page == room:
                 break
@@ -151,7 +200,7 @@ class ClaimVerbs(Tx):
             among = Counter(row[_QUEUE] for row in best)
             queues = [queue for queue in queues if among[queue] == page]
             page = room
-        return [run_row(row) for row in best]
+        return [claimed_row(row, terms) for row in best]
 
 
 def _urgency(run: RunRow) -> tuple[int, int, str]:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
@@ -21,7 +21,8 @@ from mainspring.core.instants import SECOND
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.interrupts import sheltered
-from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.base import Answers
+from mainspring.jobstores.records.rows import JobRow, SettleRow
 from mainspring.jobstores.sqlalchemy import meta
 from mainspring.jobstores.sqlalchemy.claims import ClaimVerbs
 from mainspring.jobstores.sqlalchemy.jobs import JobVerbs
@@ -129,6 +130,8 @@ class Database(ABC):
         """Count the kept runs again when this many runs have ever ended."""
         self.forgotten = sys.maxsize
         """The number of ids that this process has remembered since the last count of all of them."""
+        self.limited: set[str] = set()
+        """The queues that have a limit, as far as is known here: when one of their runs ends, others may start."""
         # Each of these rows has few writers, so counting does not serialize commits.
         self.slot = random.randrange(16)
 
@@ -229,6 +232,10 @@ class Database(ABC):
     @abstractmethod
     def at_once(self, work: Callable[[StoreTx], T]) -> T:
         """Do work that calls `tx.begin` if it needs a transaction: in one round trip if it is one statement."""
+
+    def settle(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
+        """Settle, and return which outcomes were written."""
+        return self.at_once(lambda tx: Answers(tx.settle(outcomes), tx.refused))
 
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
         """Return now, the due jobs, and when the next of the others can be had; hide the due jobs."""

@@ -41,6 +41,10 @@ QUEUES_PER_STATEMENT: Final = 100
 """One statement asks for this many queues."""
 
 _RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
+_WAITING: Final = {
+    False: "{runs} WHERE status = 'pending' AND at_gate IS NULL",
+    True: "{runs} WHERE status = 'pending' AND at_gate IS NOT NULL",
+}
 _NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 
@@ -102,29 +106,45 @@ class MariaDBTx(StoreTx):
 
     # A recursive query would read all waiting runs to find the next level, so find the levels step by step.
 
-    def levels(self, queues: list[str]) -> list[Any]:
+    def levels(self, queues: list[str], gated: bool = False) -> list[Any]:
         wanted = set(queues)
         if len(queues) > QUEUES_PER_STATEMENT:
-            wanted &= {name for (name,) in self.all("SELECT DISTINCT queue FROM {runs} WHERE status = 'pending'")}
-        wanted -= {name for (name,) in self.all("SELECT name FROM {queues}")}
+            wanted &= {name for (name,) in self.all(f"SELECT DISTINCT queue FROM {_WAITING[gated]}")}
+        wanted -= {name for (name,) in self.all("SELECT name FROM {queues} WHERE allowed <= 0")}
         above = dict.fromkeys(sorted(wanted), 2**31)
         found: list[Level] = []
-        highest = "(SELECT max(priority) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority < ?)"
+        highest = f"(SELECT max(priority) FROM {_WAITING[gated]} AND queue = ? AND priority < ?)"
         while above:
             levels = self._of_each(highest, list(above.items()))
             above = {queue: priority for queue, priority in zip(above, levels, strict=True) if priority is not None}
             found += above.items()
-        first = "(SELECT min(run_at) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ?)"
+        first = f"(SELECT min(run_at) FROM {_WAITING[gated]} AND queue = ? AND priority = ?)"
         firsts = self._of_each(first, found)
         return [(*level, run_at) for level, run_at in zip(found, firsts, strict=True) if run_at is not None]
 
-    def next_of(self, levels: list[Level], after: int) -> list[int]:
-        times = self._of_each(
-            "(SELECT run_at FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at > ?"
-            " ORDER BY run_at LIMIT 1)",
-            [(*level, after) for level in levels],
-        )
+    def next_of(self, levels: list[Level], after: int, gated: bool = False) -> list[int]:
+        first = f"SELECT run_at FROM {_WAITING[gated]} AND queue = ? AND priority = ? AND run_at > ?"
+        times = self._of_each(f"({first} ORDER BY run_at LIMIT 1)", [(*level, after) for level in levels])
         return [run_at for run_at in times if run_at is not None]
+
+    def parked_queues(self, gates: Sequence[str]) -> list[tuple[str, str]]:
+        parked = "SELECT DISTINCT at_gate, queue FROM {runs} WHERE status = 'blocked' AND at_gate {in}"
+        return [(gate, queue) for gate, queue in self.all(parked, self.many(list(gates)))]
+
+    def parked(self, wanted: Sequence[tuple[str, str, int]]) -> list[str]:
+        one = (
+            "(SELECT id FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND queue = ?"
+            " ORDER BY priority DESC, run_at LIMIT ?)"
+        )
+        ids: list[str] = []
+        for start in range(0, len(wanted), QUEUES_PER_STATEMENT):
+            some = wanted[start : start + QUEUES_PER_STATEMENT]
+            ids += [row[0] for row in self.all(" UNION ALL ".join([one] * len(some)), *chain.from_iterable(some))]
+        if not ids:
+            return []
+        # No row can be locked inside a union. Wait for the locks: a run that is passed by might never come back.
+        locked = "SELECT id FROM {runs} WHERE id {in} AND status = 'blocked' AND at_gate IS NOT NULL ORDER BY id {lock}"
+        return [run_id for (run_id,) in self.all(locked, self.many(sorted(ids)))]
 
     def _of_each(self, expression: str, params: Sequence[Row]) -> list[Any]:
         """Return the value of an expression for each set of parameters."""

@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from operator import methodcaller
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 from sqlalchemy import MetaData, create_engine, make_url
-from sqlalchemy.engine import URL, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import ArgumentError
 
 from mainspring.codec import Codec
@@ -27,7 +26,17 @@ from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
 from mainspring.core.store_urls import SCHEMES, with_driver
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
-from mainspring.jobstores.base import BrokenJob, Generation, Health, Hold, NodeInfo, RunQuery, Stats
+from mainspring.jobstores.base import (
+    Answers,
+    BrokenJob,
+    Generation,
+    Health,
+    Hold,
+    NodeInfo,
+    RunQuery,
+    RunStanding,
+    Stats,
+)
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.records.store import RecordStore
@@ -41,6 +50,7 @@ from mainspring.jobstores.sqlalchemy import tallies as tally_steps
 from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, Database, StoreTx
 from mainspring.jobstores.sqlalchemy.meta import SchemaMismatch
 from mainspring.jobstores.sqlalchemy.sweep import sweep
+from mainspring.jobstores.sqlalchemy.waiting import gates as gate_steps
 
 __all__ = ["SQLAlchemyJobStore", "SchemaMismatch"]
 
@@ -236,11 +246,24 @@ class SQLAlchemyJobStore(RecordStore):
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
         if not rows:
-            return []
-        answers = self._open().at_once(methodcaller("add_runs", rows))
-        return [answers[row.id] or row.id for row in rows]
+            return Answers()
+        answers, refused = self._open().at_once(lambda tx: (tx.add_runs(rows), tx.refused))
+        return Answers([row.id if (found := answers[row.id]) == "" else found for row in rows], refused)
+
+    def add_runs_within(
+        self, target: Any, connection: Connection, runs: Sequence[Run | RunRow], now: int
+    ) -> Answers[str | None]:
+        from mainspring.jobstores.sqlalchemy.joining import joined  # it imports SQLAlchemy's ORM, which few need
+
+        database = self._open()
+        rows = [run if isinstance(run, RunRow) else self.pack_run(run) for run in runs]
+        answers = joined.add_runs(database, connection, rows, now)
+        if database.kind != "postgresql":
+            joined.tell_after_commit(database, target)
+        # Refused runs are cancelled by whoever claims them: nobody else can see them before the commit.
+        return Answers([row.id if (found := answers[row.id]) == "" else found for row in rows])
 
     def _claim_rows(
         self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
@@ -250,14 +273,17 @@ class SQLAlchemyJobStore(RecordStore):
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         return self._write(lambda tx: claim_steps.extend(tx, beats, lease)) if beats else []
 
-    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        return self._open().at_once(lambda tx: tx.settle(outcomes)) if outcomes else []
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
+        return self._open().settle(outcomes) if outcomes else Answers()
 
     def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
         return self._read(lambda tx: claim_steps.lapsed(tx, limit, skip))
 
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
         return self._open().read(partial(service_steps.get_runs, run_ids=run_ids)) if run_ids else []
+
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        return self._read(lambda tx: service_steps.standings(tx, run_ids)) if run_ids else []
 
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         return self._read(lambda tx: service_steps.find_runs(tx, query, after, limit))
@@ -308,8 +334,8 @@ class SQLAlchemyJobStore(RecordStore):
     def nodes(self) -> list[NodeInfo]:
         return self._read(service_steps.nodes)
 
-    def set_queue(self, name: str, *, paused: bool) -> None:
-        self._write(lambda tx: service_steps.set_queue(tx, name, paused))
+    def set_gate(self, name: str, allowed: int | None) -> None:
+        self._write(lambda tx: gate_steps.set_gate(tx, name, allowed))
 
     def stats(self, query: RunQuery | None = None) -> Stats:
         return self._read(lambda tx: service_steps.stats(tx, query))
@@ -340,6 +366,7 @@ def _beat(database: Database, node: NodeInfo, ttl: float, tx: StoreTx) -> int:
     service_steps.beat(tx, node, ttl)
     tx.run("UPDATE {meta} SET value = ? WHERE name = 'clock'", database.trusted_now(tx) - database.shift)
     database.look_at_schema(tx)
+    database.limited = {name for (name,) in tx.all("SELECT name FROM {queues} WHERE allowed > 0")}
     return tx.now
 
 

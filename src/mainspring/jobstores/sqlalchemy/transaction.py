@@ -39,6 +39,7 @@ class Tx(ABC):
         self.cursor = cursor
         self.texts = database.texts
         self.stirred = False  # set when something changes that a sleeping loop may need
+        self.refused: list[str] = []  # the runs that were refused
 
     def begin(self) -> None:  # noqa: B027
         """Begin a transaction, for work of more than one statement; call it once."""

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.core.filters import KEYS, STATUSES, FilterError
 from mainspring.core.insight.run_texts import kind_of
+from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
@@ -39,6 +40,7 @@ MOST_SHARE: Final = 0.85
 FACETS: Final = (
     "waiting",
     "delayed",
+    "blocked",
     "running",
     "retrying",
     "succeeded",
@@ -91,13 +93,15 @@ def read(view: View) -> dict[str, Any]:
 def _rows(view: View, runs: Sequence[RunView]) -> list[RunLine]:
     """Return the rows of a table; those that wait say why, as far as their queue tells."""
     rows = [run_row(view.app, run, view.now) for run in runs]
-    if not any(row.kind in ("waiting", "delayed") for row in rows):
+    if not any(row.kind in ("waiting", "delayed", "blocked") for row in rows):
         return rows
     queues = {row.info.name: row for row in remembered(view.app, "runs.queues", 2.0, lambda: queue_rows(view))}
     return [row if row.says else row._replace(says=_waits(view, row, queues.get(row.run.queue))) for row in rows]
 
 
 def _waits(view: View, row: RunLine, queue: QueueRow | None) -> str:
+    if row.kind == "blocked":
+        return f"waits for {several(max(1, row.run.waits), 'run')}"
     if row.kind == "delayed":
         return f"set for {view.times.text(row.run.record.run_at)}"
     if row.kind != "waiting" or queue is None:

@@ -21,32 +21,33 @@ local function ripen(queue, most)
   return run_at_of(call('ZRANGE', delayed .. queue, 0, 0)[1])
 end
 
--- The queues of these names that are not paused and hold runs, each once; by queue how many are pending and running; and
--- when the first of those that are not due can be claimed, false if there are none.
+-- The queues of these names that hold runs and are not at their limit, each once; by queue how many are pending, how many
+-- run, and how many more may; and when the first of those that are not due can be claimed, false if there are none.
 local function open_queues(names)
-  local all, open, fields, pending, running, later = {}, {}, {}, {}, {}, false
+  local all, open, fields, pending, running, room, later = {}, {}, {}, {}, {}, {}, false
   for _, queue in ipairs(names) do
     if not pending[queue] then
       pending[queue] = 0
       all[#all + 1] = queue
-      fields[2 * #all - 1], fields[2 * #all] = '0' .. queue, '1' .. queue
+      fields[2 * #all - 1], fields[2 * #all] = 'pending:' .. queue, 'running:' .. queue
     end
   end
-  local paused, counts = many('SMISMEMBER', prefix .. 'paused', all), many('HMGET', totals, fields)
+  local limits, counts = many('HMGET', prefix .. 'limits', all), many('HMGET', totals, fields)
   for i, queue in ipairs(all) do
     pending[queue], running[queue] = tonumber(counts[2 * i - 1]) or 0, tonumber(counts[2 * i]) or 0
-    if paused[i] == 0 and pending[queue] > 0 then open[#open + 1] = queue end
+    if limits[i] then room[queue] = (tonumber(limits[i]) or 0) - running[queue] end
+    if pending[queue] > 0 and (room[queue] or 1) > 0 then open[#open + 1] = queue end
   end
   local most = math.ceil(RIPENED / #open)
   for _, queue in ipairs(open) do
     local at = ripen(queue, most)
     if at and (not later or at < later) then later = at end
   end
-  return open, later, pending, running
+  return open, later, pending, running, room
 end
 
 -- Place and id of the most urgent due runs of some queues, the queue of each, and whether there are more.
-local function most_urgent(open, limit)
+local function most_urgent(open, limit, room)
   local page, members, queue_of = math.max(1, math.ceil(limit / #open)), {}, {}
   local heap, size = {}, 0 -- of queues, the one with the most urgent run at its root
 
@@ -71,6 +72,10 @@ local function most_urgent(open, limit)
   local function advance(source)
     source.at = source.at + 1
     source.first = source.members[source.at]
+    source.left = source.left and source.left - 1
+    if source.left and source.left <= 0 then
+      source.first, source.members = nil, {}
+    end
     if not source.first and #source.members == page then look(source, source.from + page) end
     if not source.first then
       heap[1], heap[size] = heap[size], nil
@@ -80,7 +85,7 @@ local function most_urgent(open, limit)
   end
 
   for _, queue in ipairs(open) do
-    local source = { queue = queue }
+    local source = { queue = queue, left = room[queue] }
     look(source, 0)
     if source.first then
       size = size + 1

@@ -1,0 +1,315 @@
+"""Two connections to a database server, one of them stopped between two statements: what chance seldom finds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from threading import Event
+from typing import Any, TypeVar
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from mainspring.core.run import Run, Status
+from mainspring.core.transitions import cancel, retry
+from mainspring.core.waiting.gates import QUEUE_GATE, Limit
+from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.testing.conformance.helpers import (
+    LEASE,
+    add_after,
+    add_run,
+    behind,
+    claim,
+    current,
+    fail,
+    make_run,
+    new_token,
+    send_back,
+    start,
+    succeed,
+)
+
+T = TypeVar("T")
+
+PATIENCE = 20.0
+_numbers = count(1)
+_WAITING = {
+    "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
+    "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",
+}
+
+
+class Stop:
+    """Stops one store, once, before a statement that has a word in it, until it may go on."""
+
+    def __init__(self, word: str) -> None:
+        self.word = word
+        self.reached = Event()
+        self.go_on = Event()
+
+    def look(self, statement: str) -> None:
+        """Wait if this is the statement."""
+        if self.word in statement and not self.reached.is_set():
+            self.reached.set()
+            assert self.go_on.wait(PATIENCE)
+
+
+class WatchedCursor:
+    """A cursor that shows each statement to a stop before it executes it."""
+
+    def __init__(self, cursor: Any, stop: Stop) -> None:
+        self._cursor, self._stop = cursor, stop
+
+    def execute(self, statement: Any, *args: Any, **options: Any) -> Any:
+        self._stop.look(str(statement))
+        return self._cursor.execute(statement, *args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cursor, name)
+
+
+class Race:
+    """Two stores over the same tables: `slow` can be stopped between two statements, `quick` acts meanwhile."""
+
+    def __init__(self, url: str) -> None:
+        prefix = f"race{next(_numbers)}"
+        self.edges, self.runs, self.limits = f"{prefix}_edges", f"{prefix}_runs", f"{prefix}_limits"
+        self.quick, self.slow = (SQLAlchemyJobStore(url, tablename=f"{prefix}_jobs") for _ in range(2))
+        for store in (self.quick, self.slow):
+            store.start(None, "default")
+        self._engine = create_engine(url)
+        self._threads = ThreadPoolExecutor(4)
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self._engine.dispose()
+        for store in (self.quick, self.slow):
+            store.shutdown()
+
+    @contextmanager
+    def stopped(self, word: str, act: Callable[[JobStore], T]) -> Iterator[Future[T]]:
+        """Let the slow store act, and stop it before the statement that names `word`, until the block is left."""
+        stop = Stop(word)
+        database = self.slow._open()
+        make = database._tx  # type: ignore[attr-defined]
+
+        def watched(connection: Any) -> Any:
+            tx = make(connection)
+            tx.cursor = WatchedCursor(tx.cursor, stop)
+            return tx
+
+        database._tx = watched  # type: ignore[attr-defined]
+        acting = self._threads.submit(act, self.slow)
+        try:
+            assert stop.reached.wait(PATIENCE), f"no statement names {word}"
+            yield acting
+        finally:
+            database._tx = make  # type: ignore[attr-defined]
+            stop.go_on.set()
+        acting.result(PATIENCE)
+
+    def begin(self, act: Callable[[JobStore], T]) -> tuple[Future[T], bool]:
+        """Let the quick store act until it has done so, or waits for a lock; return which."""
+        acting = self._threads.submit(act, self.quick)
+        deadline = time.monotonic() + PATIENCE
+        while not acting.done() and time.monotonic() < deadline:
+            with self._engine.connect() as connection:
+                if connection.execute(text(_WAITING[self._engine.dialect.name])).scalar():
+                    return acting, True
+        return acting, False
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def race(request: pytest.FixtureRequest) -> Iterator[Race]:
+    race = Race(request.getfixturevalue(f"{request.param}_server").url)
+    yield race
+    race.close()
+
+
+# -- edges ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_a_run_cannot_end_while_one_is_being_added_behind_it(race: Race, well: bool) -> None:
+    first = start(race.quick)
+    run = make_run(race.quick, queue="next", after=behind(first))
+    with race.stopped(race.edges, lambda store: store.add_runs([run])) as adding:
+        ending, waits = race.begin(lambda store: store.settle([(succeed if well else fail)(store, first)]))
+        assert waits
+    assert adding.result() == [run.id]
+    answers = ending.result(PATIENCE)
+    assert (answers, answers.refused) == ([True], () if well else (run.id,))
+    [claimed] = claim(race.quick, "next")
+    assert (claimed.id, claimed.refused) == (run.id, None if well else first.id)
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_a_run_that_is_added_while_its_predecessor_is_ending_waits_for_the_end(race: Race, well: bool) -> None:
+    first = start(race.quick)
+    other = add_after(race.quick, first, queue="other")
+    run = make_run(race.quick, queue="next", after=behind(first))
+    with race.stopped(race.edges, lambda store: store.settle([(succeed if well else fail)(store, first)])) as ending:
+        adding, waits = race.begin(lambda store: store.add_runs([run]))
+        assert waits
+    answers = adding.result(PATIENCE)
+    assert (answers, answers.refused) == ([run.id], () if well else (run.id,))
+    assert ending.result().refused == (() if well else (other.id,))
+    assert current(race.quick, run).status is Status.PENDING
+
+
+def test_two_last_predecessors_that_end_at_once_release_a_run_once(race: Race) -> None:
+    first, second = start(race.quick), start(race.quick)
+    run = add_after(race.quick, first, second)
+    with race.stopped(race.edges, lambda store: store.settle([succeed(store, first)])):
+        race.quick.settle([succeed(race.quick, second)])
+        middle = current(race.quick, run)
+        assert (middle.status, middle.waits) == (Status.BLOCKED, 1)
+    released = current(race.quick, run)
+    assert (released.status, released.waits) == (Status.PENDING, 0)
+    assert [one.id for one in claim(race.quick, "next")] == [run.id]
+
+
+def test_a_run_that_is_cancelled_while_its_predecessor_is_ending_is_not_released(race: Race) -> None:
+    first = start(race.quick)
+    run = add_after(race.quick, first)
+    with race.stopped(race.edges, lambda store: store.settle([succeed(store, first)])):
+        assert race.quick.settle([cancel(run, race.quick.beat())]) == [True]
+    assert current(race.quick, run).status is Status.CANCELLED
+    assert claim(race.quick, "next") == []
+
+
+def test_a_run_cannot_end_while_one_is_being_sent_back_behind_it(race: Race) -> None:
+    first = start(race.quick)
+    run = add_after(race.quick, first)
+    race.quick.settle([cancel(run, race.quick.beat())])
+    back = send_back(race.quick, current(race.quick, run))
+    with race.stopped(race.edges, lambda store: store.settle([back])):
+        ending, waits = race.begin(lambda store: store.settle([succeed(store, first)]))
+        assert waits
+    assert ending.result(PATIENCE) == [True]
+    assert [one.id for one in claim(race.quick, "next")] == [run.id]
+
+
+def test_a_run_that_is_sent_back_while_another_is_added_behind_it_is_waited_for(race: Race) -> None:
+    first = start(race.quick)
+    other = add_after(race.quick, first)
+    race.quick.settle([fail(race.quick, first)])
+    failed = current(race.quick, first)
+    run = make_run(race.quick, queue="next", after=behind(first))
+    with race.stopped(race.edges, lambda store: store.settle([retry(failed, store.beat())])):
+        adding, waits = race.begin(lambda store: store.add_runs([run]))
+        assert waits
+    assert adding.result(PATIENCE) == [run.id]
+    assert (current(race.quick, run).status, current(race.quick, first).followed) == (Status.BLOCKED, 1)
+    [again] = claim(race.quick)
+    race.quick.settle([succeed(race.quick, again)])
+    assert {one.id for one in claim(race.quick, "next")} == {run.id, other.id}
+
+
+def test_a_run_that_is_being_pruned_gets_no_successor(race: Race) -> None:
+    first = start(race.quick)
+    run = add_after(race.quick, first)
+    race.quick.settle([succeed(race.quick, first), cancel(run, race.quick.beat())])
+    for store in (race.quick, race.slow):
+        store.shift_clock(30 * 86400)
+    late = make_run(race.quick, after=behind(first))
+    with race.stopped(race.edges, lambda store: store.prune()) as pruning:
+        adding, waits = race.begin(lambda store: store.add_runs([late]))
+        assert waits
+    assert pruning.result() == 2
+    assert adding.result(PATIENCE) == [None]
+
+
+def test_a_run_that_gets_a_successor_is_not_pruned_at_the_same_moment(race: Race) -> None:
+    first = start(race.quick)
+    race.quick.settle([succeed(race.quick, first)])
+    for store in (race.quick, race.slow):
+        store.shift_clock(30 * 86400)
+    run = make_run(race.quick, after=behind(first))
+    with race.stopped(race.edges, lambda store: store.add_runs([run])):
+        assert race.quick.prune() == 0  # it is locked, and passed by
+    assert race.quick.prune() == 0
+    assert add_run(race.quick, after=behind(first)).status is Status.PENDING
+
+
+# -- gates ---------------------------------------------------------------------------------------------------------
+
+LEASED = "SET status = 'running'"
+PARKED = "SET status = 'blocked'"
+
+
+def _gated(race: Race, number: int = 1, **fields: Any) -> Run:
+    return add_run(race.quick, gate="gate", gate_spec=Limit(number).to_text(), **fields)
+
+
+def test_an_end_waits_for_a_claim_that_is_parking_somebody_for_it(race: Race) -> None:
+    _gated(race)
+    [holder] = claim(race.quick)
+    run = _gated(race)
+    with race.stopped(PARKED, lambda store: claim(store)) as claiming:
+        ending, waits = race.begin(lambda store: store.settle([succeed(store, holder)]))
+        assert waits
+    assert claiming.result() == []
+    assert ending.result(PATIENCE) == [True]
+    assert current(race.quick, run).status is Status.PENDING
+    assert [one.id for one in claim(race.quick)] == [run.id]
+
+
+def test_a_claim_that_comes_while_an_end_makes_room_parks_nobody_in_vain(race: Race) -> None:
+    _gated(race)
+    [holder] = claim(race.quick)
+    run = _gated(race)
+    with race.stopped(race.limits, lambda store: store.settle([succeed(store, holder)])):
+        assert claim(race.quick) == []  # the end is not committed
+        assert current(race.quick, run).status is Status.BLOCKED
+    assert [one.id for one in claim(race.quick)] == [run.id]
+
+
+def test_two_claims_at_once_do_not_take_the_same_slot(race: Race) -> None:
+    _gated(race)  # the first claim makes the gate, and others wait for it
+    race.quick.settle([succeed(race.quick, run) for run in claim(race.quick)])
+    first = _gated(race)
+    with race.stopped(LEASED, lambda store: claim(store)) as claiming:
+        second = _gated(race)
+        page = race.quick.claim(["default"], node="n", token=new_token(), limit=9, lease=LEASE)
+        # The other claim judges the gate, so this one passes by, and comes again at once.
+        assert (page.runs, page.next_at) == ([], page.now)
+    assert [one.id for one in claiming.result()] == [first.id]
+    assert claim(race.quick) == []
+    assert current(race.quick, second).status is Status.BLOCKED
+
+
+def test_two_claims_at_once_do_not_exceed_the_limit_of_a_queue(race: Race) -> None:
+    race.quick.set_gate(f"{QUEUE_GATE}default", 1)
+    first = add_run(race.quick)
+    with race.stopped(LEASED, lambda store: claim(store)) as claiming:
+        add_run(race.quick)
+        other, waits = race.begin(lambda store: claim(store))
+        assert waits
+    assert [one.id for one in claiming.result()] == [first.id]
+    assert other.result(PATIENCE) == []
+
+
+def test_a_number_that_is_raised_while_a_claim_parks_somebody_lets_that_one_in(race: Race) -> None:
+    _gated(race)
+    claim(race.quick)
+    run = _gated(race)
+    with race.stopped(PARKED, lambda store: claim(store)):
+        raising, waits = race.begin(lambda store: store.set_gate("gate", 2))
+        assert waits
+    raising.result(PATIENCE)
+    assert [one.id for one in claim(race.quick)] == [run.id]
+
+
+def test_a_gate_is_not_forgotten_while_a_claim_judges_it(race: Race) -> None:
+    run = _gated(race)
+    with race.stopped(LEASED, lambda store: claim(store)) as claiming:
+        race.quick.prune()
+    assert [one.id for one in claiming.result()] == [run.id]
+    race.quick.prune()
+    _gated(race)
+    assert claim(race.quick) == []
