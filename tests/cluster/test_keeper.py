@@ -73,7 +73,7 @@ def claim(app: Mainspring) -> Callable[..., list[Run]]:
 
     def claim(count: int, **options: Any) -> list[Run]:
         app.enqueue_many([nothing.options(**options).call() for _ in range(count)])
-        claimed = app.store.claim(("default",), node="a node", token=os.urandom(4).hex(), limit=count, lease=LEASE)
+        claimed = app.store.claim([(("default",), count)], node="a node", token=os.urandom(4).hex(), lease=LEASE)
         assert len(claimed.runs) == count
         return list(claimed.runs)
 
@@ -144,7 +144,7 @@ def test_of_a_crowd_that_dies_together_nobody_is_charged_the_first_time(
         desk.left.claims.clear()
         found = app.store.get_runs([run.id for run in runs])
         charged.append({run.crashes for run in found if run is not None})
-        runs = list(app.store.claim(("default",), node="a node", token=token, limit=number, lease=LEASE).runs)
+        runs = list(app.store.claim([(("default",), number)], node="a node", token=token, lease=LEASE).runs)
     assert charged == [{count} for count in crashes]
 
 

@@ -201,7 +201,7 @@ class StoreMachine(RuleBasedStateMachine):
     def claim(self, queues: list[str], limit: int) -> None:
         token = f"t{self.number()}"
         ours, model = self.both(
-            lambda store: store.claim(queues, node="node", token=token, limit=limit, lease=LEASE).runs
+            lambda store: store.claim([(queues, limit)], node="node", token=token, lease=LEASE).runs
         )
         self.claims += self.pairs(ours, model)
 
@@ -214,7 +214,7 @@ class StoreMachine(RuleBasedStateMachine):
         held = {_name(run.id) for run in running if run.token == token}
         if held:
             ours, model = self.both(
-                lambda store: store.claim(QUEUES, node="node", token=token, limit=1, lease=LEASE).runs
+                lambda store: store.claim([(QUEUES, 1)], node="node", token=token, lease=LEASE).runs
             )
             assert {_name(run.id) for run in ours} == {_name(run.id) for run in model} == held
 
