@@ -30,8 +30,8 @@ STALE_SECONDS: Final = 1.0
 """Give back a claimed run that has not started after this many seconds."""
 
 LOOK_AGAIN_SECONDS: Final = 0.05
-"""Look again so soon into lanes that gave all they had, while others of the same claim have more: when the next run of
-those is due is not known."""
+"""Look again this soon into lanes that gave all they had while others of the same claim have more: the store names the
+time of the next run only once for all lanes."""
 
 LONGEST_CLAIM_PAUSE_SECONDS: Final = 0.05
 """Wait this many seconds between two claims that find nothing, however many hints come."""
@@ -179,6 +179,7 @@ class WorkerTick:
         if not wants:
             return delay  # if runs wait for a slot, the next report wakes us
         link, node = self.link, self.link.node
+        self._turn += 1
         lanes = [lane for some, _ in wants for lane in some]
         token = node.new_token()
         if node.watcher is not None:
@@ -214,7 +215,6 @@ class WorkerTick:
             if limit is not None
         }
         wants: list[Want] = []
-        self._turn += 1
         served = list(node.lanes.items())
         first = self._turn % (len(served) or 1)
         for alias, lanes in served[first:] + served[:first]:
@@ -234,15 +234,15 @@ class WorkerTick:
         return wants, delay
 
     def _note_next(self, wants: list[Want], claimed: ClaimedRuns) -> None:
-        """Note when to look into the lanes again: now only into those of which a claim brought all it asked for."""
-        next_at, now = claimed.next_at, claimed.now
+        """Note when to look into the lanes again; if the claim brought all that some wants asked for, into those first."""
+        next_at = claimed.next_at
         if next_at is None:
             return
         taken = Counter(run.lane for run in claimed.runs)
-        for lanes, limit in wants:
-            full = sum(taken[lane] for lane in lanes) >= limit
-            later = now + int(LOOK_AGAIN_SECONDS * SECOND)
-            self._note(lanes, next_at if full or not claimed.runs else max(next_at, later))
+        full = [sum(taken[lane] for lane in lanes) >= limit for lanes, limit in wants]
+        later = max(next_at, claimed.now + int(LOOK_AGAIN_SECONDS * SECOND)) if any(full) else next_at
+        for (lanes, _), is_full in zip(wants, full, strict=True):
+            self._note(lanes, next_at if is_full else later)
 
     def _pace_hints(self, claimed: ClaimedRuns) -> None:
         """If a hint wakes a whole fleet for one run, let nodes that find nothing come a little later next time."""
