@@ -99,7 +99,8 @@ class ClaimVerbs(GateVerbs):
         limited = gated or any(allowed > 0 for allowed in limits.values())
         if limited and not held and lanes and any(limit > 0 for _, limit in wants):
             return self.claim_limited(wants, lanes, terms)
-        self.database.limited.difference_update(queues_of(lanes))
+        if not limited:
+            self.database.limited.difference_update(queues_of(lanes))
         levels = self.levels(lanes) if lanes else []
         if held:
             return now, sorted(map(run_row, held), key=_urgency), min((first for *_, first in levels), default=None)
