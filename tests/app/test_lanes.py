@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from datetime import UTC, datetime, timedelta
 from time import monotonic, sleep
+from typing import Any
 
 import pytest
 
@@ -61,7 +62,7 @@ def test_a_coroutine_starts_while_runs_that_came_before_it_wait_for_threads(app:
 
 def test_an_isolated_run_ends_while_runs_that_came_before_it_wait_for_threads(make_app: MakeApp) -> None:
     app = make_app()
-    alone = app.task(isolation="process", name="divmod")(divmod)
+    alone: Any = app.task(isolation="process", name="divmod")(divmod)
     threads = Threads(app)
     try:
         assert alone.enqueue(7, 2).result(timeout=LIMIT) == (3, 1)

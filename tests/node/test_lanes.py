@@ -60,11 +60,18 @@ class Queue:
         for executor in (self.threads, self.loop, self.processes):
             executor.now = self.node.elapsed
 
-    def add(self, number: int, word: str, executor: str | None = None, **fields: int) -> None:
+    def add(self, number: int, word: str, executor: str | None = None, crashes: int = 0) -> None:
         """Enqueue runs whose function needs what the word says; the enqueuer knows `executor` of it."""
         start = self.clock.now() - SECOND
         runs = [
-            Run(id=f"{word}-{n}", call=Call(work, name=word), queue="q", executor=executor, run_at=start + n, **fields)
+            Run(
+                id=f"{word}-{n}",
+                call=Call(work, name=word),
+                queue="q",
+                executor=executor,
+                run_at=start + n,
+                crashes=crashes,
+            )
             for n in range(number)
         ]
         self.store.add_runs(runs)

@@ -234,7 +234,7 @@ class WorkerTick:
         return wants, delay
 
     def _note_next(self, wants: list[Want], claimed: ClaimedRuns) -> None:
-        """Note when to look into the lanes again; if the claim brought all that some wants asked for, into those first."""
+        """Note when to look into the lanes again: into those of wants that got all they asked for first."""
         next_at = claimed.next_at
         if next_at is None:
             return
