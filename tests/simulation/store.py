@@ -12,6 +12,7 @@ from greenlet import GreenletExit
 from msgspec.structs import replace
 
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, WAITING, Beat, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
@@ -130,13 +131,11 @@ class SimStore:
         run = self.runs[run.id] = self.edges.judged(run, self.world.now) if run.after else run
         return [] if run.refused is None else [run.id]
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         now = self.world.now
         held = [run for run in self.runs.values() if run.token == token and run.status is Status.RUNNING]
         if not held:
-            waiting = [run for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
-            due = sorted((run for run in waiting if run.run_at <= now), key=lambda run: (run.run_at, run.id))[:limit]
-            for run in due:
+            for run in [run for lanes, limit in wants for run in self._due(lanes, limit)]:
                 claimed = replace(
                     run, status=Status.RUNNING, attempt=run.attempt + 1, node=node, token=token,
                     lease_until=self._lease(lease), started_at=now,
@@ -147,8 +146,15 @@ class SimStore:
                 else:
                     self.runs[run.id] = claimed
                 self.oracle.claimed(claimed, lease)
-        times = [run.run_at for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
+        times = [run.run_at for lanes, _ in wants for run in self._waiting(lanes)]
         return ClaimedRuns(now, held, min(times, default=None))
+
+    def _waiting(self, lanes: Sequence[str]) -> list[Run]:
+        return [run for run in self.runs.values() if run.status is Status.PENDING and run.lane in lanes]
+
+    def _due(self, lanes: Sequence[str], limit: int) -> list[Run]:
+        due = (run for run in self._waiting(lanes) if run.run_at <= self.world.now)
+        return sorted(due, key=lambda run: (run.run_at, run.id))[:limit]
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         answers = []
