@@ -134,4 +134,5 @@ for i, outcome in ipairs(args[1]) do
 end
 let_others_in()
 finish()
+if next(closed) then tell('ends') end
 return { answers, refused }
