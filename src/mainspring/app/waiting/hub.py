@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -29,7 +30,7 @@ T = TypeVar("T")
 
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 1.0
-"""Look this often without having been told: soon after somebody has come, when a message is most likely to be missed."""
+"""Look this often without a message: soon after a waiter has come, because a message is most likely to be lost then."""
 LONGEST_GAP_SECONDS: Final = 0.1
 """Leave up to this much time between looks that find nothing, although ends are told: other runs end all the time."""
 FIRST_GAP_SECONDS: Final = 0.002
@@ -93,9 +94,9 @@ class EndHub:
             if looks is not None and looks != self.looks:
                 return False
             if not self._seats:
-                self._looked_at = time.monotonic()
+                self._looked_at, self._pause = time.monotonic(), FIRST_PAUSE_SECONDS
             self._seats.add(seat)
-            self._pause, self._gap = FIRST_PAUSE_SECONDS, 0.0
+            self._gap = 0.0
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._serve, args=(store,), name="mainspring-ends", daemon=True)
                 with suppress(RuntimeError):  # no thread can be started: waiters look by themselves
@@ -241,21 +242,27 @@ if hasattr(os, "register_at_fork"):
 # -- waiting -------------------------------------------------------------------------------------------------------
 
 
+def _look_and_join(store: JobStore, seat: Seat) -> EndHub | None:
+    """Look for one waiter, and let it join the hub, which is returned; None if its runs have ended."""
+    hub = hub_of(store)
+    for number in range(LOOKS_BEFORE_JOINING):
+        looks = hub.looks
+        if seat.waiter.look(store):
+            return None
+        # A hub that looks all the time will look for this waiter soon.
+        if hub.join(store, seat, None if number == LOOKS_BEFORE_JOINING - 1 else looks):
+            break
+    return hub
+
+
 def wait(store: Callable[[], JobStore], waiter: Waiter) -> None:
     """Wait until all runs of the waiter have ended; raise TimeoutError, RunNotFound or StoreUnavailable."""
-    tries = 0
     while True:
-        this = store()
-        hub = hub_of(this)
-        looks = hub.looks if tries < LOOKS_BEFORE_JOINING else None
-        if waiter.look(this):
-            return
         bell = SystemClock().wake()
         seat = Seat(waiter, bell.set)
-        tries += 1
-        if not hub.join(this, seat, looks):
-            continue
-        tries = 0
+        hub = _look_and_join(store(), seat)
+        if hub is None:
+            return
         try:
             while not seat.up and (left := hub.wakes_at(seat) - time.monotonic()) > 0:
                 bell.wait(min(left, SLICE_SECONDS))
@@ -271,20 +278,13 @@ async def wait_async(store: Callable[[], JobStore], waiter: Waiter) -> None:
     """Wait as `wait` does, without blocking the event loop; a thread is needed only for short looks."""
     import asyncio  # importing it takes 40 ms, and not every app needs it
 
-    tries = 0
+    loop = asyncio.get_running_loop()
     while True:
-        this = store()
-        hub = hub_of(this)
-        looks = hub.looks if tries < LOOKS_BEFORE_JOINING else None
-        if await asyncio.to_thread(waiter.look, this):
-            return
         rung = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        seat = Seat(waiter, lambda rung=rung, loop=loop: loop.call_soon_threadsafe(rung.set))
-        tries += 1
-        if not hub.join(this, seat, looks):
-            continue
-        tries = 0
+        seat = Seat(waiter, partial(loop.call_soon_threadsafe, rung.set))
+        hub = await asyncio.to_thread(_look_and_join, store(), seat)
+        if hub is None:
+            return
         try:
             while not seat.up and (left := hub.wakes_at(seat) - time.monotonic()) > 0:
                 with suppress(asyncio.TimeoutError):

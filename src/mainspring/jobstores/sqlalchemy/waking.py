@@ -1,8 +1,8 @@
 """Sleep until something changes, and wake sleepers: in this process at once, in others through a messenger.
 
 A database has a waker for each topic of `JobStore.wait`. Nobody pays for the ends of runs while nobody waits for one. A
-process that waits says so: in SQLite by its socket beside the file, on a server by a mark in `meta`, which holds for ten
-seconds and which `settle` reads in a statement that it needs anyway.
+process that waits says so: in SQLite by its socket beside the file, on a server by a mark in `meta`. The mark holds for
+ten seconds, and `settle` reads it in a statement that it needs anyway.
 """
 
 from __future__ import annotations
