@@ -66,9 +66,7 @@ def end(store: JobStore, *runs: Run) -> None:
 def count_words(store: Any, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note in a list whenever a store tells other processes of an end."""
     said: list[str] = []
-    waker = store._open().ends
-    tell = waker.tell
-    monkeypatch.setattr(waker, "tell", lambda: (said.append("end"), tell())[1])
+    monkeypatch.setattr(store._open().ends, "tell", lambda: said.append("end"))
     return said
 
 
@@ -129,7 +127,7 @@ def test_who_stops_to_listen_is_no_longer_told(opener: Opener, tmp_path: Path) -
 def cut(store: Any) -> None:
     """Have the server end the connections that listen for ends."""
     if isinstance(store, RedisJobStore):
-        assert store.redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+        assert store.redis.client_kill_filter(_type="pubsub")
         return
     engine = create_engine(store._url)
     listening = f'%LISTEN "{store._open().ends.channel}"%'
