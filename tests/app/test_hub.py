@@ -149,6 +149,13 @@ def test_a_hub_that_cannot_listen_looks_by_itself(store: CountingStore, threads:
     seated(store, 1)
     store.end(run)
     assert wait.result(LIMIT) == [run.id]
+    assert hub.hub_of(store)._longest_pause == hub.UNTOLD_PAUSE_SECONDS  # from then on it looks more often
+    store.deaf = False
+    run = start(store)
+    wait = begin(threads, store, run)
+    seated(store, 1)
+    store.end(run)
+    assert wait.result(LIMIT) == [run.id]
 
 
 def test_an_outage_is_reported_once_for_all_waiters(

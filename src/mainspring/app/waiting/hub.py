@@ -31,6 +31,8 @@ T = TypeVar("T")
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 1.0
 """Look this often without a message: soon after a waiter has come, because a message is most likely to be lost then."""
+UNTOLD_PAUSE_SECONDS: Final = 0.1
+"""Look at least this often after an end was found without a message: there may be none, as behind a pooler."""
 LONGEST_GAP_SECONDS: Final = 0.1
 """Leave up to this much time between looks that find nothing, although ends are told: other runs end all the time."""
 FIRST_GAP_SECONDS: Final = 0.002
@@ -79,7 +81,7 @@ class EndHub:
         self._seats: set[Seat] = set()
         self._looking = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._pause = FIRST_PAUSE_SECONDS
+        self._pause, self._longest_pause = FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
         self._gap = 0.0
         self._looked_at = 0.0
         self.looks = 0
@@ -131,7 +133,7 @@ class EndHub:
                 log.debug("ends of runs are not told: %s", error)
                 told = cursor
             if told == cursor:
-                self._pause = min(LONGEST_PAUSE_SECONDS, pause * 4)
+                self._pause = min(self._longest_pause, pause * 4)
                 time.sleep(max(0.0, began + pause - time.monotonic()))  # in case the store did not wait
             elif self._gap:
                 time.sleep(self._gap)
@@ -170,6 +172,8 @@ class EndHub:
                 self._seats -= {seat for seat in seats if seat.up}
             gap = min(LONGEST_GAP_SECONDS, max(FIRST_GAP_SECONDS, 2 * self._gap, now - began))
             self._gap = gap if told and not found else 0.0
+            if found:
+                self._longest_pause = LONGEST_PAUSE_SECONDS if told else UNTOLD_PAUSE_SECONDS
 
 
 def ask_together(store: JobStore, seats: Sequence[Seat]) -> bool:
