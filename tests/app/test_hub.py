@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from mainspring import Mainspring
 from mainspring.app.waiting import hub
 from mainspring.app.waiting.waiter import Waiter
 from mainspring.core.run import Run
 from mainspring.errors import RunNotFound, StoreUnavailable
 from mainspring.jobstores.base import CHANGES, JobStore, RunStanding
 from mainspring.jobstores.memory import MemoryJobStore
-from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance.helpers import add_run, claim, start, succeed
 from tests.app.kit import LIMIT
 
@@ -200,15 +200,16 @@ def test_a_cancelled_wait_leaves_the_hub(store: CountingStore) -> None:
     assert not hub.hub_of(store)._seats
 
 
-def test_the_hub_does_not_open_a_store_that_was_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "LINGER_SECONDS", 0.05)
-    store = SQLAlchemyJobStore(f"sqlite:///{tmp_path}/jobs.db")
+def test_a_closed_app_has_no_listener_that_opens_its_store(tmp_path: Path) -> None:
+    app = Mainspring(f"sqlite:///{tmp_path}/jobs.db")
+    store = app.store
     run = start(store)
     with pytest.raises(TimeoutError):
-        hub.wait(lambda: store, Waiter([run.id], 0.1))
+        app.wait([run.id], 0.1)
     thread = hub.hub_of(store)._thread
-    store.shutdown()
-    if thread is not None:
-        thread.join(LIMIT)
-    assert store._opened is None
+    assert thread is not None
+    app.close()
+    thread.join(LIMIT)
+    assert not thread.is_alive()
+    assert store._opened is None  # type: ignore[attr-defined]
     assert not (tmp_path / "jobs.db-wake").exists()

@@ -24,7 +24,7 @@ from mainspring.interrupts import sheltered
 from mainspring.jobstores.base import ENDS, JobStore
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 
-__all__ = ["EndHub", "hub_of", "wait", "wait_async"]
+__all__ = ["EndHub", "dismiss", "hub_of", "wait", "wait_async"]
 
 T = TypeVar("T")
 
@@ -81,6 +81,7 @@ class EndHub:
         self._seats: set[Seat] = set()
         self._looking = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._dismissed = False
         self._pause, self._longest_pause = FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
         self._gap = 0.0
         self._looked_at = 0.0
@@ -117,6 +118,12 @@ class EndHub:
         if self._looking.acquire(timeout=1.0):
             self._looking.release()
 
+    def dismiss(self) -> None:
+        """Let the thread end as soon as nobody waits."""
+        with self._joined:
+            self._dismissed = self._thread is not None
+            self._joined.notify()
+
     def wakes_at(self, seat: Seat) -> float:
         """Return when a waiter has to look by itself, by the monotonic clock."""
         return min(seat.waiter.looks_at, self._looked_at + STALE_SECONDS)
@@ -145,9 +152,10 @@ class EndHub:
     def _has_waiters(self) -> bool:
         """Wait until there is a waiter; return False if none has come for a while, which ends the thread."""
         with self._joined:
-            if self._joined.wait_for(lambda: self._seats, LINGER_SECONDS):
+            self._joined.wait_for(lambda: self._seats or self._dismissed, LINGER_SECONDS)
+            if self._seats:
                 return True
-            self._thread = None
+            self._thread, self._dismissed = None, False
             return False
 
     def _look(self, store: JobStore, told: bool) -> None:
@@ -231,6 +239,14 @@ def hub_of(store: JobStore) -> EndHub:
         if found is None:
             found = _hubs[store] = EndHub()
         return found
+
+
+def dismiss(store: JobStore) -> None:
+    """Stop listening for a store that is about to be closed, once nobody waits any more."""
+    with _hubs_lock:
+        found = _hubs.get(store)
+    if found is not None:
+        found.dismiss()
 
 
 def _begin_anew() -> None:
