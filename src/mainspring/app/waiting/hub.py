@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from mainspring.app.waiting.waiter import Question, Waiter
+from mainspring.app.waiting.waiter import RunQuestion, Waiter
 from mainspring.clock import SystemClock
 from mainspring.errors import StoreUnavailable
 from mainspring.interrupts import sheltered
@@ -186,8 +186,8 @@ class EndHub:
 
 def ask_together(store: JobStore, seats: Sequence[Seat]) -> bool:
     """Let all waiters look at once: each of their rounds is one question to the store. Return True if a run ended."""
-    asking: dict[Seat, Generator[Question, Sequence[Any], bool]] = {}
-    asked: dict[Seat, Question] = {}
+    asking: dict[Seat, Generator[RunQuestion, Sequence[Any], bool]] = {}
+    asked: dict[Seat, RunQuestion] = {}
     found = False
 
     def go_on(seat: Seat, answers: Sequence[Any] | None) -> None:

@@ -23,7 +23,7 @@ from mainspring.jobstores.finding import FIND_PAGE_RUNS
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
 
-__all__ = ["Question", "Waiter", "result_of"]
+__all__ = ["RunQuestion", "Waiter", "result_of"]
 
 FIRST_PAGE_RUNS: Final = 50
 """Look at this many runs first, and at the others when these have ended."""
@@ -37,7 +37,7 @@ FULL_LOOK_FACTOR: Final = 20
 log = logging.getLogger("mainspring.app")
 
 
-class Question(NamedTuple):
+class RunQuestion(NamedTuple):
     """Runs of which a waiter wants the records, or only the statuses."""
 
     run_ids: list[str]
@@ -100,7 +100,7 @@ class Waiter:
             self._warn(store)
         return False
 
-    def questions(self, store: JobStore) -> Generator[Question, Sequence[Any], bool]:
+    def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:
         """Look once: yield questions, take what the store answers to each, and return True if all have ended."""
         left: list[str] = []
         began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
@@ -111,12 +111,12 @@ class Waiter:
             part = self._left[start : start + size]
             start, size = start + size, FIND_PAGE_RUNS
             over: list[str] = []
-            for run_id, standing in zip(part, (yield Question(part, False)), strict=True):
+            for run_id, standing in zip(part, (yield RunQuestion(part, False)), strict=True):
                 if standing is None and not self._underway(run_id, store):
                     raise RunNotFound(run_id)
                 (over if standing is not None and standing.status in FINAL else left).append(run_id)
             if over:
-                left += self._keep(over, (yield Question(over, True)))
+                left += self._keep(over, (yield RunQuestion(over, True)))
         else:
             now = time.monotonic()
             self._all_at = now + FULL_LOOK_FACTOR * (now - began)
