@@ -28,6 +28,8 @@ from mainspring.core.run import FINAL, HOLDS, WAITING, Beat, Condition, Outcome,
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, Limit, judge
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
     Answers,
     BrokenJob,
     ClaimedRuns,
@@ -66,7 +68,7 @@ class ReferenceStore(JobStore):
     def __init__(self) -> None:
         self.keep_runs = 10_000
         self._changed = threading.Condition()  # its lock makes every method one step
-        self._cursor = 0
+        self._cursors = {CHANGES: 0, ENDS: 0}
         self._shift = 0
         self._versions = itertools.count(1)
         self._jobs: dict[str, Entry] = {}
@@ -269,6 +271,8 @@ class ReferenceStore(JobStore):
             self._judge()
             for gate in freed:
                 self._let_in(gate, 1)
+            if ended:
+                self._tell(ENDS)
             return Answers(answers, self._refused)
 
     def _settle(self, outcome: Outcome, ended: set[str], back: list[Run], freed: list[str]) -> bool:
@@ -566,10 +570,10 @@ class ReferenceStore(JobStore):
             oldest_at=min(due, default=None),
         )
 
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         with self._changed:
-            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
-            return self._cursor
+            self._changed.wait_for(lambda: self._cursors[topic] != cursor, timeout)
+            return self._cursors[topic]
 
     def shutdown(self) -> None:
         with self._changed:
@@ -583,8 +587,8 @@ class ReferenceStore(JobStore):
     def _now(self) -> int:
         return time.time_ns() // 1000 + self._shift
 
-    def _tell(self) -> None:
-        self._cursor += 1
+    def _tell(self, topic: str = CHANGES) -> None:
+        self._cursors[topic] += 1
         self._changed.notify_all()
 
 

@@ -10,7 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from mainspring.clock import Clock
 from mainspring.core.insight.acts import Act
@@ -37,10 +37,15 @@ from mainspring.jobstores.values import (
     Stats,
 )
 
+CHANGES: Final = "changes"
+ENDS: Final = "ends"
+"""The topics of `wait`: what may concern a loop, and ends of runs."""
 _SUGGEST_FROM_JOBS = 1000
 """Suggest similar ids for an unknown job only if the store has at most this many jobs."""
 
 __all__ = [
+    "CHANGES",
+    "ENDS",
     "Answers",
     "BaseJobStore",
     "BrokenJob",
@@ -376,10 +381,12 @@ class JobStore(BaseJobStore):
         """
 
     @abstractmethod
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         """Sleep until a change since `cursor` may concern a loop, or for `timeout` seconds.
 
-        Return the new cursor; start with 0. Changes made between two calls are not missed.
+        Return the new cursor; start with 0. Changes made between two calls are not missed. With the topic `ENDS`, sleep
+        until a run has ended. That is a hint, which may be lost. Listening for it may cost something while nobody
+        waits, so a call with a timeout of 0 stops it; each topic has its own cursor.
         """
 
     # -- what a store may override ---------------------------------------------------------------------------------

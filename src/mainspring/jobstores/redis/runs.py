@@ -20,7 +20,7 @@ from mainspring.core.lanes import Want, queue_of
 from mainspring.core.run import Run, Status
 from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.errors import ConfigurationError, StoreUnavailable
-from mainspring.jobstores.base import Answers, Hold, NodeInfo, QueueInfo, RunQuery, RunStanding, Stats
+from mainspring.jobstores.base import CHANGES, ENDS, Answers, Hold, NodeInfo, QueueInfo, RunQuery, RunStanding, Stats
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import (
     ALTERED,
@@ -80,6 +80,7 @@ class RedisRuns(RecordStore):
     _shards: Shards
     _searched: list[Shard]
     _subscriptions: Subscriptions
+    _ends: Subscriptions
     keep_runs: int
     _swept: dict[Shard, tuple[str, str, str]]
     """Where the next sweep of a shard continues."""
@@ -491,8 +492,13 @@ class RedisRuns(RecordStore):
             more = cursor is not None
         return total
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        """Sleep until something that may interest a loop has changed since `cursor`, or for `timeout` seconds."""
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        """Sleep until a change since `cursor` may concern a loop, or a run has ended, or for `timeout` seconds."""
+        if topic == ENDS:
+            if timeout > 0:
+                return self._ends.wait(self._shards.ends, cursor, timeout)
+            self._ends.close()
+            return cursor
         return self._subscriptions.wait(self._shards.channels, cursor, timeout)
 
     def shift_clock(self, seconds: float) -> None:

@@ -10,7 +10,17 @@ from mainspring.core.insight.acts import Act
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.lanes import Want
 from mainspring.core.run import Beat, Outcome, Run
-from mainspring.jobstores.base import Answers, ClaimedRuns, Hold, JobStore, NodeInfo, RunQuery, RunStanding
+from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
+    Answers,
+    ClaimedRuns,
+    Hold,
+    JobStore,
+    NodeInfo,
+    RunQuery,
+    RunStanding,
+)
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.split.watch import StoreWatch
 
@@ -82,8 +92,8 @@ class RunsElsewhere(RecordStore):
     def set_gate(self, name: str, allowed: int | None) -> None:
         self.runs.set_gate(name, allowed)
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        return self._watch.wait(cursor, timeout)
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        return self.runs.wait(cursor, timeout, topic) if topic == ENDS else self._watch.wait(cursor, timeout)
 
     def shift_clock(self, seconds: float) -> None:
         self.runs.shift_clock(seconds)

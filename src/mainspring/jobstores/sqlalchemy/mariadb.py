@@ -22,7 +22,8 @@ from mainspring.jobstores.sqlalchemy.meta import first_rows
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
-from mainspring.jobstores.sqlalchemy.waking import Waker
+from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waking import AWAITED, AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
 
@@ -39,6 +40,9 @@ STATEMENT_BYTES: Final = 4_000_000
 _TOO_LARGE: Final = 1153
 LANES_PER_STATEMENT: Final = 100
 """One statement asks for this many lanes."""
+FIRST_END_LOOK_SECONDS: Final = 0.005
+LONGEST_END_LOOK_SECONDS: Final = 0.1
+"""The server sends no messages, so a process that waits for an end polls a number this often."""
 
 _RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
 _WAITING: Final = {
@@ -52,6 +56,7 @@ class MariaDBTx(StoreTx):
     """A transaction on a pooled connection."""
 
     database: MariaDBDatabase
+    judged = (*JUDGED, AWAITED)
 
     @staticmethod
     def many(values: list[Any], /) -> Any:
@@ -186,7 +191,7 @@ class MariaDBDatabase(ServerDatabase):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.waker = CounterWaker(self)
+        self.waker, self.ends = CounterWaker(self), EndCounterWaker(self)
         self._collation = ""
         self.packet = STATEMENT_BYTES
         """The server takes statements of up to this many bytes."""
@@ -287,6 +292,7 @@ class CounterWaker(Waker):
 
     pause = 0.05
     look_every = 0.5
+    name = "stirs"
 
     def __init__(self, database: MariaDBDatabase) -> None:
         super().__init__()
@@ -305,8 +311,29 @@ class CounterWaker(Waker):
         return changed
 
     def tell(self) -> None:
-        self._database.read(lambda tx: tx.run("UPDATE {meta} SET value = value + 1 WHERE name = 'stirs'"))
+        self._database.read(lambda tx: tx.run("UPDATE {meta} SET value = value + 1 WHERE name = ?", self.name))
 
     def _count(self) -> int:
-        row = self._database.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = 'stirs'"))
+        row = self._database.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = ?", self.name))
         return 0 if row is None else int(row[0])
+
+
+class EndCounterWaker(CounterWaker):
+    """Counts ends of runs while somebody waits for one; polls soon at first, then less often."""
+
+    pause = 0.01
+    name = "ends"
+
+    def __init__(self, database: MariaDBDatabase) -> None:
+        super().__init__(database)
+        self._mark = AwaitedMark(database)
+
+    def prepare(self) -> None:
+        if self._mark.renew():
+            self.move()
+        super().prepare()
+        self.look_every = FIRST_END_LOOK_SECONDS
+
+    def look(self) -> bool:
+        self.look_every = min(LONGEST_END_LOOK_SECONDS, self.look_every * 1.5)
+        return super().look()

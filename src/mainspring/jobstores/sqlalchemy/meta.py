@@ -43,7 +43,15 @@ class SchemaMismatch(StoreUnavailable):
 def first_rows() -> list[tuple[str, int]]:
     """Return the rows of `meta` that a new store starts with."""
     schema = [(name, SQL_SCHEMA) for name in _SCHEMA_ROWS]
-    return [*schema, ("versions", 0), ("clock", 0), ("stirs", 0), ("made", random.getrandbits(62))]
+    return [
+        *schema,
+        ("versions", 0),
+        ("clock", 0),
+        ("stirs", 0),
+        ("ends", 0),
+        ("awaited", 0),
+        ("made", random.getrandbits(62)),
+    ]
 
 
 def number(tx: Tx, name: str) -> int | None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Status
@@ -134,6 +134,9 @@ def is_plain_end(outcome: SettleRow) -> bool:
 class RunVerbs(GateVerbs):
     """Adds and settles runs, in statements that every dialect has."""
 
+    judged: ClassVar[tuple[str, ...]] = JUDGED
+    """What `settle` reads of each run; on a server also until when somebody waits for an end."""
+
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
         """Insert the new runs; return for each id the id under which it is stored, empty if the id is known.
 
@@ -196,8 +199,8 @@ class RunVerbs(GateVerbs):
         if not self.begun:
             self.begin()
         locked = self.many(sorted(to_lock(outcomes)))
-        rows = self.table(JUDGED, "FROM {runs} WHERE id {in} ORDER BY id {lock}", locked)
-        stored = {run_id: tuple(row) for run_id, *row in rows}
+        rows = self.table(self.judged, "FROM {runs} WHERE id {in} ORDER BY id {lock}", locked)
+        stored = {row[0]: tuple(row[1 : len(JUDGED)]) for row in rows}
         found = Judgement(stored, self._holders(outcomes, stored), self._waiting_states(outcomes), self.now)
         for outcome in outcomes:
             found.judge(outcome)
@@ -207,6 +210,8 @@ class RunVerbs(GateVerbs):
             self.update("runs", WRITTEN, [written_row(run, self.now) for run in written])
             self.count_ends(found.totals)
             self.stirred |= any(run.status == "pending" for run in written)
+            if any(run.status in FINAL_VALUES for run in written):
+                self.note_ends(rows[0][len(JUDGED) :])
         if found.causes:
             self.update("runs", ("refused",), sorted(found.causes.items()))
         if found.back:
@@ -222,6 +227,11 @@ class RunVerbs(GateVerbs):
             self.add_runs(found.then)
         self.make_room(found.freed, found.written.values())
         return found.answers
+
+    def note_ends(self, awaited: Sequence[int | None]) -> None:
+        """Note that runs have ended, and whether somebody waits for that, by the mark that was read with them."""
+        self.ended = True
+        self.awaited |= any(until is not None and until > self.now for until in awaited)
 
     def make_room(self, freed: Mapping[str, int], runs: Iterable[RunRow]) -> None:
         """Let parked runs in for those that have left their gates; wake sleepers if a queue may be below its limit."""

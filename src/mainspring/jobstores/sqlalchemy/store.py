@@ -28,6 +28,8 @@ from mainspring.core.run import Run
 from mainspring.core.store_urls import SCHEMES, with_driver
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
     Answers,
     BrokenJob,
     Generation,
@@ -341,8 +343,16 @@ class SQLAlchemyJobStore(RecordStore):
     def stats(self, query: RunQuery | None = None) -> Stats:
         return self._read(lambda tx: service_steps.stats(tx, query))
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        return self._open().waker.wait(cursor, timeout)
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        if topic != ENDS:
+            return self._open().waker.wait(cursor, timeout)
+        database = self._opened
+        if database is None or self._pid != os.getpid():
+            return cursor  # whoever waits for an end has looked first; a store that was closed stays closed
+        if timeout > 0:
+            return database.ends.wait(cursor, timeout)
+        database.ends.rest()
+        return cursor
 
     def generations(self) -> tuple[Generation, ...]:
         return self._read(service_steps.generations)

@@ -31,6 +31,7 @@ _PARTS = (
     "gates",
     "rates",
     "service",
+    "ends",
     "concurrency",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
@@ -43,6 +44,7 @@ from mainspring.testing.conformance.counting import CountConformance  # noqa: E4
 from mainspring.testing.conformance.edges.order import EdgeConformance  # noqa: E402
 from mainspring.testing.conformance.edges.races import EdgeRaceConformance  # noqa: E402
 from mainspring.testing.conformance.edges.upkeep import EdgeUpkeepConformance  # noqa: E402
+from mainspring.testing.conformance.ends import EndConformance  # noqa: E402
 from mainspring.testing.conformance.firing import FiringConformance  # noqa: E402
 from mainspring.testing.conformance.gates import GateConformance  # noqa: E402
 from mainspring.testing.conformance.instants import InstantConformance  # noqa: E402
@@ -63,6 +65,7 @@ __all__ = [
     "EdgeConformance",
     "EdgeRaceConformance",
     "EdgeUpkeepConformance",
+    "EndConformance",
     "FiringConformance",
     "GateConformance",
     "InstantConformance",
@@ -99,6 +102,7 @@ class StoreConformance(
     RateConformance,
     QueueLimitConformance,
     ServiceConformance,
+    EndConformance,
     ActConformance,
     TallyConformance,
     ConcurrencyConformance,

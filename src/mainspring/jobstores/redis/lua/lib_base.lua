@@ -134,5 +134,8 @@ end
 -- The next of the numbers that order what is put into lanes and what ends, of a fixed width.
 local function next_in_sequence() return ('0000000000000' .. whole(count_up('sequence'))):sub(-14) end
 
--- Wake the loops that sleep on this shard.
-local function tell() call('PUBLISH', prefix .. 'wake', whole(count_up('wake'))) end
+-- Wake the loops that sleep on this shard; or with 'ends', whoever waits for the end of a run.
+local function tell(topic)
+  topic = topic or 'wake'
+  call('PUBLISH', prefix .. topic, whole(count_up(topic)))
+end

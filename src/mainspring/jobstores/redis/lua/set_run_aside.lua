@@ -53,4 +53,5 @@ if successors > 0 or call('EXISTS', prefix .. 'a:' .. id) == 1 then
 end
 let_others_in()
 finish()
+tell('ends')
 return 1

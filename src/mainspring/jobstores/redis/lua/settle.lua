@@ -1,6 +1,6 @@
 -- uses: write runs
 -- settle: write each outcome whose condition holds for the stored run, with what follows from it.
---   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have, and outbox, outbox_runs
+--   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have, and outbox, outbox_runs; tells ends
 --   ARGV  {run id, condition, token, status, lane, numbers (see lib_runs), how long it is kept, state, more} of each
 --         outcome. More is absent or has by name: unique, cancelling, live, followers (runs as lib_runs has them), away
 --         ({id, bytes} of followers for other shards), by (the run that refuses it); and of an unfinished run attempts,
@@ -134,4 +134,5 @@ for i, outcome in ipairs(args[1]) do
 end
 let_others_in()
 finish()
+if next(closed) then tell('ends') end
 return { answers, refused }

@@ -31,6 +31,8 @@ from mainspring.jobstores.sqlalchemy.runs import (
 )
 from mainspring.jobstores.sqlalchemy.schema import NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
+from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waking import AWAITED
 
 __all__ = ["PostgreSQLTx"]
 
@@ -54,6 +56,8 @@ _TYPES: Final = {
 
 class PostgreSQLTx(StoreTx):
     """A transaction on a pooled connection, or a single statement."""
+
+    judged = (*JUDGED, AWAITED)
 
     @staticmethod
     def many(values: list[Any], /) -> Any:
@@ -189,10 +193,12 @@ class PostgreSQLTx(StoreTx):
             SELECT status, %(slot)s::integer, count(*) FROM ended GROUP BY status
                 ON CONFLICT (status, slot) DO UPDATE
                SET n = CASE WHEN totals.n BETWEEN 0 AND {NEVER} THEN totals.n ELSE 0 END + excluded.n)
-        SELECT id, followed, at_gate FROM ended
+        SELECT id, followed, at_gate, {self.texts[AWAITED]} > {_NOW} FROM ended
         """
         found = self._fetch(statement, {**params, "slot": self.database.slot})
-        return {run_id: (followed, at_gate) for run_id, followed, at_gate in found}
+        if found:
+            self.ended, self.awaited = True, bool(found[0][3])
+        return {run_id: (followed, at_gate) for run_id, followed, at_gate, _ in found}
 
     def release(self, ended: Mapping[str, str]) -> None:
         # The rows are locked in the order of the materialized ids.
