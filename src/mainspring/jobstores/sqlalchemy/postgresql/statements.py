@@ -234,7 +234,8 @@ class PostgreSQLTx(StoreTx):
                           SELECT r.ctid {parked} AND r.queue = place.queue ORDER BY r.priority DESC, r.run_at
                            LIMIT place.n FOR UPDATE SKIP LOCKED) AS first WHERE place.queue IS NOT NULL))
             RETURNING at_gate, queue)
-        SELECT gate, queue, (SELECT count(*) FROM (SELECT 1 {parked} AND r.queue = place.queue LIMIT n) AS those)::integer,
+        SELECT gate, queue,
+               (SELECT count(*) FROM (SELECT 1 {parked} AND r.queue = place.queue LIMIT n) AS those)::integer,
                (SELECT count(*) FROM back WHERE at_gate = place.gate AND back.queue = place.queue)::integer
           FROM place WHERE queue IS NOT NULL
         """
