@@ -264,6 +264,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1  # fires this record stands for: coalesced into it, or missed in a row
     last: int | None = None  # the last of those fires
     after: tuple[After, ...] = ()  # the runs that it comes after, each once; kept for the day it is sent back
+    delay: int = 0  # microseconds that it waits after the last of those has ended; kept for the same day
     waits: int = 0  # how many of those have not ended; the store counts
     followed: int = 0  # how many runs come after this one; the store counts
     refused: str | None = None  # the run whose end refused this one: it is cancelled instead of started
