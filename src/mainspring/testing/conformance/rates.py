@@ -52,6 +52,15 @@ class QueueLimitConformance:
         assert len(claimed) == 17
         assert {run.id for run in claimed if run.queue == "default"} == {run.id for run in others}
 
+    def test_runs_that_are_parked_make_no_room_above_the_limit_of_a_queue(self, store: JobStore) -> None:
+        store.set_gate(MAIL, 12)
+        spec = Limit(0).to_text()
+        store.add_runs([make_run(store, queue="mail", due_in=-60) for _ in range(100)])
+        store.add_runs([make_run(store, gate=new_id("gate"), gate_spec=spec, due_in=-30) for _ in range(200)])
+        claimed = claim(store, "mail", "default", limit=60)
+        assert len(claimed) == 12
+        assert claim(store, "mail", "default", limit=60) == []
+
     def test_the_limit_of_a_queue_is_raised_lowered_and_lifted(self, store: JobStore) -> None:
         store.add_runs([make_run(store, queue="mail") for _ in range(300)])
         first = claim(store, "mail", limit=24)

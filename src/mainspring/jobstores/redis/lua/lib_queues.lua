@@ -86,7 +86,7 @@ local function most_urgent(open, limit, room)
 
   for _, queue in ipairs(open) do
     local source = { queue = queue, left = room[queue] }
-    look(source, 0)
+    if (source.left or 1) > 0 then look(source, 0) end -- a claim may have filled the queue to its limit meanwhile
     if source.first then
       size = size + 1
       heap[size] = source
