@@ -175,7 +175,9 @@ def test_a_run_that_waits_for_a_slot_is_cancelled_by_a_later_fire_too(bench: Ben
     holder = replace(first, id="holder", job_id=None, gate="gate", gate_spec=Limit(1).to_text())
     bench.store.add_runs([holder])
     bench.store.settle([Outcome(replace(first, gate="gate", gate_spec=Limit(1).to_text()), Condition.WAITING)])
-    assert [run.id for run in bench.store.claim([first.queue], node="n", token="t", limit=1, lease=60).runs] == ["holder"]
+    assert [run.id for run in bench.store.claim([first.queue], node="n", token="t", limit=1, lease=60).runs] == [
+        "holder"
+    ]
     assert bench.store.claim([first.queue], node="n", token="u", limit=1, lease=60).runs == []
     assert bench.store.standings([first.id]) == [RunStanding(Status.BLOCKED)]
     bench.clock.advance(10)

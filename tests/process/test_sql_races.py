@@ -17,6 +17,7 @@ from mainspring.core.transitions import cancel, change, retry
 from mainspring.core.waiting.gates import QUEUE_GATE, Limit
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.jobstores.sqlalchemy.transaction import Statements
 from mainspring.testing.conformance.helpers import (
     LEASE,
     add_after,
@@ -90,6 +91,11 @@ class Race:
             for table in (self.edges, self.runs, self.limits, "race_gone", "race_queues"):
                 connection.execute(text(f"TRUNCATE TABLE {table}"))
             connection.execute(text("UPDATE race_meta SET value = 0 WHERE name = 'clock'"))
+
+    def take_locks_from(self, store: SQLAlchemyJobStore) -> None:
+        """Let a store read without locks, to show what they are for."""
+        database = store._open()
+        database.texts = Statements({**database.texts._words, "lock": "", "skip": ""}, database.placeholder)
 
     @contextmanager
     def stopped(self, word: str, act: Callable[[JobStore], T]) -> Iterator[Future[T]]:
@@ -245,6 +251,18 @@ def test_a_run_that_gets_a_successor_is_not_pruned_at_the_same_moment(race: Race
     assert add_run(race.quick, after=behind(first)).status is Status.PENDING
 
 
+def test_without_the_lock_of_its_predecessor_a_run_would_wait_for_ever(race: Race) -> None:
+    """The test above can tell: this is what it would see."""
+    first = start(race.quick)
+    run = make_run(race.quick, queue="next", after=behind(first))
+    race.take_locks_from(race.slow)
+    with race.stopped(race.edges, lambda store: store.add_runs([run])):
+        ending, waits = race.begin(lambda store: store.settle([succeed(store, first)]))
+        assert not waits
+    assert ending.result(PATIENCE) == [True]
+    assert current(race.quick, run).status is Status.BLOCKED
+
+
 # -- gates ---------------------------------------------------------------------------------------------------------
 
 LEASED = "SET status = 'running'"
@@ -267,6 +285,19 @@ def test_an_end_waits_for_a_claim_that_is_parking_somebody_for_it(race: Race) ->
     assert ending.result(PATIENCE) == [True]
     assert current(race.quick, run).status is Status.PENDING
     assert [one.id for one in claim(race.quick)] == [run.id]
+
+
+def test_an_end_that_did_not_wait_for_the_claim_would_leave_a_run_parked(race: Race) -> None:
+    """The test above can tell: this is what it would see."""
+    _gated(race)
+    [holder] = claim(race.quick)
+    run = _gated(race)
+    race.take_locks_from(race.quick)
+    with race.stopped(PARKED, lambda store: claim(store)):
+        ending, waits = race.begin(lambda store: store.settle([succeed(store, holder)]))
+        assert not waits
+    assert ending.result(PATIENCE) == [True]
+    assert current(race.quick, run).status is Status.BLOCKED
 
 
 def test_a_claim_that_comes_while_an_end_makes_room_parks_nobody_in_vain(race: Race) -> None:

@@ -25,8 +25,6 @@ _PARTS = (
     "settling",
     "changes",
     "edges",
-    "edge_upkeep",
-    "edge_races",
     "gates",
     "rates",
     "service",
