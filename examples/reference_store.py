@@ -295,6 +295,8 @@ class ReferenceStore(JobStore):
             if run.status is Status.BLOCKED:
                 back.append(run)
         waits = 1 if run in back else stored.waits if run.status is Status.BLOCKED else 0
+        if run.status is stored.status is Status.BLOCKED and not waits and run.run_at > self._now():
+            run = replace(run, status=Status.PENDING)  # it was parked and is postponed
         self._write(replace(run, refused=refused, waits=waits))
         if stored.gate is not None and (stored.status is Status.RUNNING or run.status in FINAL):
             freed.append(stored.gate)

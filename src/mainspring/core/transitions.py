@@ -251,9 +251,12 @@ def sent_back(run: Run, now: int) -> Outcome:
 
     The hook of such a run still waits for it.
     """
+    # Its delay counts again from its release; the time at which it was refused means nothing.
+    run_at = -run.delay if run.delay and run.refused is not None else run.run_at
     if run.status in WAITING:
-        return Outcome(replace(run, status=Status.BLOCKED, refused=None), Condition.WAITING)
-    return retry(run, now)
+        return Outcome(replace(run, status=Status.BLOCKED, refused=None, run_at=run_at), Condition.WAITING)
+    again = retry(run, now)
+    return msgspec.structs.replace(again, run=replace(again.run, run_at=run_at)) if run_at < 0 else again
 
 
 def unkeyed(again: Outcome) -> Outcome:

@@ -361,9 +361,9 @@ class JobStore(BaseJobStore):
     # with the number of running runs of the gate. A run without a slot is parked: it becomes blocked with no `waits`.
     # When a run of the gate stops running, or ends without having run, or leaves the gate, the most urgent parked run
     # of each lane becomes pending again, due now: higher priority first, then older. Each lane, so that a lane that
-    # nobody serves keeps no other out. A refused run passes no gate. Each run is judged once per turn, and a full gate
-    # hides no run behind it. The gate `queue:<name>` counts the running runs in all lanes of a queue; runs above its
-    # number wait.
+    # nobody serves keeps no other out. A parked run that is postponed is pending: the claim judges it when it is due.
+    # A refused run passes no gate. Each run is judged once per turn, and a full gate hides no run behind it. The gate
+    # `queue:<name>` counts the running runs in all lanes of a queue; runs above its number wait.
 
     @abstractmethod
     def set_gate(self, name: str, allowed: int | None) -> None:

@@ -241,7 +241,8 @@ class Calls:
 
 def delayed(run: Run, delay: float) -> Run:
     """Return a run that starts so many seconds after the last run that it comes after."""
-    return replace(run, run_at=-int(delay * SECOND))
+    after = int(delay * SECOND)
+    return replace(run, run_at=-after, delay=after)
 
 
 class Sender:

@@ -159,8 +159,9 @@ class RunTable(RunIndex):
             run = replace(run, waits=old.waits, followed=old.followed, refused=refused)
             if old.followed and run.status in FINAL and old.status not in FINAL:
                 call.ended[run.id] = run.status
-        if run.status is _BLOCKED and run.gate != old.gate and not run.waits:  # parked, and out of its gate
-            run = replace(run, status=_PENDING)
+        if run.status is _BLOCKED and not run.waits:  # parked, unless it was sent back
+            postponed = old.status is _BLOCKED and run.run_at > now
+            run = replace(run, status=_PENDING) if postponed or run.gate != old.gate else run
         self._write(record, run, now)
         if outcome.then:
             call.then += [(record, follower) for follower in outcome.then]

@@ -71,6 +71,7 @@ class _RunState(msgspec.Struct, array_like=True, gc=False):
     copied_from: str | None = None
     call: bytes | None = None
     after: tuple[After, ...] = ()
+    delay: int = 0
 
 
 class _RunEnd(NamedTuple):
@@ -232,7 +233,7 @@ class RecordPacker:
             _RunState(
                 executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
                 run.interruptions, reason, run.count, run.last, result, frame, None, run.key, run.retried,
-                run.earlier_starts, run.copied_from, call, run.after,
+                run.earlier_starts, run.copied_from, call, run.after, run.delay,
             )
         )  # fmt: skip
         return b"" if packed == _NO_STATE_BYTES else packed
@@ -270,7 +271,8 @@ class RecordPacker:
                 failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
                 reason=outcome.reason, count=state.count, last=state.last, key=state.key,
                 retried=state.retried, earlier_starts=state.earlier_starts, copied_from=state.copied_from,
-                moved=state.call is not None, unverified=outcome.unverified, after=state.after, waits=row.waits,
+                moved=state.call is not None, unverified=outcome.unverified, after=state.after,
+                delay=state.delay, waits=row.waits,
                 followed=row.followed, refused=row.refused, gate=row.gate, gate_spec=row.gate_spec,
                 counted=row.job_id is None or row.owner is not None,
             )  # fmt: skip

@@ -146,7 +146,7 @@ class MariaDBTx(StoreTx):
             ids += [row[0] for row in self.all(" UNION ALL ".join([one] * len(some)), *chain.from_iterable(some))]
         if not ids:
             return []
-        # No row can be locked inside a union. Wait for the locks: a run that is passed by might never come back.
+        # No row can be locked inside a union.
         locked = "SELECT id FROM {runs} WHERE id {in} AND status = 'blocked' AND at_gate IS NOT NULL ORDER BY id {lock}"
         return [run_id for (run_id,) in self.all(locked, self.many(sorted(ids)))]
 

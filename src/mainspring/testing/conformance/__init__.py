@@ -26,8 +26,6 @@ _PARTS = (
     "settling",
     "changes",
     "edges",
-    "edge_upkeep",
-    "edge_races",
     "gates",
     "rates",
     "service",

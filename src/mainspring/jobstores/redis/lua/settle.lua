@@ -87,7 +87,10 @@ local function settle(id, condition, token, status, lane, numbers, keep, state, 
     else
       call('SADD', prefix .. 'm:' .. old.gate, id)
       if status == RUNNING then call('SADD', prefix .. 'l:' .. old.gate, id) end
-      if status == BLOCKED and old.status == BLOCKED and (old.waits or 0) == 0 then park(id, old.gate, lane) end
+      if status == BLOCKED and old.status == BLOCKED and (old.waits or 0) == 0 then
+        local _, run_at = numbers_of(numbers)
+        if run_at > now then release(id) else park(id, old.gate, lane) end -- a postponed one is judged when it is due
+      end
     end
   end
   if is_final then

@@ -226,6 +226,7 @@ class PostgreSQLTx(StoreTx):
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
         runs = self.database.names["runs"]
+        parked = f"FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = place.gate"
         # Find the lanes one by one: reading all parked runs of a gate would take long.
         statement = f"""
         WITH RECURSIVE wanted AS (SELECT * FROM unnest(%(gates)s::text[], %(numbers)s::integer[]) AS wanted(gate, n)),
@@ -233,18 +234,25 @@ class PostgreSQLTx(StoreTx):
             SELECT gate, n, (SELECT r.lane FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = wanted.gate
                               ORDER BY r.lane LIMIT 1) FROM wanted
             UNION ALL
-            SELECT gate, n, (SELECT r.lane FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = place.gate
-                                AND r.lane > place.lane ORDER BY r.lane LIMIT 1) FROM place WHERE lane IS NOT NULL)
-        UPDATE {runs} SET status = 'pending', run_at = {_NOW} WHERE ctid = ANY(ARRAY(
-               SELECT first.ctid FROM place CROSS JOIN LATERAL (
-                      SELECT r.ctid FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = place.gate
-                         AND r.lane = place.lane ORDER BY r.priority DESC, r.run_at LIMIT place.n
-                         FOR UPDATE SKIP LOCKED) AS first WHERE place.lane IS NOT NULL))
-        RETURNING id
+            SELECT gate, n, (SELECT r.lane {parked} AND r.lane > place.lane ORDER BY r.lane LIMIT 1)
+              FROM place WHERE lane IS NOT NULL),
+        back AS (
+            UPDATE {runs} SET status = 'pending', run_at = {_NOW} WHERE ctid = ANY(ARRAY(
+                   SELECT first.ctid FROM place CROSS JOIN LATERAL (
+                          SELECT r.ctid {parked} AND r.lane = place.lane ORDER BY r.priority DESC, r.run_at
+                           LIMIT place.n FOR UPDATE SKIP LOCKED) AS first WHERE place.lane IS NOT NULL))
+            RETURNING at_gate, lane)
+        SELECT gate, lane,
+               (SELECT count(*) FROM (SELECT 1 {parked} AND r.lane = place.lane LIMIT n) AS those)::integer,
+               (SELECT count(*) FROM back WHERE at_gate = place.gate AND back.lane = place.lane)::integer
+          FROM place WHERE lane IS NOT NULL
         """
         gates = sorted(numbers)
         found = self._fetch(statement, {"gates": gates, "numbers": [numbers[gate] for gate in gates]})
-        self.stirred |= bool(found)
+        self.stirred |= any(back for *_, back in found)
+        # Wait for those who change the other ones just now: nobody would let those runs in later.
+        if left := [(gate, lane, there - back) for gate, lane, there, back in found if there > back]:
+            self.let_back(self.parked(left))
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ _PARKED_LANE: Final = (
 )
 _PARKED: Final = (
     "SELECT id FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND lane = ?"
-    " ORDER BY priority DESC, run_at LIMIT ? {skip}"
+    " ORDER BY priority DESC, run_at LIMIT ? {lock}"
 )
 MOST_PARKED: Final = 1_000_000
 """Let in at most this many runs when a limit is lifted."""
@@ -78,7 +78,10 @@ class GateVerbs(EdgeVerbs):
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
         """Let so many parked runs of each lane of a locked gate try it again, at the tail of their lane."""
-        ids = self.parked([(gate, lane, numbers[gate]) for gate, lane in self.parked_lanes(sorted(numbers))])
+        self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in self.parked_lanes(sorted(numbers))]))
+
+    def let_back(self, ids: list[str]) -> None:
+        """Let locked parked runs try their gate again."""
         if ids:
             self.run("UPDATE {runs} SET status = 'pending', run_at = ? WHERE id {in}", self.now, self.many(sorted(ids)))
             self.stirred = True
@@ -94,7 +97,10 @@ class GateVerbs(EdgeVerbs):
         return found
 
     def parked(self, wanted: Sequence[tuple[str, str, int]]) -> list[str]:
-        """Lock so many parked runs of a gate and lane, higher priority first, then older."""
+        """Lock so many parked runs of a gate and lane, higher priority first, then older.
+
+        Wait for the locks: a run that is passed by might never come back.
+        """
         return [run_id for each in wanted for (run_id,) in self.all(_PARKED, *each)]
 
 
