@@ -16,6 +16,7 @@ from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing
 from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.run import FINAL, Beat, Outcome, Run, Status
@@ -245,10 +246,10 @@ class MemoryJobStore(JobStore):
             self._tell()
             return ids
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         with self._lock:
             now = self._now()
-            return self._runs.claim(queues, node, token, limit, now, now + int(lease * SECOND))
+            return self._runs.claim(wants, node, token, now, now + int(lease * SECOND))
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         with self._lock:

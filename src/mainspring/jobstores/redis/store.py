@@ -28,7 +28,7 @@ from mainspring.jobstores.redis.wire import checksum, job_rows, new_run, raw, ti
 
 __all__ = ["RedisJobStore", "pin"]
 
-REDIS_SCHEMA: Final = 4
+REDIS_SCHEMA: Final = 5
 FIRINGS_PER_SCRIPT: Final = 1000
 """One script call takes this many firings."""
 OLDEST_REDIS: Final = (6, 2)

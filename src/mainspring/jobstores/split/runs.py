@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from mainspring.codec import Codec
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.metrics import Tally
+from mainspring.core.lanes import Want
 from mainspring.core.run import Beat, Outcome, Run
 from mainspring.jobstores.base import (
     CHANGES,
@@ -44,8 +45,8 @@ class RunsElsewhere(RecordStore):
     def add_runs(self, runs: Sequence[Any]) -> Answers[str | None]:
         return self.runs.add_runs(runs)
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
-        return self.runs.claim(queues, node=node, token=token, limit=limit, lease=lease)
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
+        return self.runs.claim(wants, node=node, token=token, lease=lease)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         return self.runs.extend(beats, lease)

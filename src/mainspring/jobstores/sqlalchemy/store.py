@@ -21,6 +21,7 @@ from sqlalchemy.exc import ArgumentError
 from mainspring.codec import Codec
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import Want
 from mainspring.core.quantities import check_count
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
@@ -268,9 +269,9 @@ class SQLAlchemyJobStore(RecordStore):
         return Answers([row.id if (found := answers[row.id]) == "" else found for row in rows])
 
     def _claim_rows(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        return self._working().at_once(lambda tx: tx.claim(queues, node, token, limit, lease))
+        return self._working().at_once(lambda tx: tx.claim(wants, node, token, lease))
 
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         return self._write(lambda tx: claim_steps.extend(tx, beats, lease)) if beats else []

@@ -21,12 +21,11 @@ _PARTS = (
     "counting",
     "instants",
     "claims",
+    "lanes",
     "leases",
     "settling",
     "changes",
     "edges",
-    "edge_upkeep",
-    "edge_races",
     "gates",
     "rates",
     "service",
@@ -48,6 +47,7 @@ from mainspring.testing.conformance.firing import FiringConformance  # noqa: E40
 from mainspring.testing.conformance.gates import GateConformance  # noqa: E402
 from mainspring.testing.conformance.instants import InstantConformance  # noqa: E402
 from mainspring.testing.conformance.jobs import JobConformance  # noqa: E402
+from mainspring.testing.conformance.lanes import LaneConformance, LaneGateConformance  # noqa: E402
 from mainspring.testing.conformance.leases import LeaseConformance  # noqa: E402
 from mainspring.testing.conformance.rates import QueueLimitConformance, RateConformance  # noqa: E402
 from mainspring.testing.conformance.service import ServiceConformance  # noqa: E402
@@ -68,6 +68,8 @@ __all__ = [
     "GateConformance",
     "InstantConformance",
     "JobConformance",
+    "LaneConformance",
+    "LaneGateConformance",
     "LeaseConformance",
     "QueueLimitConformance",
     "RateConformance",
@@ -85,6 +87,8 @@ class StoreConformance(
     CountConformance,
     InstantConformance,
     ClaimConformance,
+    LaneConformance,
+    LaneGateConformance,
     LeaseConformance,
     SettleConformance,
     ChangeConformance,

@@ -89,7 +89,7 @@ class PostgreSQLDatabase(ServerDatabase):
         "skip": "FOR UPDATE SKIP LOCKED",
         "param": "CAST(? AS text)",
         "each": "SELECT unnest(CAST(? AS text[])) AS name",
-        "levels": "unnest(CAST(? AS text[]), CAST(? AS integer[])) AS level(queue, priority)",
+        "levels": "unnest(CAST(? AS text[]), CAST(? AS integer[])) AS level(lane, priority)",
     }
 
     def __init__(self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool) -> None:

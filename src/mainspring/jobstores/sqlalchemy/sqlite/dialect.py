@@ -70,7 +70,7 @@ class SQLiteDatabase(Database):
         "skip": "",
         "param": "?",
         "each": "SELECT value AS name FROM json_each(?)",
-        "levels": "(SELECT json_extract(value, '$[0]') AS queue, json_extract(value, '$[1]') AS priority"
+        "levels": "(SELECT json_extract(value, '$[0]') AS lane, json_extract(value, '$[1]') AS priority"
         " FROM json_each(?)) AS level",
     }
 
