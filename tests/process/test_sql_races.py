@@ -322,7 +322,7 @@ def test_two_claims_at_once_do_not_take_the_same_slot(race: Race) -> None:
     first = _gated(race)
     with race.stopped(LEASED, lambda store: claim(store)) as claiming:
         second = _gated(race)
-        page = race.quick.claim(["default"], node="n", token=new_token(), limit=9, lease=LEASE)
+        page = race.quick.claim([(["default"], 9)], node="n", token=new_token(), lease=LEASE)
         # The other claim judges the gate, so this one passes by, and comes again at once.
         assert (page.runs, page.next_at) == ([], page.now)
     assert [one.id for one in claiming.result()] == [first.id]

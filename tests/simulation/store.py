@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import count
 from typing import Any
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from mainspring.core.insight.acts import Act
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, WAITING, Beat, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
@@ -133,19 +134,11 @@ class SimStore:
         run = self.runs[run.id] = self.edges.judged(run, self.world.now) if run.after else run
         return [] if run.refused is None else [run.id]
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         now = self.world.now
         held = [run for run in self.runs.values() if run.token == token and run.status is Status.RUNNING]
         if not held:
-            waiting = [run for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
-            due = sorted((run for run in waiting if run.run_at <= now), key=lambda run: (run.run_at, run.id))
-            for run in due:
-                if len(held) == limit:
-                    break
-                if (put_off := self.gates.put_off(run, now)) is not None:
-                    self.runs[run.id] = put_off
-                    self.oracle.gates.parked += put_off.status is Status.BLOCKED
-                    continue
+            for run in self._admitted(wants):
                 claimed = replace(
                     run, status=Status.RUNNING, attempt=run.attempt + 1, node=node, token=token,
                     lease_until=self._lease(lease), started_at=now,
@@ -156,8 +149,30 @@ class SimStore:
                 else:
                     self.runs[run.id] = claimed
                 self.oracle.claimed(claimed, lease)
-        times = [run.run_at for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
+        times = [run.run_at for lanes, _ in wants for run in self._waiting(lanes)]
         return ClaimedRuns(now, held, min(times, default=None))
+
+    def _waiting(self, lanes: Sequence[str]) -> list[Run]:
+        return [run for run in self.runs.values() if run.status is Status.PENDING and run.lane in lanes]
+
+    def _admitted(self, wants: Sequence[Want]) -> Iterator[Run]:
+        """Yield the due runs that may start; put off the others that a claim comes across."""
+        for lanes, limit in wants:
+            taken = 0
+            for run in self._due(lanes):
+                if taken == limit:
+                    break
+                put_off = self.gates.put_off(run, self.world.now)
+                if put_off is None:
+                    taken += 1
+                    yield run
+                else:
+                    self.runs[run.id] = put_off
+                    self.oracle.gates.parked += put_off.status is Status.BLOCKED
+
+    def _due(self, lanes: Sequence[str]) -> list[Run]:
+        due = (run for run in self._waiting(lanes) if run.run_at <= self.world.now)
+        return sorted(due, key=lambda run: (run.run_at, run.id))
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         answers = []

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import lane_of
 from mainspring.core.policy import DEFAULT_POLICY, Policy
 
 __all__ = [
@@ -231,7 +232,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One execution. Times are microseconds, UTC.
 
     A run waits in its `queue`. The runs of a scheduler's job wait in a queue named after their executor, `.default` for
-    example; only nodes that have this executor claim from it. Names of other queues do not start with a dot.
+    example; only nodes that have this executor claim from it. Names of other queues do not start with a dot. Of a run
+    in such a queue, `executor` says what it needs, as far as that is known: see `core.lanes`.
     """
 
     id: str
@@ -287,6 +289,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name)) for name in ("id", "name", "status", "queue", "attempt")]
+
+    @property
+    def lane(self) -> str:
+        """The part of its queue in which it waits."""
+        return self.queue if self.executor is None else lane_of(self.queue, self.executor)
 
     @property
     def func(self) -> Callable[..., Any] | str:

@@ -78,7 +78,7 @@ class GateConformance:
 
     def test_a_claim_of_parked_runs_only_names_no_time(self, store: JobStore) -> None:
         _parked(store)
-        assert store.claim(["default"], node="n", token=new_token(), limit=9, lease=LEASE).next_at is None
+        assert store.claim([(["default"], 9)], node="n", token=new_token(), lease=LEASE).next_at is None
 
     def test_parked_runs_are_counted_as_blocked_and_found_by_their_gate(self, store: JobStore) -> None:
         holder, run = _parked(store)

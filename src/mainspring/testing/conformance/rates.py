@@ -32,10 +32,10 @@ class QueueLimitConformance:
         store.set_gate(MAIL, 12)
         runs = [make_run(store, queue="mail") for _ in range(200)]
         store.add_runs(runs)
-        page = store.claim(["mail"], node="n", token=new_token(), limit=1000, lease=LEASE)
+        page = store.claim([(["mail"], 1000)], node="n", token=new_token(), lease=LEASE)
         assert len(page.runs) == 12
         assert claim(store, "mail") == []
-        idle = store.claim(["mail"], node="n", token=new_token(), limit=9, lease=LEASE)
+        idle = store.claim([(["mail"], 9)], node="n", token=new_token(), lease=LEASE)
         assert idle.next_at is None or idle.next_at > idle.now
         [queue] = store.stats().queues
         assert (queue.limit, queue.paused, queue.running, queue.waiting, queue.blocked) == (12, False, 12, 188, 0)
@@ -107,7 +107,7 @@ class RateConformance:
         now = store.beat()
         assert {run.status for run in left} == {Status.PENDING}
         assert [round((at - now) / SECOND, -1) for at in sorted(run.run_at for run in left)] == [100, 200, 300]
-        page = store.claim(["default"], node="n", token=new_token(), limit=9, lease=LEASE)
+        page = store.claim([(["default"], 9)], node="n", token=new_token(), lease=LEASE)
         assert (page.runs, page.next_at) == ([], min(run.run_at for run in left))
         for _ in range(3):
             assert claim(store) == []
