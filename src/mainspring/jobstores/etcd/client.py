@@ -77,7 +77,7 @@ class EtcdClient:
         self._idle: list[tuple[int, http.client.HTTPConnection]] = []
         self._first = 0  # the member to ask first
         self._token = ""
-        self._watching: set[http.client.HTTPConnection] = set()
+        self._watches: dict[threading.Event, http.client.HTTPConnection] = {}
 
     def __repr__(self) -> str:
         return f"<EtcdClient {','.join(self.endpoints)}>"
@@ -167,7 +167,7 @@ class EtcdClient:
             number = self._first % len(self._members)
         connection = self._open(number, SILENCE_SECONDS)
         try:
-            self._watching.add(connection)
+            self._watches[stopped] = connection
             body = {"create_request": {"key": b64(start), "range_end": b64(end)}}
             connection.request("POST", "/v3/watch", json.dumps(body), self._headers("watch"))
             answer = connection.getresponse()
@@ -182,8 +182,15 @@ class EtcdClient:
                 self._first += 1
             raise
         finally:
-            self._watching.discard(connection)
+            self._watches.pop(stopped, None)
             connection.close()
+
+    def stop_watch(self, stopped: threading.Event) -> None:
+        """Let the `watch` that was given this event return at once."""
+        stopped.set()
+        connection = self._watches.get(stopped)
+        with suppress(OSError, AttributeError):  # it has ended, or has not begun
+            connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
 
     def close(self) -> None:
         """Close all connections; the next use opens new ones."""
@@ -191,9 +198,8 @@ class EtcdClient:
             idle, self._idle = self._idle, []
         for _, connection in idle:
             connection.close()
-        for connection in list(self._watching):
-            with suppress(OSError, AttributeError):
-                connection.sock.shutdown(socket.SHUT_RDWR)
+        for stopped in list(self._watches):
+            self.stop_watch(stopped)
 
 
 def _is_alive(connection: http.client.HTTPConnection) -> bool:

@@ -50,6 +50,7 @@ class EtcdRecords(WatchedRecords):
         self.path, self.client = path, client
         self._closes = closes
         self._checked = False
+        self._following: threading.Event | None = None
 
     def start(self) -> None:
         """Check the server, and that nobody else uses the path."""
@@ -77,12 +78,11 @@ class EtcdRecords(WatchedRecords):
 
     def shutdown(self) -> None:
         """Stop listening; close a client of our own, or one that was given if that was asked for."""
-        self.changes.stop()
-        if self._closes:
-            self.client.close()
+        if self._following is not None and hasattr(self.client, "stop_watch"):
+            self.client.stop_watch(self._following)
         super().shutdown()
         if self._closes:
-            self.client.close()  # the thread that listened has given its connection back
+            self.client.close()
 
     # -- reading -----------------------------------------------------------------------------------------------
 
@@ -193,7 +193,7 @@ class EtcdRecords(WatchedRecords):
 
     def follow(self, stopped: threading.Event) -> None:
         """Watch the timetable."""
-        watch = getattr(self.client, "watch", None)
+        self._following, watch = stopped, getattr(self.client, "watch", None)
         if watch is None:  # a client of the user's own that cannot tell
             stopped.wait(1.0)
         else:
