@@ -14,10 +14,12 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -423,25 +425,30 @@ class Etcd(Server):
     package = "etcd-server"
     always_syncs = True
     options: Sequence[str] = ()
+    scheme = "http"
+    peer_port = 0
 
     @property
     def url(self) -> str:
         """The address."""
-        return f"etcd://{HOST}:{self.port}"
+        return f"{'etcds' if self.scheme == 'https' else 'etcd'}://{HOST}:{self.port}"
+
+    @property
+    def endpoint(self) -> str:
+        """The address, as etcd has it."""
+        return f"{self.scheme}://{HOST}:{self.port}"
 
     def _command(self) -> list[str | Path]:
-        address = f"http://{HOST}:{self.port}"
-        place = ["--data-dir", self.directory / "data", "--listen-peer-urls", f"http://{HOST}:0"]
-        clients = ["--listen-client-urls", address, "--advertise-client-urls", address]
+        place = ["--data-dir", self.directory / "data", "--listen-peer-urls", f"http://{HOST}:{self.peer_port}"]
+        clients = ["--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint]
         return [self.binary, *place, *clients, "--logger", "zap", "--log-level", "error", *self.options]
 
     def _answers(self) -> bool:
-        try:
-            with socket.create_connection((HOST, self.port), timeout=1) as wire:
-                wire.sendall(b"GET /health HTTP/1.0\r\n\r\n")
-                return b'"true"' in wire.recv(1000)
-        except OSError:
-            return False
+        trusting = ssl._create_unverified_context() if self.scheme == "https" else None
+        question = f"{self.endpoint}/health"
+        with contextlib.suppress(OSError), urllib.request.urlopen(question, timeout=1, context=trusting) as answer:
+            return b'"true"' in answer.read()
+        return False
 
 
 SERVERS: Sequence[type[Server]] = (Redis, Valkey, PostgreSQL, MariaDB, ZooKeeper, Etcd)
