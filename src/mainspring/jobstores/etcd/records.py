@@ -23,7 +23,7 @@ from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_o
 __all__ = ["EtcdRecords"]
 
 WRITES_AT_ONCE: Final = 30
-"""Each write is up to four operations of the 128 that etcd takes in one transaction."""
+"""Each write is up to four operations of the 128 that etcd takes in one transaction, and one more is for all."""
 BYTES_AT_ONCE: Final = 1_000_000
 """etcd takes requests of up to 1.5 MiB."""
 READS_AT_ONCE: Final = 100
@@ -159,16 +159,24 @@ class EtcdRecords(WatchedRecords):
         self._refuse_strangers()
         answers: list[bool] = []
         for some in _parts(writes):
-            # One transaction with one inside for each write, which compares and answers for itself.
-            steps = [{"requestTxn": self._step(record, seen)} for record, seen in some]
-            found = self.client.call("kv/txn", {"success": steps}, write=True)
+            steps = [self._step(record, seen) for record, seen in some]
+            # Several writes are one transaction with one inside for each, which compares and answers for itself.
+            found = self.client.call("kv/txn", steps[0] if len(steps) == 1 else self._together(steps), write=True)
+            parts = [found] if len(steps) == 1 else [part["response_txn"] for part in found["responses"][: len(steps)]]
             revision = int(found["header"]["revision"])
-            for (record, _), part in zip(some, found["responses"], strict=True):
-                answers.append(bool(part["response_txn"].get("succeeded", False)))
+            for (record, _), part in zip(some, parts, strict=True):
+                answers.append(bool(part.get("succeeded", False)))
                 if record is not None and answers[-1]:
                     record.stamp = revision
         self.changes.stir()
         return answers
+
+    def _together(self, steps: list[dict[str, Any]]) -> dict[str, Any]:
+        done: list[dict[str, Any]] = [{"requestTxn": step} for step in steps]
+        if any("requestPut" in each for step in steps for each in step["success"]):
+            # etcd holds only outer writes against its quota: without one, it would grow though it is full.
+            done.append({"requestPut": {"key": b64(f"{self.path}/wrote")}})
+        return {"success": done}
 
     def _step(self, record: JobRecord | None, seen: JobRecord | None) -> dict[str, Any]:
         key = (record or seen).key  # type: ignore[union-attr]
