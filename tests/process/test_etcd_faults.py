@@ -48,7 +48,7 @@ def test_a_leader_that_is_lost_while_jobs_fire_loses_and_doubles_none(etcd_serve
         health = store.jobs.health()
         store.shutdown()
     assert health.level == "replicated(1)"
-    assert health.reasons[1] == "2 of 3 members have each write"
+    assert health.reasons == ("2 of 3 members have each write on disk before it is acknowledged",)
 
 
 @pytest.mark.parametrize("mode", ["refuse", "mute"])
