@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import click
 
-from mainspring.cli.apscheduler_jobs import read_job
-from mainspring.cli.apscheduler_sources import Source, read_source, reported
 from mainspring.cli.common.visible import visible
+from mainspring.cli.importing.pickles import read_job
+from mainspring.cli.importing.sources import Source, read_source, reported
 from mainspring.clock import SystemClock
 from mainspring.codec import Codec, Keyring
 from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring
