@@ -22,9 +22,7 @@ from mainspring.testing.conformance import (
 )
 
 
-class TestJsonFolder(
-    JobConformance, FiringConformance, CountConformance, InstantConformance, ConcurrencyConformance
-):
+class TestJsonFolder(JobConformance, FiringConformance, CountConformance, InstantConformance, ConcurrencyConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[JobStore]:
         store = JsonFolderStore(str(tmp_path), runs=MemoryJobStore())
