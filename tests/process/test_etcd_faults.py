@@ -215,3 +215,17 @@ def test_many_large_jobs_are_written_in_several_transactions(store: EtcdJobStore
     store.add_jobs([make_job(store, f"j{number}", call=large) for number in range(40)])
     assert len(store.get_all_jobs()) == 40
     assert store.remove_jobs() == 40
+
+
+def test_a_store_that_is_opened_while_its_server_is_away_works_when_it_is_back(
+    start_server: Callable[[type[Server]], Server],
+) -> None:
+    server = start_server(Etcd)
+    server.kill()
+    store = EtcdJobStore("/later", port=server.port, runs=MemoryJobStore())
+    with pytest.raises(StoreUnavailable):
+        store.get_all_jobs()
+    server.restart()
+    add_job(store, "job")
+    assert [job.id for job in store.get_all_jobs()] == ["job"]
+    store.shutdown()
