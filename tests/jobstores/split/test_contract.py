@@ -301,6 +301,7 @@ def test_a_follower_that_fails_follows_again_and_its_failure_counts_as_a_change(
     assert changes.join()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_after_a_fork_it_begins_anew() -> None:
     jobs = FollowedRecords()
     jobs.wait(0, 0)
