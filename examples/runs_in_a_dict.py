@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
-from mainspring.jobstores.run_records import Fact, Order, RunRecord, RunRecords, Want
+from mainspring.jobstores.run_records import Order, RunRecord, RunRecords, StoreNote, Want
 
 NEVER = 2**62
 
@@ -40,7 +40,7 @@ class DictRunRecords(RunRecords):
         self._cursor = 1
         self._runs: dict[str, RunRecord] = {}
         self._gone: dict[str, int] = {}
-        self._facts: dict[tuple[str, str], Fact] = {}
+        self._notes: dict[tuple[str, str], StoreNote] = {}
         self._totals: Counter[str] = Counter()
 
     def now(self) -> int:
@@ -105,9 +105,9 @@ class DictRunRecords(RunRecords):
         with self._changed:
             return {key: holder for key in keys if (holder := self._holder(key)) is not None}
 
-    # -- facts -------------------------------------------------------------------------------------------------
+    # -- notes -------------------------------------------------------------------------------------------------
 
-    def facts(
+    def notes(
         self,
         kind: str,
         *,
@@ -116,35 +116,35 @@ class DictRunRecords(RunRecords):
         since: str = "",
         before: str | None = None,
         limit: int | None = None,
-    ) -> list[Fact]:
+    ) -> list[StoreNote]:
         with self._changed:
             found = [
-                fact
-                for (one, name), fact in sorted(self._facts.items(), reverse=True)
+                note
+                for (one, name), note in sorted(self._notes.items(), reverse=True)
                 if one == kind
                 and (names is None or name in names)
-                and tag in (None, fact.tag)
+                and tag in (None, note.tag)
                 and since <= name
                 and (before is None or name < before)
             ]
             return found[:limit]
 
-    def put_facts(self, writes: Sequence[tuple[Fact, int | None]]) -> list[bool]:
+    def put_notes(self, writes: Sequence[tuple[StoreNote, int | None]]) -> list[bool]:
         with self._changed:
             done = []
-            for fact, version in writes:
-                old = self._facts.get((fact.kind, fact.name))
+            for note, version in writes:
+                old = self._notes.get((note.kind, note.name))
                 done.append((None if old is None else old.version) == version)
                 if done[-1]:
-                    self._facts[fact.kind, fact.name] = fact
+                    self._notes[note.kind, note.name] = note
             return done
 
-    def drop_facts(self, facts: Sequence[Fact]) -> None:
+    def drop_notes(self, notes: Sequence[StoreNote]) -> None:
         with self._changed:
-            for fact in facts:
-                old = self._facts.get((fact.kind, fact.name))
-                if old is not None and old.version == fact.version:
-                    del self._facts[fact.kind, fact.name]
+            for note in notes:
+                old = self._notes.get((note.kind, note.name))
+                if old is not None and old.version == note.version:
+                    del self._notes[note.kind, note.name]
 
     def add_totals(self, ends: Counter[str]) -> None:
         with self._changed:

@@ -13,7 +13,7 @@ from mainspring.core.run import FINAL, ON, After, Condition, Outcome, Run, Statu
 from mainspring.core.transitions import cancel, recover
 from mainspring.core.waiting.gates import QUEUE_GATE, Limit
 from mainspring.jobstores.base import RunQuery
-from mainspring.jobstores.run_records import Fact, RunRecord, RunRecordStore
+from mainspring.jobstores.run_records import RunRecord, RunRecordStore, StoreNote
 from mainspring.testing.conformance.helpers import (
     behind,
     claim,
@@ -65,13 +65,13 @@ class MortalRecords(DictRunRecords):
         write = super().remove
         return [self._step(partial(write, [each], until))[0] for each in marks]
 
-    def put_facts(self, writes: Sequence[tuple[Fact, int | None]]) -> list[bool]:
-        write = super().put_facts
+    def put_notes(self, writes: Sequence[tuple[StoreNote, int | None]]) -> list[bool]:
+        write = super().put_notes
         return [self._step(partial(write, [each]))[0] for each in writes]
 
-    def drop_facts(self, facts: Sequence[Fact]) -> None:
-        for each in facts:
-            self._step(partial(super().drop_facts, [each]))
+    def drop_notes(self, notes: Sequence[StoreNote]) -> None:
+        for each in notes:
+            self._step(partial(super().drop_notes, [each]))
 
 
 class Ledger:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from mainspring.core.instants import SECOND
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, judge
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
-from mainspring.jobstores.run_records.gates import Gate, GateChanges, limit_of
+from mainspring.jobstores.run_records.gates import GateChanges, GateSlots, limit_of
 from mainspring.jobstores.run_records.judging import gate_of
 from mainspring.jobstores.run_records.records import RunRecord, Want, made
 from mainspring.jobstores.values import Hold
@@ -24,7 +24,7 @@ _MOST_LOST_PAGES: Final = 20
 """A claim gives up after this many pages of which others took everything, and looks again later."""
 
 
-class Terms(msgspec.Struct, frozen=True):
+class ClaimTerms(msgspec.Struct, frozen=True):
     """The terms of a claim."""
 
     node: str
@@ -33,7 +33,7 @@ class Terms(msgspec.Struct, frozen=True):
     until: int
 
 
-class _Page(msgspec.Struct):
+class _JudgedPage(msgspec.Struct):
     """How a page of due runs was judged."""
 
     start: list[RunRecord] = []
@@ -49,7 +49,7 @@ class RunClaims(GateChanges):
     ) -> tuple[int, list[RunRow], int | None]:
         """Claim runs; see `JobStore.claim`."""
         now = self.now()
-        terms = Terms(node, token, now, now + int(lease * SECOND))
+        terms = ClaimTerms(node, token, now, now + int(lease * SECOND))
         limits = self.gates(f"{QUEUE_GATE}{queue}" for queue in dict.fromkeys(queues))
         limited = {name: gate for name, gate in limits.items() if gate.state.allowed is not None}
         if limited:
@@ -72,7 +72,7 @@ class RunClaims(GateChanges):
         return rest[0].row.run_at if rest else None
 
     def _take(
-        self, queues: list[str], limited: set[str], terms: Terms, limit: int
+        self, queues: list[str], limited: set[str], terms: ClaimTerms, limit: int
     ) -> tuple[list[RunRow], list[str], bool]:
         """Claim due runs; return them, the queues that can still be served, and whether some could not be judged."""
         taken: list[RunRow] = []
@@ -99,7 +99,7 @@ class RunClaims(GateChanges):
         return taken, queues, False
 
     def _take_gated(
-        self, page: Sequence[RunRecord], gates: dict[str, Gate], terms: Terms, limit: int
+        self, page: Sequence[RunRecord], gates: dict[str, GateSlots], terms: ClaimTerms, limit: int
     ) -> tuple[list[RunRow], bool]:
         """Judge a page of due runs by their gates; return those claimed, and whether anything was changed by it."""
         self.count_slots(gates, terms.now)
@@ -124,7 +124,7 @@ class RunClaims(GateChanges):
         full = len(won) == limit or len(judged.start) + len(park) + len(put_off) < len(page)
         return won, bool(won or any(done)) or (full and not lost and not unused)
 
-    def _start(self, records: Sequence[RunRecord], terms: Terms) -> list[RunRow]:
+    def _start(self, records: Sequence[RunRecord], terms: ClaimTerms) -> list[RunRow]:
         """Write the claim of each run that nobody else has taken meanwhile."""
         claimed = [made(replace(each, row=_claimed(each.row, terms)), terms.now) for each in records]
         won = self.swap([(new, old.version) for new, old in zip(claimed, records, strict=True)])
@@ -168,7 +168,7 @@ class RunClaims(GateChanges):
         return [run_id in written for run_id in run_ids]
 
 
-def _claimed(row: RunRow, terms: Terms) -> RunRow:
+def _claimed(row: RunRow, terms: ClaimTerms) -> RunRow:
     return replace(
         row,
         status="running",
@@ -187,14 +187,14 @@ def _names(row: RunRow) -> set[str]:
     return {f"{QUEUE_GATE}{row.queue}"} if gate is None else {f"{QUEUE_GATE}{row.queue}", gate}
 
 
-def _has_room(gates: dict[str, Gate], queue: str) -> bool:
+def _has_room(gates: dict[str, GateSlots], queue: str) -> bool:
     gate = gates.get(f"{QUEUE_GATE}{queue}")
     return gate is None or gate.state.allowed is None or len(gate.taken) < gate.state.allowed
 
 
-def _judge_page(page: Sequence[RunRecord], gates: dict[str, Gate], now: int, limit: int) -> _Page:
+def _judge_page(page: Sequence[RunRecord], gates: dict[str, GateSlots], now: int, limit: int) -> _JudgedPage:
     """Judge due runs in the order of urgency; reserve slots for those that may start."""
-    judged = _Page()
+    judged = _JudgedPage()
     for record in page:
         row = record.row
         if len(judged.start) == limit:

@@ -20,9 +20,9 @@ from mainspring.core.instants import SECOND
 from mainspring.core.waiting.gates import QUEUE_GATE, GateState, Limit
 from mainspring.jobstores.run_records.changing import RecordChanges
 from mainspring.jobstores.run_records.judging import gate_of
-from mainspring.jobstores.run_records.records import Fact, RunRecord, Want, new_version
+from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, new_version
 
-__all__ = ["Gate", "GateChanges", "limit_of"]
+__all__ = ["GateChanges", "GateSlots", "limit_of"]
 
 RESERVED_US: Final = 10 * SECOND
 """A claim writes the runs that it has reserved slots for within this time, or else it may be dead."""
@@ -32,7 +32,7 @@ _GATE: Final = "gate"
 _TRIES: Final = 100
 
 
-class _Stored(msgspec.Struct, array_like=True):
+class _StoredGate(msgspec.Struct, array_like=True):
     """A gate as it is stored; by run: the version of the record that is to start, and when that was reserved."""
 
     allowed: int | None = None
@@ -41,7 +41,7 @@ class _Stored(msgspec.Struct, array_like=True):
     reserved: dict[str, tuple[int, int]] = {}
 
 
-_decode: Final = msgspec.msgpack.Decoder(_Stored).decode
+_decode: Final = msgspec.msgpack.Decoder(_StoredGate).decode
 
 
 @lru_cache(1000)
@@ -53,12 +53,12 @@ def limit_of(spec: str | None) -> Limit:
         return Limit(1)
 
 
-class Gate:
+class GateSlots:
     """A gate as a claim sees it: its state, who has its slots, and what the claim reserves."""
 
-    def __init__(self, name: str, fact: Fact | None) -> None:
-        stored = _Stored() if fact is None else _decode(fact.data)
-        self.name, self.version = name, None if fact is None else fact.version
+    def __init__(self, name: str, note: StoreNote | None) -> None:
+        stored = _StoredGate() if note is None else _decode(note.data)
+        self.name, self.version = name, None if note is None else note.version
         self.state = GateState(stored.allowed, stored.tat, stored.line)
         self.reserved = dict(stored.reserved)
         self.taken: set[str] = set()
@@ -74,23 +74,23 @@ class Gate:
         """Return True if this gate has to be written before the claim goes on."""
         return bool(self.grants) or self._before != (self.state.tat, self.state.line)
 
-    def fact(self, now: int) -> Fact:
+    def note(self, now: int) -> StoreNote:
         """Return the gate as it is to be stored."""
         reserved = {**self.reserved, **{run_id: (version, now) for run_id, version in self.grants.items()}}
-        state = _Stored(self.state.allowed, self.state.tat, self.state.line, reserved)
-        return Fact(_GATE, self.name, new_version(), msgspec.msgpack.encode(state))
+        state = _StoredGate(self.state.allowed, self.state.tat, self.state.line, reserved)
+        return StoreNote(_GATE, self.name, new_version(), msgspec.msgpack.encode(state))
 
 
 class GateChanges(RecordChanges):
     """Reads and writes gates, and lets parked runs in."""
 
-    def gates(self, names: Iterable[str]) -> dict[str, Gate]:
+    def gates(self, names: Iterable[str]) -> dict[str, GateSlots]:
         """Read gates."""
         wanted = sorted(set(names))
-        found = {fact.name: fact for fact in self.records.facts(_GATE, names=wanted)} if wanted else {}
-        return {name: Gate(name, found.get(name)) for name in wanted}
+        found = {note.name: note for note in self.records.notes(_GATE, names=wanted)} if wanted else {}
+        return {name: GateSlots(name, found.get(name)) for name in wanted}
 
-    def count_slots(self, gates: Mapping[str, Gate], now: int) -> None:
+    def count_slots(self, gates: Mapping[str, GateSlots], now: int) -> None:
         """Find out who has the slots of gates.
 
         The reserved records are read before those that run: one that has started in between is then seen running.
@@ -109,7 +109,7 @@ class GateChanges(RecordChanges):
                     if name in gates:
                         gates[str(name)].taken.add(row.id)
 
-    def _drop_reservations(self, gate: Gate, found: Mapping[str, RunRecord], now: int) -> None:
+    def _drop_reservations(self, gate: GateSlots, found: Mapping[str, RunRecord], now: int) -> None:
         """Forget reservations that were used or cannot be used any more; those left take a slot."""
         for run_id, (version, since) in list(gate.reserved.items()):
             record = found.get(run_id)
@@ -121,12 +121,12 @@ class GateChanges(RecordChanges):
                 del gate.reserved[run_id]
         gate.taken = set(gate.reserved)
 
-    def write_gates(self, gates: Iterable[Gate], now: int) -> set[str]:
+    def write_gates(self, gates: Iterable[GateSlots], now: int) -> set[str]:
         """Write gates that have changed; return the names of those that somebody else has changed first."""
         changed = [gate for gate in gates if gate.changed()]
-        facts = [gate.fact(now) for gate in changed]
-        writes = [(fact, gate.version) for fact, gate in zip(facts, changed, strict=True)]
-        done = self.records.put_facts(writes) if writes else []
+        notes = [gate.note(now) for gate in changed]
+        writes = [(note, gate.version) for note, gate in zip(notes, changed, strict=True)]
+        done = self.records.put_notes(writes) if writes else []
         return {gate.name for gate, won in zip(changed, done, strict=True) if not won}
 
     def take_back(self, names: Iterable[str], run_ids: set[str]) -> None:
@@ -138,8 +138,8 @@ class GateChanges(RecordChanges):
                 return
             for gate in gates:
                 gate.reserved = {each: kept for each, kept in gate.reserved.items() if each not in run_ids}
-            facts = [(gate.fact(0), gate.version) for gate in gates]
-            done = self.records.put_facts(facts)
+            notes = [(gate.note(0), gate.version) for gate in gates]
+            done = self.records.put_notes(notes)
             left = {gate.name for gate, won in zip(gates, done, strict=True) if not won}
 
     # -- parked runs -------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class GateChanges(RecordChanges):
         if names:
             self.fill(names)
 
-    def _room(self, gate: Gate) -> int:
+    def _room(self, gate: GateSlots) -> int:
         """Return how many more runs a gate lets run, by its number or else by what its parked runs say."""
         allowed = gate.state.allowed
         if allowed is None:
@@ -202,7 +202,7 @@ class GateChanges(RecordChanges):
         for _ in range(_TRIES):
             [gate] = self.gates([name]).values()
             gate.state.allowed = allowed
-            if self.records.put_facts([(gate.fact(self.now()), gate.version)])[0]:
+            if self.records.put_notes([(gate.note(self.now()), gate.version)])[0]:
                 break
         if not name.startswith(QUEUE_GATE):
             self.fill([name])
@@ -210,17 +210,17 @@ class GateChanges(RecordChanges):
 
     def limits(self) -> dict[str, int]:
         """Return the numbers that people have set, by gate."""
-        gates = {fact.name: _decode(fact.data) for fact in self.records.facts(_GATE)}
+        gates = {note.name: _decode(note.data) for note in self.records.notes(_GATE)}
         return {name: gate.allowed for name, gate in gates.items() if gate.allowed is not None}
 
     def forget_gates(self, now: int, limit: int) -> None:
         """Forget gates that have no number and that no run needs; a rate is needed until its next start is due."""
         idle = []
-        for fact in self.records.facts(_GATE, limit=limit):
-            stored = _decode(fact.data)
+        for note in self.records.notes(_GATE, limit=limit):
+            stored = _decode(note.data)
             if stored.allowed is None and stored.tat <= now:
-                idle.append(fact)
-        names = tuple(fact.name for fact in idle)
+                idle.append(note)
+        names = tuple(note.name for note in idle)
         if not names:
             return
         used: Counter[str] = self.records.count(Want(status=("blocked", "pending", "running"), gates=names), "gate")
@@ -228,4 +228,4 @@ class GateChanges(RecordChanges):
         if queues:
             busy = self.records.count(Want(status=("running",), queues=queues), "queue")
             used.update({f"{QUEUE_GATE}{queue}": number for queue, number in busy.items()})
-        self.records.drop_facts([fact for fact in idle if not used[fact.name]])
+        self.records.drop_notes([note for note in idle if not used[note.name]])

@@ -22,10 +22,10 @@ __all__ = [
     "NEVER",
     "NEW",
     "TODO_SECONDS",
-    "Fact",
     "Order",
     "RunRecord",
     "RunRecords",
+    "StoreNote",
     "Want",
     "is_counted",
     "made",
@@ -82,7 +82,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     older: tuple[int, str] | None = None  # (created_at, id) is less than this
 
 
-class Fact(msgspec.Struct, gc=False):
+class StoreNote(msgspec.Struct, gc=False):
     """A small thing to remember: a node, a gate, an act, a tally. `tag` finds several of a kind."""
 
     kind: str
@@ -154,10 +154,10 @@ class RunRecords(ABC):
         found = self.get(ids)
         return {run_id: RunStanding(Status(each.row.status), each.row.refused) for run_id, each in found.items()}
 
-    # -- facts -------------------------------------------------------------------------------------------------
+    # -- notes -------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def facts(
+    def notes(
         self,
         kind: str,
         *,
@@ -166,16 +166,16 @@ class RunRecords(ABC):
         since: str = "",
         before: str | None = None,
         limit: int | None = None,
-    ) -> list[Fact]:
-        """Read facts of a kind, greatest name first: by name, by tag, or from `since` on and below `before`."""
+    ) -> list[StoreNote]:
+        """Read notes of a kind, greatest name first: by name, by tag, or from `since` on and below `before`."""
 
     @abstractmethod
-    def put_facts(self, writes: Sequence[tuple[Fact, int | None]]) -> list[bool]:
-        """Write each fact if the stored one has this version (None: if there is none); return which were written."""
+    def put_notes(self, writes: Sequence[tuple[StoreNote, int | None]]) -> list[bool]:
+        """Write each note if the stored one has this version (None: if there is none); return which were written."""
 
     @abstractmethod
-    def drop_facts(self, facts: Sequence[Fact]) -> None:
-        """Delete each fact that has the version given."""
+    def drop_notes(self, notes: Sequence[StoreNote]) -> None:
+        """Delete each note that has the version given."""
 
     @abstractmethod
     def add_totals(self, ends: Counter[str]) -> None:

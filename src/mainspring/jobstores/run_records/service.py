@@ -25,7 +25,7 @@ from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import FINAL_VALUES
 from mainspring.jobstores.run_records.changing import CHANGE_TRIES, IDS_REMEMBERED_US
-from mainspring.jobstores.run_records.records import Fact, RunRecord, Want, is_counted, new_version
+from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, is_counted, new_version
 from mainspring.jobstores.run_records.settling import RunSettling
 from mainspring.jobstores.values import NodeInfo, QueueInfo
 
@@ -102,21 +102,21 @@ class RunService(RunSettling):
 
     def announce(self, node: NodeInfo, ttl: float, now: int) -> None:
         """Keep a node, or forget it."""
-        old = self.records.facts("node", names=[node.id])
+        old = self.records.notes("node", names=[node.id])
         if ttl <= 0:
-            self.records.drop_facts(old)
+            self.records.drop_notes(old)
             return
         data = msgspec.json.encode(replace(node, beat_at=now))
-        new = Fact("node", node.id, new_version(), data, until=now + int(ttl * SECOND))
-        self.records.put_facts([(new, old[0].version if old else None)])  # nobody else writes this node
+        new = StoreNote("node", node.id, new_version(), data, until=now + int(ttl * SECOND))
+        self.records.put_notes([(new, old[0].version if old else None)])  # nobody else writes this node
 
     def nodes(self) -> list[NodeInfo]:
         """Return the living nodes."""
-        now, found = self.now(), self.records.facts("node")
-        living, dead = ([fact for fact in found if (fact.until > now) is alive] for alive in (True, False))
+        now, found = self.now(), self.records.notes("node")
+        living, dead = ([note for note in found if (note.until > now) is alive] for alive in (True, False))
         if dead:
-            self.records.drop_facts(dead)
-        return sorted((msgspec.json.decode(fact.data, type=NodeInfo) for fact in living), key=lambda node: node.id)
+            self.records.drop_notes(dead)
+        return sorted((msgspec.json.decode(note.data, type=NodeInfo) for note in living), key=lambda node: node.id)
 
     def queues(self) -> list[QueueInfo]:
         """Return the queues that hold unfinished runs or have a limit."""
@@ -150,17 +150,17 @@ class RunService(RunSettling):
 
     def add_acts(self, rows: Sequence[ActRow], oldest: str) -> None:
         """Keep acts; forget those before the id `oldest`, and the oldest beyond `MOST_ACTS`."""
-        facts = [Fact("act", row.id, new_version(), row.frame, row.about) for row in rows]
-        self.records.put_facts([(fact, None) for fact in facts])
-        self.records.drop_facts(self.records.facts("act", before=oldest))
-        first = self.records.facts("act", limit=MOST_ACTS)
+        notes = [StoreNote("act", row.id, new_version(), row.frame, row.about) for row in rows]
+        self.records.put_notes([(note, None) for note in notes])
+        self.records.drop_notes(self.records.notes("act", before=oldest))
+        first = self.records.notes("act", limit=MOST_ACTS)
         if len(first) == MOST_ACTS:
-            self.records.drop_facts(self.records.facts("act", before=first[-1].name))
+            self.records.drop_notes(self.records.notes("act", before=first[-1].name))
 
     def find_acts(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
         """Read acts, newest first, those before the id `after`."""
-        found = self.records.facts("act", tag=about, before=after, limit=limit)
-        return [ActRow(fact.name, fact.tag, fact.data) for fact in found]
+        found = self.records.notes("act", tag=about, before=after, limit=limit)
+        return [ActRow(note.name, note.tag, note.data) for note in found]
 
     # -- tallies -----------------------------------------------------------------------------------------------
 
@@ -169,41 +169,41 @@ class RunService(RunSettling):
         wanted: dict[str, dict[int, int]] = {}
         for tally in tallies:
             add_cells(wanted.setdefault(_head(tally.kind, tally.level, tally.at) + tally.name, {}), tally.cells)
-        known = {fact.name: fact for fact in self.records.facts("tally", names=list(wanted))}
+        known = {note.name: note for note in self.records.notes("tally", names=list(wanted))}
         for head in sorted({each[:_HEAD_CHARS] for each in wanted if each not in known}):
             self._limit_names(head, wanted, known)
         for _ in range(CHANGE_TRIES):
             writes = [(_added(name, cells, known.get(name)), known.get(name)) for name, cells in wanted.items()]
-            done = self.records.put_facts([(new, None if old is None else old.version) for new, old in writes])
+            done = self.records.put_notes([(new, None if old is None else old.version) for new, old in writes])
             left = [new.name for (new, _), won in zip(writes, done, strict=True) if not won]
             if not left:
                 break
-            found = {fact.name: fact for fact in self.records.facts("tally", names=left)}
+            found = {note.name: note for note in self.records.notes("tally", names=left)}
             written = {new.name: new.version for new, _ in writes}
             # One that has the new version was written, whatever became of the answer.
-            known = {name: fact for name, fact in found.items() if fact.version != written[name]}
+            known = {name: note for name, note in found.items() if note.version != written[name]}
             wanted = {name: wanted[name] for name in left if name in known or name not in found}
         else:
             raise StoreUnavailable("other nodes changed the counts before each attempt to add to them")
         self._forget_tallies()
 
-    def _limit_names(self, head: str, wanted: dict[str, dict[int, int]], known: dict[str, Fact]) -> None:
+    def _limit_names(self, head: str, wanted: dict[str, dict[int, int]], known: dict[str, StoreNote]) -> None:
         new = sorted(each for each in wanted if each.startswith(head) and each not in known and each != head)
         if not new:
             return
-        number = sum(fact.name != head for fact in self.records.facts("tally", since=head, before=_after(head)))
+        number = sum(note.name != head for note in self.records.notes("tally", since=head, before=_after(head)))
         for excess in new[max(0, MOST_NAMES - number) :]:
             add_cells(wanted.setdefault(head, {}), wanted.pop(excess))
         if head in wanted and head not in known:
-            known |= {fact.name: fact for fact in self.records.facts("tally", names=[head])}
+            known |= {note.name: note for note in self.records.notes("tally", names=[head])}
 
     def _forget_tallies(self) -> None:
         now = self.now()
         for level in range(len(LEVELS)):
             oldest = oldest_kept(level, now)
             for kind in KINDS if oldest is not None else ():
-                old = self.records.facts("tally", since=_head(kind, level, 0), before=_head(kind, level, oldest or 0))
-                self.records.drop_facts(old)
+                old = self.records.notes("tally", since=_head(kind, level, 0), before=_head(kind, level, oldest or 0))
+                self.records.drop_notes(old)
 
     def find_tallies(self, kind: str, name: str | None, level: int, since: int, until: int) -> list[Tally]:
         """Read the tallies of a kind, oldest first."""
@@ -211,17 +211,17 @@ class RunService(RunSettling):
             return []
         stretch = LEVELS[level].stretch
         first, last = since // stretch * stretch, -(-until // stretch) * stretch
-        found = self.records.facts("tally", since=_head(kind, level, first), before=_head(kind, level, last))
+        found = self.records.notes("tally", since=_head(kind, level, first), before=_head(kind, level, last))
         tallies = [
-            Tally(kind, fact.name[_HEAD_CHARS:], level, int(fact.name[2:_HEAD_CHARS]), unpack_cells(fact.data))
-            for fact in reversed(found)
+            Tally(kind, note.name[_HEAD_CHARS:], level, int(note.name[2:_HEAD_CHARS]), unpack_cells(note.data))
+            for note in reversed(found)
         ]
         return [tally for tally in tallies if name in (None, tally.name)]
 
 
-def _added(name: str, cells: dict[int, int], old: Fact | None) -> Fact:
+def _added(name: str, cells: dict[int, int], old: StoreNote | None) -> StoreNote:
     before = {} if old is None else unpack_cells(old.data)
-    return Fact("tally", name, new_version(), pack_cells(add_cells(before, dict(cells))))
+    return StoreNote("tally", name, new_version(), pack_cells(add_cells(before, dict(cells))))
 
 
 def _head(kind: str, level: int, at: int) -> str:

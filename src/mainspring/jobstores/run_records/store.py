@@ -32,7 +32,7 @@ from mainspring.jobstores.run_records.service import RunService
 __all__ = ["RunRecordStore"]
 
 
-class _Runs(RunService, RunClaims):
+class _RecordVerbs(RunService, RunClaims):
     """All verbs about run records."""
 
 
@@ -48,7 +48,7 @@ class RunRecordStore(RecordStore):
         self.keep_runs = check_count("keep_runs", keep_runs, least=0)
         self.volatile = records.volatile  # type: ignore[misc]
         self.remote = records.remote
-        self._verbs = _Runs(records)
+        self._verbs = _RecordVerbs(records)
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Open the store."""
