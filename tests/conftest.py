@@ -17,6 +17,7 @@ from hypothesis import settings
 from sqlalchemy import create_engine, text
 
 from tests.servers import SERVERS, MariaDB, MissingServer, PostgreSQL, Redis, Server, Valkey
+from tests.stand_ins import SecantusDB
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
@@ -57,6 +58,8 @@ def _asked_version(server: Server) -> str:
         with redis.Redis.from_url(server.url) as client:
             info = client.info("server")
         return str(info.get("valkey_version") or info["redis_version"])
+    if not isinstance(server, PostgreSQL | MariaDB):
+        return server.version
     engine = create_engine(server.url)
     with engine.connect() as connection:
         said = str(connection.scalar(text("SELECT version()")))
@@ -93,6 +96,12 @@ def postgresql_server() -> Iterator[PostgreSQL]:
 def mariadb_server() -> Iterator[MariaDB]:
     """A MariaDB server shared by all tests."""
     yield from _for_the_session(MariaDB)
+
+
+@pytest.fixture(scope="session")
+def secantusdb_server() -> Iterator[SecantusDB]:
+    """A stand-in for MongoDB, shared by all tests."""
+    yield from _for_the_session(SecantusDB)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ STORE_CLASSES: Final = {
     "memory": "mainspring.jobstores.memory:MemoryJobStore",
     "sqlalchemy": "mainspring.jobstores.sqlalchemy:SQLAlchemyJobStore",
     "redis": "mainspring.jobstores.redis:RedisJobStore",
+    "mongodb": "mainspring.jobstores.mongodb:MongoDBJobStore",
 }
 """The built-in stores, by the names that a configuration calls them."""
 
@@ -34,6 +35,7 @@ SCHEMES: Final = {
     "redis": StoreScheme("redis", "redis", "redis"),
     "rediss": StoreScheme("redis", "redis", "redis"),
     "unix": StoreScheme("redis", "redis", "redis"),
+    "mongodb": StoreScheme("mongodb", "mongodb", "pymongo"),
 }
 """The built-in schemes; a package adds more by entry points. The dialect is SQLAlchemy's name for the database."""
 
