@@ -40,6 +40,7 @@ SERVICES = {
     "postgresql": "postgresql",
     "mariadb-server": "mariadb",
     "pgbouncer": "pgbouncer",
+    "etcd-server": "etcd",
 }
 # Chromium, too, is installed with them (see tests/servers.py), but is no service.
 QT_PACKAGES = ["libegl1", "libgl1", "libxkbcommon0", "libdbus-1-3", "libfontconfig1", "libglib2.0-0"]

@@ -16,7 +16,7 @@ import redis
 from hypothesis import settings
 from sqlalchemy import create_engine, text
 
-from tests.servers import SERVERS, MariaDB, MissingServer, PostgreSQL, Redis, Server, Valkey
+from tests.servers import SERVERS, Etcd, MariaDB, MissingServer, PostgreSQL, Redis, Server, Valkey, ZooKeeper
 from tests.stand_ins import SecantusDB
 
 AnyServer = TypeVar("AnyServer", bound=Server)
@@ -96,6 +96,18 @@ def postgresql_server() -> Iterator[PostgreSQL]:
 def mariadb_server() -> Iterator[MariaDB]:
     """A MariaDB server shared by all tests."""
     yield from _for_the_session(MariaDB)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[ZooKeeper]:
+    """A ZooKeeper server shared by all tests: each has a path of its own."""
+    yield from _for_the_session(ZooKeeper)
+
+
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[Etcd]:
+    """An etcd server shared by all tests: each has a path of its own."""
+    yield from _for_the_session(Etcd)
 
 
 @pytest.fixture(scope="session")
