@@ -28,13 +28,16 @@ class MongoJobs(WatchedRecords):
     def __init__(self, mongo: MongoServer) -> None:
         super().__init__()
         self.mongo = mongo
+        mongo.prepare.append(self._create_index)
 
     @property
     def place(self) -> str:
         return self.mongo.place
 
     def start(self) -> None:
-        self.mongo.start()
+        self.mongo.get()
+
+    def _create_index(self) -> None:
         with self.mongo.asked("write"):
             self.mongo.get().create_index("wake", partialFilterExpression=_TIMED)
 
@@ -74,10 +77,11 @@ class MongoJobs(WatchedRecords):
         # A write that the driver has sent twice finds its own version.
         lost = [document for (document, _), won in zip(writes, done, strict=True) if not won]
         with self.mongo.asked("read"):
-            found = {each["_id"]: each["v"] for each in jobs.find({"_id": {"$in": [each["_id"] for each in lost]}}, ["v"])}
+            found = {
+                each["_id"]: each["v"] for each in jobs.find({"_id": {"$in": [each["_id"] for each in lost]}}, ["v"])
+            }
         return [
-            won or found.get(document["_id"]) == document["v"]
-            for (document, _), won in zip(writes, done, strict=True)
+            won or found.get(document["_id"]) == document["v"] for (document, _), won in zip(writes, done, strict=True)
         ]
 
     def delete(self, seen: Sequence[JobRecord]) -> list[bool]:

@@ -13,6 +13,7 @@ from pymongo import ASCENDING, DESCENDING, DeleteOne, UpdateOne
 from pymongo.collection import Collection
 
 from mainspring.core.run import Status
+from mainspring.jobstores.health import Health
 from mainspring.jobstores.mongodb.server import Document, MongoServer, long, plain
 from mainspring.jobstores.mongodb.watching import follow
 from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
@@ -49,6 +50,7 @@ class MongoRuns(RunRecords):
     def __init__(self, mongo: MongoServer) -> None:
         self.mongo = mongo
         self.changes = ChangeSignal([self._follow])
+        mongo.prepare.append(self._create_indexes)
 
     @property
     def _runs(self) -> Collection[Document]:
@@ -59,7 +61,9 @@ class MongoRuns(RunRecords):
         return self.mongo.get("_facts")
 
     def start(self) -> None:
-        self.mongo.start()
+        self.mongo.get()
+
+    def _create_indexes(self) -> None:
         runs, facts, gone = self._runs, self._facts, self.mongo.get("_gone")
         with self.mongo.asked("write"):
             runs.create_index([("status", _UP), ("queue", _UP), ("priority", _DOWN), ("run_at", _UP)])
@@ -81,6 +85,9 @@ class MongoRuns(RunRecords):
 
     def now(self) -> int:
         return self.mongo.now()
+
+    def health(self) -> Health:
+        return self.mongo.health()
 
     # -- runs --------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,9 @@ class MongoServer:
         self._clock: tuple[float, int] | None = None  # when it was asked, and the server's time less ours
         self._last = 0
         self._major: int | None = None
+        self._ready = 0  # the process that has checked the server
+        self.prepare: list[Callable[[], None]] = []
+        """Called once in each process before the collections are used: to create indexes."""
 
     @property
     def client(self) -> MongoClient[Document]:
@@ -90,7 +93,7 @@ class MongoServer:
 
     def close(self) -> None:
         """Close our own client; one that was given belongs to the giver."""
-        client, self._client = self._client, None
+        client, self._client, self._ready = self._client, None, 0
         if client is not None and self._pid == os.getpid():
             client.close()
 
@@ -103,7 +106,12 @@ class MongoServer:
         return own if own.document.get("w") is not None else WriteConcern("majority", j=True, wtimeout=TIMEOUT_MS)
 
     def get(self, ending: str = "") -> Collection[Document]:
-        """Return the collection of the jobs, or one whose name ends with this."""
+        """Return the collection of the jobs, or one whose name ends with this; check the server on the first use."""
+        if self._ready != os.getpid():
+            self.start()
+        return self._get(ending)
+
+    def _get(self, ending: str = "") -> Collection[Document]:
         return self.client[self.database].get_collection(
             f"{self.collection}{ending}",
             write_concern=self.write_concern,
@@ -130,8 +138,8 @@ class MongoServer:
         """Raise ConfigurationError if this server cannot be used, or the collection is somebody else's."""
         with self.asked("read"):
             version = self.client.admin.command("buildInfo")["version"]
-            foreign = self.get().find_one({"job_state": {"$exists": True}}, ["_id"])
-            schema = self.get("_facts").find_one({"_id": "schema"})
+            foreign = self._get().find_one({"job_state": {"$exists": True}}, ["_id"])
+            schema = self._get("_facts").find_one({"_id": "schema"})
         if _numbers(version) < OLDEST_VERSION:
             raise ConfigurationError(f"{self.place} is version {version}; mainspring needs MongoDB 5.0 or later")
         if self.write_concern.document.get("w") == 0:
@@ -148,7 +156,10 @@ class MongoServer:
                 f"{SCHEMA}); upgrade mainspring on this node"
             )
         with self.asked("write"):
-            self.get("_facts").update_one({"_id": "schema"}, {"$set": {"n": SCHEMA}}, upsert=True)
+            self._get("_facts").update_one({"_id": "schema"}, {"$set": {"n": SCHEMA}}, upsert=True)
+        self._ready = os.getpid()
+        for prepare in self.prepare:
+            prepare()
 
     def now(self) -> int:
         """Return the server's time in microseconds; it tells whole milliseconds."""
@@ -174,7 +185,9 @@ class MongoServer:
         concern = self.write_concern.document
         warnings = [] if hello.get("setName") else ["a single server tells nobody of changes: nodes look every second"]
         if concern.get("w") != "majority" and hello.get("setName"):
-            reason = f"the client asks for w={concern.get('w')!r}: a fail-over may lose what it acknowledged; leave w out"
+            reason = (
+                f"the client asks for w={concern.get('w')!r}: a fail-over may lose what it acknowledged; leave w out"
+            )
             return Health(durable=False, reasons=(reason,), version=version, schema=SCHEMA, warnings=tuple(warnings))
         if concern.get("j") is False:
             reason = "the client asks for journal=false: a power failure may lose what was acknowledged; leave it out"

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 from pymongo import MongoClient
 
 from mainspring.codec import Codec
-from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.base import Health, JobStore
 from mainspring.jobstores.mongodb.jobs import MongoJobs
 from mainspring.jobstores.mongodb.runs import MongoRuns
 from mainspring.jobstores.mongodb.server import TIMEOUT_MS, MongoServer
@@ -66,6 +66,10 @@ class MongoDBJobStore(RecordsJobStore):
     def collection(self) -> Any:
         """The collection of the jobs."""
         return self.mongo.get()
+
+    def health(self) -> Health:
+        """Return what survives; one server has jobs and runs, unless `runs` is another store."""
+        return self.mongo.health() if isinstance(self.runs, RunRecordStore) else super().health()
 
     @property
     def _client(self) -> Any:

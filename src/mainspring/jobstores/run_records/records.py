@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Status
+from mainspring.jobstores.health import Health
 from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_EDGES, RunRow
 from mainspring.jobstores.values import RunStanding
 
@@ -111,6 +112,12 @@ class RunRecords(ABC):
     @abstractmethod
     def now(self) -> int:
         """Return the server's time, in microseconds."""
+
+    def health(self) -> Health:
+        """Return which acknowledged writes survive, by the settings of the server; change nothing."""
+        if self.volatile:
+            return Health(durable=False, reasons=("everything is in the memory of this process and ends with it",))
+        return Health(reasons=(f"{type(self).__name__} does not say what survives",))
 
     # -- runs --------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 from mainspring.core.run import Run
-from mainspring.jobstores.base import Answers, BrokenJob, Hold, NodeInfo, RunQuery, RunStanding, Stats
+from mainspring.jobstores.base import Answers, BrokenJob, Health, Hold, NodeInfo, RunQuery, RunStanding, Stats
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import (
     FINAL_VALUES,
@@ -172,6 +172,9 @@ class RunRecordStore(RecordStore):
 
     def wait(self, cursor: int, timeout: float) -> int:
         return self.records.wait(cursor, timeout)
+
+    def health(self) -> Health:
+        return self.records.health()
 
     def shift_clock(self, seconds: float) -> None:
         self._verbs.shift += int(seconds * SECOND)
