@@ -17,7 +17,7 @@ from hypothesis import settings
 from sqlalchemy import create_engine, text
 
 from tests.servers import SERVERS, Etcd, MariaDB, MissingServer, PostgreSQL, Redis, Server, Valkey, ZooKeeper
-from tests.stand_ins import SecantusDB
+from tests.stand_ins import Reqlite, SecantusDB
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
@@ -114,6 +114,12 @@ def etcd_server() -> Iterator[Etcd]:
 def secantusdb_server() -> Iterator[SecantusDB]:
     """A stand-in for MongoDB, shared by all tests."""
     yield from _for_the_session(SecantusDB)
+
+
+@pytest.fixture(scope="session")
+def reqlite_server() -> Iterator[Reqlite]:
+    """A stand-in for RethinkDB, shared by all tests."""
+    yield from _for_the_session(Reqlite)
 
 
 @pytest.fixture

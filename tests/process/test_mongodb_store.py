@@ -200,7 +200,7 @@ def test_another_node_wakes_when_work_comes(
 
 
 def test_an_app_runs_a_flow(secantusdb_server: SecantusDB) -> None:
-    with Mainspring(secantusdb_server.url, name="flow", key="k" * 32) as app:
+    with Mainspring(secantusdb_server.url, name="flow", secret_key="k" * 32) as app:
 
         @app.task
         def add(a: int, b: int) -> int:

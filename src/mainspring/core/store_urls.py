@@ -14,6 +14,7 @@ STORE_CLASSES: Final = {
     "zookeeper": "mainspring.jobstores.zookeeper:ZooKeeperJobStore",
     "etcd": "mainspring.jobstores.etcd:EtcdJobStore",
     "mongodb": "mainspring.jobstores.mongodb:MongoDBJobStore",
+    "rethinkdb": "mainspring.jobstores.rethinkdb:RethinkDBJobStore",
 }
 """The built-in stores, by the names that a configuration calls them."""
 
@@ -41,6 +42,7 @@ SCHEMES: Final = {
     "etcd": StoreScheme("etcd", "etcd"),
     "etcds": StoreScheme("etcd", "etcd"),
     "mongodb": StoreScheme("mongodb", "mongodb", "pymongo"),
+    "rethinkdb": StoreScheme("rethinkdb", "rethinkdb", "rethinkdb"),
 }
 """The built-in schemes; a package adds more by entry points. The dialect is SQLAlchemy's name for the database."""
 

@@ -67,15 +67,15 @@ class MongoRuns(RunRecords):
         runs, facts, gone = self._runs, self._facts, self.mongo.get("_gone")
         with self.mongo.asked("write"):
             runs.create_index([("status", _UP), ("queue", _UP), ("priority", _DOWN), ("run_at", _UP)])
-            runs.create_index([("created_at", _DOWN), ("_id", _DOWN)])
+            runs.create_index([("created_at", _UP), ("_id", _UP)])
             runs.create_index("unique", unique=True, partialFilterExpression={"unique": {"$type": "string"}})
             for name in ("token", "group", "job_id", "gate"):
                 runs.create_index([(name, _UP), ("status", _UP)], partialFilterExpression={name: {"$type": "string"}})
             for name in ("expires_at", "todo_at", "lease_until"):
                 runs.create_index(name, partialFilterExpression={name: {"$type": "long"}})
             runs.create_index("after")
-            facts.create_index([("kind", _UP), ("name", _DOWN)])
-            facts.create_index([("kind", _UP), ("tag", _UP), ("name", _DOWN)])
+            facts.create_index([("kind", _UP), ("name", _UP)])
+            facts.create_index([("kind", _UP), ("tag", _UP), ("name", _UP)])
             gone.create_index("until")
 
     def shutdown(self) -> None:
