@@ -439,7 +439,8 @@ class Etcd(Server):
         return f"{self.scheme}://{HOST}:{self.port}"
 
     def _command(self) -> list[str | Path]:
-        place = ["--data-dir", self.directory / "data", "--listen-peer-urls", f"http://{HOST}:{self.peer_port}"]
+        data = f"--data-dir={self.directory / 'data'}"
+        place = [data, "--listen-peer-urls", f"http://{HOST}:{self.peer_port}"]
         clients = ["--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint]
         return [self.binary, *place, *clients, "--logger", "zap", "--log-level", "error", *self.options]
 

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import Place, firing, plan
@@ -29,7 +30,7 @@ def fire_through(
     stores = [make(runs) for _ in range(3)]
     for store in stores:
         store.start(None, "default")
-    options = {"max_instances": 10**6, "coalesce": False, "misfire_grace_time": None}
+    options: dict[str, Any] = {"max_instances": 10**6, "coalesce": False, "misfire_grace_time": None}
     made = [make_job(stores[0], f"j{n:02}", due_in=EVERY_SECONDS, every=EVERY_SECONDS, **options) for n in range(jobs)]
     stores[0].add_jobs(made)
     first = {job.id: job.at for job in made}

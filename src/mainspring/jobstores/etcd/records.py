@@ -23,7 +23,7 @@ from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_o
 __all__ = ["EtcdRecords"]
 
 WRITES_AT_ONCE: Final = 30
-"""Each write is up to four operations of the 128 that etcd takes in one transaction."""
+"""Each write is up to four operations of the 128 that etcd takes in one transaction, and one more is for all."""
 BYTES_AT_ONCE: Final = 1_000_000
 """etcd takes requests of up to 1.5 MiB."""
 READS_AT_ONCE: Final = 100
@@ -67,7 +67,7 @@ class EtcdRecords(WatchedRecords):
         if self._checked:
             return
         for start, end in (("/", "/due/"), ("/due0", "/jobs/"), ("/jobs0", "0")):
-            for kv in self._range(self.path + start, self.path + end, 50):
+            for kv in self.read_keys(self.path + start, self.path + end, 50):
                 if unb64(kv.get("value", "")).startswith(b"\x80"):  # as every pickle begins
                     name = unb64(kv["key"]).decode(errors="replace")
                     raise ConfigurationError(
@@ -113,7 +113,7 @@ class EtcdRecords(WatchedRecords):
                     found[record.key] = record
         return [found.get(key) for key in keys]
 
-    def _range(self, start: str, end: str, limit: int = 0, **options: Any) -> list[dict[str, Any]]:
+    def read_keys(self, start: str, end: str, limit: int = 0, **options: Any) -> list[dict[str, Any]]:
         """Read the keys from `start` to before `end`, a page at a time."""
         kvs: list[dict[str, Any]] = []
         while True:
@@ -128,7 +128,7 @@ class EtcdRecords(WatchedRecords):
     def all(self) -> list[JobRecord]:
         """Read all records, in any order."""
         self._refuse_strangers()
-        return [self._record(kv) for kv in self._range(f"{self.path}/jobs/", f"{self.path}/jobs0")]
+        return [self._record(kv) for kv in self.read_keys(f"{self.path}/jobs/", f"{self.path}/jobs0")]
 
     def count(self) -> int:
         """Return the number of records."""
@@ -137,7 +137,7 @@ class EtcdRecords(WatchedRecords):
 
     def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
         """Read the due records, and the wake time of the next."""
-        kvs = self._range(f"{self.path}/due/", f"{self.path}/due0", limit + 1, keys_only=True)
+        kvs = self.read_keys(f"{self.path}/due/", f"{self.path}/due0", limit + 1, keys_only=True)
         names = [unb64(kv["key"]).decode()[len(self.path) + 5 :] for kv in kvs]
         wakes = [wake_of(name) for name in names]
         number = sum(wake <= until for wake in wakes[:limit])
@@ -159,16 +159,24 @@ class EtcdRecords(WatchedRecords):
         self._refuse_strangers()
         answers: list[bool] = []
         for some in _parts(writes):
-            # One transaction with one inside for each write, which compares and answers for itself.
-            steps = [{"requestTxn": self._step(record, seen)} for record, seen in some]
-            found = self.client.call("kv/txn", {"success": steps}, write=True)
+            steps = [self._step(record, seen) for record, seen in some]
+            # Several writes are one transaction with one inside for each, which compares and answers for itself.
+            found = self.client.call("kv/txn", steps[0] if len(steps) == 1 else self._together(steps), write=True)
+            parts = [found] if len(steps) == 1 else [part["response_txn"] for part in found["responses"][: len(steps)]]
             revision = int(found["header"]["revision"])
-            for (record, _), part in zip(some, found["responses"], strict=True):
-                answers.append(bool(part["response_txn"].get("succeeded", False)))
+            for (record, _), part in zip(some, parts, strict=True):
+                answers.append(bool(part.get("succeeded", False)))
                 if record is not None and answers[-1]:
                     record.stamp = revision
         self.changes.stir()
         return answers
+
+    def _together(self, steps: list[dict[str, Any]]) -> dict[str, Any]:
+        done: list[dict[str, Any]] = [{"requestTxn": step} for step in steps]
+        if any("requestPut" in each for step in steps for each in step["success"]):
+            # etcd holds only outer writes against its quota: without one, it would grow though it is full.
+            done.append({"requestPut": {"key": b64(f"{self.path}/wrote")}})
+        return {"success": done}
 
     def _step(self, record: JobRecord | None, seen: JobRecord | None) -> dict[str, Any]:
         key = (record or seen).key  # type: ignore[union-attr]
@@ -223,15 +231,11 @@ class EtcdRecords(WatchedRecords):
                 "etcd keeps every change since its beginning, two for each fire; start it with "
                 "--auto-compaction-retention=1h"
             )
-        if members == 1:
-            warnings.append("there is one etcd server: while it is down, no job can be read or fired")
-        reasons = ["etcd writes its log to disk before it acknowledges"]
-        if members > 1:
-            reasons.append(f"{members // 2 + 1} of {members} members have each write")
+        majority = f"{members // 2 + 1} of {members} members have" if members > 1 else "the only member has"
         return Health(
             durable=True,
             replicas=members // 2,
-            reasons=tuple(reasons),
+            reasons=(f"{majority} each write on disk before it is acknowledged",),
             version=f"etcd {status.get('version', 'of an unknown version')}",
             warnings=tuple(warnings),
         )

@@ -312,19 +312,15 @@ class ZooKeeperRecords(WatchedRecords):
             said, measured = _told(client, b"srvr"), _told(client, b"mntr")
             members = _members(client)
         version = ".".join(map(str, _version(said))) or "of an unknown version"
-        reasons = ["ZooKeeper writes its log to disk before it acknowledges, unless forceSync=no"]
+        majority = f"{members // 2 + 1} of {members} servers have" if members > 1 else "the only server has"
         warnings = []
-        if members > 1:
-            reasons.append(f"{members // 2 + 1} of {members} servers have each write")
-        else:
-            warnings.append("there is one ZooKeeper server: while it is down, no job can be read or fired")
         synced = re.search(r"zk_synced_followers\s+(\d+)", measured)
         if synced and int(synced[1]) < members - 1:
             warnings.append(f"{synced[1]} of {members - 1} followers are in sync with the leader")
         return Health(
             durable=True,
             replicas=members // 2,
-            reasons=tuple(reasons),
+            reasons=(f"{majority} each write on disk before it is acknowledged (unless forceSync=no)",),
             version=f"ZooKeeper {version}",
             warnings=tuple(warnings),
         )
