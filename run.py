@@ -29,6 +29,7 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent
 TOOLS = ROOT / ".tools"
+REQLITE = "reqlite@2.3.0"
 CONSTRAINTS = ROOT / "constraints.txt"
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 OLDEST = (3, 11)
@@ -249,6 +250,7 @@ def install(environment: Environment, uv: Path | None, what: str, *, editable: b
 
 def set_up_system(environment: Environment, *, strict: bool) -> None:
     """Install the servers and libraries that the tests need; without the right to, say which are missing."""
+    install_reqlite()
     missing = missing_packages(environment)
     if missing and shutil.which("apt-get") and os.geteuid() == 0:
         try:
@@ -261,6 +263,16 @@ def set_up_system(environment: Environment, *, strict: bool) -> None:
         if strict:
             raise Failed(hint)
         print(f"{hint}\nWhat needs them is skipped.", flush=True)
+
+
+def install_reqlite() -> None:
+    """Install the stand-in for RethinkDB, if there is npm; without it, its tests are skipped."""
+    npm, folder = shutil.which("npm"), TOOLS / "reqlite"
+    if npm is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        command = (npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", folder, REQLITE)
+        with contextlib.suppress(Failed):
+            once(folder / ".stamp", REQLITE, f"install {REQLITE}", lambda: call(*command))
 
 
 def missing_packages(environment: Environment) -> list[str]:
