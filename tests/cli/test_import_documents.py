@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apscheduler.jobstores.mongodb import MongoDBJobStore as TheirMongoStore
@@ -21,6 +22,7 @@ def target(tmp_path: Path) -> str:
 
 def test_jobs_come_from_mongodb_with_the_same_fire_times(secantusdb_server: SecantusDB, target: str) -> None:
     address = f"mongodb://{HOST}:{secantusdb_server.port}"
+    client: MongoClient[dict[str, Any]]
     with MongoClient(address) as client:
         theirs = write(TheirMongoStore(client=client), every_trigger)
     with MongoClient(address) as client:

@@ -33,8 +33,9 @@ their_client: Any = None
 
 @pytest.fixture
 def client(secantusdb_server: SecantusDB) -> Iterator[MongoClient[dict[str, Any]]]:
-    with MongoClient(secantusdb_server.url) as client:
-        yield client
+    client: MongoClient[dict[str, Any]] = MongoClient(secantusdb_server.url)
+    yield client
+    client.close()
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def store(client: MongoClient[dict[str, Any]], name: str) -> Iterator[MongoDBJob
 @pytest.mark.parametrize("empty", ["database", "collection"])
 def test_a_name_must_not_be_empty(empty: str) -> None:
     with pytest.raises(ValueError, match=f'The "{empty}" parameter must not be empty'):
-        MongoDBJobStore(**{empty: ""})
+        MongoDBJobStore(**{empty: ""})  # type: ignore[arg-type]
 
 
 def test_a_client_may_be_named_by_a_reference(client: MongoClient[dict[str, Any]]) -> None:
@@ -209,6 +210,7 @@ def test_an_app_runs_a_flow(secantusdb_server: SecantusDB) -> None:
         app.start(work=True)
         first = add.enqueue(1, 2)
         assert add.enqueue(first.output, 10).result(timeout=60) == 13
+    client: MongoClient[dict[str, Any]]
     with MongoClient(secantusdb_server.url) as client:
         names = client["mainspring"].list_collection_names()
         assert {"flow_jobs", "flow_jobs_runs"} <= set(names)

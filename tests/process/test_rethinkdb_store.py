@@ -44,7 +44,7 @@ def store(reqlite_server: Reqlite, table: str) -> Iterator[RethinkDBJobStore]:
 @pytest.mark.parametrize("empty", ["database", "table"])
 def test_a_name_must_not_be_empty(empty: str) -> None:
     with pytest.raises(ValueError, match=f'The "{empty}" parameter must not be empty'):
-        RethinkDBJobStore(**{empty: ""})
+        RethinkDBJobStore(**{empty: ""})  # type: ignore[arg-type]
 
 
 def test_a_connection_may_be_named_by_a_reference_and_stays_open(store: RethinkDBJobStore, table: str) -> None:
@@ -65,7 +65,7 @@ def test_a_connection_may_be_named_by_a_reference_and_stays_open(store: RethinkD
 
 
 def test_a_table_that_apscheduler_wrote_is_left_alone(reqlite_server: Reqlite, table: str) -> None:
-    place = {"host": HOST, "port": reqlite_server.port}
+    place: dict[str, Any] = {"host": HOST, "port": reqlite_server.port}
     theirs = TheirScheduler(jobstores={"default": TheirStore("tests", table, **place)})
     theirs.add_job(print, "date", run_date=datetime.now(UTC) + timedelta(days=1), id="their job")
     theirs.start(paused=True)

@@ -219,7 +219,9 @@ class MongoServer:
             try:
                 collection.insert_many(documents, ordered=False)
             except BulkWriteError as error:
-                refused = {each["index"] for each in _only_duplicates(error.details)}
+                errors = error.details["writeErrors"]
+                _only_duplicates(errors, error.details.get("writeConcernErrors"))
+                refused = {each["index"] for each in errors}
         if refused:
             ids = [documents[number]["_id"] for number in refused]
             with self.asked("read"):
@@ -261,23 +263,19 @@ class MongoServer:
         except ClientBulkWriteException as error:
             if error.error is not None:
                 raise error.error from error
-            if error.write_concern_errors:
-                raise WriteConcernError(str(error.write_concern_errors[0])) from error
-            if any(each["code"] != _DUPLICATE for each in error.write_errors):
-                raise OperationFailure(str(error.write_errors[0].get("errmsg"))) from error
-            results = error.partial_result.update_results
+            _only_duplicates(error.write_errors or [], error.write_concern_errors)
+            partial: Any = error.partial_result
+            results = partial.update_results
         return [number in results and results[number].matched_count == 1 for number in range(len(models))]
 
 
-def _only_duplicates(details: Any) -> list[Any]:
-    """Return the write errors of a batch if they are all about keys that others have; else raise."""
-    if details.get("writeConcernErrors"):
-        raise WriteConcernError(str(details["writeConcernErrors"][0]))
-    errors: list[Any] = details["writeErrors"]
+def _only_duplicates(errors: Any, concerns: Any) -> None:
+    """Raise unless the errors of a batch are all about keys that others have."""
+    if concerns:
+        raise WriteConcernError(str(concerns[0]))
     for each in errors:
         if each["code"] != _DUPLICATE:
             raise OperationFailure(each["errmsg"], each["code"])
-    return errors
 
 
 def _numbers(version: str) -> tuple[int, ...]:

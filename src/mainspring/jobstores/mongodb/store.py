@@ -78,7 +78,7 @@ class MongoDBJobStore(RecordsJobStore):
 
 def _connect(url: str | None, connect_args: dict[str, Any]) -> MongoClient[dict[str, Any]]:
     """Make a client that gives up before a lease is over."""
-    times = {
+    times: dict[str, Any] = {
         "serverSelectionTimeoutMS": TIMEOUT_MS,
         "connectTimeoutMS": TIMEOUT_MS,
         "socketTimeoutMS": 2 * TIMEOUT_MS,
