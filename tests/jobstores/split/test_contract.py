@@ -16,8 +16,10 @@ from msgspec.structs import replace
 
 from mainspring.app import Mainspring
 from mainspring.codec import Codec, Keyring
-from mainspring.core.plan import Place
+from mainspring.core.instants import SECOND
+from mainspring.core.plan import DueJob, Place
 from mainspring.errors import ConfigurationError, OutcomeUnknown, RecordTooLarge, StoreUnavailable, TooManyJobs
+from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.health import Health
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.split import (
@@ -31,7 +33,7 @@ from mainspring.jobstores.split import (
 )
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.schedulers.background import BackgroundScheduler
-from mainspring.testing.conformance.helpers import CALL, add_job, claim, due_one, fire, make_job, work
+from mainspring.testing.conformance.helpers import CALL, LEASE, add_job, claim, due_one, fire, make_job, work
 from tests.jobstores.split.kit import HOUR, open_firings
 from tests.record_stores import DictRecords
 
@@ -144,14 +146,58 @@ def test_a_job_that_its_store_cannot_hold_with_a_run_is_refused_when_it_is_added
     assert [each.id for each in store.get_all_jobs()] == ["job"]
 
 
-def test_a_fire_that_its_store_cannot_hold_changes_nothing() -> None:
+def test_a_fire_that_its_store_cannot_hold_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     jobs = SmallRecords()
     store = SplitJobStore(jobs, MemoryJobStore())
-    add_job(store, due_in=-100, every=1, coalesce=False, misfire_grace_time=None)
+    add_job(store)
     before = jobs.all()
+    monkeypatch.setattr(SmallRecords, "max_bytes", 200)
     with pytest.raises(RecordTooLarge):
         fire(store, due_one(store))
     assert jobs.all() == before
+
+
+def _overdue(store: SplitJobStore) -> tuple[DueJob, list[str]]:
+    """Return a job that has to catch up more fires than one record holds, and the ids of its runs."""
+    job = add_job(store, due_in=-49.5, every=1, coalesce=False, misfire_grace_time=None)
+    stem = f"job@{job.incarnation}@"
+    return due_one(store), [f"{stem}{(job.at or 0) + n * SECOND}" for n in range(50)]
+
+
+def test_many_overdue_fires_are_made_in_parts_that_the_store_can_hold() -> None:
+    jobs = SmallRecords()
+    store = SplitJobStore(jobs, MemoryJobStore())
+    due, ids = _overdue(store)
+    inserted = fire(store, due)
+    assert inserted is not None
+    assert list(inserted)[: len(ids)] == ids
+    runs = {run.id: run for run in store.find_runs(RunQuery(), limit=1000)}
+    assert list(runs) == list(reversed(inserted))
+    assert [run.id for run in claim(store, limit=1000)] == [inserted[0]]  # they still run one after another
+    assert open_firings(jobs) == 0
+    assert store.due(10, 0).jobs == []
+
+
+def test_a_scheduler_that_dies_between_two_parts_loses_and_doubles_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs, runs = SmallRecords(), MemoryJobStore()
+    store, other = SplitJobStore(jobs, runs), SplitJobStore(jobs, runs)
+    due, ids = _overdue(store)
+    add_fired, calls = store._add_fired, iter(range(100))
+
+    def die(*args: Any) -> list[bool]:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return add_fired(*args)
+
+    monkeypatch.setattr(store, "_add_fired", die)
+    with pytest.raises(KeyboardInterrupt):
+        fire(store, due)
+    other.shift_clock(LEASE + 1)
+    assert fire(other, due_one(other)) is not None
+    found = [run.id for run in other.find_runs(RunQuery(), limit=1000)]
+    assert set(ids) <= set(found)
+    assert len(found) == len(set(found))
+    assert open_firings(jobs) == 0
 
 
 def test_a_store_of_few_jobs_says_when_it_is_full() -> None:
@@ -255,6 +301,7 @@ def test_a_follower_that_fails_follows_again_and_its_failure_counts_as_a_change(
     assert changes.join()
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_after_a_fork_it_begins_anew() -> None:
     jobs = FollowedRecords()
     jobs.wait(0, 0)

@@ -43,9 +43,10 @@ class EtcdJobStore(RecordsJobStore):
         name: str = DEFAULT_NAME,
         **connect_args: Any,
     ) -> None:
-        location = None if url is None else parse_url(url, PORT, _OPTIONS)
+        location = None if url is None else parse_url(url, PORT, ["runs", *_OPTIONS])
         if location is not None:
             connect_args = {**client_arguments(location), **connect_args}
+            runs = location.options.get("runs") if runs is None else runs
         path = named_path(path, location, name)
         given = resolve(client) if client else None
         if given is not None and not callable(getattr(given, "call", None)):
@@ -73,7 +74,7 @@ class EtcdJobStore(RecordsJobStore):
 def client_arguments(location: Location) -> dict[str, Any]:
     """Return the arguments of an EtcdClient for a URL."""
     scheme = "https" if location.scheme == "etcds" else "http"
-    made: dict[str, Any] = {_OPTIONS[name]: value for name, value in location.options.items()}
+    made: dict[str, Any] = {_OPTIONS[name]: value for name, value in location.options.items() if name in _OPTIONS}
     if "timeout" in made:
         made["timeout"] = float(made["timeout"])
     return {

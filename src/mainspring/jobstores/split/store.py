@@ -158,8 +158,12 @@ class SplitJobStore(JobsInRecords):
             if kept.state.fired is not None:  # this makes a new version, so the step is lost
                 self._finish([kept], now)
                 continue
-            gone = step.next_at is None and not step.besides
-            steps[kept.key] = number, kept, self._fired(kept, step, gone, now, now + int(lease * SECOND))
+            until = now + int(lease * SECOND)
+            new = self._fired(kept, step, now, until)
+            if self._is_too_large(new) and len(step.runs) > 1:
+                answers[number] = self._fire_in_parts(kept, step, lease, now)
+            else:
+                steps[kept.key] = number, kept, new
         won = self._open(steps.values())
         runs = [run for number, _ in won for run in firings[number].runs]
         missed = [run for number, _ in won for run in firings[number].missed]
@@ -178,9 +182,10 @@ class SplitJobStore(JobsInRecords):
     def _add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
         return add_fired(self.runs, runs, missed, lease)
 
-    def _fired(self, kept: StoredJob, step: Firing, gone: bool, now: int, until: int) -> StoredJob:
+    def _fired(self, kept: StoredJob, step: Firing, now: int, until: int) -> StoredJob:
         """Return a job as it is after its fire, with the fired runs inside."""
         version, pack = new_version(), self._packer.run_row
+        gone = step.next_at is None and not step.besides
         fired = None
         if step.runs or step.missed:
             fired = OpenFiring(
@@ -191,6 +196,35 @@ class SplitJobStore(JobsInRecords):
         if step.job is not None:
             state = replace(state, frame=self._packer.job_row(step.job).frame)
         return written(kept.key, state, version)
+
+    def _is_too_large(self, new: StoredJob) -> bool:
+        most = self.jobs.max_bytes
+        return most is not None and len(new.record.data) > most
+
+    def _fire_in_parts(self, kept: StoredJob, step: Firing, lease: float, now: int) -> tuple[str, ...] | None:
+        """Fire many overdue runs of a job whose store cannot hold them all in one record.
+
+        Until the last part the job stays due: if this scheduler dies, another one makes the same runs, and finds the
+        first of them there.
+        """
+        number = len(step.runs) // 2
+        part = replace(step, runs=step.runs[:number], missed=(), next_at=kept.state.at, next_nominal=kept.state.nominal)
+        part = replace(part, job=None, besides=True)
+        opened = self._fired(kept, part, now, now + int(lease * SECOND))
+        opened = written(kept.key, replace(opened.state, miss=kept.state.miss), opened.version)
+        if self._is_too_large(opened) and number > 1:
+            first = self._fire_in_parts(kept, part, lease, now)
+        elif self._open([(0, kept, opened)]):
+            inserted = self._add_fired(part.runs, (), lease)
+            first = tuple(run.id for run, is_new in zip(part.runs, inserted, strict=True) if is_new)
+            self._close([opened])
+        else:
+            return None
+        left = self._read([step.job_id])[0]
+        if first is None or left is None or left.state.at != kept.state.at:  # somebody else has fired the rest
+            return first
+        rest = self.fire([replace(step, version=left.version, runs=step.runs[number:])], lease)[0]
+        return (*first, *(rest or ()))
 
     def _open(self, steps: Iterable[tuple[int, StoredJob, StoredJob]]) -> list[tuple[int, StoredJob]]:
         """Write the jobs as they are after their fire; return the steps that this call took first."""

@@ -18,7 +18,7 @@ from mainspring.jobstores.zookeeper.records import ZooKeeperRecords
 __all__ = ["ZooKeeperJobStore"]
 
 PORT: Final = 2181
-_OPTIONS: Final = {"auth", "tls", "ca", "cert", "key", "timeout"}
+_OPTIONS: Final = {"runs", "auth", "tls", "ca", "cert", "key", "timeout"}
 
 
 class ZooKeeperJobStore(RecordsJobStore):
@@ -47,6 +47,7 @@ class ZooKeeperJobStore(RecordsJobStore):
         location = None if url is None else parse_url(url, PORT, _OPTIONS)
         if location is not None:
             connect_args = {**_arguments(location), **connect_args}
+            runs = location.options.get("runs") if runs is None else runs
         path = named_path(path, location, name)
         given = resolve(client) if client else None
         records = ZooKeeperRecords(path, given, connect_args, closes=close_connection_on_exit)

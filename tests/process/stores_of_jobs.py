@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import pickle
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
@@ -13,6 +15,7 @@ from msgspec.structs import replace
 from mainspring.app import Mainspring
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, RecordTooLarge, TooManyJobs
 from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.schedulers.background import BackgroundScheduler
 from mainspring.testing.conformance.helpers import CALL, add_job, make_job, work
 
@@ -56,6 +59,11 @@ class MannersOfStores:
         same = self.kind(f"{path}/shop", url=None, client=app.store.client)  # type: ignore[attr-defined]
         assert [job.id for job in same.get_all_jobs()] == ["job"]
         app.close()
+
+    def test_a_url_can_name_the_store_of_the_runs(self, url: str, path: str, tmp_path: Path) -> None:
+        runs = f"sqlite:///{tmp_path}/runs.db"
+        store = self.kind(url=f"{url}{path}?runs={quote(runs, safe='')}")
+        assert isinstance(store.runs, SQLAlchemyJobStore)
 
     def test_an_unknown_option_of_a_url_is_named(self, url: str) -> None:
         with pytest.raises(ConfigurationError, match="no option 'timeot'; did you mean 'timeout'"):
