@@ -26,7 +26,7 @@ def test_jobs_come_from_mongodb_with_the_same_fire_times(secantusdb_server: Seca
     with MongoClient(address) as client:
         theirs = write(TheirMongoStore(client=client), every_trigger)
     with MongoClient(address) as client:
-        before = list(client["apscheduler"]["jobs"].find())
+        before: list[Any] = list(client["apscheduler"]["jobs"].find())
         code, output = call(address, target, "--allow-pickle")
         assert (code, first_line(output)) == (0, f"{len(TRIGGERS)} jobs imported, unsigned")
         assert_same(theirs, stored(target))

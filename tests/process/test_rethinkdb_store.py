@@ -88,6 +88,11 @@ def test_a_url_names_the_server_and_the_database() -> None:
         store.start(None, "default")
     assert "p%40ss" not in str(raised.value)
     assert "p@ss" not in repr(store)
+    with pytest.raises(ConfigurationError, match="has no option 'sorry'"):
+        open_store("rethinkdb://127.0.0.1/shop?sorry=1")
+    split = open_store("rethinkdb://127.0.0.1/shop?runs=memory://")
+    assert isinstance(split, RethinkDBJobStore)
+    assert isinstance(split.runs, MemoryJobStore)
 
 
 def test_another_node_wakes_when_a_job_comes(store: RethinkDBJobStore, table: str) -> None:

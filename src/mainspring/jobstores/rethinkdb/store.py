@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mainspring.codec import Codec
+from mainspring.errors import ConfigurationError
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.opening import DEFAULT_NAME
 from mainspring.jobstores.rethinkdb.records import RethinkDBRecords
@@ -50,6 +51,10 @@ class RethinkDBJobStore(RecordsJobStore):
             found = {"host": place.hostname, "port": place.port, "user": place.username, "password": place.password}
             decoded = {key: unquote(value) if isinstance(value, str) else value for key, value in found.items()}
             connect_args = {key: value for key, value in decoded.items() if value is not None} | connect_args
+            options = dict(parse_qsl(place.query))
+            runs = options.pop("runs", None) if runs is None else runs
+            if options:
+                raise ConfigurationError(f"rethinkdb:// has no option {next(iter(options))!r}; it has 'runs'")
         if name != DEFAULT_NAME:
             table = f"{name}_{table}"
         records = RethinkDBRecords(database, table, resolve(client), connect_args, url)
