@@ -250,7 +250,6 @@ def install(environment: Environment, uv: Path | None, what: str, *, editable: b
 
 def set_up_system(environment: Environment, *, strict: bool) -> None:
     """Install the servers and libraries that the tests need; without the right to, say which are missing."""
-    install_reqlite()
     missing = missing_packages(environment)
     if missing and shutil.which("apt-get") and os.geteuid() == 0:
         try:
@@ -263,6 +262,7 @@ def set_up_system(environment: Environment, *, strict: bool) -> None:
         if strict:
             raise Failed(hint)
         print(f"{hint}\nWhat needs them is skipped.", flush=True)
+    install_reqlite()
 
 
 def install_reqlite() -> None:
