@@ -17,6 +17,7 @@ from hypothesis import settings
 from sqlalchemy import create_engine, text
 
 from tests.servers import SERVERS, Etcd, MariaDB, MissingServer, PostgreSQL, Redis, Server, Valkey, ZooKeeper
+from tests.stand_ins import Reqlite, SecantusDB
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
@@ -57,8 +58,8 @@ def _asked_version(server: Server) -> str:
         with redis.Redis.from_url(server.url) as client:
             info = client.info("server")
         return str(info.get("valkey_version") or info["redis_version"])
-    if isinstance(server, (ZooKeeper, Etcd)):
-        return server.find_version()
+    if not isinstance(server, PostgreSQL | MariaDB):
+        return server.version
     engine = create_engine(server.url)
     with engine.connect() as connection:
         said = str(connection.scalar(text("SELECT version()")))
@@ -107,6 +108,18 @@ def zookeeper_server() -> Iterator[ZooKeeper]:
 def etcd_server() -> Iterator[Etcd]:
     """An etcd server shared by all tests: each has a path of its own."""
     yield from _for_the_session(Etcd)
+
+
+@pytest.fixture(scope="session")
+def secantusdb_server() -> Iterator[SecantusDB]:
+    """A stand-in for MongoDB, shared by all tests."""
+    yield from _for_the_session(SecantusDB)
+
+
+@pytest.fixture(scope="session")
+def reqlite_server() -> Iterator[Reqlite]:
+    """A stand-in for RethinkDB, shared by all tests."""
+    yield from _for_the_session(Reqlite)
 
 
 @pytest.fixture

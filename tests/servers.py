@@ -456,8 +456,8 @@ SERVERS: Sequence[type[Server]] = (Redis, Valkey, PostgreSQL, MariaDB, ZooKeeper
 
 
 def missing_packages() -> list[str]:
-    """Return the Debian packages of the servers, and of the browser, that this machine lacks."""
-    packages = [name for name in ("pgbouncer", "chromium") if not shutil.which(name, path=_search_path())]
+    """Return the Debian packages of the servers, of the browser and of npm that this machine lacks."""
+    packages = [name for name in ("pgbouncer", "chromium", "npm") if not shutil.which(name, path=_search_path())]
     for server in SERVERS:
         if server.package is not None:
             try:

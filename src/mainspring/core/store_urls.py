@@ -13,6 +13,8 @@ STORE_CLASSES: Final = {
     "redis": "mainspring.jobstores.redis:RedisJobStore",
     "zookeeper": "mainspring.jobstores.zookeeper:ZooKeeperJobStore",
     "etcd": "mainspring.jobstores.etcd:EtcdJobStore",
+    "mongodb": "mainspring.jobstores.mongodb:MongoDBJobStore",
+    "rethinkdb": "mainspring.jobstores.rethinkdb:RethinkDBJobStore",
 }
 """The built-in stores, by the names that a configuration calls them."""
 
@@ -39,6 +41,8 @@ SCHEMES: Final = {
     "zookeeper": StoreScheme("zookeeper", "zookeeper", "kazoo"),
     "etcd": StoreScheme("etcd", "etcd"),
     "etcds": StoreScheme("etcd", "etcd"),
+    "mongodb": StoreScheme("mongodb", "mongodb", "pymongo"),
+    "rethinkdb": StoreScheme("rethinkdb", "rethinkdb", "rethinkdb"),
 }
 """The built-in schemes; a package adds more by entry points. The dialect is SQLAlchemy's name for the database."""
 

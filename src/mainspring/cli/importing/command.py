@@ -12,7 +12,7 @@ import click
 
 from mainspring.cli.common.visible import visible
 from mainspring.cli.importing.pickles import read_job
-from mainspring.cli.importing.sources import Source, read_source, reported
+from mainspring.cli.importing.sources import SQL_TABLE, Source, read_source, reported
 from mainspring.clock import SystemClock
 from mainspring.codec import Codec, Keyring
 from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring
@@ -41,7 +41,7 @@ If you trust {source} that far, say so with --allow-pickle."""
 @click.command("import")
 @click.argument("source")
 @click.argument("target")
-@click.option("--table", default="apscheduler_jobs", show_default=True, help="APScheduler's table in a database.")
+@click.option("--table", default=SQL_TABLE, show_default=True, help="APScheduler's table; in document stores: jobs.")
 @click.option("--jobs-key", default="apscheduler.jobs", show_default=True, help="APScheduler's jobs in Redis.")
 @click.option("--run-times-key", default="apscheduler.run_times", show_default=True, help="Its run times in Redis.")
 @click.option("--allow-pickle", is_flag=True, help="Open APScheduler's pickles, of known types only.")
@@ -69,9 +69,10 @@ def import_(
 ) -> None:
     """Copy the jobs of APScheduler 3, or of a file made by export_jobs, from SOURCE to the store TARGET.
 
-    SOURCE is the URL of APScheduler's database, Redis, ZooKeeper or etcd (zookeeper://host/apscheduler), or the path of
-    a JSON file. It is never changed: stop its scheduler first, or both will fire. The jobs keep their executors, which
-    a BackgroundScheduler has; the workers of an app run what is in queues: for those, give --queue.
+    SOURCE is the URL of APScheduler's database, Redis, MongoDB, RethinkDB, ZooKeeper or etcd
+    (mongodb://host/apscheduler), or the path of a JSON file. It is never changed: stop its scheduler first, or both
+    will fire. The jobs keep their executors, which a BackgroundScheduler has; the workers of an app run what is in
+    queues: for those, give --queue.
 
     \b
     Example:

@@ -13,9 +13,11 @@ from mainspring.core.redaction import without_password
 from mainspring.core.store_urls import SCHEMES, store_scheme
 from mainspring.errors import near
 
-__all__ = ["Source", "read_source", "reported"]
+__all__ = ["SQL_TABLE", "Source", "read_source", "reported"]
 
 APSCHEDULER_PATH: Final = "/apscheduler"
+SQL_TABLE: Final = "apscheduler_jobs"
+"""The table that APScheduler has in a SQL database."""
 
 
 class Source(NamedTuple):
@@ -106,6 +108,43 @@ def _from_etcd(source: Source) -> list[tuple[str, bytes]]:
         store.shutdown()
 
 
+def _from_mongodb(source: Source) -> list[tuple[str, bytes]]:
+    pymongo = _driver("pymongo", "mongodb")
+    database, collection = _path(source.url).strip("/"), _document_table(source)
+    with pymongo.MongoClient(source.url, serverSelectionTimeoutMS=10_000) as client:
+        names = client[database].list_collection_names()
+        if collection not in names:
+            raise click.ClickException(
+                f"{without_password(source.url)} has no collection {database}.{collection}{near(collection, names)}"
+            )
+        rows = client[database][collection].find({"job_state": {"$exists": True}}, ["job_state"], sort=[("_id", 1)])
+        return [(str(row["_id"]), bytes(row["job_state"])) for row in rows]
+
+
+def _from_rethinkdb(source: Source) -> list[tuple[str, bytes]]:
+    _driver("rethinkdb", "rethinkdb")
+    from mainspring.jobstores.rethinkdb import RethinkDBJobStore
+
+    database, table = _path(source.url).strip("/"), _document_table(source)
+    store = RethinkDBJobStore(url=source.url)  # which is not opened: that would write
+    r, connection = store.r, store.conn
+    try:
+        names = r.db(database).table_list().run(connection) if database in r.db_list().run(connection) else []
+        if table not in names:
+            raise click.ClickException(
+                f"{without_password(source.url)} has no table {database}.{table}{near(table, names)}"
+            )
+        rows = r.db(database).table(table).filter(lambda row: row.has_fields("job_state")).run(connection)
+        return sorted((str(row["id"]), bytes(row["job_state"])) for row in rows)
+    finally:
+        connection.close(noreply_wait=False)
+
+
+def _document_table(source: Source) -> str:
+    """Return the name that APScheduler gives a table of documents, unless another was asked for."""
+    return "jobs" if source.table == SQL_TABLE else source.table
+
+
 def _path(url: str) -> str:
     from urllib.parse import unquote, urlsplit
 
@@ -116,6 +155,8 @@ _READERS: Final[dict[str, Callable[[Source], list[tuple[str, bytes]]]]] = {
     "redis": _from_redis,
     "zookeeper": _from_zookeeper,
     "etcd": _from_etcd,
+    "mongodb": _from_mongodb,
+    "rethinkdb": _from_rethinkdb,
 }
 """By the name of the store; every other URL is one of SQLAlchemy's."""
 
