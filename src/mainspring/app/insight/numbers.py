@@ -182,12 +182,12 @@ class Numbers:
         return None if us is None else from_us(us).astimezone(self._app.timezone)
 
     def store_figures(self) -> StoreFigures:
-        """Return the size of the store, if it is a file, and how long it takes to answer."""
+        """Return the size of the store, if it can tell, and how long it takes to answer."""
         began = time.perf_counter()
         self._app.store.beat()
         latency = time.perf_counter() - began
         path = sqlite_file(self._app.url) if isinstance(self._app.url, str) else None
-        return StoreFigures(None if path is None else _size(path), latency)
+        return StoreFigures(self._app.store.health().size if path is None else _size(path), latency)
 
 
 def _step_us(step: timedelta) -> int:

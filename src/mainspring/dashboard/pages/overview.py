@@ -114,6 +114,7 @@ def counters(view: View, data: dict[str, Any]) -> dict[str, Any]:
     return {
         "waiting": sum(row.info.waiting for row in rows),
         "delayed": sum(row.info.delayed for row in rows),
+        "blocked": sum(row.info.blocked for row in rows),
         "running": sum(row.info.running for row in rows),
         "slots": sum(node.slots for node in nodes if node.state != "silent"),
         "oldest": oldest,

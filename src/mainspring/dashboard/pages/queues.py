@@ -16,6 +16,8 @@ from mainspring.dashboard.looks.rows import run_row
 from mainspring.dashboard.looks.spreads import wait_chart
 from mainspring.dashboard.looks.values import cut_middle
 from mainspring.dashboard.page import Action, Deed, NoSuchThing, Page, Question, View
+from mainspring.dashboard.pages.limits import ACTIONS as LIMIT_ACTIONS
+from mainspring.dashboard.pages.limits import gate_rows, limit_of
 from mainspring.dashboard.rates import RANGES, QueueRate, queue_rates, rate_text, waits_of
 from mainspring.dashboard.roles import Role
 from mainspring.jobstores.values import NodeInfo, QueueInfo
@@ -38,6 +40,11 @@ class QueueRow(NamedTuple):
     slots: int
     tone: str
     rate: QueueRate = QueueRate()
+
+    @property
+    def limit(self) -> int | None:
+        """How many of its runs may go at once, on all nodes together."""
+        return limit_of(self.info)
 
     @property
     def per_minute(self) -> tuple[str, str]:
@@ -69,6 +76,10 @@ def _row(queue: QueueInfo, nodes: list[NodeInfo]) -> QueueRow:
         return QueueRow(queue, "paused", "Paused: its runs are not handed out until it is resumed.", slots, "")
     if not serving and holds:
         return QueueRow(queue, "unserved", "Nobody serves it: no living node was started with this queue.", 0, "bad")
+    limit = limit_of(queue)
+    if queue.waiting and limit is not None and queue.running >= limit:
+        why = f"Its limit lets {several(limit, 'run')} go at once, and {queue.running:,} do."
+        return QueueRow(queue, "full", why, min(slots, limit), "warn")
     if queue.waiting and slots and queue.running >= slots:
         return QueueRow(queue, "full", f"All {several(slots, 'slot')} for it are busy.", slots, "warn")
     if queue.waiting:
@@ -221,6 +232,7 @@ PAGE = Page(
         Action("queue.pause", "/queues/{name:path}/pause", pause, ask_pause, weight="undo"),
         Action("queue.resume", "/queues/{name:path}/resume", resume, ask_resume, weight="undo"),
         Action("queue.purge", "/queues/{name:path}/purge", purge, ask_purge, Role.OPERATE, weight="type"),
+        *LIMIT_ACTIONS,
     ),
 )
 
@@ -246,10 +258,13 @@ def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
     name = data["row"].info.name
     pending = view.app.find(queue=name, status="pending", limit=RUNS_COUNTED)
     due = sorted(pending, key=lambda run: (-run.priority, run.record.run_at))
+    gates, unread = gate_rows(view, name)
     ended = view.app.find(queue=name, status=("succeeded", "failed", "cancelled", "missed"), limit=10)
     return {
         "tasks": Counter(run.task for run in pending).most_common(8),
         "more": pending.more,
+        "gates": gates,
+        "gates_unread": unread,
         "next_runs": [run_row(view.app, run, view.now) for run in due[:10]],
         "ended": [run_row(view.app, run, view.now) for run in ended],
     }
