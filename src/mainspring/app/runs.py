@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
 from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.app.waiting.waiter import Waiter, result_of
@@ -139,14 +141,15 @@ class Runs:
         job: str | Job | None = None,
         task: Any = None,
         since: datetime | timedelta | None = None,
+        cap: int | None = None,
     ) -> int:
-        """Return how many runs match all arguments; they are those of `find`."""
+        """Return how many runs match all arguments; they are those of `find`. Above `cap` it stops counting."""
         job_id, name = _job_and_task(job, task)
-        query, oldest = make_query(status, queue, group, job_id), self._oldest(since)
+        query, oldest = replace(make_query(status, queue, group, job_id), cap=cap), self._oldest(since)
         if name is None and oldest is None:
             number = self._store().stats(query).matching
         else:
-            number = len(newest(self._store(), query, None, None, name, oldest))
+            number = len(newest(self._store(), query, None if cap is None else cap + 1, None, name, oldest))
         if not number:
             self._check_names(job_id, name)
         return number

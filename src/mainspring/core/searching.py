@@ -62,6 +62,7 @@ class RunSource(Protocol):
         queue: str | None = None,
         group: str | None = None,
         job: str | None = None,
+        cap: int | None = None,
     ) -> int:
         """Return how many runs match what a store can look for."""
 
@@ -126,7 +127,7 @@ def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
         if statuses == ():
             return RunCount(0, True)
         names = {key: wanted.only(key) for key in ("queue", "group", "job")}
-        number = app.count(status=statuses, **names)
+        number = app.count(status=statuses, cap=cap, **names)
         return RunCount(min(number, cap), number <= cap)
     page = search(app, wanted, limit=cap, most=cap)
     return RunCount(len(page.runs), page.complete and not page.more)

@@ -367,7 +367,7 @@ class JobStore(BaseJobStore):
     def stats(self, query: RunQuery | None = None) -> Stats:
         """Return the queues that hold unfinished runs or are paused, the totals and the number of jobs.
 
-        With a query, return only how many runs match it.
+        With a query, return only how many runs match it; above its `cap`, any number above that will do.
         """
 
     @abstractmethod

@@ -151,6 +151,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
     gate: str | None = None
     lapsed: bool = False
+    cap: int | None = None  # who counts wants to know no more than that there are more: a store may stop there
 
 
 class Generation(msgspec.Struct, frozen=True):

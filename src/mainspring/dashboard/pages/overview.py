@@ -107,7 +107,7 @@ def _todo_row(view: View, part: Explanation) -> TodoRow:
 
 def counters(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Read the seven numbers."""
-    rows, nodes = queue_rows(view), view.app.nodes()
+    rows, nodes = queue_rows(view), view.nodes
     oldest = min((row.info.oldest_at for row in rows if row.info.oldest_at is not None), default=None)
     busiest = max(rows, key=lambda row: row.info.running, default=None)
     silent = [node for node in nodes if node.state == "silent"]
@@ -166,7 +166,7 @@ def ahead(view: View, data: dict[str, Any]) -> dict[str, Any]:
     end = start + HOURS_AHEAD * 3600 * SECOND
     steps = load_ahead(view, start, end, STEP_AHEAD)
     band = clock_band(view, start, end)
-    slots = sum(node.slots for node in view.app.nodes() if node.state != "silent")
+    slots = sum(node.slots for node in view.nodes if node.state != "silent")
     peak = max(steps, key=lambda step: step.busy, default=None)
     words = ""
     if peak is not None and peak.busy > 0:

@@ -62,7 +62,11 @@ class QueueRow(NamedTuple):
 
 def queue_rows(view: View) -> list[QueueRow]:
     """Read the queues and who serves them, those in trouble first."""
-    nodes, rates = view.app.nodes(), queue_rates(view)
+    return view.once("queue rows", lambda: _read_rows(view))
+
+
+def _read_rows(view: View) -> list[QueueRow]:
+    nodes, rates = view.nodes, queue_rates(view)
     queues = [queue for queue in view.app.queues() if not queue.name.startswith(HELD_PREFIX)]
     rows = [_growing(_row(queue, nodes)._replace(rate=rates.get(queue.name, QueueRate()))) for queue in queues]
     return sorted(rows, key=lambda row: (_ORDER.index(row.state), -row.info.waiting, row.info.name))
@@ -115,7 +119,7 @@ def read(view: View) -> dict[str, Any]:
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Explain the queue that is worst off, or say that all flow."""
     wrong = [row for row in data["all_rows"] if row.state in ("unserved", "growing", "full")]
-    return {"wrong": wrong, "told": view.app.explain(f"queue:{wrong[0].info.name}") if wrong else None}
+    return {"wrong": wrong, "told": view.app.explain(wrong[0].info) if wrong else None}
 
 
 def waits(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -249,8 +253,8 @@ def read_one(view: View) -> dict[str, Any]:
     row = next((each for each in queue_rows(view) if each.info.name == name), None)
     if row is None:
         raise NoSuchThing("queue", name)
-    serving = [node for node in view.app.nodes() if name in node.queues]
-    return {"row": row, "told": view.app.explain(f"queue:{name}"), "serving": serving, "title": name}
+    serving = [node for node in view.nodes if name in node.queues]
+    return {"row": row, "told": view.app.explain(row.info), "serving": serving, "title": name}
 
 
 def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:

@@ -144,7 +144,7 @@ def _groups(rows: Sequence[ProcessRow]) -> list[HostGroup]:
 
 def read(view: View) -> dict[str, Any]:
     """Read the living nodes and what they execute."""
-    nodes = sorted(view.app.nodes(), key=lambda node: (node.host, node.pid))
+    nodes = sorted(view.nodes, key=lambda node: (node.host, node.pid))
     wanted = view.text("q", most=200).lower()
     shown = [node for node in nodes if wanted in f"{node.id} {' '.join(node.queues)}".lower()]
     few = len(shown) <= MOST_NODES_OPEN
@@ -172,7 +172,7 @@ def _sentence(view: View, odd: Sequence[NodeInfo]) -> str:
     if node.state == "silent" and len(odd) > 1:
         silent = sum(each.state == "silent" for each in odd)
         return f"{silent:,} processes are silent: their runs go to others when the leases end."
-    said = view.app.explain(f"node:{node.id}").sentence
+    said = view.app.explain(node).sentence
     name = f"{node.host}:{node.pid}"
     return f"{name} is {said[:1].lower()}{said[1:]}" if node.state == "silent" else f"{name}: {said}"
 
@@ -193,11 +193,11 @@ PAGE = Page(
 def read_one(view: View) -> dict[str, Any]:
     """Read one node."""
     name = view.params["id"]
-    node = next((each for each in view.app.nodes() if name in (each.id, f"{each.host}:{each.pid}")), None)
+    node = next((each for each in view.nodes if name in (each.id, f"{each.host}:{each.pid}")), None)
     if node is None:
         raise NoSuchThing("node", name)
     (row,) = _processes(view, [node], 64)
-    told = view.app.explain(f"node:{node.id}")
+    told = view.app.explain(node)
     recent = [
         run_row(view.app, run, view.now)
         for run in view.app.search(text_of({"node": [node.id]}), limit=20, most=1000).runs

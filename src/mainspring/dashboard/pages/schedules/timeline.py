@@ -206,7 +206,7 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     steps = load_ahead(view, view.now // step * step, stretch.until, step)  # so that viewers share it
     peak = max(steps, key=lambda each: each.busy, default=None)
     fires = sum(each.fires for each in steps)
-    slots = sum(node.slots for node in view.app.nodes() if node.state == "running")
+    slots = sum(node.slots for node in view.nodes if node.state == "running")
     facts = [several(fires, "fire is", "fires are") + " planned"] if fires else []
     words = ""
     if peak is not None and peak.busy > 0:
