@@ -89,6 +89,16 @@ def seed(app: Mainspring) -> None:
         app.store.acts([act])
 
 
+def seed_flow(app: Mainspring) -> None:
+    """Store a flow that has just begun: five parts, a merge of them, and a report that waits for somebody's word."""
+    load, backup = app.as_task("shop.pricing:load_fx"), app.as_task("shop.ops:backup")
+    with app.flow("import 7") as flow:
+        parts = [flow.add(load.call(currency=name)) for name in ("EUR", "USD", "GBP", "CHF", "SEK")]
+        merged = flow.add(app.as_task("shop.search:reindex").call(rates=[part.output for part in parts]))
+        flow.add(backup.call(bucket="rates"), after=merged)
+        flow.add(app.as_task("shop.reports:daily_sales").call(), after=[merged, flow.signal("approved")])
+
+
 def counted(runs: list[Run]) -> list[Tally]:
     """Count runs as the nodes that executed them would have."""
     sums = MetricSums()

@@ -21,7 +21,6 @@ __all__ = ["StoreMeter", "metered", "multiply"]
 
 STEP = 100
 """Instructions between two calls of the handler."""
-_COPIED = "rowid"
 
 
 class StoreMeter:
@@ -31,7 +30,6 @@ class StoreMeter:
         self.most = most
         self._lock = threading.Lock()
         self.trips = self.instructions = 0
-        self.refused: list[str] = []
 
     def begin(self) -> None:
         """Count anew."""
@@ -59,13 +57,15 @@ def metered(app: Mainspring, meter: StoreMeter, patch: pytest.MonkeyPatch) -> It
 
     event.listen(database.engine, "checkout", handle)
     handle(database._writer)
-    with patch.context() as changes:
-        for name in ("_read", "_write"):
-            plain = getattr(database, name)
-            changes.setattr(database, name, lambda work, plain=plain: (meter.trip(), plain(work))[1])
-        yield
-    event.remove(database.engine, "checkout", handle)
-    database._writer.set_progress_handler(None, STEP)
+    try:
+        with patch.context() as changes:
+            for name in ("_read", "_write"):
+                plain = getattr(database, name)
+                changes.setattr(database, name, lambda work, plain=plain: (meter.trip(), plain(work))[1])
+            yield
+    finally:
+        event.remove(database.engine, "checkout", handle)
+        database._writer.set_progress_handler(None, STEP)
 
 
 def multiply(app: Mainspring, times: int) -> None:

@@ -227,10 +227,11 @@ def errors(view: View, data: dict[str, Any]) -> dict[str, Any]:
 def _bars(view: View, group: ErrorGroup) -> list[float]:
     counts = [0.0] * ERROR_BARS
     step = 3600 * SECOND // ERROR_BARS
-    for moment in group.times:
+    known = sum(number for _, number in group.counted) >= len(group.times)
+    for moment, number in group.counted if known else [(moment, 1) for moment in group.times]:
         place = ERROR_BARS - 1 - (view.now - to_us(moment)) // step
         if 0 <= place < ERROR_BARS:
-            counts[place] += 1
+            counts[place] += number
     return counts
 
 

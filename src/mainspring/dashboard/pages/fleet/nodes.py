@@ -20,6 +20,7 @@ RUNS_PER_NODE: Final = 3
 MOST_NODES_OPEN: Final = 60
 """With more processes than this, hosts are folded."""
 USUAL_SECONDS: Final = 30.0
+MOST_LOST: Final = 10
 MB: Final = 1024 * 1024
 
 
@@ -166,6 +167,12 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def lost(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """List the nodes whose runs others had to take over in the last day."""
+    found = view.cached("lost nodes", 5.0, view.app.lost_nodes)
+    return {"lost": found[:MOST_LOST], "more_lost": max(0, len(found) - MOST_LOST)}
+
+
 def _sentence(view: View, odd: Sequence[NodeInfo]) -> str:
     """Return why the first odd node stands as it does, with its name in front; if more are silent, how many."""
     node = odd[0]
@@ -183,7 +190,7 @@ PAGE = Page(
     title="Nodes",
     template="nodes.html",
     read=read,
-    regions={"state": state, "hosts": None},
+    regions={"state": state, "hosts": None, "lost": lost},
 )
 
 
