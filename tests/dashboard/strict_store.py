@@ -24,11 +24,12 @@ STEP = 100
 
 
 class StoreMeter:
-    """What was asked of a store: trips, and instructions in hundreds; statements above `most` in one go are refused."""
+    """What was asked of a store: trips, and instructions; a trip that takes more than `most` of them is refused."""
 
     def __init__(self, most: int | None = None) -> None:
         self.most = most
         self._lock = threading.Lock()
+        self._mine = threading.local()
         self.trips = self.instructions = 0
 
     def begin(self) -> None:
@@ -37,14 +38,16 @@ class StoreMeter:
             self.trips = self.instructions = 0
 
     def trip(self) -> None:
-        """Count a round trip."""
+        """Count a round trip of this thread."""
+        self._mine.instructions = 0
         with self._lock:
             self.trips += 1
 
     def step(self) -> int:
         """Count some instructions; return 1, which ends the statement, if there were too many."""
         self.instructions += STEP
-        return int(self.most is not None and self.instructions > self.most)
+        self._mine.instructions = getattr(self._mine, "instructions", 0) + STEP
+        return int(self.most is not None and self._mine.instructions > self.most)
 
 
 @contextmanager
@@ -77,8 +80,8 @@ def multiply(app: Mainspring, times: int) -> None:
     others = [column for column in columns if column not in ("id", "created_at", "unique_key")]
     connection.execute("BEGIN")
     for number in range(times):
-        kept = f"'{number}-' || id, created_at - {(100 + number) * 86_400_000_000}, {', '.join(others)}"
-        ended = "status IN ('succeeded', 'failed', 'cancelled', 'missed') AND substr(id, 2, 1) <> '-'"
+        kept = f"id || '~copy{number}', created_at - {(100 + number) * 86_400_000_000}, {', '.join(others)}"
+        ended = "status IN ('succeeded', 'failed', 'cancelled', 'missed') AND instr(id, '~copy') = 0"
         into = f"INSERT INTO {name} (id, created_at, {', '.join(others)})"
         connection.execute(f"{into} SELECT {kept} FROM {name} WHERE {ended}")
     connection.execute("COMMIT")

@@ -141,15 +141,14 @@ class Runs:
         job: str | Job | None = None,
         task: Any = None,
         since: datetime | timedelta | None = None,
-        cap: int | None = None,
     ) -> int:
-        """Return how many runs match all arguments; they are those of `find`. Above `cap` it stops counting."""
+        """Return how many runs match all arguments; they are those of `find`."""
         job_id, name = _job_and_task(job, task)
-        query, oldest = replace(make_query(status, queue, group, job_id), cap=cap), self._oldest(since)
+        query, oldest = make_query(status, queue, group, job_id), self._oldest(since)
         if name is None and oldest is None:
             number = self._store().stats(query).matching
         else:
-            number = len(newest(self._store(), query, None if cap is None else cap + 1, None, name, oldest))
+            number = len(newest(self._store(), query, None, None, name, oldest))
         if not number:
             self._check_names(job_id, name)
         return number
@@ -166,6 +165,19 @@ class Runs:
     def count_up_to(self, text: str, cap: int = MOST_RUNS_SEARCHED) -> RunCount:
         """Return how many runs match a filter, and whether the number is exact: counting stops at `cap`."""
         return count_up_to(self, filter_for(self, text), cap)
+
+    def counted(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        group: str | None = None,
+        job: str | None = None,
+        cap: int,
+    ) -> RunCount:
+        """Return how many runs match, up to a cap, and whether the number is exact."""
+        found = self._store().stats(replace(make_query(status, queue, group, job), cap=cap))
+        return RunCount(min(found.matching, cap), found.complete and found.matching <= cap)
 
     def recent(self, job_ids: Iterable[str], n: int = 20) -> dict[str, list[RunView]]:
         """Return the newest `n` runs of each of these jobs, missed runs included."""

@@ -136,6 +136,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     totals: dict[str, int] = {}
     jobs: int = 0
     matching: int = 0
+    complete: bool = True  # for a query with a cap: whether every run was looked at that may match
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):

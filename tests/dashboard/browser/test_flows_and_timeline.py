@@ -85,7 +85,7 @@ def test_a_flow_is_drawn_fills_by_itself_and_waits_for_its_signal(page: Page, ap
 def test_a_stretch_of_the_timeline_is_dragged_and_left_again(page: Page) -> None:
     page.goto("/timeline")
     axis = page.locator(".track.axis svg").bounding_box()
-    lane = page.locator('.track[data-key="often"] svg').bounding_box()
+    lane = page.locator('.track[data-key="often"] svg.chart').bounding_box()
     assert axis is not None
     assert lane is not None
     y = lane["y"] + 4
