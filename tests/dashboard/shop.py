@@ -46,21 +46,19 @@ def make_shop(url: str) -> Mainspring:
     """Make the app, with its tasks and schedules; nothing is stored yet."""
     app = Mainspring(url, name="shop", secret_key=KEY, timezone="Europe/Berlin", queues=QUEUES, lease=3600)
 
-    def nothing(*args: Any, **kwargs: Any) -> None: ...
-
     for job_id, task, cron, _ in JOBS:
-        made = app.task(name=f"shop.{task}", queue="payments" if "payments" in task else "default")(_copy(nothing))
+        made = app.task(name=f"shop.{task}", queue="payments" if "payments" in task else "default")(_copy(task))
         app.schedule(cron, id=job_id)(made)
     for name, queue in (("media:transcode_clip", "media"), ("media:thumbs", "media"), ("payments:capture", "payments")):
-        app.task(name=f"shop.{name}", queue=queue)(_copy(nothing))
-    app.task(name="shop.exports:invoice", queue="exports")(_copy(nothing))
+        app.task(name=f"shop.{name}", queue=queue)(_copy(name))
+    app.task(name="shop.exports:invoice", queue="exports")(_copy("invoice"))
     return app
 
 
-def _copy(func: Any) -> Any:
-    def task(*args: Any, **kwargs: Any) -> Any:
-        return func(*args, **kwargs)
+def _copy(name: str) -> Any:
+    def task(*args: Any, **kwargs: Any) -> None: ...
 
+    task.__name__ = task.__qualname__ = name.rpartition(":")[2]
     return task
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -60,11 +60,18 @@ def metered(app: Mainspring, meter: StoreMeter, patch: pytest.MonkeyPatch) -> It
 
     event.listen(database.engine, "checkout", handle)
     handle(database._writer)
+
+    def counting(plain: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def asked(work: Any) -> Any:
+            meter.trip()
+            return plain(work)
+
+        return asked
+
     try:
         with patch.context() as changes:
             for name in ("_read", "_write"):
-                plain = getattr(database, name)
-                changes.setattr(database, name, lambda work, plain=plain: (meter.trip(), plain(work))[1])
+                changes.setattr(database, name, counting(getattr(database, name)))
             yield
     finally:
         event.remove(database.engine, "checkout", handle)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mainspring import Mainspring
+from mainspring.app.doctor import diagnose
 from mainspring.dashboard import DashboardApp
 from mainspring.dashboard.looks.graph import GraphNode, draw, layers_of
 from tests.dashboard.client import Client
@@ -90,3 +91,14 @@ def test_lines_that_need_not_cross_do_not() -> None:
 
 def test_a_graph_of_nothing_is_drawn() -> None:
     assert "<svg" in draw([], "nothing")
+
+
+def test_a_flow_that_waits_for_a_signal_is_no_problem_for_the_doctor(tmp_path: Path) -> None:
+    app = make(tmp_path)
+    with app.flow("import 7") as flow:
+        flow.add(app.as_task("shop:step").call("one"), after=flow.signal("approved"))
+    assert not [each for each in diagnose(app).findings if "mainspring:signal" in each.text]
+    client = Client(DashboardApp(app))
+    assert "waits for its signal" in client.get("/runs").words
+    assert "waits for its signal" in client.get("/flows/import%207").words
+    app.close()

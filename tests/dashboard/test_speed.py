@@ -21,7 +21,7 @@ TIMES_MORE = 39
 MOST_TRIPS = 12
 """Round trips of a page whose summary is known; most pages need at most six."""
 MOST_INSTRUCTIONS = 350_000
-"""What one trip may ask of SQLite: to read 1,000 runs, to count among 15,000. One look at all 80,000 runs costs more."""
+"""What one trip may ask of SQLite: 1,000 runs, or a count among 15,000. One look at all 80,000 costs more."""
 
 
 @pytest.fixture

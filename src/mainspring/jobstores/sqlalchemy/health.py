@@ -45,7 +45,8 @@ def health(database: Database) -> Health:
         return database.write(lambda tx: _sqlite(tx, database.path))  # type: ignore[attr-defined]
     if database.kind == "postgresql":
         return database.read(_postgresql)
-    return database.read(lambda tx: _mariadb(tx, database.names.values()))
+    size = database.read(lambda tx: _mariadb_size(tx, database.names.values()))
+    return replace(database.read(_mariadb), size=size)
 
 
 def _health(tx: Tx, version: str, faults: list[str], good: str, warnings: list[str], replicas: int = 0) -> Health:
@@ -152,7 +153,7 @@ def standbys(names: str) -> int:
 # -- MariaDB and MySQL ---------------------------------------------------------------------------------------------
 
 
-def _mariadb(tx: Tx, names: Iterable[str]) -> Health:
+def _mariadb(tx: Tx) -> Health:
     known: dict[str, str] = dict(tx.all("SHOW GLOBAL VARIABLES WHERE Variable_name {in}", tx.many(_MARIADB)))
     flush, sync, binlog = known["innodb_flush_log_at_trx_commit"], known["sync_binlog"], known["log_bin"] == "ON"
     faults, warnings = [], []
@@ -170,7 +171,11 @@ def _mariadb(tx: Tx, names: Iterable[str]) -> Health:
         warnings.append("binlog_format is STATEMENT, which SKIP LOCKED is not safe with; set it to ROW")
     good = f"innodb_flush_log_at_trx_commit is {flush}, " + ("sync_binlog is 1" if binlog else "there is no binlog")
     version = f"{'MariaDB' if 'mariadb' in known['version'].lower() else 'MySQL'} {known['version']}"
+    return _health(tx, version, faults, good, warnings)
+
+
+def _mariadb_size(tx: Tx, names: Iterable[str]) -> int:
     tables = [name.rpartition(".")[2].strip("`") for name in names]
     sizes = "SELECT coalesce(sum(data_length + index_length), 0) FROM information_schema.tables"
     [(size,)] = tx.all(f"{sizes} WHERE table_schema = database() AND table_name {{in}}", tx.many(tables))
-    return replace(_health(tx, version, faults, good, warnings), size=int(size))
+    return int(size)

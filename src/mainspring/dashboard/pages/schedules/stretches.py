@@ -60,11 +60,11 @@ def chosen_stretch(view: View) -> ChosenStretch:
 def _instant(view: View, name: str, text: str) -> int:
     """Read a moment: `-6h`, `+90m`, `now`, or a date and time, which is in the zone of the page unless it names one."""
     if text == "now":
-        return view.now
+        return view.now // SHORTEST_US * SHORTEST_US  # so that it is not drawn anew each second
     relative = _RELATIVE.fullmatch(text)
     seconds = read_seconds(relative[2]) if relative is not None and relative[1] else None
     if relative is not None and seconds is not None:
-        found = view.now + int(seconds * SECOND) * (-1 if relative[1] == "-" else 1)
+        found = (view.now + int(seconds * SECOND) * (-1 if relative[1] == "-" else 1)) // SHORTEST_US * SHORTEST_US
     else:
         try:
             moment = datetime.fromisoformat(text.replace(" ", "+"))  # a plus in an address is a blank

@@ -12,7 +12,7 @@ from mainspring.core.filters import KEYS, STATUSES, FilterError
 from mainspring.core.insight.run_texts import kind_of
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
-from mainspring.core.run import Status
+from mainspring.core.run import HELD_PREFIX, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.searching import RunCount, SearchPage, filter_for
 from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
@@ -140,6 +140,8 @@ def _waits(view: View, row: RunLine, queue: QueueRow | None) -> str:
         if not row.run.waits and row.run.record.gate is not None:
             return f"waits for a slot of {gate_words(row.run.record.gate)}"
         return f"waits for {several(max(1, row.run.waits), 'run')}"
+    if row.run.queue.startswith(HELD_PREFIX):
+        return "waits for its signal"
     if row.kind == "delayed":
         return f"set for {view.times.text(row.run.record.run_at)}"
     if row.kind != "waiting" or queue is None:
