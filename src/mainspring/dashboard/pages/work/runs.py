@@ -72,7 +72,7 @@ class Culprit(NamedTuple):
     text: str
     number: str
     url: str
-    count: RunCount
+    total: int
 
 
 class RunListing(NamedTuple):
@@ -114,8 +114,10 @@ def _culprit(view: View, wanted: WantedRuns) -> Culprit | None:
         without = wanted.without(key)
         count = remembered(view.app, ("runs.without", without), COUNTS_SECONDS, partial(_few, view, without))
         if count.number:
-            found.append(Culprit(key, ",".join(wanted.terms[key]), _shown(count), wanted.url(**{key: None}), count))
-    return max(found, key=lambda each: each.count.number, default=None)
+            found.append(
+                Culprit(key, ",".join(wanted.terms[key]), _shown(count), wanted.url(**{key: None}), count.number)
+            )
+    return max(found, key=lambda each: each.total, default=None)
 
 
 def _few(view: View, text: str) -> RunCount:
