@@ -39,7 +39,7 @@ DENSE_PIXELS: Final = 11
 PIXELS: Final = 950
 """The usual width of a track: fires nearer than some pixels become a band."""
 LOAD_STEPS: Final = 72
-MOST_NODES: Final = 1900
+MOST_NODES: Final = 1850
 """Elements that all tracks may have together: a page with more is slow to change."""
 _ORDER: Final = (JobState.DOWN, JobState.LATE, JobState.NEW, JobState.UP, JobState.PAUSED)
 _KINDS: Final = {"succeeded": "ok", "failed": "bad", "broken": "bad", "missed": "miss", "running": "run"}
