@@ -19,6 +19,8 @@ SAMPLES: list[errors.MainspringError] = [
     errors.ConflictingIdError("mail"),
     errors.TransientJobError("mail", "a lambda"),
     errors.VersionConflict("mail"),
+    errors.TransactionConflict("begin again"),
+    errors.MissingInput("run-1", "failed"),
     errors.RecordTooLarge("mail", 300_000, 262_144, "etcd"),
     errors.TooManyJobs(50_001, 50_000, "etcd"),
     errors.MaxInstancesReachedError("mail", 3),
