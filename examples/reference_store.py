@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -21,11 +22,14 @@ from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
 from mainspring.core.insight.metrics import LEVELS, MOST_NAMES, Tally, add_cells, oldest_kept
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, HOLDS, WAITING, Beat, Condition, Outcome, Run, Status, bit_of
 from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, Limit, judge
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
     Answers,
     BrokenJob,
     ClaimedRuns,
@@ -64,7 +68,7 @@ class ReferenceStore(JobStore):
     def __init__(self) -> None:
         self.keep_runs = 10_000
         self._changed = threading.Condition()  # its lock makes every method one step
-        self._cursor = 0
+        self._cursors = {CHANGES: 0, ENDS: 0}
         self._shift = 0
         self._versions = itertools.count(1)
         self._jobs: dict[str, Entry] = {}
@@ -214,20 +218,28 @@ class ReferenceStore(JobStore):
             self._judge()
             return Answers(answers, self._refused)
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         with self._changed:
             now = self._now()
             held = [run for run in self._runs.values() if run.status is Status.RUNNING and run.token == token]
             if not held:
                 claim = {"status": Status.RUNNING, "node": node, "token": token, "started_at": now}
                 claim["lease_until"] = now + int(lease * SECOND)
-                for run in sorted((run for run in self._waiting(queues) if run.run_at <= now), key=_urgency):
-                    if len(held) < limit and not self._is_full(run.queue) and self._passes(run):
-                        key = None if (run.unique or "").startswith(">") else run.unique
-                        held.append(replace(run, **claim, attempt=run.attempt + 1, unique=key))
-                        self._write(held[-1])
-            times = [max(run.run_at, now) for run in self._waiting(queues) if not self._is_full(run.queue)]
+                for lanes, limit in wants:
+                    held += self._take(lanes, limit, claim, now)
+            lanes = [lane for lanes, _ in wants for lane in lanes]
+            times = [max(run.run_at, now) for run in self._waiting(lanes) if not self._is_full(run.queue)]
             return ClaimedRuns(now, [self._shown(run) for run in sorted(held, key=_urgency)], min(times, default=None))
+
+    def _take(self, lanes: Sequence[str], limit: int, claim: dict[str, Any], now: int) -> list[Run]:
+        """Lease the most urgent due runs of some lanes."""
+        taken: list[Run] = []
+        for run in sorted((run for run in self._waiting(lanes) if run.run_at <= now), key=_urgency):
+            if len(taken) < limit and not self._is_full(run.queue) and self._passes(run):
+                key = None if (run.unique or "").startswith(">") else run.unique
+                taken.append(replace(run, **claim, attempt=run.attempt + 1, unique=key))
+                self._write(taken[-1])
+        return taken
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         with self._changed:
@@ -259,6 +271,8 @@ class ReferenceStore(JobStore):
             self._judge()
             for gate in freed:
                 self._let_in(gate, 1)
+            if ended:
+                self._tell(ENDS)
             return Answers(answers, self._refused)
 
     def _settle(self, outcome: Outcome, ended: set[str], back: list[Run], freed: list[str]) -> bool:
@@ -281,6 +295,8 @@ class ReferenceStore(JobStore):
             if run.status is Status.BLOCKED:
                 back.append(run)
         waits = 1 if run in back else stored.waits if run.status is Status.BLOCKED else 0
+        if run.status is stored.status is Status.BLOCKED and not waits and run.run_at > self._now():
+            run = replace(run, status=Status.PENDING)  # it was parked and is postponed
         self._write(replace(run, refused=refused, waits=waits))
         if stored.gate is not None and (stored.status is Status.RUNNING or run.status in FINAL):
             freed.append(stored.gate)
@@ -365,10 +381,10 @@ class ReferenceStore(JobStore):
         return verdict == STARTS
 
     def _let_in(self, gate: str, number: int) -> None:
-        """Let so many parked runs of each queue try again."""
+        """Let so many parked runs of each lane try again."""
         parked = sorted(self._parked(gate), key=lambda run: (-run.priority, *_age(run)))
-        for queue in {run.queue for run in parked}:
-            for run in [run for run in parked if run.queue == queue][: max(number, 0)]:
+        for lane in {run.lane for run in parked}:
+            for run in [run for run in parked if run.lane == lane][: max(number, 0)]:
                 self._write(replace(run, status=Status.PENDING, run_at=self._now()))
 
     def _parked(self, gate: str) -> list[Run]:
@@ -465,9 +481,9 @@ class ReferenceStore(JobStore):
         holder = self._holder(run)
         return None if holder == run.id else holder
 
-    def _waiting(self, queues: Iterable[str]) -> list[Run]:
-        served = set(queues)
-        return [run for run in self._runs.values() if run.status is Status.PENDING and run.queue in served]
+    def _waiting(self, lanes: Iterable[str]) -> list[Run]:
+        served = set(lanes)
+        return [run for run in self._runs.values() if run.status is Status.PENDING and run.lane in served]
 
     def _matching(self, query: RunQuery) -> list[Run]:
         now = self._now()
@@ -556,10 +572,10 @@ class ReferenceStore(JobStore):
             oldest_at=min(due, default=None),
         )
 
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         with self._changed:
-            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
-            return self._cursor
+            self._changed.wait_for(lambda: self._cursors[topic] != cursor, timeout)
+            return self._cursors[topic]
 
     def shutdown(self) -> None:
         with self._changed:
@@ -573,8 +589,8 @@ class ReferenceStore(JobStore):
     def _now(self) -> int:
         return time.time_ns() // 1000 + self._shift
 
-    def _tell(self) -> None:
-        self._cursor += 1
+    def _tell(self, topic: str = CHANGES) -> None:
+        self._cursors[topic] += 1
         self._changed.notify_all()
 
 

@@ -166,7 +166,7 @@ def test_a_run_that_starts_meanwhile_stays_and_leaves_no_copy(ends: tuple[Mainsp
     class Claiming(Fragile):
         def __getattr__(self, name: str) -> Any:
             if name == "settle":  # somebody claims the run just before it is ended as moved
-                self._store.claim(["default"], node="n", token="t", limit=1, lease=60.0)
+                self._store.claim([(["default"], 1)], node="n", token="t", lease=60.0)
             return getattr(self._store, name)
 
     hasty: Any = Claiming(source.store, [0], False)
@@ -195,7 +195,7 @@ def test_a_run_takes_its_hook_along_unless_it_has_started(ends: tuple[Mainspring
     class Starting(Fragile):
         def _burning(self, write: Callable[..., Any]) -> Callable[..., Any]:
             def call(*args: Any, **kwargs: Any) -> Any:
-                source.store.claim(["default"], node="n", token="t", limit=1, lease=60)
+                source.store.claim([(["default"], 1)], node="n", token="t", lease=60)
                 return write(*args, **kwargs)
 
             return call

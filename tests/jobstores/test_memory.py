@@ -301,8 +301,8 @@ def test_cancelling_runs_does_not_fill_the_memory(store: MemoryJobStore) -> None
     for _ in range(50):
         store.add_runs([make_run(store, due_in=due_in) for due_in in (-5, 500) for _ in range(5)])
         assert cancel_all(store) == 10
-    queue = store._runs._queues["default"]
-    assert len(queue._ready) + len(queue._delayed) <= indexes.OUTDATED_ITEMS + 10
+    lane = store._runs._lanes["default"]
+    assert len(lane._ready) + len(lane._delayed) <= indexes.OUTDATED_ITEMS + 10
     assert claim(store) == []
 
 
@@ -316,13 +316,14 @@ def test_a_job_that_always_misses_does_not_fill_the_memory(store: MemoryJobStore
     assert ids(store) == ["job:missed"]
 
 
-def test_empty_queues_are_forgotten(store: MemoryJobStore) -> None:
+def test_empty_lanes_are_forgotten(store: MemoryJobStore) -> None:
     for number in range(10):
         end(store, f"run-{number}", queue=f"queue-{number}")
     add_run(store, queue="busy")
     store.set_gate("queue:paused", 0)
     store.prune()
-    assert sorted(store._runs._queues) == ["busy", "paused"]
+    assert list(store._runs._lanes) == ["busy"]
+    assert [queue.name for queue in store.stats().queues] == ["busy", "paused"]
 
 
 def test_edges_do_not_fill_the_memory(store: MemoryJobStore, clock: VirtualClock) -> None:

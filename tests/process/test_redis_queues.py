@@ -83,7 +83,7 @@ def test_a_claim_says_that_more_is_due_in_any_of_its_queues(make_store: MakeStor
     store = make_store()
     for queue in ("a", "b", "c"):
         add_run(store, queue=queue)
-    told = [store.claim("abc", node="node", token=new_token(), limit=1, lease=60.0) for _ in range(4)]
+    told = [store.claim([("abc", 1)], node="node", token=new_token(), lease=60.0) for _ in range(4)]
     assert [page.next_at for page in told] == [told[0].now, told[1].now, None, None]
 
 
@@ -119,7 +119,7 @@ def test_thousands_that_come_due_at_once_are_claimed_bit_by_bit_and_none_is_lost
     ids, page = [], None
     while page is None or page.runs:
         assert page is None or page.next_at == (page.now if len(ids) < 4500 else None)
-        page = store.claim(["default"], node="node", token=new_token(), limit=1000, lease=60.0)
+        page = store.claim([(["default"], 1000)], node="node", token=new_token(), lease=60.0)
         ids += [run.id for run in page.runs]
     assert len(set(ids)) == len(ids) == 4500
 
@@ -128,7 +128,7 @@ def test_one_claim_moves_a_bounded_number_of_delayed_runs(make_store: MakeStore,
     store = make_store("much")
     store.add_runs([*_runs(store, 3000, due_in=100), *_runs(store, 3000, due_in=100, queue="other")])
     store.shift_clock(200)
-    page = store.claim(["default", "other"], node="node", token="token", limit=1, lease=60.0)
+    page = store.claim([(["default", "other"], 1)], node="node", token="token", lease=60.0)
     assert (len(page.runs), page.next_at) == (1, page.now)
     assert client.zcard("{much:0}:d:default") == client.zcard("{much:0}:d:other") == 2000
     assert {(queue.waiting, queue.delayed, queue.running) for queue in store.stats().queues} == {

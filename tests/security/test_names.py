@@ -133,7 +133,7 @@ def lead_a_life(app: Mainspring, word: str) -> None:
     app.pause_queue(queue)
     assert app.count(group=word) == len(app.find(group=word)) == 1
     app.resume_queue(queue)
-    claimed = app.store.claim([queue], node=word, token=word, limit=10, lease=60.0).runs
+    claimed = app.store.claim([([queue], 10)], node=word, token=word, lease=60.0).runs
     assert len(claimed) == 2
     beats = [Beat(run.id, word, word, {"data": word}, (word,)) for run in claimed]
     assert app.store.extend(beats, 60.0) == ["held", "held"]

@@ -125,7 +125,7 @@ def test_a_seal_holds_for_one_run_one_attempt_and_one_end_only(app: Mainspring, 
 
 def test_the_errors_of_an_attempt_that_is_tried_again_are_no_seal(app: Mainspring) -> None:
     handle: RunHandle[object] = app.enqueue(same, "honest")
-    (claimed,) = app.store.claim(["default"], node="n", token="t", limit=1, lease=60).runs
+    (claimed,) = app.store.claim([(["default"], 1)], node="n", token="t", lease=60).runs
     error = ValueError("once")
     raised = Report(claimed, Result.RAISED, exception=error, error=describe(error, 0, 1))
     again = conclude(replace_policy(raised, retries=1), app.now(), 0.0)
@@ -193,7 +193,7 @@ def test_an_end_without_a_result_is_sealed_by_whoever_writes_it(
     app: Mainspring, end: Callable[[Run, int], Outcome]
 ) -> None:
     handle: RunHandle[object] = app.enqueue(same)
-    (claimed,) = app.store.claim(["default"], node="n", token="t", limit=1, lease=60).runs
+    (claimed,) = app.store.claim([(["default"], 1)], node="n", token="t", lease=60).runs
     assert app.store.settle([end(claimed, app.now())]) == [True]
     with pytest.raises((RunFailed, RunCancelled)):
         handle.result(timeout=LIMIT)

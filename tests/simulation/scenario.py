@@ -8,6 +8,7 @@ from contextlib import suppress
 from datetime import UTC
 from enum import StrEnum
 from functools import partial
+from random import Random
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from mainspring.core.job import Job
 from mainspring.core.policy import Backoff, Policy
 from mainspring.core.run import FINAL, ON, After, Call, Report, Result, Run, Status, describe
 from mainspring.core.waiting.followups import with_hooks
+from mainspring.core.waiting.gates import Limit
 from mainspring.errors import StoreUnavailable
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import MayStart, may_always_start
@@ -50,6 +52,10 @@ class History(NamedTuple):
     """Starts of runs that came after others."""
     refused: int
     """Runs that were cancelled because of another."""
+    gated: int
+    """Starts of runs that have a gate."""
+    parked: int
+    """How often a run had to wait for a slot."""
 
 
 def work() -> None: ...
@@ -144,6 +150,7 @@ class Scenario:
         return History(
             *(faults, world.history.hexdigest(), len(self.store.runs), self.kills, self.freezes, repeats, cancels),
             *(edges.started_behind, edges.refused),
+            *(self.store.oracle.gates.gated, self.store.oracle.gates.parked),
         )
 
     # -- the actors --------------------------------------------------------------------------------------------
@@ -155,7 +162,8 @@ class Scenario:
             job = Job(
                 f"job{number}", Call(work, name="work"), trigger, at=START, coalesce=chance.random() < 0.5,
                 executor="default" if self._queue == ".default" else "queue", queue="work",
-                max_instances=chance.choice([1, 2, 100]), misfire_grace_time=chance.choice([None, 5.0]),
+                max_instances=chance.choice([1, 2, 100]), overlap=chance.choice(["skip", "queue", "cancel_other"]),
+                misfire_grace_time=chance.choice([None, 5.0]),
                 policy=Policy(retries=chance.choice([0, 2]), backoff=Backoff(first=0.5)),
             )  # fmt: skip
             self.store.add_job(job)
@@ -201,7 +209,7 @@ class Scenario:
                     delivery=chance.choice(["at_least_once"] * 4 + ["at_most_once"]),
                     hook=chance.choice([None, None, work]),
                 ),
-                group=chance.choice([None, "flow"]), after=self._some_before(),
+                group=chance.choice([None, "flow"]), after=self._some_before(), **_some_gate(chance),
             )  # fmt: skip
             while True:
                 try:
@@ -276,6 +284,12 @@ class Scenario:
                 oracle.fault(f"{run.id} is still {run.status}")
             if run.status is not Status.MISSED and run.id not in oracle.ended and run.status in FINAL:
                 oracle.fault(f"{run.id} is {run.status} without a word of anybody")
+
+
+def _some_gate(chance: Random) -> dict[str, str]:
+    limits = {"one": Limit(1), "two": Limit(2), "often": Limit(1, SECOND // 2, 2)}
+    name = chance.choice([None, "one", *limits])
+    return {} if name is None else {"gate": name, "gate_spec": limits[name].to_text()}
 
 
 def simulate(seed: int, mutant: StrEnum | None = None) -> History:

@@ -11,12 +11,15 @@ from typing import Any
 from greenlet import GreenletExit
 from msgspec.structs import replace
 
+from mainspring.core.insight.acts import Act
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import FINAL, WAITING, Beat, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import Answers, ClaimedRuns, DuePage, Generation, Hold, NodeInfo, RunQuery, Stats
 from tests.simulation.edges import EdgeOracle, SimEdges
+from tests.simulation.gates import GateOracle, SimGates
 from tests.simulation.world import SECOND, Process, World
 
 
@@ -51,6 +54,7 @@ class SimStore:
         self.runs: dict[str, Run] = {}
         self.popped: dict[str, Run] = {}
         self.edges = SimEdges(self.runs, mutant)
+        self.gates = SimGates(self.runs, mutant)
         self.oracle = Oracle(world)
         self._versions = count(1)
         self.caller_skew = 0
@@ -130,25 +134,40 @@ class SimStore:
         run = self.runs[run.id] = self.edges.judged(run, self.world.now) if run.after else run
         return [] if run.refused is None else [run.id]
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         now = self.world.now
         held = [run for run in self.runs.values() if run.token == token and run.status is Status.RUNNING]
         if not held:
-            waiting = [run for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
-            due = sorted((run for run in waiting if run.run_at <= now), key=lambda run: (run.run_at, run.id))[:limit]
-            for run in due:
-                claimed = replace(
-                    run, status=Status.RUNNING, attempt=run.attempt + 1, node=node, token=token,
-                    lease_until=self._lease(lease), started_at=now,
-                )  # fmt: skip
-                held.append(claimed)
-                if self.mutant is Mutant.POP_THEN_RECORD:
-                    self.popped[run.id] = self.runs.pop(run.id)
-                else:
-                    self.runs[run.id] = claimed
-                self.oracle.claimed(claimed, lease)
-        times = [run.run_at for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
+            for lanes, limit in wants:
+                held += self._take(lanes, limit, node, token, lease)
+        times = [run.run_at for lanes, _ in wants for run in self._waiting(lanes)]
         return ClaimedRuns(now, held, min(times, default=None))
+
+    def _waiting(self, lanes: Sequence[str]) -> list[Run]:
+        return [run for run in self.runs.values() if run.status is Status.PENDING and run.lane in lanes]
+
+    def _take(self, lanes: Sequence[str], limit: int, node: str, token: str, lease: float) -> list[Run]:
+        """Give a node the most urgent due runs of some lanes, or put them off if their gate is full."""
+        now, taken = self.world.now, list[Run]()
+        due = (run for run in self._waiting(lanes) if run.run_at <= now)
+        for run in sorted(due, key=lambda run: (run.run_at, run.id)):
+            if len(taken) == limit:
+                break
+            if (put_off := self.gates.put_off(run, now)) is not None:
+                self.runs[run.id] = put_off
+                self.oracle.gates.parked += put_off.status is Status.BLOCKED
+                continue
+            claimed = replace(
+                run, status=Status.RUNNING, attempt=run.attempt + 1, node=node, token=token,
+                lease_until=self._lease(lease), started_at=now,
+            )  # fmt: skip
+            taken.append(claimed)
+            if self.mutant is Mutant.POP_THEN_RECORD:
+                self.popped[run.id] = self.runs.pop(run.id)
+            else:
+                self.runs[run.id] = claimed
+            self.oracle.claimed(claimed, lease)
+        return taken
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         answers = []
@@ -175,16 +194,19 @@ class SimStore:
                 self.popped.pop(outcome.run.id, None)
                 run = self.runs[outcome.run.id] = self._next(outcome, stored)
                 written.append((stored, run))
+                self.gates.note(stored, run)
+                self.oracle.gates.written(run)
                 if run.status in FINAL:
                     ended[run.id] = run.status
         self.oracle.edges.written(written)
         refused = self.edges.judge_ends(ended, self.world.now)
-        for _, run in written:
-            if run.status is Status.BLOCKED:
+        for before, run in written:
+            if run.status is Status.BLOCKED and (before is None or before.status is not Status.BLOCKED):
                 run = self.runs[run.id] = self.edges.judged(run, self.world.now)
                 refused += [] if run.refused is None else [run.id]
         for outcome, accepted in zip(outcomes, answers, strict=True):
             refused += [run_id for run in outcome.then if accepted for run_id in self._add(run)]
+        self.gates.let_in(self.world.now)
         return Answers(answers, refused)
 
     def _next(self, outcome: Outcome, stored: Run | None) -> Run:
@@ -246,6 +268,7 @@ class SimStore:
             (not query.status or run.status in query.status)
             and query.group in (None, run.group)
             and query.queue in (None, run.queue)
+            and query.job_id in (None, run.job_id)
             and (query.after is None or run.id in self.edges.behind(query.after))
         )
 
@@ -267,6 +290,9 @@ class SimStore:
 
     def prune(self, limit: int = 1000) -> int:
         return 0
+
+    def acts(self, new: Sequence[Act] = (), **wanted: Any) -> list[Act]:
+        return []
 
     # -- service -------------------------------------------------------------------------------------------------
 
@@ -290,6 +316,7 @@ class Oracle:
         self.counts: Counter[str] = Counter()
         self.to_be_stopped: set[str] = set()
         self.edges = EdgeOracle(self.fault)
+        self.gates = GateOracle(self.fault)
 
     def fault(self, text: str) -> None:
         """Note that a promise was broken."""
@@ -314,6 +341,7 @@ class Oracle:
         if run.id in self.to_be_stopped:
             self.fault(f"{run.id} was claimed again after its cancel was accepted")
         self.leases[run.id] = str(run.token), self.world.now + int(lease * SECOND)
+        self.gates.claimed(run)
 
     def renewed(self, run: Run, lease: float) -> None:
         self.leases[run.id] = str(run.token), self.world.now + int(lease * SECOND)

@@ -649,6 +649,8 @@ class Mainspring:
                 events=self.events,
                 queues=wanted,
                 prepare=place.prepare if place is not None else None,
+                executor_for=self.tasks.executor_for,
+                unstarted=place.unstarted if place is not None else None,
                 schedules=schedule,
                 watcher=watcher,
                 declare=self.jobs.declare_again,

@@ -12,7 +12,7 @@ from mainspring.app.placement import THREADS_EXECUTOR, Workplace
 from mainspring.app.runs import Runs
 from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Outcome, Run, Status
+from mainspring.core.run import Call, Outcome, Run, Status
 from mainspring.core.waiting.followups import with_hooks
 from mainspring.errors import RunNotFound
 from mainspring.executors.current_run import keep_logs, release_logs
@@ -24,7 +24,7 @@ from mainspring.node.store_link import StoreLink
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["InlineRunner"]
+__all__ = ["ALIAS", "InlineRunner"]
 
 ALIAS: Final = "inline"
 
@@ -76,24 +76,32 @@ class InlineRunner:
 
     def execute(self, runs: Sequence[Run]) -> list[str]:
         """Add runs, execute them and their follow-ups, and return their ids."""
+        wanted = self.add(runs)
+        self.work(wanted)
+        return wanted
+
+    def add(self, runs: Sequence[Run]) -> list[str]:
+        """Add runs, after their arguments have gone through the real codec; return their ids."""
         now = self.store.beat()
-        codec: Codec = self._app.codec
-        ready = []
-        for run in with_hooks(runs):
-            frame = codec.dumps([list(run.args), dict(run.kwargs)], "inline", inputs=run.call.inputs)
-            args, kwargs = codec.loads(frame, "inline")
-            call = replace(run.call, args=tuple(args), kwargs=kwargs)
-            policy = replace(run.policy, retention=None)
-            ready.append(replace(run, call=call, created_at=now, run_at=min(now, run.run_at), policy=policy))
+        ready = [self._made_ready(run, now) for run in with_hooks(runs)]
         answers = self.store.add_runs(ready)
         ids = {run.id: answer for run, answer in zip(ready, answers, strict=True)}
         new = [run for run in ready if ids[run.id] == run.id]
         self._app.events.sums(ALIAS).added(new, now)
         self._app.events.submitted(new, ALIAS)
         self.runs.drop_refused(answers.refused)
-        wanted = [ids[run.id] or self._unstored(run, ids) for run in runs]
-        self.work(wanted)
-        return wanted
+        return [ids[run.id] or self._unstored(run, ids) for run in runs]
+
+    def _made_ready(self, run: Run, now: int) -> Run:
+        """Return the run as it is executed here: at once, with arguments that have been packed and unpacked."""
+        policy = replace(run.policy, retention=None)
+        return replace(run, call=self._through_codec(run), created_at=now, run_at=min(now, run.run_at), policy=policy)
+
+    def _through_codec(self, run: Run) -> Call:
+        codec: Codec = self._app.codec
+        frame = codec.dumps([list(run.args), dict(run.kwargs)], "inline", inputs=run.call.inputs)
+        args, kwargs = codec.loads(frame, "inline")
+        return replace(run.call, args=tuple(args), kwargs=kwargs)
 
     def _unstored(self, run: Run, ids: Mapping[str, str | None]) -> str:
         """Return the id of a run that is not stored because its flow is known; raise RunNotFound for other reasons."""

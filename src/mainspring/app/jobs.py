@@ -109,6 +109,9 @@ class Jobs(JobBook):
     def _id_of(self, job: Any) -> str:
         return job_id_of(job)
 
+    def _executor_for(self, job: Job) -> str | None:
+        return self._tasks.executor_for(job.call, job.policy)
+
     def _record(self, verb: str, job_id: str, **details: Any) -> None:
         self._app_store.acts.record(verb, "job", job_id, **details)
 

@@ -17,17 +17,19 @@ import msgspec
 from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS, Admission, make_admission
 from mainspring.core.ids import check_run_id, check_text
 from mainspring.core.job import Job
+from mainspring.core.lanes import needed_executor
 from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY_SECONDS, Backoff, Policy
 from mainspring.core.redaction import masked
 from mainspring.core.references import (
     complaint_about,
     get_callable_name,
     iscoroutinefunction_partial,
+    loaded,
     module_of,
     obj_to_ref,
     ref_to_obj,
 )
-from mainspring.core.run import ON, After
+from mainspring.core.run import ON, After, Call
 from mainspring.core.validation import NAME_CHARS, POLICY_FIELDS, check_queue, make_policy
 from mainspring.core.waiting.placeholders import merge_after
 from mainspring.errors import CallableReferenceError, ConfigurationError, TaskNotFound, near
@@ -365,6 +367,14 @@ class Registry:
         known = self._tasks.get(task.name)
         named = known is not None and (known.func is task.func or is_same(known.func, task.func))
         return task.name if named or not self._app_store.store.keeps_objects else task.func
+
+    def executor_for(self, call: Call, policy: Policy) -> str | None:
+        """Return the executor that a call needs, as far as that is known without an import: see `core.lanes`."""
+        func = call.func
+        if isinstance(func, str):
+            func = self.function(func) or loaded(func)
+        is_async = func is not None and iscoroutinefunction_partial(func)
+        return needed_executor(is_async, policy.isolation)
 
     def check_policy(self, policy: Policy) -> None:
         """Raise if a worker could not call the hook or the back-off that a policy names."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
 from mainspring.app.registry import Task, job_id_of, reference_of
+from mainspring.app.waiting import hub
 from mainspring.app.waiting.waiter import Waiter, result_of
 from mainspring.core import transitions
 from mainspring.core.insight.acts import Act
@@ -351,17 +352,13 @@ class Runs:
     def ended(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
         """Wait as `wait` does, and return the records."""
         waiter = Waiter(run_ids, timeout, self._outbox)
-        while not waiter.look(self._store()):
-            time.sleep(waiter.pause())
+        hub.wait(self._store, waiter)
         return waiter.ended()
 
     async def wait_async(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait as `wait` does, without blocking the event loop."""
-        import asyncio  # importing it takes 40 ms, and not every app needs it
-
         waiter = Waiter(list(map(_id, handles)), timeout, self._outbox)
-        while not await asyncio.to_thread(waiter.look, self._store()):
-            await asyncio.sleep(waiter.pause())
+        await hub.wait_async(self._store, waiter)
         return list(map(self.view, waiter.ended()))
 
     def result_of(self, run: Run) -> Any:

@@ -115,6 +115,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     node: str | None = None
     token: str | None = None
     until: int | None = None  # the end of the lease, so that the store need not compute it
+    executor: str | None = None  # what the run needs, as far as that is known: see `core.lanes`
 
 
 def plan(due: DueJob, now: int, noise: float = 0.0) -> Plan:
@@ -240,7 +241,8 @@ def make_runs(
     for fire_time in fires:
         after = (After(runs[-1].id, ON["end"]),) if runs else ()
         start_by = None if grace is None else fire_time + int(grace * SECOND)
-        run = _make_run(job, incarnation, Place(place.queue) if runs else place, fire_time, now)
+        there = Place(place.queue, executor=place.executor) if runs else place
+        run = _make_run(job, incarnation, there, fire_time, now)
         status = Status.BLOCKED if after else run.status
         counted = fire_time == fires[-1]
         runs.append(replace(run, status=status, after=after, counted=counted, start_by=start_by, count=count))
@@ -254,7 +256,7 @@ def _make_run(job: Job, incarnation: int, place: Place, fire_time: int, now: int
         id=f"{job.id}@{incarnation}@{fire_time}",
         call=job.call,
         queue=place.queue,
-        executor=job.executor,
+        executor=place.executor or job.executor,
         job_id=job.id,
         status=Status.RUNNING if held else Status.PENDING,
         policy=job.policy,

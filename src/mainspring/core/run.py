@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import lane_of
 from mainspring.core.policy import DEFAULT_POLICY, Policy
 
 __all__ = [
@@ -129,8 +130,11 @@ TRANSITIONS: Final = (
     Transition("claim", _S.PENDING, _S.RUNNING, None, "a node leased it"),
     Transition("release", _S.BLOCKED, _S.PENDING, None, "the last run that it came after has ended as it should"),
     Transition("refuse", _S.BLOCKED, _S.PENDING, None, "a run that it came after has ended otherwise"),
+    Transition("park", _S.PENDING, _S.BLOCKED, None, "a node would have leased it, and no slot of its gate was free"),
+    Transition("let in", _S.BLOCKED, _S.PENDING, None, "a run of its gate stopped running, or its number was raised"),
     Transition("change", _S.PENDING, _S.PENDING, _C.WAITING, "somebody moved, postponed or prioritized it"),
     Transition("change", _S.BLOCKED, _S.BLOCKED, _C.WAITING, "somebody moved, postponed or prioritized it"),
+    Transition("change", _S.BLOCKED, _S.PENDING, _C.WAITING, "somebody postponed it while it waited for a slot"),
     Transition("cancel", _S.PENDING, _S.CANCELLED, _C.WAITING, "somebody cancelled it before it started"),
     Transition("cancel", _S.BLOCKED, _S.CANCELLED, _C.WAITING, "somebody cancelled it before it could start"),
     Transition("signal", _S.PENDING, _S.SUCCEEDED, _C.WAITING, "somebody gave the signal that it stands for"),
@@ -228,7 +232,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One execution. Times are microseconds, UTC.
 
     A run waits in its `queue`. The runs of a scheduler's job wait in a queue named after their executor, `.default` for
-    example; only nodes that have this executor claim from it. Names of other queues do not start with a dot.
+    example; only nodes that have this executor claim from it. Names of other queues do not start with a dot. Of a run
+    in such a queue, `executor` says what it needs, as far as that is known: see `core.lanes`.
     """
 
     id: str
@@ -264,6 +269,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 1  # fires this record stands for: coalesced into it, or missed in a row
     last: int | None = None  # the last of those fires
     after: tuple[After, ...] = ()  # the runs that it comes after, each once; kept for the day it is sent back
+    delay: int = 0  # microseconds that it waits after the last of those has ended; kept for the same day
     waits: int = 0  # how many of those have not ended; the store counts
     followed: int = 0  # how many runs come after this one; the store counts
     refused: str | None = None  # the run whose end refused this one: it is cancelled instead of started
@@ -283,6 +289,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name)) for name in ("id", "name", "status", "queue", "attempt")]
+
+    @property
+    def lane(self) -> str:
+        """The part of its queue in which it waits."""
+        return self.queue if self.executor is None else lane_of(self.queue, self.executor)
 
     @property
     def func(self) -> Callable[..., Any] | str:

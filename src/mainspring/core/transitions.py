@@ -9,6 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import PROCESSES_EXECUTOR
 from mainspring.core.policy import Policy, bounded, delay_after
 from mainspring.core.run import (
     ERRORS_KEPT,
@@ -113,7 +114,8 @@ def _crashed(report: Report, now: int) -> Outcome:
         reason = f"crashed the process that executed it {crashes} times"
         return _end(report, Status.BROKEN, now, crashes=crashes, errors=errors, reason=reason)
     starts = run.after_start("crashed", report.finished_at or now, now, report.started_at)
-    again = _waiting(run, run_at=now, crashes=crashes, errors=errors, earlier_starts=starts)
+    alone = {"crashes": crashes, "executor": PROCESSES_EXECUTOR}
+    again = _waiting(run, run_at=now, errors=errors, earlier_starts=starts, **alone)
     return Outcome(again, Condition.HELD)
 
 
@@ -218,6 +220,7 @@ def retry(run: Run, now: int, at: int | None = None) -> Outcome:
     again = replace(
         _waiting(run, run_at=run_at),
         status=Status.BLOCKED if run.after else Status.PENDING,
+        executor=_executor_again(run),
         failures=0,
         crashes=0,
         finished_at=None,
@@ -233,6 +236,11 @@ def retry(run: Run, now: int, at: int | None = None) -> Outcome:
     return Outcome(again, Condition.FINISHED, () if hook is None else (hook,))
 
 
+def _executor_again(run: Run) -> str | None:
+    """Return the executor of a run that is sent back: its crashes are forgotten, so it need not run alone."""
+    return None if run.crashes and run.policy.isolation is None and not run.queue.startswith(".") else run.executor
+
+
 def send_back(run: Run, refused: Iterable[Run], now: int, at: int | None = None) -> list[Outcome]:
     """Return the outcomes that send a run back, and with it the runs that it has refused, in their order."""
     return [retry(run, now, at), *(sent_back(each, now) for each in refused)]
@@ -243,9 +251,12 @@ def sent_back(run: Run, now: int) -> Outcome:
 
     The hook of such a run still waits for it.
     """
+    # Its delay counts again from its release; the time at which it was refused means nothing.
+    run_at = -run.delay if run.delay and run.refused is not None else run.run_at
     if run.status in WAITING:
-        return Outcome(replace(run, status=Status.BLOCKED, refused=None), Condition.WAITING)
-    return retry(run, now)
+        return Outcome(replace(run, status=Status.BLOCKED, refused=None, run_at=run_at), Condition.WAITING)
+    again = retry(run, now)
+    return msgspec.structs.replace(again, run=replace(again.run, run_at=run_at)) if run_at < 0 else again
 
 
 def unkeyed(again: Outcome) -> Outcome:

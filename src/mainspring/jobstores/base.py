@@ -10,13 +10,14 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from mainspring.clock import Clock
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import Firing
 from mainspring.core.run import Beat, Outcome, Run
 from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
@@ -36,10 +37,15 @@ from mainspring.jobstores.values import (
     Stats,
 )
 
+CHANGES: Final = "changes"
+ENDS: Final = "ends"
+"""The topics of `wait`: what may concern a loop, and ends of runs."""
 _SUGGEST_FROM_JOBS = 1000
 """Suggest similar ids for an unknown job only if the store has at most this many jobs."""
 
 __all__ = [
+    "CHANGES",
+    "ENDS",
     "Answers",
     "BaseJobStore",
     "BrokenJob",
@@ -59,6 +65,7 @@ __all__ = [
     "Stats",
     "TransientJobError",
     "VersionConflict",
+    "Want",
     "unknown_job",
 ]
 
@@ -247,12 +254,14 @@ class JobStore(BaseJobStore):
         """
 
     @abstractmethod
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
-        """Lease up to `limit` due runs of these queues to `node`: higher priority first, then earlier run time.
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
+        """Lease due runs to `node`: for each want, up to its limit of its lanes (see `core.lanes`), in this order.
 
-        Each becomes running, with `attempt` raised, `token` set and `started_at` at the store's now; `followed` and
-        `refused` are told. A unique key that begins with `>` is given up. A repeated call with the same token returns
-        the runs still held under it instead of claiming more. A paused queue gives nothing.
+        Within a want, higher priority goes first, then earlier run time; one want takes nothing from the limit of
+        another. Each run becomes running, with `attempt` raised, `token` set and `started_at` at the store's now;
+        `followed` and `refused` are told. A unique key that begins with `>` is given up. A repeated call with the same
+        token returns the runs still held under it instead of claiming more. A paused queue gives nothing from any of
+        its lanes. `next_at` is the earliest over all wants.
         """
 
     @abstractmethod
@@ -351,9 +360,10 @@ class JobStore(BaseJobStore):
     # A run may name a gate and carry its limit (`gate`, `gate_spec`). `claim` judges it by `core.waiting.gates.judge`,
     # with the number of running runs of the gate. A run without a slot is parked: it becomes blocked with no `waits`.
     # When a run of the gate stops running, or ends without having run, or leaves the gate, the most urgent parked run
-    # of each queue becomes pending again, due now: higher priority first, then older. Each queue, so that a queue that
-    # nobody serves keeps no other out. A refused run passes no gate. Each run is judged once per turn, and a full gate
-    # hides no run behind it. The gate `queue:<name>` counts the running runs of a queue; runs above its number wait.
+    # of each lane becomes pending again, due now: higher priority first, then older. Each lane, so that a lane that
+    # nobody serves keeps no other out. A parked run that is postponed is pending: the claim judges it when it is due.
+    # A refused run passes no gate. Each run is judged once per turn, and a full gate hides no run behind it. The gate
+    # `queue:<name>` counts the running runs in all lanes of a queue; runs above its number wait.
 
     @abstractmethod
     def set_gate(self, name: str, allowed: int | None) -> None:
@@ -371,10 +381,12 @@ class JobStore(BaseJobStore):
         """
 
     @abstractmethod
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         """Sleep until a change since `cursor` may concern a loop, or for `timeout` seconds.
 
-        Return the new cursor; start with 0. Changes made between two calls are not missed.
+        Return the new cursor; start with 0. Changes made between two calls are not missed. With the topic `ENDS`, sleep
+        until a run has ended. That is a hint, which may be lost. Listening for it may cost something while nobody
+        waits, so a call with a timeout of 0 stops it; each topic has its own cursor.
         """
 
     # -- what a store may override ---------------------------------------------------------------------------------

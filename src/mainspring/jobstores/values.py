@@ -61,7 +61,7 @@ class DuePage(msgspec.Struct):
 
 
 class ClaimedRuns(msgspec.Struct):
-    """Runs leased to a node, most urgent first; the store's now; when the next waiting run of the queues is due."""
+    """Runs leased to a node, most urgent first within a want; the store's now; when the next run is due."""
 
     now: int
     runs: list[Run]

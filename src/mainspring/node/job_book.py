@@ -441,7 +441,8 @@ class JobBook:
             now = self._now(alias)
             if count_unfinished(store, [(read.id, read.incarnation)])[0] >= read.max_instances:
                 raise MaxInstancesReachedError(read)
-            place = Place(read.queue if read.executor == "queue" else f".{read.executor}")
+            queued = read.executor == "queue"
+            place = Place(read.queue, executor=self._executor_for(read)) if queued else Place(f".{read.executor}")
             runs = make_runs(read, read.incarnation, place, fires or (now,), now)
             step = Firing(read.id, read.version, read.at, read.nominal, runs, besides=True)
             # Whatever fired the job since it was read has made a new version, and is counted next time.
@@ -450,6 +451,10 @@ class JobBook:
                 self._events.fired(runs, alias)
                 return runs[0]
         raise VersionConflict(job_id)
+
+    def _executor_for(self, job: Job) -> str | None:
+        """Return the executor that the runs of a job in a queue need, if that is known here."""
+        return None
 
     def run_past(
         self,

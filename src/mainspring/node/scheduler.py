@@ -129,7 +129,7 @@ class SchedulerTick:
                     continue
                 added.append(run)
                 if run.token is None:
-                    link.worker.look(run.queue)
+                    link.worker.look(run.lane)
                 else:
                     started.append(run)
             for record, item in zip(step.missed, missed.get(step.job_id, ()), strict=False):
@@ -203,7 +203,7 @@ class _Places:
         """Return the place for the job's run; None if this node lacks its executor."""
         alias = job.executor
         if alias == "queue":
-            return Place(job.queue)
+            return Place(job.queue, executor=self.link.node.executor_for(job.call, job.policy))
         known = self._places.get(alias)
         if known is None:
             if alias not in self.link.node.executors:

@@ -187,6 +187,7 @@ class StoreLink:
             return
         ready: list[Run] = []
         unfilled: list[Run] = []
+        room: dict[str, int] = {}
         claims, queues = self.claims, self.node.queues
         busy = {run.id for run in runs if run.id in claims}
         # Announce after computing `busy`: `end()` announces before it drops a claim, so the watcher always sees a claim
@@ -206,18 +207,28 @@ class StoreLink:
                 self.report(Report(run, Result.REFUSED))
                 continue
             if queues is not None or isinstance(run.call.func, str):
-                found = self._prepared(run)
+                lane, found = run.lane, self._prepared(run)
                 if found is None:
                     self._count(run, 1)
                     claims[run.id] = run
                     self.report(Report(run, Result.ABSENT))
                     continue
                 run = found
+                if queues is not None and run.lane != lane and not self._has_room(room, str(run.executor)):
+                    self._count(run, 1)
+                    claims[run.id] = run
+                    self.report(Report(run, Result.UNSTARTED))  # into the lane where it belongs
+                    continue
             claims[run.id] = run
             (unfilled if run.call.inputs else ready).append(run)
         self._submit(ready)
         if unfilled:
             self._submit(self._filled(unfilled))
+
+    def _has_room(self, room: dict[str, int], alias: str) -> bool:
+        """Return True if an executor can be given a run that was claimed for another one."""
+        room[alias] = room.get(alias, self.node.free(alias)) - 1
+        return room[alias] >= 0
 
     def _filled(self, runs: list[Run]) -> list[Run]:
         """Put results in place of placeholders; if the store does not answer, give the runs back."""
@@ -241,8 +252,6 @@ class StoreLink:
             if batch is None:
                 batch = batches[alias] = []
             batch.append(run)
-        if queues is not None and batches:
-            self.node.note_shares({alias: len(batch) for alias, batch in batches.items()})
         with self._books:
             for alias, batch in batches.items():
                 self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
@@ -333,7 +342,7 @@ class StoreLink:
         self.work.wake()
 
     def wake_worker(self) -> None:
-        """Let the worker tick look into the queues soon."""
+        """Let the worker tick look into the lanes soon."""
         self.work.wake(self.worker.claims)
 
     def wake_alerts(self) -> None:

@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.waiting.waiter import FIRST_LOOK_SECONDS, LONGEST_LOOK_PAUSE_SECONDS
 from mainspring.core.run import FINAL, UNFINISHED, Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound, StoreUnavailable
@@ -36,6 +35,8 @@ __all__ = [
 
 ENDED: Final = tuple(status.value for status in FINAL)
 FAILURES: Final = tuple(status.value for status in FINAL if status is not Status.SUCCEEDED)
+FIRST_LOOK_SECONDS: Final = 0.001
+LONGEST_LOOK_PAUSE_SECONDS: Final = 0.1
 UNENDED: Final = tuple(status.value for status in UNFINISHED)
 
 

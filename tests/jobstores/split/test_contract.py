@@ -380,6 +380,17 @@ def test_an_app_names_the_store_of_its_runs_by_url(tmp_path: Path, monkeypatch: 
     app.close()
 
 
+@pytest.mark.parametrize("started", [False, True])
+def test_a_store_of_the_runs_that_it_opened_is_closed_with_it(tmp_path: Path, started: bool) -> None:
+    store = DictJobStore(runs=f"sqlite:///{tmp_path}/runs.db")
+    for _ in range(2):
+        if started:
+            store.start(None, "default")
+        assert store.find_runs(RunQuery()) == []
+        store.shutdown()
+    assert not (tmp_path / "runs.db-wal").exists()  # the last connection removes it
+
+
 def test_what_is_no_store_cannot_keep_runs() -> None:
     with pytest.raises(ConfigurationError, match="runs= takes a store or its URL, not int"):
         DictJobStore(runs=5)

@@ -17,6 +17,7 @@ from mainspring.app.registry import Options, TaskCall, make_options
 from mainspring.app.runs import ALIAS, Runs
 from mainspring.core.ids import pin
 from mainspring.core.instants import SECOND, to_us
+from mainspring.core.lanes import needed_executor
 from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import WAITING, Call, Run
 from mainspring.core.transitions import cancel
@@ -215,6 +216,7 @@ class Calls:
                 options.name or task.__name__,
             ),
             queue=options.queue,
+            executor=needed_executor(task.is_async, policy.isolation),
             group=options.group,
             unique=unique,
             policy=policy,
@@ -239,7 +241,8 @@ class Calls:
 
 def delayed(run: Run, delay: float) -> Run:
     """Return a run that starts so many seconds after the last run that it comes after."""
-    return replace(run, run_at=-int(delay * SECOND))
+    after = int(delay * SECOND)
+    return replace(run, run_at=-after, delay=after)
 
 
 class Sender:

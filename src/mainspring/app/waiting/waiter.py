@@ -1,12 +1,16 @@
-"""Wait for runs: ask for their statuses at growing intervals; read each record once, when its run has ended."""
+"""What one wait knows: ask for the statuses of its runs, and read each record once, when its run has ended.
+
+`Waiter.look` asks the store for one waiter alone. The hub (`hub.py`) asks for all waiters of the process together: a
+waiter yields its questions, so that both ways share every line.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Run, Status
@@ -19,24 +23,29 @@ from mainspring.jobstores.finding import FIND_PAGE_RUNS
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
 
-__all__ = ["FIRST_LOOK_SECONDS", "LONGEST_LOOK_PAUSE_SECONDS", "Waiter", "result_of"]
+__all__ = ["RunQuestion", "Waiter", "result_of"]
 
-FIRST_LOOK_SECONDS: Final = 0.001
-LONGEST_LOOK_PAUSE_SECONDS: Final = 0.1
 FIRST_PAGE_RUNS: Final = 50
-"""Poll this many runs at a time; the others are polled when these have ended."""
+"""Look at this many runs first, and at the others when these have ended."""
 WARN_AFTER_SECONDS: Final = 5.0
 """After this many seconds, warn if no living worker could execute the run."""
 MOST_STEPS_BACK: Final = 100
 """Go back from a blocked run by this many steps to find the one that has to run first."""
 FULL_LOOK_FACTOR: Final = 20
-"""Poll all runs again after this many times the duration of the last such poll."""
+"""Look at all runs again after this many times the duration of the last such look."""
 
 log = logging.getLogger("mainspring.app")
 
 
+class RunQuestion(NamedTuple):
+    """Runs of which a waiter wants the records, or only the statuses."""
+
+    run_ids: list[str]
+    records: bool
+
+
 class Waiter:
-    """Polls runs at growing intervals until they have ended."""
+    """The runs that somebody waits for, and which of them have ended."""
 
     def __init__(self, run_ids: Sequence[str], timeout: float | None = None, outbox: Outbox | None = None) -> None:
         self._wanted = list(run_ids)
@@ -46,17 +55,16 @@ class Waiter:
         self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
-        self._pause = FIRST_LOOK_SECONDS
         self._all_at = 0.0
-        """When to poll all unfinished runs, even if the first ones have not ended."""
+        """When to look at all unfinished runs, even if the first ones have not ended."""
         self._answered = False
-        self._away = False
-        """Whether the last poll got no answer from the store."""
+        self.away = False
+        """Whether the last look got no answer from the store."""
 
     def look(self, store: JobStore) -> bool:
         """Return True if all have ended; raise TimeoutError when it has taken too long.
 
-        A poll during an outage of the store counts as one that found nothing. If the store has never answered, its
+        A look during an outage of the store counts as one that found nothing. If the store has never answered, its
         error ends the wait: at the time-out, or at once if there is none.
         """
         try:
@@ -69,14 +77,31 @@ class Waiter:
                 raise TimeoutError(
                     f"{self._unended()}, as far as known: the store does not answer ({error})"
                 ) from error
-            if not self._away:
+            if not self.away:
                 log.warning("the store does not answer; the wait goes on: %s", error)
-            self._away = True
+            self.away = True
             return False
-        self._answered, self._away = True, False
         return ended
 
     def _look(self, store: JobStore) -> bool:
+        began, questions = time.monotonic(), self.questions(store)
+        try:
+            question = next(questions)
+            while True:
+                ask = store.get_runs if question.records else store.standings
+                question = questions.send(ask(question.run_ids))
+        except StopIteration as stop:
+            if stop.value:
+                return True
+        if began >= self._deadline:
+            raise TimeoutError(self._describe(store))
+        if began >= self._warn_at:
+            self._warn_at = math.inf
+            self._warn(store)
+        return False
+
+    def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:
+        """Look once: yield questions, take what the store answers to each, and return True if all have ended."""
         left: list[str] = []
         began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
         while start < len(self._left):
@@ -86,20 +111,16 @@ class Waiter:
             part = self._left[start : start + size]
             start, size = start + size, FIND_PAGE_RUNS
             over: list[str] = []
-            for run_id, standing in zip(part, store.standings(part), strict=True):
+            for run_id, standing in zip(part, (yield RunQuestion(part, False)), strict=True):
                 if standing is None and not self._underway(run_id, store):
                     raise RunNotFound(run_id)
                 (over if standing is not None and standing.status in FINAL else left).append(run_id)
-            left += self._read(over, store)
+            if over:
+                left += self._keep(over, (yield RunQuestion(over, True)))
         else:
             now = time.monotonic()
             self._all_at = now + FULL_LOOK_FACTOR * (now - began)
-        self._left = left
-        if left and began >= self._deadline:
-            raise TimeoutError(self._describe(store))
-        if left and began >= self._warn_at:
-            self._warn_at = math.inf
-            self._warn(store)
+        self._left, self._answered, self.away = left, True, False
         return not left
 
     def _underway(self, run_id: str, store: JobStore) -> bool:
@@ -108,10 +129,10 @@ class Waiter:
             return False
         return self._outbox.holds(run_id) or store.standings([run_id])[0] is not None
 
-    def _read(self, run_ids: list[str], store: JobStore) -> list[str]:
-        """Read the records of ended runs; return the ids of those that somebody has sent back meanwhile."""
+    def _keep(self, run_ids: list[str], runs: Sequence[Run | None]) -> list[str]:
+        """Keep the records of ended runs; return the ids of those that somebody has sent back meanwhile."""
         again = []
-        for run_id, run in zip(run_ids, store.get_runs(run_ids) if run_ids else (), strict=True):
+        for run_id, run in zip(run_ids, runs, strict=True):
             if run is None:
                 raise RunNotFound(run_id)
             if run.status in FINAL:
@@ -127,10 +148,10 @@ class Waiter:
         if missing:
             log.warning("waiting for run %s, which has not started%s", self._left[0], missing)
 
-    def pause(self) -> float:
-        """Return the seconds until the next poll."""
-        pause, self._pause = self._pause, min(LONGEST_LOOK_PAUSE_SECONDS, self._pause * 1.5)
-        return max(0.0, min(pause, self._deadline - time.monotonic()))
+    @property
+    def looks_at(self) -> float:
+        """When this waiter has to look alone, by the monotonic clock: to give up, or to warn that nothing happens."""
+        return min(self._deadline, self._warn_at)
 
     def _describe(self, store: JobStore) -> str:
         """Say which runs have not ended, the status of the first, and whether a worker could execute it."""

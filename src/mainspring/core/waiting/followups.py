@@ -81,7 +81,7 @@ def hook_of(run: Run) -> Run | None:
         id=hook_id(run),
         call=Call(hook, (Placeholder(run.id, RUN),), {}, f"hook of {run.name}", inputs=1),
         queue=run.queue,
-        executor=run.executor,
+        executor=run.executor if run.queue.startswith(".") else None,  # a hook is another function
         status=Status.BLOCKED,
         priority=run.priority,
         created_at=run.created_at,

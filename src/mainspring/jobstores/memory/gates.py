@@ -22,7 +22,7 @@ _RUNNING, _BLOCKED = Status.RUNNING, Status.BLOCKED
 
 
 class Gate(msgspec.Struct, eq=False):
-    """A gate: its state, its unfinished runs, how many of them run, and by queue those that are parked."""
+    """A gate: its state, its unfinished runs, how many of them run, and by lane those that are parked."""
 
     state: GateState = msgspec.field(default_factory=GateState)
     members: set[str] = set()
@@ -65,7 +65,7 @@ class GateTable:
             gate.running += run.refused is None
         elif run.status is _BLOCKED and not run.waits:
             record.number = number
-            heappush(gate.parked.setdefault(run.queue, []), (-run.priority, run.created_at, number, run.id))
+            heappush(gate.parked.setdefault(run.lane, []), (-run.priority, run.created_at, number, run.id))
 
     def leave(self, record: Record, run: Run) -> None:
         """Note that a run gets the next record `run`: it may stop running, end or go to another gate."""
@@ -83,7 +83,7 @@ class GateTable:
             self.freed[name] = self.freed.get(name, 0) + 1
 
     def set(self, name: str, allowed: int | None) -> int:
-        """Set the number of a gate; return how many parked runs of each queue may come back."""
+        """Set the number of a gate; return how many parked runs of each lane may come back."""
         gate = self._gates.setdefault(name, Gate())
         gate.state.allowed = allowed
         if allowed is None:
@@ -94,18 +94,18 @@ class GateTable:
         return max(0, allowed - gate.running)
 
     def parked(self, name: str, number: int) -> Iterator[Record]:
-        """Yield up to `number` parked runs of each queue, higher priority first, then older; file each anew."""
+        """Yield up to `number` parked runs of each lane, higher priority first, then older; file each anew."""
         gate = self._gates.get(name)
         if gate is None:
             return
-        for queue, heap in list(gate.parked.items()):
+        for lane, heap in list(gate.parked.items()):
             left = number
             while heap and left:
                 item = heappop(heap)
                 if (record := self._current(item)) is not None:
                     left -= 1
                     yield record
-            self._tidy(gate, queue)
+            self._tidy(gate, lane)
 
     def forget(self, now: int) -> None:
         """Forget the gates that nobody needs: a rate is needed until its next start is due."""
@@ -113,19 +113,19 @@ class GateTable:
             if not gate.members and gate.state.allowed is None and gate.state.tat <= now:
                 del self._gates[name]
             else:
-                for queue in list(gate.parked):
-                    self._tidy(gate, queue)
+                for lane in list(gate.parked):
+                    self._tidy(gate, lane)
 
-    def _tidy(self, gate: Gate, queue: str) -> None:
-        """Drop outdated items of a queue, and the queue if nothing is left."""
-        heap = gate.parked[queue]
+    def _tidy(self, gate: Gate, lane: str) -> None:
+        """Drop outdated items of a lane, and the lane if nothing is left."""
+        heap = gate.parked[lane]
         if len(heap) > len(gate.members) + OUTDATED_ITEMS:
             heap[:] = [item for item in heap if self._current(item) is not None]
             heapify(heap)
         while heap and self._current(heap[0]) is None:
             heappop(heap)
         if not heap:
-            del gate.parked[queue]
+            del gate.parked[lane]
 
     def _current(self, item: _Parked) -> Record | None:
         record = self._records.get(item[3])

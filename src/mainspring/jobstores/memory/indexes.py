@@ -19,7 +19,7 @@ from mainspring.core.job import Job
 from mainspring.core.plan import Miss
 from mainspring.core.run import Run
 
-__all__ = ["Entry", "History", "QueueIndex", "Record", "Timetable", "next_run_at", "take_runs"]
+__all__ = ["Entry", "History", "LaneIndex", "QueueLimit", "Record", "Timetable", "next_run_at", "take_runs"]
 
 OUTDATED_ITEMS = 64
 """Sweep a heap only if it has more outdated items than this."""
@@ -143,28 +143,44 @@ _Ready = tuple[int, int, int, str]  # -priority, run_at, number, run id
 _Delayed = tuple[int, int, str]  # run_at, number, run id
 
 
-class QueueIndex:
-    """The waiting runs of one queue: due runs by urgency, the others by time."""
+class QueueLimit(msgspec.Struct, eq=False):
+    """How many runs of a queue may run at once, over all its lanes, and how many do."""
 
-    __slots__ = ("_delayed", "_outdated", "_ready", "_records", "limit", "running")
-
-    def __init__(self, records: Mapping[str, Record]) -> None:
-        self._records = records
-        self._ready: list[_Ready] = []
-        self._delayed: list[_Delayed] = []
-        self._outdated = 0
-        self.limit: int | None = None
-        self.running = 0  # counted only if there is a limit
-
-    @property
-    def idle(self) -> bool:
-        """Whether no run waits in the queue and it has no limit."""
-        return not (self._ready or self._delayed) and self.limit is None
+    allowed: int
+    running: int
 
     @property
     def full(self) -> bool:
         """Whether the queue gives no run for now: it is at its limit, or paused."""
-        return self.limit is not None and self.running >= self.limit
+        return self.running >= self.allowed
+
+
+class LaneIndex:
+    """The waiting runs of one lane of a queue: due runs by urgency, the others by time."""
+
+    __slots__ = ("_delayed", "_limits", "_outdated", "_ready", "_records", "queue")
+
+    def __init__(self, records: Mapping[str, Record], queue: str, limits: Mapping[str, QueueLimit]) -> None:
+        self._records, self.queue, self._limits = records, queue, limits
+        self._ready: list[_Ready] = []
+        self._delayed: list[_Delayed] = []
+        self._outdated = 0
+
+    @property
+    def idle(self) -> bool:
+        """Whether no run waits in the lane."""
+        return not (self._ready or self._delayed)
+
+    @property
+    def limit(self) -> QueueLimit | None:
+        """The limit of its queue, which few have."""
+        return self._limits.get(self.queue) if self._limits else None
+
+    @property
+    def full(self) -> bool:
+        """Whether the queue gives no run for now."""
+        limit = self.limit
+        return limit is not None and limit.full
 
     def put(self, record: Record, number: int, now: int) -> bool:
         """File a waiting run; return True if a sleeper must wake earlier."""
@@ -172,7 +188,7 @@ class QueueIndex:
         record.number = number
         if run.run_at <= now:
             heappush(self._ready, (-run.priority, run.run_at, number, run.id))
-            return self.limit is None or not self.full
+            return not self.full
         earlier = not self._delayed or run.run_at < self._delayed[0][0]
         heappush(self._delayed, (run.run_at, number, run.id))
         return earlier and not self.full
@@ -240,43 +256,47 @@ class QueueIndex:
         return record is not None and record.number == item[-2]
 
 
-def take_runs(queues: Sequence[QueueIndex], now: int, limit: int, admit: Callable[[Record], bool]) -> list[Record]:
-    """Take up to `limit` due runs out of several queues, most urgent first; `admit` judges those that have a gate.
+def take_runs(lanes: Sequence[LaneIndex], now: int, limit: int, admit: Callable[[Record], bool]) -> list[Record]:
+    """Take up to `limit` due runs out of several lanes, most urgent first; `admit` judges those that have a gate.
 
     A run that is not admitted is filed elsewhere by then.
     """
-    for queue in queues:
-        queue.ripen(now)
-    # No two items are equal (their numbers differ), so a queue is never compared.
-    heads = [(head, queue) for queue in queues if (head := queue.head()) is not None]
+    for lane in lanes:
+        lane.ripen(now)
+    # No two items are equal (their numbers differ), so a lane is never compared.
+    heads = [(head, lane) for lane in lanes if not lane.full and (head := lane.head()) is not None]
     heapify(heads)
     taken: list[Record] = []
     passed_by = 0
     while heads and len(taken) < limit:
-        queue = heads[0][1]
-        record = queue.pop()
+        lane = heads[0][1]
+        queue_limit = lane.limit
+        if queue_limit is not None and queue_limit.full:  # another lane of the queue took its last slot
+            heappop(heads)
+            continue
+        record = lane.pop()
         if record.run.gate is None or admit(record):
             taken.append(record)
-            if queue.limit is not None:
-                queue.running += 1
+            if queue_limit is not None:
+                queue_limit.running += 1
         else:
             passed_by += 1
             if passed_by == PASSED_BY:
                 break
-        head = queue.head() if queue.limit is None or not queue.full else None
+        head = lane.head()
         if head is None:
             heappop(heads)
         elif len(heads) > 1:
-            heapreplace(heads, (head, queue))
+            heapreplace(heads, (head, lane))
     return taken
 
 
-def next_run_at(queues: Sequence[QueueIndex], now: int) -> int | None:
-    """Return when a waiting run of the queues can be claimed: now, if one is due."""
-    open_queues = [queue for queue in queues if not queue.full]
-    if any(queue.head() is not None for queue in open_queues):
+def next_run_at(lanes: Sequence[LaneIndex], now: int) -> int | None:
+    """Return when a waiting run of the lanes can be claimed: now, if one is due."""
+    open_lanes = [lane for lane in lanes if not lane.full]
+    if any(lane.head() is not None for lane in open_lanes):
         return now
-    return min((at for queue in open_queues if (at := queue.next_delayed()) is not None), default=None)
+    return min((at for lane in open_lanes if (at := lane.next_delayed()) is not None), default=None)
 
 
 class History:

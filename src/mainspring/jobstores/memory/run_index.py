@@ -1,8 +1,8 @@
-"""Runs by id, queue, token, unique key, gate and age: each write of a run files it under its new status."""
+"""Runs by id, lane, token, unique key, gate and age: each write of a run files it under its new status."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 
 from msgspec.structs import replace
@@ -12,7 +12,7 @@ from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.jobstores.base import QueueInfo
 from mainspring.jobstores.memory.edges import EdgeTable
 from mainspring.jobstores.memory.gates import GateTable
-from mainspring.jobstores.memory.indexes import Entry, History, QueueIndex, Record
+from mainspring.jobstores.memory.indexes import Entry, History, LaneIndex, QueueLimit, Record
 
 __all__ = ["RunIndex"]
 
@@ -31,12 +31,12 @@ class RunIndex:
         self._keep_for = keep_for
         self._numbers = count(1)
         self._records: dict[str, Record] = {}
-        self._queues: dict[str, QueueIndex] = {}
+        self._lanes: dict[str, LaneIndex] = {}
         self._held: dict[str | None, dict[str, Record]] = {}  # the running ones, by token
         self._unique: dict[str, str] = {}
         self._edges = EdgeTable(self._records)
         self._gates = GateTable(self._records)
-        self._limited: dict[str, QueueIndex] = {}  # the queues that have a limit
+        self._limits: dict[str, QueueLimit] = {}  # of the queues that have one
         self._blocked: dict[str, int] = {}  # the number of blocked runs by queue
         self._refused: list[str] = []  # the runs that the present call has refused
         self._history = History(self._records)
@@ -92,14 +92,14 @@ class RunIndex:
         return True
 
     def prune(self, limit: int, now: int) -> int:
-        """Delete finished runs that are past their retention, and forget queues with nothing in them."""
+        """Delete finished runs that are past their retention, and forget lanes with nothing in them."""
         outdated = 0
         for record in self._history.outdated(now, self._keep_for):
             outdated += self._delete_unless_pinned(record, now)
             if outdated >= limit:
                 break
-        for name in [name for name, queue in self._queues.items() if queue.idle]:
-            del self._queues[name]
+        for name in [name for name, lane in self._lanes.items() if lane.idle]:
+            del self._lanes[name]
         self._gates.forget(now)
         return outdated
 
@@ -109,9 +109,15 @@ class RunIndex:
         for held in self._held.values():
             for record in held.values():
                 running[record.run.queue] = running.get(record.run.queue, 0) + 1
+        lanes: dict[str, list[LaneIndex]] = {}
+        for lane in self._lanes.values():
+            lanes.setdefault(lane.queue, []).append(lane)
+        names = lanes.keys() | running.keys() | self._blocked.keys() | self._limits.keys()
         queues = [
-            _describe(name, self._queues.get(name), running.get(name, 0), self._blocked.get(name, 0), now)
-            for name in sorted(self._queues.keys() | running.keys() | self._blocked.keys())
+            _describe(
+                name, lanes.get(name, ()), self._limits.get(name), running.get(name, 0), self._blocked.get(name, 0), now
+            )
+            for name in sorted(names)
         ]
         return [q for q in queues if q.waiting or q.delayed or q.blocked or q.running or q.limit is not None]
 
@@ -122,19 +128,17 @@ class RunIndex:
         else:
             self._let_in(name, self._gates.set(name, allowed), now)
 
-    def _set_limit(self, name: str, limit: int | None) -> None:
-        queue = self._queues.setdefault(name, QueueIndex(self._records))
-        if limit is None:
-            self._limited.pop(name, None)
-        elif name not in self._limited:
-            self._limited[name] = queue
-            queue.running = sum(record.run.queue == name for held in self._held.values() for record in held.values())
-        was_full, queue.limit = queue.full, limit
-        if was_full and not queue.full:
+    def _set_limit(self, name: str, allowed: int | None) -> None:
+        old = self._limits.pop(name, None)
+        new = None
+        if allowed is not None:
+            held = (record for some in self._held.values() for record in some.values())
+            new = self._limits[name] = QueueLimit(allowed, sum(record.run.queue == name for record in held))
+        if old is not None and old.full and not (new is not None and new.full):
             self.stirred = True
 
     def _let_in(self, gate: str, number: int, now: int) -> None:
-        """Let so many parked runs of each queue try the gate again, at the tail of their queue."""
+        """Let so many parked runs of each lane try the gate again, at the tail of their lane."""
         for record in self._gates.parked(gate, number):
             self._write(record, replace(record.run, status=_PENDING, run_at=now), now)
 
@@ -155,10 +159,10 @@ class RunIndex:
             del held[old.id]
             if not held:
                 del self._held[old.token]
-            if self._limited:
+            if self._limits:
                 self._count_running(old.queue, -1)
         elif old.status is _PENDING:
-            self._queues[old.queue].discard(record)
+            self._lanes[old.lane].discard(record)
         elif old.status is _BLOCKED:
             self._count_blocked(old.queue, -1)
         else:
@@ -183,14 +187,15 @@ class RunIndex:
         if run.gate is not None:
             self._gates.enter(record, next(self._numbers))
         if status is _PENDING:
-            queue = self._queues.get(run.queue)
-            if queue is None:
-                queue = self._queues[run.queue] = QueueIndex(self._records)
-            if queue.put(record, next(self._numbers), now):
+            name = run.lane
+            lane = self._lanes.get(name)
+            if lane is None:
+                lane = self._lanes[name] = LaneIndex(self._records, run.queue, self._limits)
+            if lane.put(record, next(self._numbers), now):
                 self.stirred = True
         elif status is _RUNNING:
             self._held.setdefault(run.token, {})[run.id] = record
-            if self._limited:
+            if self._limits:
                 self._count_running(run.queue, 1)
         elif status is _BLOCKED:
             self._count_blocked(run.queue, 1)
@@ -211,10 +216,10 @@ class RunIndex:
 
     def _count_running(self, name: str, change: int) -> None:
         """Count a run of a queue that has a limit."""
-        queue = self._limited.get(name)
-        if queue is not None:
-            was_full, queue.running = queue.full, queue.running + change
-            if was_full and not queue.full:
+        limit = self._limits.get(name)
+        if limit is not None:
+            was_full, limit.running = limit.full, limit.running + change
+            if was_full and not limit.full:
                 self.stirred = True
 
     def _delete_unless_pinned(self, record: Record, now: int) -> bool:
@@ -234,17 +239,18 @@ class RunIndex:
         self._history.remember(run.id, now)
 
 
-def _describe(name: str, queue: QueueIndex | None, running: int, blocked: int, now: int) -> QueueInfo:
-    if queue is None:
-        return QueueInfo(name=name, running=running, blocked=blocked)
-    queue.ripen(now)
-    due = [record.run.run_at for record in queue.waiting()]
+def _describe(
+    name: str, lanes: Sequence[LaneIndex], limit: QueueLimit | None, running: int, blocked: int, now: int
+) -> QueueInfo:
+    for lane in lanes:
+        lane.ripen(now)
+    due = [record.run.run_at for lane in lanes for record in lane.waiting()]
     return QueueInfo(
         name=name,
         waiting=len(due),
-        delayed=len(queue.delayed()),
+        delayed=sum(len(lane.delayed()) for lane in lanes),
         blocked=blocked,
         running=running,
-        limit=queue.limit,
+        limit=None if limit is None else limit.allowed,
         oldest_at=min(due, default=None),
     )

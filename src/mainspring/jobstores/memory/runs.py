@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
 
+from mainspring.core.lanes import Want
 from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
 from mainspring.core.waiting.gates import PARKED, STARTS
 from mainspring.jobstores.base import Answers, ClaimedRuns, Hold
@@ -62,31 +63,30 @@ class RunTable(RunIndex):
             self._history.add(record, next(self._numbers), now)
         self._drop_oldest(now)
 
-    def claim(self, names: Iterable[str], node: str, token: str, limit: int, now: int, until: int) -> ClaimedRuns:
-        """Lease due runs of some queues; if this token holds runs already, return those."""
-        named = [self._queues.get(name) for name in dict.fromkeys(names)]
-        queues = [queue for queue in named if queue is not None and not queue.full]
+    def claim(self, wants: Sequence[Want], node: str, token: str, now: int, until: int) -> ClaimedRuns:
+        """Lease due runs of some lanes, for each want up to its limit; if this token holds runs, return those."""
+        lanes = [[self._lanes[name] for name in dict.fromkeys(names) if name in self._lanes] for names, _ in wants]
         held = self._held.get(token)
         if held is None:
             held = {}
-            for record in take_runs(queues, now, limit, lambda record: self._admit(record, now)):
-                run = record.run
-                if run.unique is not None and run.unique.startswith(">"):
-                    del self._unique[run.unique]
-                    run = replace(run, unique=None)
-                record.run = replace(
-                    run,
-                    status=_RUNNING,
-                    attempt=run.attempt + 1,
-                    node=node,
-                    token=token,
-                    lease_until=until,
-                    started_at=now,
-                )
-                held[run.id] = record
+            for some, (_, limit) in zip(lanes, wants, strict=True):
+                for record in take_runs(some, now, limit, lambda record: self._admit(record, now)):
+                    self._lease(record, node, token, now, until)
+                    held[record.run.id] = record
             if held:
                 self._held[token] = held
-        return ClaimedRuns(now, [record.run for record in held.values()], next_run_at(queues, now))
+        runs = [record.run for record in held.values()]
+        return ClaimedRuns(now, runs, next_run_at([lane for some in lanes for lane in some], now))
+
+    def _lease(self, record: Record, node: str, token: str, now: int, until: int) -> None:
+        """Lease a run that was taken out of its lane."""
+        run = record.run
+        if run.unique is not None and run.unique.startswith(">"):
+            del self._unique[run.unique]
+            run = replace(run, unique=None)
+        record.run = replace(
+            run, status=_RUNNING, attempt=run.attempt + 1, node=node, token=token, lease_until=until, started_at=now
+        )
 
     def _admit(self, record: Record, now: int) -> bool:
         """Let a run pass its gate; else park it, or put it off if it comes too early for the rate of the gate."""
@@ -159,8 +159,9 @@ class RunTable(RunIndex):
             run = replace(run, waits=old.waits, followed=old.followed, refused=refused)
             if old.followed and run.status in FINAL and old.status not in FINAL:
                 call.ended[run.id] = run.status
-        if run.status is _BLOCKED and run.gate != old.gate and not run.waits:  # parked, and out of its gate
-            run = replace(run, status=_PENDING)
+        if run.status is _BLOCKED and not run.waits:  # parked, unless it was sent back
+            postponed = old.status is _BLOCKED and run.run_at > now
+            run = replace(run, status=_PENDING) if postponed or run.gate != old.gate else run
         self._write(record, run, now)
         if outcome.then:
             call.then += [(record, follower) for follower in outcome.then]

@@ -16,12 +16,15 @@ from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing
 from mainspring.core.quantities import check_count, check_seconds
 from mainspring.core.run import FINAL, Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.interrupts import sheltering
 from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
     Answers,
     BrokenJob,
     ClaimedRuns,
@@ -61,6 +64,8 @@ class MemoryJobStore(JobStore):
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._cursor = 0
+        self._ended = threading.Condition(self._lock)
+        self._ends = 1
         self._stirred = False  # notified when something changes that a sleeping loop may need
         self._versions = count(1)
         self._jobs: dict[str, Entry] = {}
@@ -86,6 +91,8 @@ class MemoryJobStore(JobStore):
         """Wake all waiters; keep all records."""
         with self._lock:
             self._stirred = True
+            self._ends += 1
+            self._ended.notify_all()
             self._tell()
 
     # -- jobs --------------------------------------------------------------------------------------------------
@@ -239,10 +246,10 @@ class MemoryJobStore(JobStore):
             self._tell()
             return ids
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         with self._lock:
             now = self._now()
-            return self._runs.claim(queues, node, token, limit, now, now + int(lease * SECOND))
+            return self._runs.claim(wants, node, token, now, now + int(lease * SECOND))
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         with self._lock:
@@ -252,6 +259,9 @@ class MemoryJobStore(JobStore):
     def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
         with self._lock:
             answers = self._runs.settle(outcomes, self._now())
+            if any(yes and each.run.status in FINAL for each, yes in zip(outcomes, answers, strict=True)):
+                self._ends += 1
+                self._ended.notify_all()
             self._tell()
             return answers
 
@@ -364,7 +374,11 @@ class MemoryJobStore(JobStore):
             totals = {str(status): total for status, total in self._runs.totals.items()}
             return Stats(queues=self._runs.queues(self._now()), totals=totals, jobs=len(self._jobs))
 
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        if topic == ENDS:
+            with self._ended:
+                self._ended.wait_for(lambda: self._ends != cursor, timeout)
+                return self._ends
         with self._changed:
             self._changed.wait_for(lambda: self._cursor != cursor, timeout)
             return self._cursor

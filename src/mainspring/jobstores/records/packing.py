@@ -10,6 +10,7 @@ import msgspec
 from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
+from mainspring.core.lanes import executor_of
 from mainspring.core.policy import Policy
 from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, After, Beat, Call, Error, Run, Start, Status
 from mainspring.core.validation import check_field
@@ -70,6 +71,7 @@ class _RunState(msgspec.Struct, array_like=True, gc=False):
     copied_from: str | None = None
     call: bytes | None = None
     after: tuple[After, ...] = ()
+    delay: int = 0
 
 
 class _RunEnd(NamedTuple):
@@ -193,6 +195,7 @@ class RecordPacker:
             owner=run.id.rpartition("@")[0] if run.job_id is not None and run.counted else None,
             job_id=run.job_id,
             queue=run.queue,
+            lane=run.lane,
             status=run.status._value_,
             priority=run.priority,
             run_at=run.run_at,
@@ -225,11 +228,12 @@ class RecordPacker:
             if sealed:
                 more["reason"], reason = reason, None
             result, frame = None, self.codec.dumps(more, _seal_context(run.id, run.status._value_, run.attempt))
+        executor = None if run.lane != run.queue else run.executor  # otherwise the lane says it
         packed = _encode(
             _RunState(
-                run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
+                executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
                 run.interruptions, reason, run.count, run.last, result, frame, None, run.key, run.retried,
-                run.earlier_starts, run.copied_from, call, run.after,
+                run.earlier_starts, run.copied_from, call, run.after, run.delay,
             )
         )  # fmt: skip
         return b"" if packed == _NO_STATE_BYTES else packed
@@ -261,12 +265,14 @@ class RecordPacker:
                 unique=row.unique, status=_STATUSES[row.status], priority=row.priority, attempt=row.attempt,
                 created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
                 token=row.token, lease_until=row.lease_until, cancelling=row.cancelling, errors=outcome.errors,
-                progress=progress, data=data, log=lines, result=outcome.result, executor=state.executor,
-                fire_time=state.fire_time, start_by=state.start_by, started_at=started_at,
+                progress=progress, data=data, log=lines, result=outcome.result,
+                executor=executor_of(row.lane) or state.executor, fire_time=state.fire_time,
+                start_by=state.start_by, started_at=started_at,
                 failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
                 reason=outcome.reason, count=state.count, last=state.last, key=state.key,
                 retried=state.retried, earlier_starts=state.earlier_starts, copied_from=state.copied_from,
-                moved=state.call is not None, unverified=outcome.unverified, after=state.after, waits=row.waits,
+                moved=state.call is not None, unverified=outcome.unverified, after=state.after,
+                delay=state.delay, waits=row.waits,
                 followed=row.followed, refused=row.refused, gate=row.gate, gate_spec=row.gate_spec,
                 counted=row.job_id is None or row.owner is not None,
             )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from mainspring.core.lanes import Want
 from mainspring.core.run import Run
 from mainspring.jobstores.base import Answers, BrokenJob, Hold, JobStore, RunQuery
 from mainspring.jobstores.records.acts import ActRow
@@ -50,7 +51,7 @@ class RowStore(JobStore):
 
     @abstractmethod
     def _claim_rows(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         """Claim runs; return the rows after the claim, most urgent first."""
 

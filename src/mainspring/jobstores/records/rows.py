@@ -65,7 +65,8 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     many microseconds to keep the finished run; an odd number is an explicit retention, which holds however many runs
     there are. A claim writes its instant, by the store's clock, to `claimed_at`; it counts only while the run runs.
     `after` is for the back end to judge a run that is added or sent back; it is kept inside `state`, so a row that was
-    read has none. `waits`, `followed` and `refused` are the back end's own.
+    read has none. `waits`, `followed` and `refused` are the back end's own. Claims and parking go by the `lane`, a
+    part of the queue; everything else goes by the `queue`.
     """
 
     id: str
@@ -75,6 +76,7 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     owner: str | None = None
     job_id: str | None = None
     queue: str
+    lane: str = ""
     status: str
     priority: int = 0
     run_at: int

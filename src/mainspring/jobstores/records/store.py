@@ -16,6 +16,7 @@ import msgspec
 from mainspring.codec import Codec, FrameError, Reason
 from mainspring.core.insight.acts import KEEP_ACTS_US, Act, act_id
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
@@ -248,9 +249,9 @@ class RecordStore(RowStore):
         """Add waiting runs; return the id under which each is stored, None if a predecessor is not there."""
         return self._add_run_rows([run if isinstance(run, RunRow) else self.pack_run(run) for run in runs])
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
-        """Lease up to `limit` due runs; set aside those that cannot be restored."""
-        now, rows, next_at = self._claim_rows(queues, node, token, limit, lease)
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
+        """Lease due runs, for each want up to its limit; set aside those that cannot be restored."""
+        now, rows, next_at = self._claim_rows(wants, node, token, lease)
         return ClaimedRuns(now, self._runs(self._whole_runs(rows)[0], now)[0], next_at)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:

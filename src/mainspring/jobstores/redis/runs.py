@@ -16,10 +16,11 @@ import msgspec
 from mainspring.core.insight.acts import MOST_ACTS
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import Want, queue_of
 from mainspring.core.run import Run, Status
 from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.errors import ConfigurationError, StoreUnavailable
-from mainspring.jobstores.base import Answers, Hold, NodeInfo, QueueInfo, RunQuery, RunStanding, Stats
+from mainspring.jobstores.base import CHANGES, ENDS, Answers, Hold, NodeInfo, QueueInfo, RunQuery, RunStanding, Stats
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import (
     ALTERED,
@@ -79,6 +80,7 @@ class RedisRuns(RecordStore):
     _shards: Shards
     _searched: list[Shard]
     _subscriptions: Subscriptions
+    _ends: Subscriptions
     keep_runs: int
     _swept: dict[Shard, tuple[str, str, str]]
     """Where the next sweep of a shard continues."""
@@ -141,17 +143,16 @@ class RedisRuns(RecordStore):
         return homes
 
     def _claim_rows(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        queues = list(queues)
         if len(self._shards.all) == 1:
-            return self._claim_from(self._shards.all[0], queues, node, token, limit, lease)
-        return self._claim_from_several(queues, node, token, limit, lease)
+            return self._claim_from(self._shards.all[0], wants, node, token, lease)
+        return self._claim_from_several(wants, node, token, lease)
 
     def _claim_from(
-        self, shard: Shard, queues: list[str], node: str, token: str, limit: int, lease: float
+        self, shard: Shard, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        args = [queues, node, token, limit, int(lease * SECOND)]
+        args = [[[list(lanes), limit] for lanes, limit in wants], node, token, int(lease * SECOND)]
         now, next_at, until, reply, altered = self._call(shard, "claim", args)
         if altered:
             self._set_runs_aside(shard, altered)
@@ -159,23 +160,28 @@ class RedisRuns(RecordStore):
         return now, _by_urgency(self._seen(shard, reply, claim)), instant(next_at)
 
     def _claim_from_several(
-        self, queues: list[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         """Look into every shard, then claim from those with the most urgent runs; a repeated claim skips the look."""
         now, times = 0, {}
         runs: list[RunRow] = []
-        holders: list[Shard] = []
-        due: list[tuple[bytes, int, Shard]] = []  # the number keeps sorting from comparing shards
-        for shard in self._shards.turn():
-            at, next_at, urgencies, held = self._call(shard, "peek", [queues, token, limit])
+        shares: dict[Shard, Counter[int]] = {}  # by the number of the want: how many runs to claim
+        due: list[list[tuple[bytes, int, Shard]]] = [[] for _ in wants]  # the number keeps it from comparing shards
+        asked = [[list(lanes), limit] for lanes, limit in wants]
+        for number, shard in enumerate(self._shards.turn()):
+            at, next_at, urgencies, held = self._call(shard, "peek", [asked, token])
             now, times[shard] = max(now, at), instant(next_at)
-            if held[0]:
-                holders.append(shard)
-            due += [(urgency, len(due) + index, shard) for index, urgency in enumerate(urgencies)]
-        # Claim held runs again, too: replicas may not have them yet.
-        shares = dict.fromkeys(holders, limit) or Counter(shard for _, _, shard in nsmallest(limit, due))
-        for shard, share in shares.items():
-            at, rows, times[shard] = self._claim_from(shard, queues, node, token, share, lease)
+            if held[0]:  # claim held runs again, too: replicas may not have them yet
+                shares[shard] = Counter()
+            for found, some in zip(due, urgencies, strict=True):
+                found += [(urgency, number, shard) for urgency in some]
+        if not shares:
+            for want, (found, (_, limit)) in enumerate(zip(due, wants, strict=True)):
+                for _, _, shard in nsmallest(limit, found):
+                    shares.setdefault(shard, Counter())[want] += 1
+        for shard, numbers in shares.items():
+            part = [(lanes, numbers[want]) for want, (lanes, _) in enumerate(wants)]
+            at, rows, times[shard] = self._claim_from(shard, part, node, token, lease)
             now = max(now, at)
             runs += rows
         return now, _by_urgency(runs), _earliest(times.values())
@@ -226,6 +232,7 @@ class RedisRuns(RecordStore):
                 call=b"",
                 state=found[1],
                 queue=old.queue,
+                lane=old.lane,
                 status=old.status,
                 run_at=now,
                 created_at=old.created_at if 0 < old.created_at <= LATEST_INSTANT else now,
@@ -473,7 +480,7 @@ class RedisRuns(RecordStore):
                 if status.decode("utf-8", "replace") in totals and count.isdigit():
                     totals[status.decode()] += int(count)
             for queue in found:
-                name = queue[0].decode("utf-8", "replace")
+                name = queue_of(queue[0].decode("utf-8", "replace"))
                 queues[name] = _sum(queues.get(name, QueueInfo(name=name)), *queue[1:])
         return Stats(queues=[queues[name] for name in sorted(queues)], totals=totals, jobs=jobs)
 
@@ -485,8 +492,13 @@ class RedisRuns(RecordStore):
             more = cursor is not None
         return total
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        """Sleep until something that may interest a loop has changed since `cursor`, or for `timeout` seconds."""
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        """Sleep until a change since `cursor` may concern a loop, or a run has ended, or for `timeout` seconds."""
+        if topic == ENDS:
+            if timeout > 0:
+                return self._ends.wait(self._shards.ends, cursor, timeout)
+            self._ends.close()
+            return cursor
         return self._subscriptions.wait(self._shards.channels, cursor, timeout)
 
     def shift_clock(self, seconds: float) -> None:
@@ -516,7 +528,7 @@ def _connected(rows: Sequence[RunRow]) -> list[list[RunRow]]:
 def _sum(
     queue: QueueInfo, waiting: int, delayed: int, blocked: int, running: int, limit: int | None, oldest: bytes | None
 ) -> QueueInfo:
-    """Add one shard's part of a queue to those of the others."""
+    """Add a lane of a queue in one shard to the others."""
     ages = [at for at in (instant(oldest), queue.oldest_at) if at is not None]
     return QueueInfo(
         name=queue.name,

@@ -9,6 +9,7 @@ from zlib import crc32
 
 import msgspec
 
+from mainspring.core.lanes import queue_of
 from mainspring.core.run import Status
 from mainspring.jobstores.records.rows import FINAL_VALUES, LATEST_INSTANT, JobRow, RunRow, SettleRow
 
@@ -64,7 +65,7 @@ def new_run(row: RunRow) -> list[Any]:
         row.id,
         raw(row.call),
         row.status,
-        row.queue,
+        row.lane,
         age(row.created_at),
         _numbers(row),
         _urgency(row) if pending else "",
@@ -165,7 +166,7 @@ def outcome(step: SettleRow, here: Sequence[RunRow], away: Sequence[RunRow]) -> 
         step.condition._value_,
         _or_false(row.token),
         row.status,
-        row.queue,
+        row.lane,
         _numbers(row),
         row.keep,
         raw(row.state),
@@ -251,13 +252,15 @@ def run_rows(reply: Sequence[Sequence[Any]], claim: Sequence[Any] = ()) -> list[
 def run_row(run_id: bytes, fields: Sequence[Any], call: bytes = b"") -> RunRow:
     """Build a row from the fields of a run; altered fields give a row that is not whole."""
     try:
-        queue, attempts, numbers, *more = fields
+        text, attempts, numbers, *more = fields
+        lane = text.decode()
         created, run_at, priority, *end = map(int, numbers.split())
         row = RunRow(
             id=run_id.decode(),
             call=call,
             state=b"",
-            queue=queue.decode(),
+            queue=queue_of(lane),
+            lane=lane,
             status=_RUNNING,
             priority=priority,
             run_at=run_at,

@@ -38,6 +38,7 @@ class RecordsJobStore(SplitJobStore):
         codec: Codec | None = None,
         name: str = DEFAULT_NAME,
     ) -> None:
+        self._opens_runs = isinstance(runs, str)
         if isinstance(runs, str):
             runs = open_for_app(runs, name, **({} if codec is None else {"codec": codec}))
         if runs is not None and not isinstance(runs, JobStore):
@@ -50,6 +51,12 @@ class RecordsJobStore(SplitJobStore):
         if self._finds_runs:
             self._find_runs(scheduler, alias)
         super().start(scheduler, alias)
+
+    def shutdown(self) -> None:
+        """Close what was opened, also a store of the runs that was named by its URL and used without `start`."""
+        super().shutdown()
+        if self._opens_runs:
+            self.runs.shutdown()
 
     def _find_runs(self, scheduler: Any, alias: str) -> None:
         default = getattr(scheduler, "_jobstores", {}).get("default")

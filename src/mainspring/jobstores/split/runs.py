@@ -9,8 +9,19 @@ from mainspring.clock import Clock
 from mainspring.codec import Codec
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.metrics import Tally
+from mainspring.core.lanes import Want
 from mainspring.core.run import Beat, Outcome, Run
-from mainspring.jobstores.base import Answers, ClaimedRuns, Hold, JobStore, NodeInfo, RunQuery, RunStanding
+from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
+    Answers,
+    ClaimedRuns,
+    Hold,
+    JobStore,
+    NodeInfo,
+    RunQuery,
+    RunStanding,
+)
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.store import RecordStore
 from mainspring.jobstores.split.watch import StoreWatch, Wait
@@ -49,8 +60,8 @@ class RunsElsewhere(RecordStore):
     def add_runs(self, runs: Sequence[Any]) -> Answers[str | None]:
         return self.runs.add_runs(runs)
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
-        return self.runs.claim(queues, node=node, token=token, limit=limit, lease=lease)
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
+        return self.runs.claim(wants, node=node, token=token, lease=lease)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         return self.runs.extend(beats, lease)
@@ -96,8 +107,8 @@ class RunsElsewhere(RecordStore):
     def set_gate(self, name: str, allowed: int | None) -> None:
         self.runs.set_gate(name, allowed)
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        return self._watch.wait(cursor, timeout)
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        return self.runs.wait(cursor, timeout, topic) if topic == ENDS else self._watch.wait(cursor, timeout)
 
     def use_clock(self, clock: Clock) -> None:
         self.runs.use_clock(clock)

@@ -104,6 +104,8 @@ class Database(ABC):
     kind: str
     placeholder: str = "?"
     waker: Waker
+    ends: Waker
+    """Wakes whoever waits for the end of a run."""
     words: dict[str, str]
     """The meaning of the words in braces, besides the names of tables."""
 

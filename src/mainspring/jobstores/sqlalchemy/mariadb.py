@@ -22,7 +22,8 @@ from mainspring.jobstores.sqlalchemy.meta import first_rows
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
-from mainspring.jobstores.sqlalchemy.waking import Waker
+from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waking import AWAITED, AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
 
@@ -37,8 +38,11 @@ CONNECT_ARGS: Final = {
 STATEMENT_BYTES: Final = 4_000_000
 """Split statements that write many rows at this many bytes, if the server takes as many."""
 _TOO_LARGE: Final = 1153
-QUEUES_PER_STATEMENT: Final = 100
-"""One statement asks for this many queues."""
+LANES_PER_STATEMENT: Final = 100
+"""One statement asks for this many lanes."""
+FIRST_END_LOOK_SECONDS: Final = 0.005
+LONGEST_END_LOOK_SECONDS: Final = 0.1
+"""The server sends no messages, so a process that waits for an end polls a number this often."""
 
 _RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
 _WAITING: Final = {
@@ -52,6 +56,7 @@ class MariaDBTx(StoreTx):
     """A transaction on a pooled connection."""
 
     database: MariaDBDatabase
+    judged = (*JUDGED, AWAITED)
 
     @staticmethod
     def many(values: list[Any], /) -> Any:
@@ -106,51 +111,50 @@ class MariaDBTx(StoreTx):
 
     # A recursive query would read all waiting runs to find the next level, so find the levels step by step.
 
-    def levels(self, queues: list[str], gated: bool = False) -> list[Any]:
-        wanted = set(queues)
-        if len(queues) > QUEUES_PER_STATEMENT:
-            wanted &= {name for (name,) in self.all(f"SELECT DISTINCT queue FROM {_WAITING[gated]}")}
-        wanted -= {name for (name,) in self.all("SELECT name FROM {queues} WHERE allowed <= 0")}
+    def levels(self, lanes: list[str], gated: bool = False) -> list[Any]:
+        wanted = set(lanes)
+        if len(lanes) > LANES_PER_STATEMENT:
+            wanted &= {name for (name,) in self.all(f"SELECT DISTINCT lane FROM {_WAITING[gated]}")}
         above = dict.fromkeys(sorted(wanted), 2**31)
         found: list[Level] = []
-        highest = f"(SELECT max(priority) FROM {_WAITING[gated]} AND queue = ? AND priority < ?)"
+        highest = f"(SELECT max(priority) FROM {_WAITING[gated]} AND lane = ? AND priority < ?)"
         while above:
             levels = self._of_each(highest, list(above.items()))
-            above = {queue: priority for queue, priority in zip(above, levels, strict=True) if priority is not None}
+            above = {lane: priority for lane, priority in zip(above, levels, strict=True) if priority is not None}
             found += above.items()
-        first = f"(SELECT min(run_at) FROM {_WAITING[gated]} AND queue = ? AND priority = ?)"
+        first = f"(SELECT min(run_at) FROM {_WAITING[gated]} AND lane = ? AND priority = ?)"
         firsts = self._of_each(first, found)
         return [(*level, run_at) for level, run_at in zip(found, firsts, strict=True) if run_at is not None]
 
     def next_of(self, levels: list[Level], after: int, gated: bool = False) -> list[int]:
-        first = f"SELECT run_at FROM {_WAITING[gated]} AND queue = ? AND priority = ? AND run_at > ?"
+        first = f"SELECT run_at FROM {_WAITING[gated]} AND lane = ? AND priority = ? AND run_at > ?"
         times = self._of_each(f"({first} ORDER BY run_at LIMIT 1)", [(*level, after) for level in levels])
         return [run_at for run_at in times if run_at is not None]
 
-    def parked_queues(self, gates: Sequence[str]) -> list[tuple[str, str]]:
-        parked = "SELECT DISTINCT at_gate, queue FROM {runs} WHERE status = 'blocked' AND at_gate {in}"
-        return [(gate, queue) for gate, queue in self.all(parked, self.many(list(gates)))]
+    def parked_lanes(self, gates: Sequence[str]) -> list[tuple[str, str]]:
+        parked = "SELECT DISTINCT at_gate, lane FROM {runs} WHERE status = 'blocked' AND at_gate {in}"
+        return [(gate, lane) for gate, lane in self.all(parked, self.many(list(gates)))]
 
     def parked(self, wanted: Sequence[tuple[str, str, int]]) -> list[str]:
         one = (
-            "(SELECT id FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND queue = ?"
+            "(SELECT id FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND lane = ?"
             " ORDER BY priority DESC, run_at LIMIT ?)"
         )
         ids: list[str] = []
-        for start in range(0, len(wanted), QUEUES_PER_STATEMENT):
-            some = wanted[start : start + QUEUES_PER_STATEMENT]
+        for start in range(0, len(wanted), LANES_PER_STATEMENT):
+            some = wanted[start : start + LANES_PER_STATEMENT]
             ids += [row[0] for row in self.all(" UNION ALL ".join([one] * len(some)), *chain.from_iterable(some))]
         if not ids:
             return []
-        # No row can be locked inside a union. Wait for the locks: a run that is passed by might never come back.
+        # No row can be locked inside a union.
         locked = "SELECT id FROM {runs} WHERE id {in} AND status = 'blocked' AND at_gate IS NOT NULL ORDER BY id {lock}"
         return [run_id for (run_id,) in self.all(locked, self.many(sorted(ids)))]
 
     def _of_each(self, expression: str, params: Sequence[Row]) -> list[Any]:
         """Return the value of an expression for each set of parameters."""
         values: list[Any] = []
-        for start in range(0, len(params), QUEUES_PER_STATEMENT):
-            some = params[start : start + QUEUES_PER_STATEMENT]
+        for start in range(0, len(params), LANES_PER_STATEMENT):
+            some = params[start : start + LANES_PER_STATEMENT]
             values += self.all(f"SELECT {', '.join([expression] * len(some))}", *chain.from_iterable(some))[0]
         return values
 
@@ -187,7 +191,7 @@ class MariaDBDatabase(ServerDatabase):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.waker = CounterWaker(self)
+        self.waker, self.ends = CounterWaker(self), EndCounterWaker(self)
         self._collation = ""
         self.packet = STATEMENT_BYTES
         """The server takes statements of up to this many bytes."""
@@ -288,6 +292,7 @@ class CounterWaker(Waker):
 
     pause = 0.05
     look_every = 0.5
+    name = "stirs"
 
     def __init__(self, database: MariaDBDatabase) -> None:
         super().__init__()
@@ -306,8 +311,29 @@ class CounterWaker(Waker):
         return changed
 
     def tell(self) -> None:
-        self._database.read(lambda tx: tx.run("UPDATE {meta} SET value = value + 1 WHERE name = 'stirs'"))
+        self._database.read(lambda tx: tx.run("UPDATE {meta} SET value = value + 1 WHERE name = ?", self.name))
 
     def _count(self) -> int:
-        row = self._database.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = 'stirs'"))
+        row = self._database.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = ?", self.name))
         return 0 if row is None else int(row[0])
+
+
+class EndCounterWaker(CounterWaker):
+    """Counts ends of runs while somebody waits for one; polls soon at first, then less often."""
+
+    pause = 0.01
+    name = "ends"
+
+    def __init__(self, database: MariaDBDatabase) -> None:
+        super().__init__(database)
+        self._mark = AwaitedMark(database)
+
+    def prepare(self) -> None:
+        if self._mark.renew():
+            self.move()
+        super().prepare()
+        self.look_every = FIRST_END_LOOK_SECONDS
+
+    def look(self) -> bool:
+        self.look_every = min(LONGEST_END_LOOK_SECONDS, self.look_every * 1.5)
+        return super().look()

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Status
@@ -26,8 +26,8 @@ __all__ = [
 
 _IDENTITY: Final = ("payload", "owner", "job_id", "created_at", "group_id")
 _CHANGING: Final = (
-    "state", "live", "queue", "status", "priority", "run_at", "finished_at", "keep", "token", "node", "lease_until",
-    "attempt", "cancelling", "unique_key", "expires_at",
+    "state", "live", "queue", "lane", "status", "priority", "run_at", "finished_at", "keep", "token", "node",
+    "lease_until", "attempt", "cancelling", "unique_key", "expires_at",
 )  # fmt: skip
 INSERTED: Final = ("id", *_CHANGING, *_IDENTITY)
 # Keep the reports of heartbeats where the new record has none.
@@ -40,7 +40,7 @@ PLACED: Final = (*INSERTED, *_FLOW, "at_gate")
 COLUMNS: Final = ("id", *_IDENTITY, *_CHANGING[:-1], "claimed_at", *_FLOW)
 CLAIMED: Final = (
     "id", *_IDENTITY, "state", "live", "queue", "priority", "run_at", "finished_at", "keep", "attempt", "cancelling",
-    "unique_key", "followed", "refused",
+    "unique_key", "followed", "refused", "lane",
 )  # fmt: skip
 """The columns that a claim reads of a run that stands at no gate: the claim itself knows the others."""
 Terms = tuple[str, str, int, int]
@@ -66,9 +66,10 @@ def run_row(row: Sequence[Any]) -> RunRow:
     """Build a run's row from the values of RUN_COLUMNS."""
     return RunRow(
         id=row[0], call=row[1], owner=row[2], job_id=row[3], created_at=row[4], group=row[5], state=row[6],
-        live=row[7], queue=row[8], status=row[9], priority=row[10], run_at=row[11], finished_at=row[12], keep=row[13],
-        token=row[14], node=row[15], lease_until=row[16], attempt=row[17], cancelling=bool(row[18]), unique=row[19],
-        claimed_at=row[20], followed=row[21], refused=row[22], waits=row[23], gate=row[24], gate_spec=row[25],
+        live=row[7], queue=row[8], lane=row[9], status=row[10], priority=row[11], run_at=row[12], finished_at=row[13],
+        keep=row[14], token=row[15], node=row[16], lease_until=row[17], attempt=row[18], cancelling=bool(row[19]),
+        unique=row[20], claimed_at=row[21], followed=row[22], refused=row[23], waits=row[24], gate=row[25],
+        gate_spec=row[26],
     )  # fmt: skip
 
 
@@ -79,7 +80,7 @@ def claimed_row(row: Sequence[Any], terms: Terms) -> RunRow:
         id=row[0], call=row[1], owner=row[2], job_id=row[3], created_at=row[4], group=row[5], state=row[6],
         live=row[7], queue=row[8], status="running", priority=row[9], run_at=row[10], finished_at=row[11],
         keep=row[12], token=token, node=node, lease_until=until, attempt=row[13], cancelling=bool(row[14]),
-        unique=row[15], claimed_at=now, followed=row[16], refused=row[17],
+        unique=row[15], claimed_at=now, followed=row[16], refused=row[17], lane=row[18],
     )  # fmt: skip
 
 
@@ -89,9 +90,9 @@ def written_row(run: RunRow, now: int) -> Row:
     # Make it even, so that the sum is odd if `keep` is: pruning by count sees in the index which runs to skip.
     expires_at = (NEVER if run.status == _BROKEN else (now & -2) + run.keep) if ended else None
     return (
-        run.id, run.state, run.live, run.queue, run.status, run.priority, run.run_at, run.finished_at, run.keep,
-        run.token, run.node, run.lease_until, run.attempt, int(run.cancelling), None if ended else run.unique,
-        expires_at,
+        run.id, run.state, run.live, run.queue, run.lane, run.status, run.priority, run.run_at, run.finished_at,
+        run.keep, run.token, run.node, run.lease_until, run.attempt, int(run.cancelling),
+        None if ended else run.unique, expires_at,
     )  # fmt: skip
 
 
@@ -132,6 +133,9 @@ def is_plain_end(outcome: SettleRow) -> bool:
 
 class RunVerbs(GateVerbs):
     """Adds and settles runs, in statements that every dialect has."""
+
+    judged: ClassVar[tuple[str, ...]] = JUDGED
+    """What `settle` reads of each run; on a server also until when somebody waits for an end."""
 
     def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
         """Insert the new runs; return for each id the id under which it is stored, empty if the id is known.
@@ -195,8 +199,8 @@ class RunVerbs(GateVerbs):
         if not self.begun:
             self.begin()
         locked = self.many(sorted(to_lock(outcomes)))
-        rows = self.table(JUDGED, "FROM {runs} WHERE id {in} ORDER BY id {lock}", locked)
-        stored = {run_id: tuple(row) for run_id, *row in rows}
+        rows = self.table(self.judged, "FROM {runs} WHERE id {in} ORDER BY id {lock}", locked)
+        stored = {row[0]: tuple(row[1 : len(JUDGED)]) for row in rows}
         found = Judgement(stored, self._holders(outcomes, stored), self._waiting_states(outcomes), self.now)
         for outcome in outcomes:
             found.judge(outcome)
@@ -206,6 +210,8 @@ class RunVerbs(GateVerbs):
             self.update("runs", WRITTEN, [written_row(run, self.now) for run in written])
             self.count_ends(found.totals)
             self.stirred |= any(run.status == "pending" for run in written)
+            if any(run.status in FINAL_VALUES for run in written):
+                self.note_ends(rows[0][len(JUDGED) :])
         if found.causes:
             self.update("runs", ("refused",), sorted(found.causes.items()))
         if found.back:
@@ -221,6 +227,11 @@ class RunVerbs(GateVerbs):
             self.add_runs(found.then)
         self.make_room(found.freed, found.written.values())
         return found.answers
+
+    def note_ends(self, awaited: Sequence[int | None]) -> None:
+        """Note that runs have ended, and whether somebody waits for that, by the mark that was read with them."""
+        self.ended = True
+        self.awaited |= any(until is not None and until > self.now for until in awaited)
 
     def make_room(self, freed: Mapping[str, int], runs: Iterable[RunRow]) -> None:
         """Let parked runs in for those that have left their gates; wake sleepers if a queue may be below its limit."""

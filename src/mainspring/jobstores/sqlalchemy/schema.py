@@ -28,6 +28,7 @@ ENDED_BADLY: Final = ("failed", "cancelled", "missed", "broken")
 """The final statuses that people look for; few runs have them, so an index on them is small."""
 
 ID_LENGTH: Final = 255
+LANE_LENGTH: Final = ID_LENGTH + 8  # a queue and the word for the kind of executor
 RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
 
 WORDS: Final = (
@@ -42,6 +43,7 @@ _ODD: Final = {
         f"attempt NOT BETWEEN 0 AND {MOST_ATTEMPTS}",
         *(f"{name} NOT BETWEEN 0 AND {MOST_EDGES}" for name in ("waits", "followed")),
         "at_gate IS NOT NULL AND (gate IS NULL OR gate <> at_gate)",
+        "lane <> queue AND replace(replace(lane, ':async', ''), ':process', '') <> queue",
         "status = 'blocked' AND waits = 0 AND at_gate IS NULL",
     ),
     "jobs": (f"at {_INSTANT}", f"nominal {_INSTANT}"),
@@ -159,6 +161,8 @@ class Tables:
             self._text("owner", RUN_ID_LENGTH),
             self._text("job_id"),
             self._text("queue", null=False),
+            # The part of the queue for one kind of executor: only claims and parking go by it.
+            self._text("lane", LANE_LENGTH, null=False),
             self._text("status", 10, null=False),
             Column("priority", Integer, nullable=False),
             _number("run_at"),
@@ -185,18 +189,18 @@ class Tables:
             self._text("at_gate"),
         )
         if self.kind == "mysql":  # no partial indexes
-            self._index(table, "claim", "status", "at_gate", "queue", "priority", "run_at")
+            self._index(table, "claim", "status", "at_gate", "lane", "priority", "run_at")
             self._index(table, "held", "token")
             self._index(table, "open", "owner", "expires_at")
             self._index(table, "by_gate", "gate")
         else:
-            due = ("queue", "priority", "run_at")
+            due = ("lane", "priority", "run_at")
             self._index(table, "claim", *due, where="status = 'pending' AND at_gate IS NULL")
             self._index(table, "gated", *due, where="status = 'pending' AND at_gate IS NOT NULL")
             self._index(table, "slots", "at_gate", "status", where="at_gate IS NOT NULL")
             self._index(table, "by_gate", "gate", where="gate IS NOT NULL AND expires_at IS NULL")
             # A parked run carries its age as `run_at`.
-            self._index(table, "blocked", "at_gate", "queue", "priority", "run_at", where="status = 'blocked'")
+            self._index(table, "blocked", "at_gate", "lane", "priority", "run_at", where="status = 'blocked'")
             # No index on the lease: it changes with every heartbeat, and few runs are running.
             self._index(table, "held", "token", "queue", where="status = 'running'")
             self._index(table, "open", "owner", where="owner IS NOT NULL AND expires_at IS NULL")
@@ -284,7 +288,7 @@ class Tables:
         name = f"{table.name}_{word}"
         if any(index.name == name for index in table.indexes):
             return
-        condition = None if where is None else text(where)
+        condition = None if where is None else text(where.replace(":", "\\:"))  # no parameters
         Index(
             name,
             *(table.c[column] for column in columns),

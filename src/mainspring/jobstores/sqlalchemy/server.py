@@ -96,6 +96,10 @@ class ServerDatabase(Database):
             fairy.close()
             if tx.stirred:
                 self.waker.stir()
+            if tx.awaited:
+                self.ends.stir()
+            elif tx.ended:
+                self.ends.move()
             return result
         raise AssertionError("unreachable")
 
@@ -151,6 +155,7 @@ class ServerDatabase(Database):
     def close(self) -> None:
         """Close all connections."""
         self.waker.close()
+        self.ends.close()
         if self.own:
             self.engine.dispose()
 

@@ -21,12 +21,15 @@ from sqlalchemy.exc import ArgumentError
 from mainspring.codec import Codec
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import Want
 from mainspring.core.quantities import check_count
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
 from mainspring.core.store_urls import SCHEMES, with_driver
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
     Answers,
     BrokenJob,
     Generation,
@@ -266,9 +269,9 @@ class SQLAlchemyJobStore(RecordStore):
         return Answers([row.id if (found := answers[row.id]) == "" else found for row in rows])
 
     def _claim_rows(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        return self._working().at_once(lambda tx: tx.claim(queues, node, token, limit, lease))
+        return self._working().at_once(lambda tx: tx.claim(wants, node, token, lease))
 
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         return self._write(lambda tx: claim_steps.extend(tx, beats, lease)) if beats else []
@@ -340,8 +343,16 @@ class SQLAlchemyJobStore(RecordStore):
     def stats(self, query: RunQuery | None = None) -> Stats:
         return self._read(lambda tx: service_steps.stats(tx, query))
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        return self._open().waker.wait(cursor, timeout)
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        if topic != ENDS:
+            return self._open().waker.wait(cursor, timeout)
+        database = self._opened
+        if database is None or self._pid != os.getpid():
+            return cursor  # whoever waits for an end has looked first; a store that was closed stays closed
+        if timeout > 0:
+            return database.ends.wait(cursor, timeout)
+        database.ends.rest()
+        return cursor
 
     def generations(self) -> tuple[Generation, ...]:
         return self._read(service_steps.generations)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import queue_of
 from mainspring.core.run import MESSAGE_CHARS, Status
 from mainspring.jobstores.records.rows import (
     ALTERED,
@@ -88,6 +89,8 @@ def _set_runs_aside(tx: GateVerbs, break_: Break, ids: Sequence[str], cut_off: M
     freed: Counter[str] = Counter()
     for key, values, note in _find(tx, "runs", [*ids, *cut_off]):
         values["at_gate"] = _place(values)
+        if queue_of(values["lane"]) != values["queue"]:
+            values["lane"] = values["queue"]
         run = run_row([values[name] for name in COLUMNS])
         damage = note or run_damage(run) or (cut_off.get(run.id) if run.status == Status.BLOCKED.value else None)
         number += 1

@@ -41,6 +41,7 @@ __all__ = ["ZooKeeperRecords"]
 TIMEOUT_SECONDS: Final = 4.5
 MOST_NAME_BYTES: Final = 900_000
 """The names of the timetable are one answer of the server, which is limited to 1 MiB (`jute.maxbuffer`)."""
+LONGEST_NAME: Final = 2000
 OLDEST: Final = (3, 5)
 _NEVER: Final = "never"
 _LOST: Final = (NoNodeError, NodeExistsError, BadVersionError)
@@ -71,6 +72,7 @@ class ZooKeeperRecords(WatchedRecords):
         self._is_open = False
         self._names: list[str] | None = None  # the timetable as it was read; None: read it again
         self._moves = 0  # how often it has changed
+        self._room = 0  # so many more names fit, however long they are
         self._lags = False  # after a new connection, the server may be behind
         if client is None:
             self._make_client()  # now, so that wrong arguments are an error of whoever gives them
@@ -270,18 +272,20 @@ class ZooKeeperRecords(WatchedRecords):
     def check_size(self, record: JobRecord, job_id: str) -> None:
         """Raise RecordTooLarge if this record is too large to be written."""
         super().check_size(record, job_id)
-        if len(self._name(record)) > 2000:
-            raise RecordTooLarge(job_id, len(self._name(record)), 2000, f"{self.place}, for the quoted id,")
+        if len(self._name(record)) > LONGEST_NAME:
+            raise RecordTooLarge(job_id, len(self._name(record)), LONGEST_NAME, f"{self.place}, for the quoted id,")
 
     def check_room(self, new: Sequence[JobRecord]) -> None:
         """Raise TooManyJobs if there would be too many jobs, or their names too long to be listed."""
         super().check_room(new)
-        if new:
+        self._room -= len(new)
+        if self._room < 0:  # reading all names for each job would make adding many of them slow
             with self.asked("read"):
                 names = [*self._timetable(), *map(self._name, new)]
             number = sum(len(name) + 4 for name in names)  # each is sent with its length
             if number > MOST_NAME_BYTES:
                 raise TooManyJobs(number, MOST_NAME_BYTES, self.place, "bytes of job ids")
+            self._room = (MOST_NAME_BYTES - number) // (LONGEST_NAME + 4)
 
     # -- waking ------------------------------------------------------------------------------------------------
 

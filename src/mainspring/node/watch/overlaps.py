@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from mainspring.core.insight.acts import Act, act_id
 from mainspring.core.plan import SUPERSEDED, DueJob, superseded
-from mainspring.core.run import UNFINISHED, Report, Result, Run, Status
+from mainspring.core.run import UNFINISHED, WAITING, Report, Result, Run, Status
 from mainspring.core.transitions import cancel
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.finding import count_unfinished
@@ -80,7 +80,7 @@ class WaitingFires:
         link = self._link
         query = RunQuery(status=UNFINISHED, job_id=due.job.id)
         runs = superseded(due, link.store.find_runs(query, limit=MOST_CANCELLED))
-        self._cancel_waiting([run for run in runs if run.status is Status.PENDING], now)
+        self._cancel_waiting([run for run in runs if run.status in WAITING], now)
         running = [run for run in runs if run.status is Status.RUNNING]
         if running:
             # The act comes first: whoever stops the run reads there why.

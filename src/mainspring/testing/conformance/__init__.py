@@ -21,15 +21,15 @@ _PARTS = (
     "counting",
     "instants",
     "claims",
+    "lanes",
     "leases",
     "settling",
     "changes",
     "edges",
-    "edge_upkeep",
-    "edge_races",
     "gates",
     "rates",
     "service",
+    "ends",
     "concurrency",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
@@ -42,10 +42,12 @@ from mainspring.testing.conformance.counting import CountConformance  # noqa: E4
 from mainspring.testing.conformance.edges.order import EdgeConformance  # noqa: E402
 from mainspring.testing.conformance.edges.races import EdgeRaceConformance  # noqa: E402
 from mainspring.testing.conformance.edges.upkeep import EdgeUpkeepConformance  # noqa: E402
+from mainspring.testing.conformance.ends import EndConformance  # noqa: E402
 from mainspring.testing.conformance.firing import FiringConformance  # noqa: E402
 from mainspring.testing.conformance.gates import GateConformance  # noqa: E402
 from mainspring.testing.conformance.instants import InstantConformance  # noqa: E402
 from mainspring.testing.conformance.jobs import JobConformance  # noqa: E402
+from mainspring.testing.conformance.lanes import LaneConformance, LaneGateConformance  # noqa: E402
 from mainspring.testing.conformance.leases import LeaseConformance  # noqa: E402
 from mainspring.testing.conformance.rates import QueueLimitConformance, RateConformance  # noqa: E402
 from mainspring.testing.conformance.service import ServiceConformance  # noqa: E402
@@ -61,10 +63,13 @@ __all__ = [
     "EdgeConformance",
     "EdgeRaceConformance",
     "EdgeUpkeepConformance",
+    "EndConformance",
     "FiringConformance",
     "GateConformance",
     "InstantConformance",
     "JobConformance",
+    "LaneConformance",
+    "LaneGateConformance",
     "LeaseConformance",
     "QueueLimitConformance",
     "RateConformance",
@@ -82,6 +87,8 @@ class StoreConformance(
     CountConformance,
     InstantConformance,
     ClaimConformance,
+    LaneConformance,
+    LaneGateConformance,
     LeaseConformance,
     SettleConformance,
     ChangeConformance,
@@ -93,6 +100,7 @@ class StoreConformance(
     RateConformance,
     QueueLimitConformance,
     ServiceConformance,
+    EndConformance,
     ActConformance,
     TallyConformance,
     ConcurrencyConformance,

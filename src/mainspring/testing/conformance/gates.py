@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
 from mainspring.core.run import Condition, Outcome, Run, Status
-from mainspring.core.transitions import cancel, recover
+from mainspring.core.transitions import cancel, change, recover
 from mainspring.core.waiting.gates import Limit
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.testing.conformance.helpers import (
@@ -77,7 +78,7 @@ class GateConformance:
 
     def test_a_claim_of_parked_runs_only_names_no_time(self, store: JobStore) -> None:
         _parked(store)
-        assert store.claim(["default"], node="n", token=new_token(), limit=9, lease=LEASE).next_at is None
+        assert store.claim([(["default"], 9)], node="n", token=new_token(), lease=LEASE).next_at is None
 
     def test_parked_runs_are_counted_as_blocked_and_found_by_their_gate(self, store: JobStore) -> None:
         holder, run = _parked(store)
@@ -231,6 +232,21 @@ class GateConformance:
         settle(store, succeed(store, holder))
         assert claim(store) == []
         assert [one.id for one in claim(store, "other")] == [run.id]
+
+    def test_a_parked_run_that_is_postponed_waits_for_its_time_and_keeps_no_other_out(self, store: JobStore) -> None:
+        holder, run = _parked(store)
+        other = _gated(store, str(holder.gate))
+        assert claim(store) == []
+        later = current(store, run)
+        assert settle(store, change(later, run_at=store.beat() + 100 * SECOND, priority=9))
+        assert current(store, run).status is Status.PENDING
+        settle(store, succeed(store, holder))
+        [next_one] = claim(store)
+        assert next_one.id == other.id
+        settle(store, succeed(store, next_one))
+        assert claim(store) == []
+        store.shift_clock(101)
+        assert [one.id for one in claim(store)] == [run.id]
 
     def test_a_run_that_comes_back_wakes_a_sleeper(self, store: JobStore) -> None:
         holder, _ = _parked(store)

@@ -33,7 +33,7 @@ from mainspring.core.run import (
 )
 from mainspring.core.transitions import cancel, conclude, retry
 from mainspring.core.waiting.gates import QUEUE_GATE
-from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.jobstores.base import ClaimedRuns, JobStore, RunQuery
 from mainspring.triggers.interval import IntervalTrigger
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "in_one_shard",
     "keep",
     "lapsed",
+    "look",
     "make_job",
     "make_run",
     "miss",
@@ -246,8 +247,14 @@ def claim(
     store: JobStore, *queues: str, limit: int = 1000, token: str | None = None, node: str = NODE, lease: float = LEASE
 ) -> list[Run]:
     """Claim what is due in the queues, `default` if none is named."""
-    token = token or new_token()
-    return store.claim(queues or ("default",), node=node, token=token, limit=limit, lease=lease).runs
+    return look(store, *queues, limit=limit, token=token, node=node, lease=lease).runs
+
+
+def look(
+    store: JobStore, *queues: str, limit: int = 1000, token: str | None = None, node: str = NODE, lease: float = LEASE
+) -> ClaimedRuns:
+    """Claim what is due in the queues, and return all that the store answers."""
+    return store.claim([(queues or ("default",), limit)], node=node, token=token or new_token(), lease=lease)
 
 
 def start(store: JobStore, id: str | None = None, **fields: Any) -> Run:

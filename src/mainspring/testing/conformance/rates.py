@@ -32,10 +32,10 @@ class QueueLimitConformance:
         store.set_gate(MAIL, 12)
         runs = [make_run(store, queue="mail") for _ in range(200)]
         store.add_runs(runs)
-        page = store.claim(["mail"], node="n", token=new_token(), limit=1000, lease=LEASE)
+        page = store.claim([(["mail"], 1000)], node="n", token=new_token(), lease=LEASE)
         assert len(page.runs) == 12
         assert claim(store, "mail") == []
-        idle = store.claim(["mail"], node="n", token=new_token(), limit=9, lease=LEASE)
+        idle = store.claim([(["mail"], 9)], node="n", token=new_token(), lease=LEASE)
         assert idle.next_at is None or idle.next_at > idle.now
         [queue] = store.stats().queues
         assert (queue.limit, queue.paused, queue.running, queue.waiting, queue.blocked) == (12, False, 12, 188, 0)
@@ -52,19 +52,30 @@ class QueueLimitConformance:
         assert len(claimed) == 17
         assert {run.id for run in claimed if run.queue == "default"} == {run.id for run in others}
 
+    def test_runs_that_are_parked_make_no_room_above_the_limit_of_a_queue(self, store: JobStore) -> None:
+        store.set_gate(MAIL, 12)
+        spec = Limit(0).to_text()
+        store.add_runs([make_run(store, queue="mail", due_in=-60) for _ in range(100)])
+        store.add_runs([make_run(store, gate=new_id("gate"), gate_spec=spec, due_in=-30) for _ in range(200)])
+        claimed = claim(store, "mail", "default", limit=60)
+        assert len(claimed) == 12
+        assert claim(store, "mail", "default", limit=60) == []
+
     def test_the_limit_of_a_queue_is_raised_lowered_and_lifted(self, store: JobStore) -> None:
+        # So many that each shard has its part, however the ids spread.
+        store.add_runs([make_run(store, queue="mail") for _ in range(200)])
+        first = claim(store, "mail")
         store.add_runs([make_run(store, queue="mail") for _ in range(300)])
-        first = claim(store, "mail", limit=24)
         store.set_gate(MAIL, 12)  # set while more are running
         assert claim(store, "mail") == []
-        assert store.settle([succeed(store, run) for run in first]) == [True] * 24
+        assert store.settle([succeed(store, run) for run in first]) == [True] * 200
         assert len(claim(store, "mail")) == 12
         cursor = store.wait(0, 0)
         store.set_gate(MAIL, 24)
         assert store.wait(cursor, 30) != cursor
         assert len(claim(store, "mail")) == 12
         store.set_gate(MAIL, None)
-        assert len(claim(store, "mail")) == 300 - 48
+        assert len(claim(store, "mail")) == 300 - 24
         assert [queue.limit for queue in store.stats().queues] == [None]
 
     @pytest.mark.parametrize("number", [0, -12])
@@ -96,7 +107,7 @@ class RateConformance:
         now = store.beat()
         assert {run.status for run in left} == {Status.PENDING}
         assert [round((at - now) / SECOND, -1) for at in sorted(run.run_at for run in left)] == [100, 200, 300]
-        page = store.claim(["default"], node="n", token=new_token(), limit=9, lease=LEASE)
+        page = store.claim([(["default"], 9)], node="n", token=new_token(), lease=LEASE)
         assert (page.runs, page.next_at) == ([], min(run.run_at for run in left))
         for _ in range(3):
             assert claim(store) == []

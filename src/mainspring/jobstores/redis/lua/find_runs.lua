@@ -18,7 +18,7 @@ local function total(name)
   local number, all = 0, call('HGETALL', prefix .. 'totals')
   for i = 1, #all, 2 do
     local status, of = all[i]:match('^(%a+):(.*)$')
-    if wanted[status] and (not name or of == name) then number = number + (tonumber(all[i + 1]) or 0) end
+    if wanted[status] and (not name or queue_of(of) == name) then number = number + (tonumber(all[i + 1]) or 0) end
   end
   return number
 end
@@ -28,7 +28,7 @@ if counting and not job and not group and not before and not gate then return { 
 -- When a run was created, if it matches.
 local function match(id)
   local run = call('HMGET', runs .. id, 's', 'm', 'q', 'group', 'job')
-  return wanted[run[1]] and (not queue or run[3] == queue) and (not group or run[4] == group)
+  return wanted[run[1]] and (not queue or queue_of(run[3] or '') == queue) and (not group or run[4] == group)
     and (not job or run[5] == job) and (run[2] or ''):match('^%d+')
 end
 

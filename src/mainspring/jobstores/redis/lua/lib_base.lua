@@ -1,6 +1,6 @@
 -- lib_base: the keys of one shard and its clock; the loader puts it in front of every script.
 --   KEYS  prefix  `{name:k}:`. Every key but the next two is this prefix and one of the names below, so that all keys
---                 of a shard share a hash slot. Where a name ends in a colon, text follows: a queue, a token, a number.
+--                 of a shard share a hash slot. Where a name ends in a colon, text follows: a lane, a token, a number.
 --         jobs    hash  job id -> frame
 --         times   zset  job id -> next run time, of the jobs that are not paused
 --   ARGV  1       MessagePack array of the script's arguments; absent values are false
@@ -26,12 +26,12 @@
 --   a:          hash  `a:<run id>`: run that it comes after -> the same mask
 --   m:          set   `m:<gate>`: the unfinished runs of a gate
 --   l:          set   `l:<gate>`: those of them that run, each of which takes a slot
---   b:          zset  `b:<gate>` NUL `<queue>`: the runs that wait for a slot: urgency, creation time and id
---   B:          set   `B:<gate>`: the queues of those
+--   b:          zset  `b:<gate>` NUL `<lane>`: the runs that wait for a slot: urgency, creation time and id
+--   B:          set   `B:<gate>`: the lanes of those
 --   y:          hash  `y:<gate>`: allowed (the number that somebody has set), tat and line (see core/gates.py)
 --   gates       set   the gates that have a y:
---   w:          zset  `w:<queue>`: place and id of the runs that are due
---   d:          zset  `d:<queue>`: place and id of the others -> run time
+--   w:          zset  `w:<lane>`: place and id of the runs that are due
+--   d:          zset  `d:<lane>`: place and id of the others -> run time
 --   t:          set   `t:<token>`: the running runs claimed under it
 --   leases      zset  token -> when the lease of its runs is over
 --   extended    zset  id of a running run whose lease is not that of its token -> when it is over
@@ -41,11 +41,11 @@
 --   gone, gone_before
 --               set   ids of deleted runs, since gone_since (text) and before
 --   unique      hash  unique key -> the unfinished run that holds it
---   totals      hash  `<status>:<queue>` -> runs that are there; claims only look into queues where some are pending
+--   totals      hash  `<status>:<lane>` -> runs that are there; claims only look into lanes where some are pending
 --   asked       hash  `runs` -> ended runs that are kept for as long as was asked for, however many there are
 --   counters    hash  final status -> runs that ever reached it
 --   limits      hash  queue -> how many of its runs may run at once; it is paused if that is 0 or less
---   sequence    text  number of the last script that put runs into queues or ended some
+--   sequence    text  number of the last script that put runs into lanes or ended some
 --   outbox      hash  id of a follow-up for another shard -> when it was made
 --   outbox_runs hash  that id -> bytes of the run
 --   nodes, node_beats, node_ends
@@ -67,6 +67,13 @@ local now = clock[1] * 1000000 + clock[2] + (tonumber(shift) or 0)
 -- Printing a number takes longer than reading a key, the more so for a script that has not run for a while.
 local moment = shift and string.format('%.0f', now) or clock[1] .. ('00000' .. clock[2]):sub(-6)
 if now >= 2 ^ 53 then error('the clock of this server is beyond the year 2255') end
+
+-- The queue of a lane: see core/lanes.py.
+local function queue_of(lane)
+  local first = lane:byte()
+  if first == 46 or first == 33 or not lane:find(':', 1, true) then return lane end -- . and ! have one lane only
+  return lane:match('^(.*):async$') or lane:match('^(.*):process$') or lane
+end
 
 -- Refuse what is not as wide as its place in a record: all that comes after it would be read as something else.
 local TIME, TIMES, URGENCY_SIZE, PLACE_SIZE = 18, 36, 24, 45
@@ -124,8 +131,11 @@ local function count_up(name)
   return math.floor(now / 1000)
 end
 
--- The next of the numbers that order what is put into queues and what ends, of a fixed width.
+-- The next of the numbers that order what is put into lanes and what ends, of a fixed width.
 local function next_in_sequence() return ('0000000000000' .. whole(count_up('sequence'))):sub(-14) end
 
--- Wake the loops that sleep on this shard.
-local function tell() call('PUBLISH', prefix .. 'wake', whole(count_up('wake'))) end
+-- Wake the loops that sleep on this shard; or with 'ends', whoever waits for the end of a run.
+local function tell(topic)
+  topic = topic or 'wake'
+  call('PUBLISH', prefix .. topic, whole(count_up(topic)))
+end

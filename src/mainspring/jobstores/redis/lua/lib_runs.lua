@@ -2,13 +2,13 @@
 -- A run is the hash r:<id>. A field that is absent or '' has no value. Redis keeps a hash compact while none of its values
 -- is longer than 64 bytes; a script reads and writes only the fields it needs, as each takes a fifth of a microsecond.
 --   s     status, a word
---   q     queue
+--   q     lane
 --   m     times and numbers with a space between: when it was created (18 digits, see lib_base), run time, priority, and
 --         when it ended
 --   a     attempts, and while it runs a space and when it was claimed
 --   k, h  token and node of the last claim
 --   d     state, bytes; '>' if there are more than 64, which are in `states` then
---   p     place. Of a pending run in its queue: 6 digits of priority, 18 of run time, 20 of order, and 1 if a claim has to
+--   p     place. Of a pending run in its lane: 6 digits of priority, 18 of run time, 20 of order, and 1 if a claim has to
 --         look at more than s, a and m. A running one keeps it. Of an ended one: what follows `e:` in its set.
 --   more  1 if it may have one of these, which few runs have:
 --   job, incarnation
@@ -35,13 +35,13 @@ local held, together, counters = prefix .. 't:', prefix .. 'e:', prefix .. 'coun
 -- A new run comes as an array. What few runs have is in a table by name: keep (of an ended one), sum (the checksum of the
 -- job's id), job, incarnation, group, unique, token, state, live, after (runs that it comes after and masks, in turn), and
 -- fields, names and values in turn.
-local ID, CALL, STATUS, QUEUE, CREATED, NUMBERS, URGENCY, RUN_AT, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local ID, CALL, STATUS, LANE, CREATED, NUMBERS, URGENCY, RUN_AT, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9
 local NO_MORE = {}
 
 local changed = {}                       -- by run id: whether changes of it are collected and not written yet
 local known = {}                         -- by id of a new run: whether it is in the store, or was lately
-local queues = {}                        -- by queue: {whether it is open, when the first of the delayed is due, its key}
-local tally, owed = {}, {}               -- by status and queue, by job and incarnation: how many runs more there are
+local lanes = {}                        -- by lane: {whether it is open, when the first of the delayed is due, its key}
+local tally, owed = {}, {}               -- by status and lane, by job and incarnation: how many runs more there are
 local left_tokens, left_ends = {}, {}    -- sets from which runs were taken
 local fresh, sets = {}, {}               -- by token: until when the lease begun here; by retention: the set begun here
 local exists = {}                        -- by key that may not exist: whether it does
@@ -63,9 +63,9 @@ end
 local function load(id, located)
   local read = located and call('HMGET', runs .. id, 's', 'q', 'k', 'more', 'p', 'm')
     or call('HMGET', runs .. id, 's', 'q', 'k', 'more')
-  local status, queue = read[1], read[2]
-  if not queue or not FINAL[status] and not UNFINISHED[status] then return false end
-  local run = { status = status, queue = queue, token = read[3] }
+  local status, lane = read[1], read[2]
+  if not lane or not FINAL[status] and not UNFINISHED[status] then return false end
+  local run = { status = status, lane = lane, token = read[3] }
   if read[4] then
     local rare = call('HMGET', runs .. id, 'job', 'incarnation', 'group', 'unique', 'cancelling', 'w', 'f', 'x', 'g')
     run.job, run.incarnation, run.group, run.unique = rare[1], rare[1] and rare[2], rare[3], rare[4] ~= '' and rare[4]
@@ -87,13 +87,13 @@ end
 
 -- -- books -------------------------------------------------------------------------------------------------------------
 
-local function count(status, queue, by)
+local function count(status, lane, by)
   local counts = tally[status]
   if not counts then
     counts = {}
     tally[status] = counts
   end
-  counts[queue] = (counts[queue] or 0) + by
+  counts[lane] = (counts[lane] or 0) + by
 end
 
 -- A fired run is unfinished from now on (1), or is no longer (-1).
@@ -124,9 +124,9 @@ end
 
 -- Write all that was collected.
 local function write()
-  for queue in pairs(tally[RUNNING] or {}) do count(PENDING, queue, 0) end -- a claim may have left a zero
+  for lane in pairs(tally[RUNNING] or {}) do count(PENDING, lane, 0) end -- a claim may have left a zero
   for status, counts in pairs(tally) do
-    for queue, by in pairs(counts) do add(totals, status .. ':' .. queue, by) end
+    for lane, by in pairs(counts) do add(totals, status .. ':' .. lane, by) end
   end
   each('DEL', drops)
   flush()
@@ -161,12 +161,12 @@ end
 
 -- -- filing ------------------------------------------------------------------------------------------------------------
 
-local function put_into_queue(id, queue, urgency, run_at, flag)
-  local seen = queues[queue]
+local function put_into_lane(id, lane, urgency, run_at, flag)
+  local seen = lanes[lane]
   if not seen then
-    local limit = call('HGET', prefix .. 'limits', queue)
-    seen = { not limit or (tonumber(limit) or 1) > 0, nil, waiting .. queue }
-    queues[queue] = seen
+    local limit = call('HGET', prefix .. 'limits', queue_of(lane))
+    seen = { not limit or (tonumber(limit) or 1) > 0, nil, waiting .. lane }
+    lanes[lane] = seen
   end
   batch = batch or next_in_sequence()
   number = number + 10
@@ -177,9 +177,9 @@ local function put_into_queue(id, queue, urgency, run_at, flag)
     return place
   end
   if not seen[2] then
-    seen[2] = tonumber(call('ZRANGE', delayed .. queue, 0, 0, 'WITHSCORES')[2]) or math.huge
+    seen[2] = tonumber(call('ZRANGE', delayed .. lane, 0, 0, 'WITHSCORES')[2]) or math.huge
   end
-  note(zadds, delayed .. queue, run_at, place .. id)
+  note(zadds, delayed .. lane, run_at, place .. id)
   stirred = stirred or seen[1] and run_at < seen[2]
   return place
 end
@@ -225,38 +225,38 @@ local function file_ended(id, status, created, keep)
 end
 
 -- Where a run that waits for a slot is, and under which word.
-local function parking(id, gate, queue)
+local function parking(id, gate, lane)
   local created, _, priority = numbers_of(call('HGET', runs .. id, 'm'))
-  return prefix .. 'b:' .. gate .. '\0' .. queue, urgency_of(priority, 0):sub(1, 6) .. created .. id
+  return prefix .. 'b:' .. gate .. '\0' .. lane, urgency_of(priority, 0):sub(1, 6) .. created .. id
 end
 
 -- Let a run wait for a slot of its gate.
-local function park(id, gate, queue)
-  local key, word = parking(id, gate, queue)
+local function park(id, gate, lane)
+  local key, word = parking(id, gate, lane)
   call('ZADD', key, '0', word)
-  call('SADD', prefix .. 'B:' .. gate, queue)
+  call('SADD', prefix .. 'B:' .. gate, lane)
 end
 
-local function unpark(id, gate, queue)
-  local key, word = parking(id, gate, queue)
-  if call('ZREM', key, word) == 1 and call('EXISTS', key) == 0 then call('SREM', prefix .. 'B:' .. gate, queue) end
+local function unpark(id, gate, lane)
+  local key, word = parking(id, gate, lane)
+  if call('ZREM', key, word) == 1 and call('EXISTS', key) == 0 then call('SREM', prefix .. 'B:' .. gate, lane) end
 end
 
 -- Take a run out of where its status has it; one that does not run was located before.
 local function unfile(id, run)
-  local status, queue, place, token = run.status, run.queue, run.place, run.token
+  local status, lane, place, token = run.status, run.lane, run.place, run.token
   touch(id)
-  count(status, queue, -1)
+  count(status, lane, -1)
   if run.gate and not FINAL[status] then
     if status == RUNNING and call('SREM', prefix .. 'l:' .. run.gate, id) == 1 then
       freed[run.gate] = (freed[run.gate] or 0) + 1
       run.freed = true
     elseif status == BLOCKED and (run.waits or 0) == 0 then
-      unpark(id, run.gate, queue)
+      unpark(id, run.gate, lane)
     end
   end
   if status == RUNNING then
-    if any(prefix .. 'limits') and call('HEXISTS', prefix .. 'limits', queue) == 1 then stirred = true end
+    if any(prefix .. 'limits') and call('HEXISTS', prefix .. 'limits', queue_of(lane)) == 1 then stirred = true end
     if token then
       note(srems, held .. token, id)
       left_tokens[token] = true
@@ -266,8 +266,8 @@ local function unfile(id, run)
     return -- it is nowhere
   elseif status == PENDING then
     if place then
-      note(zrems, waiting .. queue, place .. id)
-      note(zrems, delayed .. queue, place .. id)
+      note(zrems, waiting .. lane, place .. id)
+      note(zrems, delayed .. lane, place .. id)
     end
   else
     if status ~= SUCCEEDED then note(zrems, prefix .. 's:' .. status, run.created .. id) end
@@ -284,28 +284,28 @@ end
 -- Make a run pending that is blocked: it was released, or refused by another.
 local function release(id, refused)
   local read = call('HMGET', runs .. id, 'q', 'm')
-  local queue, created, run_at, priority = read[1], numbers_of(read[2])
+  local lane, created, run_at, priority = read[1], numbers_of(read[2])
   if refused then run_at = now end
   run_at = run_at < 0 and now - run_at or math.max(run_at, now) -- a negative one is a delay that counts from here
   touch(id)
-  count(BLOCKED, queue, -1)
-  count(PENDING, queue, 1)
-  local place = put_into_queue(id, queue, urgency_of(priority, run_at), run_at, 1)
+  count(BLOCKED, lane, -1)
+  count(PENDING, lane, 1)
+  local place = put_into_lane(id, lane, urgency_of(priority, run_at), run_at, 1)
   local numbers = created .. ' ' .. whole(run_at) .. ' ' .. whole(priority)
   call('HSET', runs .. id, 's', PENDING, 'p', place, 'm', numbers, 'w', '0', 'x', refused or '')
 end
 
--- Let the most urgent of those that wait for a slot of a gate be judged again, so many of each queue: higher priority
--- first, then older. Each goes to the end of its queue.
+-- Let the most urgent of those that wait for a slot of a gate be judged again, so many of each lane: higher priority
+-- first, then older. Each goes to the end of its lane.
 local function let_in(gate, most)
-  for _, queue in ipairs(call('SMEMBERS', prefix .. 'B:' .. gate)) do
-    local key = prefix .. 'b:' .. gate .. '\0' .. queue
+  for _, lane in ipairs(call('SMEMBERS', prefix .. 'B:' .. gate)) do
+    local key = prefix .. 'b:' .. gate .. '\0' .. lane
     for _, word in ipairs(call('ZRANGE', key, 0, most - 1)) do
       local id = word:sub(25)
       call('ZREM', key, word)
       if call('HGET', runs .. id, 's') == BLOCKED then release(id) end
     end
-    if call('EXISTS', key) == 0 then call('SREM', prefix .. 'B:' .. gate, queue) end
+    if call('EXISTS', key) == 0 then call('SREM', prefix .. 'B:' .. gate, lane) end
   end
 end
 
@@ -461,12 +461,12 @@ end
 
 -- Add a run that is new.
 local function write_new(run, until_)
-  local id, status, queue, created, more = run[ID], run[STATUS], run[QUEUE], run[CREATED], run[MORE]
+  local id, status, lane, created, more = run[ID], run[STATUS], run[LANE], run[CREATED], run[MORE]
   local aged, place = created .. id, ''
   touch(id)
-  count(status, queue, 1)
+  count(status, lane, 1)
   if status == PENDING then
-    place = put_into_queue(id, queue, run[URGENCY], run[RUN_AT], (more or followed[id]) and 1 or 0)
+    place = put_into_lane(id, lane, run[URGENCY], run[RUN_AT], (more or followed[id]) and 1 or 0)
   elseif status == RUNNING then
     lease(id, more.token, until_)
   elseif status == BLOCKED then
@@ -475,7 +475,7 @@ local function write_new(run, until_)
     place = file_ended(id, status, created, more.keep)
   end
   known[id] = true
-  call('HSET', runs .. id, 's', status, 'q', queue, 'm', run[NUMBERS], 'p', place)
+  call('HSET', runs .. id, 's', status, 'q', lane, 'm', run[NUMBERS], 'p', place)
   note(hsets, calls, id, run[CALL])
   note(zadds, created_, '0', aged)
   if more then

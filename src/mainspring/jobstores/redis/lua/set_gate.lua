@@ -12,8 +12,8 @@ end
 -- The number of slots that the runs who wait for one say the gate has; nil if one of them says that there are enough.
 local function wanted()
   local most = 0
-  for _, queue in ipairs(call('SMEMBERS', prefix .. 'B:' .. name)) do
-    for _, word in ipairs(call('ZRANGE', prefix .. 'b:' .. name .. '\0' .. queue, 0, -1)) do
+  for _, lane in ipairs(call('SMEMBERS', prefix .. 'B:' .. name)) do
+    for _, word in ipairs(call('ZRANGE', prefix .. 'b:' .. name .. '\0' .. lane, 0, -1)) do
       local at_once = tonumber((call('HGET', runs .. word:sub(25), 'n') or ''):match('^(%-?%d+)/'))
       if not at_once then return math.huge end
       most = math.max(most, at_once)

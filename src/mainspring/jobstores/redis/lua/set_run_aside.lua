@@ -10,7 +10,7 @@ if not old then return #all > 0 and { run_rows({ id })[2][1], cmsgpack.pack(all)
 if #all == 0 or cmsgpack.pack(all) ~= old then return 0 end
 local run = {}
 for i = 1, #all, 2 do run[all[i]] = all[i + 1] ~= '' and all[i + 1] end
-local status, queue, token, place = run.s, run.q or '', run.k, run.p
+local status, lane, token, place = run.s, run.q or '', run.k, run.p
 
 call('ZREM', extended, id)
 if token then
@@ -18,18 +18,18 @@ if token then
   if call('EXISTS', held .. token) == 0 then call('ZREM', leases, token) end
 end
 if place then
-  for _, kind in ipairs({ waiting, delayed }) do call('ZREM', kind .. queue, place .. id) end
+  for _, kind in ipairs({ waiting, delayed }) do call('ZREM', kind .. lane, place .. id) end
   call('SREM', together .. place, id)
 end
 if run.g then
-  if status == BLOCKED then unpark(id, run.g, queue) end
+  if status == BLOCKED then unpark(id, run.g, lane) end
   call('SREM', prefix .. 'm:' .. run.g, id)
   call('SREM', prefix .. 'l:' .. run.g, id)
   freed[run.g] = 1
 end
 if run.unique and call('HGET', unique, run.unique) == id then call('HDEL', unique, run.unique) end
 if UNFINISHED[status] and run.job and run.incarnation then owe(run.job, run.incarnation, -1) end
-if FINAL[status] or UNFINISHED[status] then count(status, queue, -1) end
+if FINAL[status] or UNFINISHED[status] then count(status, lane, -1) end
 -- Its creation time may be what was altered, so all that end in its id are looked at, which is seldom.
 local cursor = '0'
 repeat
@@ -53,4 +53,5 @@ if successors > 0 or call('EXISTS', prefix .. 'a:' .. id) == 1 then
 end
 let_others_in()
 finish()
+tell('ends')
 return 1

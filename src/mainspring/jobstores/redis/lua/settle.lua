@@ -1,7 +1,7 @@
 -- uses: write runs
 -- settle: write each outcome whose condition holds for the stored run, with what follows from it.
---   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have, and outbox, outbox_runs
---   ARGV  {run id, condition, token, status, queue, numbers (see lib_runs), how long it is kept, state, more} of each
+--   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have, and outbox, outbox_runs; tells ends
+--   ARGV  {run id, condition, token, status, lane, numbers (see lib_runs), how long it is kept, state, more} of each
 --         outcome. More is absent or has by name: unique, cancelling, live, followers (runs as lib_runs has them), away
 --         ({id, bytes} of followers for other shards), by (the run that refuses it); and of an unfinished run attempts,
 --         node ('' if none), urgency, run_at, until (when its lease ends), after (of a run that is sent back, as lib_runs
@@ -48,9 +48,9 @@ local function change_key(id, old, key)
 end
 
 -- File the run under its new status; answers its place.
-local function file(id, status, queue, old, keep, more)
-  count(status, queue, 1)
-  if status == PENDING then return put_into_queue(id, queue, more.urgency, more.run_at, 1) end
+local function file(id, status, lane, old, keep, more)
+  count(status, lane, 1)
+  if status == PENDING then return put_into_lane(id, lane, more.urgency, more.run_at, 1) end
   if status == RUNNING then
     lease(id, old.token, more['until'], true)
     return ''
@@ -60,7 +60,7 @@ local function file(id, status, queue, old, keep, more)
   return file_ended(id, status, old.created, keep)
 end
 
-local function settle(id, condition, token, status, queue, numbers, keep, state, more)
+local function settle(id, condition, token, status, lane, numbers, keep, state, more)
   local old, is_final = load(id), FINAL[status]
   more = more or NO_MORE
   if not old then return 2 end
@@ -70,9 +70,9 @@ local function settle(id, condition, token, status, queue, numbers, keep, state,
   if not change_key(id, old, not is_final and more.unique) then return 0 end
   if old.incarnation and not is_final ~= not FINAL[old.status] then owe(old.job, old.incarnation, is_final and -1 or 1) end
   unfile(id, old)
-  local place = file(id, status, queue, old, keep, more)
+  local place = file(id, status, lane, old, keep, more)
   call('HSET', runs .. id, 's', status, 'm', numbers, 'p', place, 'd', keep_state(id, state))
-  if queue ~= old.queue then call('HSET', runs .. id, 'q', queue) end
+  if lane ~= old.lane then call('HSET', runs .. id, 'q', lane) end
   if not is_final then call('HSET', runs .. id, 'a', more.attempts, 'h', more.node) end
   if old.unique or more.unique or old.cancelling or more.cancelling then
     call('HSET', runs .. id, 'more', '1', 'unique', more.unique or '', 'cancelling', more.cancelling or '')
@@ -87,7 +87,10 @@ local function settle(id, condition, token, status, queue, numbers, keep, state,
     else
       call('SADD', prefix .. 'm:' .. old.gate, id)
       if status == RUNNING then call('SADD', prefix .. 'l:' .. old.gate, id) end
-      if status == BLOCKED and old.status == BLOCKED and (old.waits or 0) == 0 then park(id, old.gate, queue) end
+      if status == BLOCKED and old.status == BLOCKED and (old.waits or 0) == 0 then
+        local _, run_at = numbers_of(numbers)
+        if run_at > now then release(id) else park(id, old.gate, lane) end -- a postponed one is judged when it is due
+      end
     end
   end
   if is_final then
@@ -134,4 +137,5 @@ for i, outcome in ipairs(args[1]) do
 end
 let_others_in()
 finish()
+if next(closed) then tell('ends') end
 return { answers, refused }

@@ -1,10 +1,10 @@
 -- uses: queues
--- stats: the queues that hold unfinished runs or have a limit, and what was counted.
+-- stats: the lanes that hold unfinished runs, the queues that have a limit, and what was counted.
 --   KEYS  prefix, jobs, times (see lib_base); reads totals, limits, w:, d:, counters, job_states
 --   ARGV  (nothing)
 -- Answers the number of jobs; how many runs ever reached each final status, as names and numbers in turn; and for each
--- queue its name, waiting, delayed, blocked, running, its limit (or nil), the run time that has been due longest (as a
--- place has it, or nil).
+-- lane its name, waiting, delayed, blocked, running, the limit of its queue (the plain lane says it; or nil), the run time
+-- that has been due longest (as a place has it, or nil).
 local running, blocked, limit_of, answers = {}, {}, {}, {}
 local counts = call('HGETALL', totals)
 for i = 1, #counts, 2 do

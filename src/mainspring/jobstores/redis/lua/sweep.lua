@@ -2,12 +2,12 @@
 -- sweep: look through some runs for those that were altered, and file anew those that are not where they belong.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have
 --   ARGV  where to look: `created` has all runs, and `calls` those that `created` has lost; cursor (text; '0' at first),
---         about how many, whether to look at the queues and leases, too
+--         about how many, whether to look at the lanes and leases, too
 -- Answers the cursor of the next page ('0': this was the last), the ids of what was altered, how many were filed anew.
 local LONGEST = 604800000000 -- microseconds: nobody leases a run for longer
 local source, cursor, most = args[1], args[2], args[3]
 local altered, mended = {}, 0
-local busy = {} -- queues in which runs wait
+local busy = {} -- lanes in which runs wait
 
 local function mend() mended = mended + 1 end
 
@@ -24,13 +24,13 @@ local function file_waiting(id, run)
   local place = run.place
   if not place or #place ~= PLACE_SIZE or not place:find('^%d+$') then return false end
   local member = place .. id
-  busy[run.queue] = true
-  if not call('ZSCORE', waiting .. run.queue, member) and not call('ZSCORE', delayed .. run.queue, member) then
+  busy[run.lane] = true
+  if not call('ZSCORE', waiting .. run.lane, member) and not call('ZSCORE', delayed .. run.lane, member) then
     local at = run_at_of(place)
     if at <= present then
-      call('ZADD', waiting .. run.queue, '0', member)
+      call('ZADD', waiting .. run.lane, '0', member)
     else
-      call('ZADD', delayed .. run.queue, whole(tonumber(at) - 1e17), member)
+      call('ZADD', delayed .. run.lane, whole(tonumber(at) - 1e17), member)
     end
     mend()
   end
@@ -77,7 +77,7 @@ local function file(id, run)
   end
   if run.group then index(prefix .. 'g:' .. run.group, run.created .. id) end
   if run.status == BLOCKED then
-    if run.gate and (run.waits or 0) == 0 then park(id, run.gate, run.queue) end
+    if run.gate and (run.waits or 0) == 0 then park(id, run.gate, run.lane) end
     return run.waits ~= nil or run.gate
   end
   if run.status == PENDING then return file_waiting(id, run) end
@@ -109,17 +109,17 @@ for i, id in ipairs(ids) do
   end
 end
 
-for queue in pairs(busy) do
-  call('HSETNX', totals, PENDING .. ':' .. queue, call('ZCARD', waiting .. queue) + call('ZCARD', delayed .. queue))
+for lane in pairs(busy) do
+  call('HSETNX', totals, PENDING .. ':' .. lane, call('ZCARD', waiting .. lane) + call('ZCARD', delayed .. lane))
 end
 if args[4] then
-  -- A claim looks only into queues of which it is said that something waits in them.
+  -- A claim looks only into lanes of which it is said that something waits in them.
   local all = call('HGETALL', totals)
   for i = 1, #all, 2 do
-    local status, queue = all[i]:match('^(%a+):(.*)$')
+    local status, lane = all[i]:match('^(%a+):(.*)$')
     local number_ = tonumber(all[i + 1])
     if status == PENDING then
-      call('HSET', totals, all[i], call('ZCARD', waiting .. queue) + call('ZCARD', delayed .. queue))
+      call('HSET', totals, all[i], call('ZCARD', waiting .. lane) + call('ZCARD', delayed .. lane))
     elseif not number_ or number_ < 0 or number_ > 2 ^ 52 or number_ % 1 ~= 0 then
       call('HDEL', totals, all[i])
     end

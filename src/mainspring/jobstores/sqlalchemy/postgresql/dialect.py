@@ -27,7 +27,7 @@ from mainspring.jobstores.sqlalchemy.database import (
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
 from mainspring.jobstores.sqlalchemy.runs import ends, is_plain_end
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
-from mainspring.jobstores.sqlalchemy.waking import Waker
+from mainspring.jobstores.sqlalchemy.waking import AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "PostgreSQLDatabase"]
 
@@ -89,12 +89,12 @@ class PostgreSQLDatabase(ServerDatabase):
         "skip": "FOR UPDATE SKIP LOCKED",
         "param": "CAST(? AS text)",
         "each": "SELECT unnest(CAST(? AS text[])) AS name",
-        "levels": "unnest(CAST(? AS text[]), CAST(? AS integer[])) AS level(queue, priority)",
+        "levels": "unnest(CAST(? AS text[]), CAST(? AS integer[])) AS level(lane, priority)",
     }
 
     def __init__(self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool) -> None:
         super().__init__(engine, tablename, metadata, schema, own=own)
-        self.waker = NotifyWaker(self, tablename)
+        self.waker, self.ends = NotifyWaker(self, tablename), EndNotifyWaker(self, f"{tablename[:55]}~ends")
         if own and _TIMED:
             event.listen(engine, "do_connect", _connect)
 
@@ -222,3 +222,18 @@ class NotifyWaker(Waker):
 
     def tell(self) -> None:
         self._database.read(lambda tx: tx.one("SELECT pg_notify(?, ?)", self.channel, self._self))
+
+
+class EndNotifyWaker(NotifyWaker):
+    """Tells of ends of runs while somebody waits for one; listens only while this process does."""
+
+    pause = 0.002
+
+    def __init__(self, database: PostgreSQLDatabase, channel: str) -> None:
+        super().__init__(database, channel)
+        self._mark = AwaitedMark(database)
+
+    def prepare(self) -> None:
+        super().prepare()
+        if self._mark.renew():
+            self.move()

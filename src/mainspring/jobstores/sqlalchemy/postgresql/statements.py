@@ -10,7 +10,7 @@ from typing import Any, Final
 from mainspring.core.instants import SECOND
 from mainspring.core.run import bit_of
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
-from mainspring.jobstores.sqlalchemy.claims import FEW_QUEUES, STARTING_KEY, Level
+from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, STARTING_KEY, Level, queues_of
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
 from mainspring.jobstores.sqlalchemy.runs import (
@@ -31,6 +31,8 @@ from mainspring.jobstores.sqlalchemy.runs import (
 )
 from mainspring.jobstores.sqlalchemy.schema import NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
+from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waking import AWAITED
 
 __all__ = ["PostgreSQLTx"]
 
@@ -54,6 +56,8 @@ _TYPES: Final = {
 
 class PostgreSQLTx(StoreTx):
     """A transaction on a pooled connection, or a single statement."""
+
+    judged = (*JUDGED, AWAITED)
 
     @staticmethod
     def many(values: list[Any], /) -> Any:
@@ -105,23 +109,25 @@ class PostgreSQLTx(StoreTx):
             f" WHERE gone.id = new.id AND gone.expires_at > {_NOW}) ON CONFLICT DO NOTHING RETURNING id"
         ), params
 
-    def held(self, token: str, queues: list[str]) -> tuple[int, bool, list[Row]]:
+    def held(self, token: str, lanes: list[str]) -> tuple[int, dict[str, int], bool, list[Row]]:
         runs, limits = self.database.names["runs"], self.database.names["queues"]
         rows = self._fetch(
-            f"SELECT {_NOW}, EXISTS (SELECT 1 FROM {limits} WHERE name = ANY(%(queues)s) AND allowed > 0)"
-            f" OR EXISTS (SELECT 1 FROM {runs} WHERE status = 'pending' AND at_gate IS NOT NULL"
-            "            AND queue = ANY(%(queues)s)),"
+            f"SELECT {_NOW}, ARRAY(SELECT name FROM {limits} WHERE name = ANY(%(queues)s) ORDER BY name),"
+            f" ARRAY(SELECT allowed FROM {limits} WHERE name = ANY(%(queues)s) ORDER BY name),"
+            f" EXISTS (SELECT 1 FROM {runs} WHERE status = 'pending' AND at_gate IS NOT NULL"
+            "            AND lane = ANY(%(lanes)s)),"
             f" held.* FROM (SELECT) AS one LEFT JOIN (SELECT {RUN_COLUMNS} FROM"
             f" {runs} WHERE status = 'running' AND token = %(token)s) AS held ON true",
-            {"token": token, "queues": queues},
+            {"token": token, "lanes": lanes, "queues": queues_of(lanes)},
         )
-        return rows[0][0], rows[0][1], [row[2:] for row in rows if row[2] is not None]
+        now, names, allowed, gated = rows[0][:4]
+        return now, dict(zip(names, allowed, strict=True)), gated, [row[4:] for row in rows if row[4] is not None]
 
     def pairs(self, levels: list[Level]) -> list[Any]:
-        return [[queue for queue, _ in levels], [priority for _, priority in levels]]
+        return [[lane for lane, _ in levels], [priority for _, priority in levels]]
 
-    def take(self, queues: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
-        # No transaction is needed: if a reply is lost, the token still holds the claimed runs. For many queues, take a
+    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
+        # No transaction is needed: if a reply is lost, the token still holds the claimed runs. For many lanes, take a
         # page at a time, so as not to lock all due runs of each.
         runs = self.database.names["runs"]
         # Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
@@ -130,22 +136,22 @@ class PostgreSQLTx(StoreTx):
                node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s,
                unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
          WHERE ctid = ANY(ARRAY(
-               SELECT first.ctid FROM unnest(%(queues)s::text[]) AS waiting(name) CROSS JOIN LATERAL (
+               SELECT first.ctid FROM unnest(%(lanes)s::text[]) AS waiting(name) CROSS JOIN LATERAL (
                       SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND at_gate IS NULL
-                         AND queue = waiting.name AND priority = %(priority)s AND run_at <= %(now)s
+                         AND lane = waiting.name AND priority = %(priority)s AND run_at <= %(now)s
                        ORDER BY run_at LIMIT %(page)s FOR UPDATE SKIP LOCKED) AS first
                 ORDER BY first.run_at LIMIT %(limit)s))
         RETURNING {_CLAIMED}
         """
         params = dict(zip(("node", "token", "until", "now"), terms, strict=True))
         taken: list[RunRow] = []
-        while queues and (left := room - len(taken)) > 0:
-            page = left if len(queues) <= FEW_QUEUES else -(-2 * left // len(queues))
-            wanted = {"queues": queues, "priority": priority, "limit": left, "page": page}
+        while lanes and (left := room - len(taken)) > 0:
+            page = left if len(lanes) <= FEW_LANES else -(-2 * left // len(lanes))
+            wanted = {"lanes": lanes, "priority": priority, "limit": left, "page": page}
             some = [claimed_row(row, terms) for row in self._fetch(statement, params | wanted)]
             taken += some
-            number = Counter(run.queue for run in some)
-            queues = [queue for queue in queues if number[queue] >= page] if page < left else []
+            number = Counter(run.lane for run in some)
+            lanes = [lane for lane in lanes if number[lane] >= page] if page < left else []
         return sorted(taken, key=_BY_TIME)
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
@@ -187,10 +193,12 @@ class PostgreSQLTx(StoreTx):
             SELECT status, %(slot)s::integer, count(*) FROM ended GROUP BY status
                 ON CONFLICT (status, slot) DO UPDATE
                SET n = CASE WHEN totals.n BETWEEN 0 AND {NEVER} THEN totals.n ELSE 0 END + excluded.n)
-        SELECT id, followed, at_gate FROM ended
+        SELECT id, followed, at_gate, {self.texts[AWAITED]} > {_NOW} FROM ended
         """
         found = self._fetch(statement, {**params, "slot": self.database.slot})
-        return {run_id: (followed, at_gate) for run_id, followed, at_gate in found}
+        if found:
+            self.ended, self.awaited = True, bool(found[0][3])
+        return {run_id: (followed, at_gate) for run_id, followed, at_gate, _ in found}
 
     def release(self, ended: Mapping[str, str]) -> None:
         # The rows are locked in the order of the materialized ids.
@@ -218,25 +226,33 @@ class PostgreSQLTx(StoreTx):
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
         runs = self.database.names["runs"]
-        # Find the queues one by one: reading all parked runs of a gate would take long.
+        parked = f"FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = place.gate"
+        # Find the lanes one by one: reading all parked runs of a gate would take long.
         statement = f"""
         WITH RECURSIVE wanted AS (SELECT * FROM unnest(%(gates)s::text[], %(numbers)s::integer[]) AS wanted(gate, n)),
-        place(gate, n, queue) AS (
-            SELECT gate, n, (SELECT r.queue FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = wanted.gate
-                              ORDER BY r.queue LIMIT 1) FROM wanted
+        place(gate, n, lane) AS (
+            SELECT gate, n, (SELECT r.lane FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = wanted.gate
+                              ORDER BY r.lane LIMIT 1) FROM wanted
             UNION ALL
-            SELECT gate, n, (SELECT r.queue FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = place.gate
-                                AND r.queue > place.queue ORDER BY r.queue LIMIT 1) FROM place WHERE queue IS NOT NULL)
-        UPDATE {runs} SET status = 'pending', run_at = {_NOW} WHERE ctid = ANY(ARRAY(
-               SELECT first.ctid FROM place CROSS JOIN LATERAL (
-                      SELECT r.ctid FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = place.gate
-                         AND r.queue = place.queue ORDER BY r.priority DESC, r.run_at LIMIT place.n
-                         FOR UPDATE SKIP LOCKED) AS first WHERE place.queue IS NOT NULL))
-        RETURNING id
+            SELECT gate, n, (SELECT r.lane {parked} AND r.lane > place.lane ORDER BY r.lane LIMIT 1)
+              FROM place WHERE lane IS NOT NULL),
+        back AS (
+            UPDATE {runs} SET status = 'pending', run_at = {_NOW} WHERE ctid = ANY(ARRAY(
+                   SELECT first.ctid FROM place CROSS JOIN LATERAL (
+                          SELECT r.ctid {parked} AND r.lane = place.lane ORDER BY r.priority DESC, r.run_at
+                           LIMIT place.n FOR UPDATE SKIP LOCKED) AS first WHERE place.lane IS NOT NULL))
+            RETURNING at_gate, lane)
+        SELECT gate, lane,
+               (SELECT count(*) FROM (SELECT 1 {parked} AND r.lane = place.lane LIMIT n) AS those)::integer,
+               (SELECT count(*) FROM back WHERE at_gate = place.gate AND back.lane = place.lane)::integer
+          FROM place WHERE lane IS NOT NULL
         """
         gates = sorted(numbers)
         found = self._fetch(statement, {"gates": gates, "numbers": [numbers[gate] for gate in gates]})
-        self.stirred |= bool(found)
+        self.stirred |= any(back for *_, back in found)
+        # Wait for those who change the other ones just now: nobody would let those runs in later.
+        if left := [(gate, lane, there - back) for gate, lane, there, back in found if there > back]:
+            self.let_back(self.parked(left))
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class SQLiteDatabase(Database):
         "skip": "",
         "param": "?",
         "each": "SELECT value AS name FROM json_each(?)",
-        "levels": "(SELECT json_extract(value, '$[0]') AS queue, json_extract(value, '$[1]') AS priority"
+        "levels": "(SELECT json_extract(value, '$[0]') AS lane, json_extract(value, '$[1]') AS priority"
         " FROM json_each(?)) AS level",
     }
 
@@ -87,7 +87,9 @@ class SQLiteDatabase(Database):
         self._files: dict[str, os.stat_result] = {}
         """The identity on disk of the file and those beside it, whatever is at their paths later."""
         self.waker = SocketWaker(self.path, tablename)
-        self.waker.data_version = self._data_version
+        # Who waits for ends of runs has a socket of this name beside the file: that is how `settle` knows.
+        self.ends = SocketWaker(self.path, f"{tablename}~ends", look_every=None)
+        self.waker.data_version = self.ends.data_version = self._data_version
         self._synchronous = synchronous
         self._writer: Any = None
         self._turn = threading.Lock()
@@ -169,6 +171,7 @@ class SQLiteDatabase(Database):
 
     def close(self) -> None:
         self.waker.close()
+        self.ends.close()
         with self._turn:
             self._closed = True
             writer, self._writer = self._writer, None
@@ -199,6 +202,7 @@ class SQLiteDatabase(Database):
         belong to the new file by now. If it still belongs to the old file, the new one must not use it.
         """
         self.waker.close()
+        self.ends.close()
         with self._turn:
             self._closed = True
             for each in (self._writer, self._watcher, self.engine.pool):
@@ -302,12 +306,10 @@ class SQLiteDatabase(Database):
         if self._writer is None:  # broken by an error
             self._writer = self._connect(writer=True)
         connection = self._writer
-        stirred = False
         try:
             self._begin(connection)
             cursor = connection.cursor()
-            for item in group:
-                stirred |= self._do(item, cursor, alone=len(group) == 1)
+            done = [tx for item in group if (tx := self._do(item, cursor, alone=len(group) == 1)) is not None]
         except BaseException:
             self._roll_back(connection)
             raise
@@ -323,8 +325,10 @@ class SQLiteDatabase(Database):
             raise
         if self._files and "-shm" not in self._files:  # both files appear with the first write in this journal mode
             self._note_files()
-        if stirred:
+        if any(tx.stirred for tx in done):
             self.waker.stir()
+        if any(tx.ended for tx in done):
+            self.ends.stir()
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the write lock, which all processes share."""
@@ -337,8 +341,8 @@ class SQLiteDatabase(Database):
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
 
-    def _do(self, item: _SharedWork, cursor: sqlite3.Cursor, *, alone: bool) -> bool:
-        """Do one caller's work; return True if sleepers should wake for it."""
+    def _do(self, item: _SharedWork, cursor: sqlite3.Cursor, *, alone: bool) -> SQLiteTx | None:
+        """Do one caller's work; return its transaction, unless it failed."""
         tx = SQLiteTx(self, cursor)
         if not alone:
             cursor.execute("SAVEPOINT one")
@@ -349,10 +353,10 @@ class SQLiteDatabase(Database):
             if not alone:
                 cursor.execute("ROLLBACK TO one")
                 cursor.execute("RELEASE one")
-            return False
+            return None
         if not alone:
             cursor.execute("RELEASE one")
-        return tx.stirred
+        return tx
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:

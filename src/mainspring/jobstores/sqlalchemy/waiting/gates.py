@@ -21,12 +21,12 @@ _RUNNING: Final = (
 _IDLE: Final = "SELECT id FROM {limits} WHERE allowed IS NULL AND tat <= ? ORDER BY tat LIMIT ? {skip}"
 _USED: Final = "SELECT DISTINCT at_gate FROM {runs} WHERE at_gate {in} AND at_gate IS NOT NULL"
 _PARKED_SPECS: Final = "SELECT DISTINCT gate_spec FROM {runs} WHERE status = 'blocked' AND at_gate = ?"
-_PARKED_QUEUE: Final = (
-    "SELECT queue FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND queue > ? ORDER BY queue LIMIT 1"
+_PARKED_LANE: Final = (
+    "SELECT lane FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND lane > ? ORDER BY lane LIMIT 1"
 )
 _PARKED: Final = (
-    "SELECT id FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND queue = ?"
-    " ORDER BY priority DESC, run_at LIMIT ? {skip}"
+    "SELECT id FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND lane = ?"
+    " ORDER BY priority DESC, run_at LIMIT ? {lock}"
 )
 MOST_PARKED: Final = 1_000_000
 """Let in at most this many runs when a limit is lifted."""
@@ -69,7 +69,7 @@ class GateVerbs(EdgeVerbs):
         return Counter(dict(self.all(_RUNNING, self.many(names)))) if names else Counter()
 
     def let_in(self, freed: Mapping[str, int]) -> None:
-        """Let as many parked runs of each queue come back as have left their gate.
+        """Let as many parked runs of each lane come back as have left their gate.
 
         Wait for a claim that judges one of these gates: the runs that it parks must be seen here.
         """
@@ -77,24 +77,30 @@ class GateVerbs(EdgeVerbs):
         self.unpark(freed)
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
-        """Let so many parked runs of each queue of a locked gate try it again, at the tail of their queue."""
-        ids = self.parked([(gate, queue, numbers[gate]) for gate, queue in self.parked_queues(sorted(numbers))])
+        """Let so many parked runs of each lane of a locked gate try it again, at the tail of their lane."""
+        self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in self.parked_lanes(sorted(numbers))]))
+
+    def let_back(self, ids: list[str]) -> None:
+        """Let locked parked runs try their gate again."""
         if ids:
             self.run("UPDATE {runs} SET status = 'pending', run_at = ? WHERE id {in}", self.now, self.many(sorted(ids)))
             self.stirred = True
 
-    def parked_queues(self, gates: Sequence[str]) -> list[tuple[str, str]]:
-        """Return each gate with each queue that has parked runs of it; read one row for each."""
+    def parked_lanes(self, gates: Sequence[str]) -> list[tuple[str, str]]:
+        """Return each gate with each lane that has parked runs of it; read one row for each."""
         found: list[tuple[str, str]] = []
         for gate in gates:
-            queue = ""
-            while row := self.one(_PARKED_QUEUE, gate, queue):
-                queue = row[0]
-                found.append((gate, queue))
+            lane = ""
+            while row := self.one(_PARKED_LANE, gate, lane):
+                lane = row[0]
+                found.append((gate, lane))
         return found
 
     def parked(self, wanted: Sequence[tuple[str, str, int]]) -> list[str]:
-        """Lock so many parked runs of a gate and queue, higher priority first, then older."""
+        """Lock so many parked runs of a gate and lane, higher priority first, then older.
+
+        Wait for the locks: a run that is passed by might never come back.
+        """
         return [run_id for each in wanted for (run_id,) in self.all(_PARKED, *each)]
 
 

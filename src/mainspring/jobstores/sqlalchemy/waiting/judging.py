@@ -122,7 +122,7 @@ class Judgement:
         return bool(status == "pending" and (run.status != "blocked" or run.id in self._refused))
 
     def _judge_gate(self, run: RunRow, status: str, final: bool) -> RunRow:
-        """Note that a run leaves its gate; return the run, not parked if it leaves it for another."""
+        """Note that a run leaves its gate; return the run, not parked if it leaves it for another or is postponed."""
         if run.id not in self._gated:
             self._gated.add(run.id)
             self._blocked |= {run.id} if status == "blocked" else set()
@@ -134,7 +134,7 @@ class Judgement:
         if gone or stopped:
             self.freed[gate] += 1
         parked = run.status == "blocked" and run.id not in self.back
-        return replace(run, status="pending") if parked and run.gate != gate else run
+        return replace(run, status="pending") if parked and (run.gate != gate or run.run_at > self._now) else run
 
     def gates(self) -> list[Row]:
         """Return the id, gate, limit and present gate of each run whose gate may have changed."""

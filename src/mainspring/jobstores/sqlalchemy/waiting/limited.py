@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Final
 
+from mainspring.core.lanes import Want, queue_of
 from mainspring.core.waiting.gates import PARKED, STARTS, GateState, judge
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy.waiting.gates import limit_of
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["LimitedClaim"]
 
 GATED_PAGE: Final = 500
-"""Lock and judge this many runs of a queue at once."""
+"""Lock and judge this many runs of a lane at once."""
 _ROOM: Final = "SELECT name, allowed FROM {queues} WHERE name {in} AND allowed > 0 ORDER BY name {lock}"
 _RUNNING: Final = "SELECT queue, count(*) FROM {runs} WHERE status = 'running' AND queue {in} GROUP BY queue"
 _PARK: Final = "UPDATE {runs} SET status = 'blocked', run_at = created_at WHERE id {in}"
@@ -27,9 +28,11 @@ _PARK: Final = "UPDATE {runs} SET status = 'blocked', run_at = created_at WHERE 
 class LimitedClaim:
     """One claim. Locks are taken in this order: limits of queues, runs, gates; locked runs and gates are skipped."""
 
-    def __init__(self, tx: ClaimVerbs, queues: list[str], terms: Terms, limit: int) -> None:
-        self._tx, self._queues, self._terms, self._limit = tx, queues, terms, limit
+    def __init__(self, tx: ClaimVerbs, wants: Sequence[Want], lanes: list[str], terms: Terms) -> None:
+        self._tx, self._wants, self._lanes, self._terms = tx, wants, lanes, terms
         self._now = terms[3]
+        self._left = 0  # how many more runs the present want takes
+        self._full: set[str] = set()  # the lanes of wants that got all they asked for
         self._room: dict[str, int] = {}  # how many more runs of a queue may run, if it has a limit
         self._gates: dict[str, GateState] = {}
         self._before: dict[str, tuple[int, int]] = {}
@@ -41,10 +44,15 @@ class LimitedClaim:
         """Claim; return now, the runs, and when the next can be had."""
         tx = self._tx
         self._room = self._rooms()
-        for priority, plain, gated in self._levels():
-            if self._is_full():
-                break
-            self._claim_level(priority, plain, gated)
+        levels = self._due()
+        for lanes, limit in self._wants:
+            self._left = limit
+            for priority, plain, gated in _by_priority(levels, lanes):
+                if self._left <= 0:
+                    break
+                self._claim_level(priority, plain, gated)
+            if self._left <= 0:
+                self._full.update(lanes)
         changed = [
             (name, state.tat, state.line)
             for name, state in sorted(self._gates.items())
@@ -56,8 +64,9 @@ class LimitedClaim:
     def _rooms(self) -> dict[str, int]:
         """Lock the limits of queues, and return how many more runs each lets run."""
         tx = self._tx
-        allowed: dict[str, int] = dict(tx.all(_ROOM, tx.many(self._queues)))
-        tx.database.limited.difference_update(self._queues)
+        queues = sorted({queue_of(lane) for lane in self._lanes})
+        allowed: dict[str, int] = dict(tx.all(_ROOM, tx.many(queues)))
+        tx.database.limited.difference_update(queues)
         tx.database.limited.update(allowed)
         if not allowed:
             return {}
@@ -65,27 +74,26 @@ class LimitedClaim:
         running: dict[str, int] = dict(tx.all(_RUNNING, tx.many(sorted(allowed))))
         return {queue: number - running.get(queue, 0) for queue, number in allowed.items()}
 
-    def _levels(self) -> Iterator[tuple[int, list[str], list[str]]]:
-        """Yield each priority with due runs, and the queues that have them: at no gate, and at gates."""
-        found: dict[int, tuple[list[str], list[str]]] = {}
-        queues = self._open(self._queues)
-        for gated in (False, True):
-            for queue, priority, first in self._tx.levels(queues, gated) if queues else ():
-                if first <= self._now:
-                    found.setdefault(priority, ([], []))[gated].append(queue)
-        for priority in sorted(found, reverse=True):
-            yield priority, *found[priority]
+    def _due(self) -> list[tuple[str, int, bool]]:
+        """Return each lane with each priority at which it has due runs: at no gate, or at gates."""
+        lanes = self._open(self._lanes)
+        return [
+            (lane, priority, gated)
+            for gated in ((False, True) if lanes else ())
+            for lane, priority, first in self._tx.levels(lanes, gated)
+            if first <= self._now
+        ]
 
-    def _open(self, queues: list[str]) -> list[str]:
-        return [queue for queue in queues if self._room.get(queue, 1) > 0]
+    def _open(self, lanes: list[str]) -> list[str]:
+        return [lane for lane in lanes if self._room.get(queue_of(lane), 1) > 0]
 
     def _claim_level(self, priority: int, plain: list[str], gated: list[str]) -> None:
         """Claim the most urgent runs of a priority, by time."""
         tx = self._tx
         waiting = self._lock_plain(plain, priority)
         while gated := self._open(gated):
-            pages = [tx.lock_gated(queue, priority, self._terms, GATED_PAGE) for queue in gated]
-            # Behind the end of a full page there may be more urgent runs than those of other queues.
+            pages = [tx.lock_gated(lane, priority, self._terms, GATED_PAGE) for lane in gated]
+            # Behind the end of a full page there may be more urgent runs than those of other lanes.
             horizon = min((_by_time(page[-1]) for page in pages if len(page) == GATED_PAGE), default=None)
             runs = sorted(chain(waiting, *pages), key=_by_time)
             if horizon is None:
@@ -93,21 +101,18 @@ class LimitedClaim:
                 return
             self._judge([run for run in runs if _by_time(run) <= horizon])
             waiting = [run for run in waiting if _by_time(run) > horizon]
-            if self._skipped or self._is_full():
+            if self._skipped or self._left <= 0:
                 break
         self._judge(waiting)
 
-    def _lock_plain(self, queues: list[str], priority: int) -> list[RunRow]:
-        """Lock runs that stand at no gate, of each queue no more than its limit lets run."""
-        tx, left = self._tx, self._limit - len(self._claimed)
-        free = [queue for queue in queues if queue not in self._room]
-        runs = tx.lock_due(free, priority, left, self._terms) if free else []
-        for queue in self._open([queue for queue in queues if queue in self._room]):
-            runs += tx.lock_due([queue], priority, min(left, self._room[queue]), self._terms)
+    def _lock_plain(self, lanes: list[str], priority: int) -> list[RunRow]:
+        """Lock runs that stand at no gate, of each lane no more than the limit of its queue lets run."""
+        tx = self._tx
+        free = [lane for lane in lanes if queue_of(lane) not in self._room]
+        runs = tx.lock_due(free, priority, self._left, self._terms) if free else []
+        for lane in self._open([lane for lane in lanes if queue_of(lane) in self._room]):
+            runs += tx.lock_due([lane], priority, min(self._left, self._room[queue_of(lane)]), self._terms)
         return runs
-
-    def _is_full(self) -> bool:
-        return len(self._claimed) >= self._limit
 
     def _judge(self, runs: list[RunRow]) -> None:
         """Lease the runs that may start, park those without a slot, and put off those that come too early."""
@@ -116,7 +121,7 @@ class LimitedClaim:
         parked: list[str] = []
         early: list[tuple[str, int]] = []
         for run in runs:
-            if len(self._claimed) + len(leased) >= self._limit:
+            if len(leased) >= self._left:
                 break
             if self._room.get(run.queue, 1) <= 0 or run.gate in self._skipped:
                 continue
@@ -135,6 +140,7 @@ class LimitedClaim:
                 self._room[run.queue] -= 1
         tx = self._tx
         self._claimed += tx.lease(leased, self._terms)
+        self._left -= len(leased)
         if parked:
             tx.run(_PARK, tx.many(sorted(parked)))
         tx.update("runs", ("run_at",), sorted(early))
@@ -150,17 +156,28 @@ class LimitedClaim:
         self._running += self._tx.running(found)
 
     def _next_at(self) -> int | None:
-        """Return when the next run can be had: at once if the claim is full or a gate was skipped."""
-        tx, after = self._tx, 0 if self._is_full() else self._now
-        queues = self._open(self._queues)
+        """Return when the next run can be had: at once if a want is full or a gate was skipped."""
+        tx, lanes = self._tx, self._open(self._lanes)
         times = [self._now] if self._skipped else []
-        for gated in (False, True) if queues else ():
-            levels = tx.levels(queues, gated)
-            times += [first for *_, first in levels if first > after]
-            # Due runs are left only if the claim is full; otherwise other nodes have them.
-            if others := [(queue, priority) for queue, priority, first in levels if first <= after]:
-                times += tx.next_of(others, after, gated)
+        for gated in (False, True) if lanes else ():
+            levels = tx.levels(lanes, gated)
+            # Due runs are left only if a want is full; otherwise other nodes have them.
+            times += [first for lane, _, first in levels if first > self._now or lane in self._full]
+            others = [(lane, level) for lane, level, first in levels if first <= self._now and lane not in self._full]
+            times += tx.next_of(others, self._now, gated) if others else []
         return min(times, default=None)
+
+
+def _by_priority(
+    levels: Sequence[tuple[str, int, bool]], lanes: Sequence[str]
+) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Yield each priority with due runs in these lanes, and the lanes that have them: at no gate, and at gates."""
+    found: dict[int, tuple[list[str], list[str]]] = {}
+    for lane, priority, gated in levels:
+        if lane in lanes:
+            found.setdefault(priority, ([], []))[gated].append(lane)
+    for priority in sorted(found, reverse=True):
+        yield priority, *found[priority]
 
 
 def _by_time(run: RunRow) -> tuple[int, str]:

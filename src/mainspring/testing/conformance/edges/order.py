@@ -82,7 +82,7 @@ class EdgeConformance:
 
     def test_a_claim_of_blocked_runs_only_names_no_time(self, store: JobStore) -> None:
         add_after(store, start(store))
-        assert store.claim(["next"], node=NODE, token=new_token(), limit=9, lease=LEASE).next_at is None
+        assert store.claim([(["next"], 9)], node=NODE, token=new_token(), lease=LEASE).next_at is None
 
     def test_a_blocked_run_is_not_marked_to_be_stopped(self, store: JobStore) -> None:
         run = add_after(store, add_run(store))
