@@ -58,7 +58,7 @@ MUTANTS = {
         EdgeVerbs,
         "forget_edges",
         lambda *_: None,
-        SendBackConformance.test_what_an_end_had_released_is_not_released_by_the_next,
+        SendBackConformance.test_an_end_counts_once_for_those_before_a_retry_and_for_those_after_it,
     ),
     "a run is pruned though others come after it": Mutant(
         edges,
@@ -67,7 +67,7 @@ MUTANTS = {
         EdgeUpkeepConformance.test_a_run_is_not_pruned_by_age_while_one_after_it_is_unfinished,
     ),
     "slots are not counted": Mutant(
-        GateVerbs, "running", lambda *_: Counter(), GateConformance.test_a_gate_lets_in_as_many_as_its_number
+        GateVerbs, "running", lambda *_: Counter(), GateConformance.test_a_parked_run_does_not_come_back_by_itself
     ),
     "nobody is let in": Mutant(
         GateVerbs, "let_in", lambda *_: None, GateConformance.test_several_that_stop_running_in_one_call_let_in_as_many

@@ -12,6 +12,7 @@ from mainspring.core.run import Condition, Outcome, Report, Result, Run, Status
 from mainspring.core.waiting.gates import Limit
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import RunQuery, RunStanding
+from mainspring.testing.conformance.helpers import claim
 from tests.node.bench import Bench
 
 
@@ -175,10 +176,8 @@ def test_a_run_that_waits_for_a_slot_is_cancelled_by_a_later_fire_too(bench: Ben
     holder = replace(first, id="holder", job_id=None, gate="gate", gate_spec=Limit(1).to_text())
     bench.store.add_runs([holder])
     bench.store.settle([Outcome(replace(first, gate="gate", gate_spec=Limit(1).to_text()), Condition.WAITING)])
-    assert [run.id for run in bench.store.claim([first.queue], node="n", token="t", limit=1, lease=60).runs] == [
-        "holder"
-    ]
-    assert bench.store.claim([first.queue], node="n", token="u", limit=1, lease=60).runs == []
+    assert [run.id for run in claim(bench.store, first.queue, limit=1)] == ["holder"]
+    assert claim(bench.store, first.queue) == []
     assert bench.store.standings([first.id]) == [RunStanding(Status.BLOCKED)]
     bench.clock.advance(10)
     bench.link.scheduler()

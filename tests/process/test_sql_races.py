@@ -97,6 +97,10 @@ class Race:
         database = store._open()
         database.texts = Statements({**database.texts._words, "lock": "", "skip": ""}, database.placeholder)
 
+    @property
+    def dialect(self) -> str:
+        return self._engine.dialect.name
+
     @contextmanager
     def stopped(self, word: str, act: Callable[[JobStore], T]) -> Iterator[Future[T]]:
         """Let the slow store act, and stop it before the statement that names `word`, until the block is left."""
@@ -125,7 +129,7 @@ class Race:
         deadline = time.monotonic() + PATIENCE
         while not acting.done() and time.monotonic() < deadline:
             with self._engine.connect() as connection:
-                if connection.execute(text(_WAITING[self._engine.dialect.name])).scalar():
+                if connection.execute(text(_WAITING[self.dialect])).scalar():
                     return acting, True
             time.sleep(0.12)  # MariaDB brings what it shows up to date only if nobody has looked for 0.1 s
         return acting, False
@@ -289,6 +293,8 @@ def test_an_end_waits_for_a_claim_that_is_parking_somebody_for_it(race: Race) ->
 
 def test_an_end_that_did_not_wait_for_the_claim_would_leave_a_run_parked(race: Race) -> None:
     """The test above can tell: this is what it would see."""
+    if race.dialect == "mysql":
+        pytest.skip("InnoDB locks index entries, too, so the end waits even without the lock of the gate")
     _gated(race)
     [holder] = claim(race.quick)
     run = _gated(race)

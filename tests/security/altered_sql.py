@@ -11,6 +11,7 @@ from sqlalchemy import create_engine, inspect, text
 from mainspring.codec import Codec, Keyring
 from mainspring.core.run import After
 from mainspring.core.waiting.gates import Limit
+from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.sqlalchemy.store import SQLAlchemyJobStore
 from mainspring.testing.conformance.helpers import add_run
 from tests.security.altered import KEY
@@ -43,7 +44,7 @@ FOREIGN: Final = (1.5, float("inf"), "abc", "", "\udcff", b"\xff\x00", b"", 7)
 """What SQLite keeps in a column of any type; a lone surrogate stands for bytes that are no UTF-8."""
 
 
-def fill_flows(store: SQLAlchemyJobStore) -> None:
+def fill_flows(store: JobStore) -> None:
     """Put in runs that come after one which nobody alters, and runs that have gates."""
     for name in ("blocked-victim", "blocked-good"):
         add_run(store, name, after=(After("waits-good"),))

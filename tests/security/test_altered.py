@@ -11,6 +11,10 @@ from typing import TypeVar
 import pytest
 
 from mainspring.core.run import Status
+from mainspring.core.transitions import recover
+from mainspring.core.waiting.gates import Limit
+from mainspring.jobstores.base import RunStanding
+from mainspring.testing.conformance.helpers import LEASE, add_run, claim, lapsed, succeed
 from tests.security import altered_redis
 from tests.security.altered import Seen, fill, live_through
 from tests.security.altered_sql import Alteration, Database, alterations, fill_flows
@@ -117,6 +121,41 @@ def test_any_value_member_or_score_in_redis_may_be_altered_and_nobody_else_comes
                 seen.check_run(name, may_wait=inside, may_end=inside)
             for name in ("job-victim", "job-late"):
                 seen.check_job(name, may_wait=change.field == name.encode())
+        except BaseException as error:
+            error.add_note(str(change))
+            raise
+        finally:
+            store.shutdown()
+    keys.client.flushdb()
+    keys.close()
+
+
+def test_no_script_loops_for_ever_though_an_entry_of_a_queue_a_gate_or_an_edge_is_altered(redis_server: Redis) -> None:
+    keys = altered_redis.Keys(redis_server.url)
+    keys.client.flushdb()
+    store = keys.open()
+    fill(store)
+    fill_flows(store)
+    for number in range(3):  # of which one is parked and one stays in its queue
+        add_run(store, f"crowd{number}", gate="crowd", gate_spec=Limit(1).to_text(), queue="crowd")
+    claim(store, "crowd", limit=2)
+    store.shutdown()
+    keys.save()
+    found = altered_redis.alterations(keys, random.Random(SEED))
+    parts = tuple(b":" + letter + b":" for letter in (b"w", b"d", b"b", b"B", b"f", b"l", b"m", b"y"))
+    for change in some([each for each in found if any(part in each.key for part in parts)], SLICE):
+        keys.put_back()
+        keys.alter(change)
+        store = keys.open()
+        try:
+            for _ in range(3):
+                store.settle([succeed(store, run) for run in claim(store, "default", "crowd", "next")])
+                store.settle([recover(run, store.beat()) for run in lapsed(store)])
+                store.shift_clock(LEASE + 10)
+                store.mend(thorough=True)
+                store.prune()
+                store.stats()
+            assert store.standings(["waits-good"]) == [RunStanding(Status.SUCCEEDED)]
         except BaseException as error:
             error.add_note(str(change))
             raise

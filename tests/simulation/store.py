@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from itertools import count
 from typing import Any
@@ -138,36 +138,41 @@ class SimStore:
         now = self.world.now
         held = [run for run in self.runs.values() if run.token == token and run.status is Status.RUNNING]
         if not held:
-            for lanes, limit in wants:
-                held += self._take(lanes, limit, node, token, lease)
+            for run in self._admitted(wants):
+                claimed = replace(
+                    run, status=Status.RUNNING, attempt=run.attempt + 1, node=node, token=token,
+                    lease_until=self._lease(lease), started_at=now,
+                )  # fmt: skip
+                held.append(claimed)
+                if self.mutant is Mutant.POP_THEN_RECORD:
+                    self.popped[run.id] = self.runs.pop(run.id)
+                else:
+                    self.runs[run.id] = claimed
+                self.oracle.claimed(claimed, lease)
         times = [run.run_at for lanes, _ in wants for run in self._waiting(lanes)]
         return ClaimedRuns(now, held, min(times, default=None))
 
     def _waiting(self, lanes: Sequence[str]) -> list[Run]:
         return [run for run in self.runs.values() if run.status is Status.PENDING and run.lane in lanes]
 
-    def _take(self, lanes: Sequence[str], limit: int, node: str, token: str, lease: float) -> list[Run]:
-        """Give a node the most urgent due runs of some lanes, or put them off if their gate is full."""
-        now, taken = self.world.now, list[Run]()
-        due = (run for run in self._waiting(lanes) if run.run_at <= now)
-        for run in sorted(due, key=lambda run: (run.run_at, run.id)):
-            if len(taken) == limit:
-                break
-            if (put_off := self.gates.put_off(run, now)) is not None:
-                self.runs[run.id] = put_off
-                self.oracle.gates.parked += put_off.status is Status.BLOCKED
-                continue
-            claimed = replace(
-                run, status=Status.RUNNING, attempt=run.attempt + 1, node=node, token=token,
-                lease_until=self._lease(lease), started_at=now,
-            )  # fmt: skip
-            taken.append(claimed)
-            if self.mutant is Mutant.POP_THEN_RECORD:
-                self.popped[run.id] = self.runs.pop(run.id)
-            else:
-                self.runs[run.id] = claimed
-            self.oracle.claimed(claimed, lease)
-        return taken
+    def _admitted(self, wants: Sequence[Want]) -> Iterator[Run]:
+        """Yield the due runs that may start; put off the others that a claim comes across."""
+        for lanes, limit in wants:
+            taken = 0
+            for run in self._due(lanes):
+                if taken == limit:
+                    break
+                put_off = self.gates.put_off(run, self.world.now)
+                if put_off is None:
+                    taken += 1
+                    yield run
+                else:
+                    self.runs[run.id] = put_off
+                    self.oracle.gates.parked += put_off.status is Status.BLOCKED
+
+    def _due(self, lanes: Sequence[str]) -> list[Run]:
+        due = (run for run in self._waiting(lanes) if run.run_at <= self.world.now)
+        return sorted(due, key=lambda run: (run.run_at, run.id))
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         answers = []

@@ -85,7 +85,7 @@ def act_as_worker(store: JobStore, chance: random.Random, log: Log, stop: Stop) 
         number += 1
         queues = chance.choice([QUEUES, QUEUES, QUEUES[:2], QUEUES[2:]])
         limit = chance.randint(1, 12)
-        page = store.claim(queues, node=node, token=f"{node}-{number}", limit=limit, lease=LEASE)
+        page = store.claim([(queues, limit)], node=node, token=f"{node}-{number}", lease=LEASE)
         if not page.runs:
             time.sleep(0.01)
         for run in page.runs:

@@ -297,6 +297,17 @@ class SendBackConformance:
         settle(store, succeed(store, other))
         assert [one.id for one in claim(store, "next")] == [run.id]
 
+    def test_an_end_counts_once_for_those_before_a_retry_and_for_those_after_it(self, store: JobStore) -> None:
+        first, other = start(store), start(store)
+        run = add_after(store, first, other, on="end")
+        settle(store, fail(store, first))
+        settle(store, retry(current(store, first), store.beat()))
+        late = add_after(store, first)
+        [first] = claim(store)
+        assert settle(store, succeed(store, first))
+        assert [one.id for one in claim(store, "next")] == [late.id]
+        assert (current(store, run).status, current(store, run).waits) == (Status.BLOCKED, 1)
+
     def test_what_an_end_had_released_is_not_released_by_the_next(self, store: JobStore) -> None:
         first = start(store)
         run = add_after(store, first, on="end")

@@ -78,7 +78,8 @@ class GateVerbs(EdgeVerbs):
 
     def unpark(self, numbers: Mapping[str, int]) -> None:
         """Let so many parked runs of each lane of a locked gate try it again, at the tail of their lane."""
-        self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in self.parked_lanes(sorted(numbers))]))
+        places = self.parked_lanes(sorted(numbers))
+        self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in places]))
 
     def let_back(self, ids: list[str]) -> None:
         """Let locked parked runs try their gate again."""
