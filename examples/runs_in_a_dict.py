@@ -96,7 +96,7 @@ class DictRunRecords(RunRecords):
                 found.reverse()
             return found[skip : skip + limit]
 
-    def count(self, want: Want, by: Literal["queue", "gate", ""] = "") -> Counter[str]:
+    def count(self, want: Want, by: Literal["queue", "lane", "gate", ""] = "") -> Counter[str]:
         with self._changed:
             found = [each.row for each in self._runs.values() if matches(want, each)]
         return Counter(getattr(row, by) if by else "" for row in found)
@@ -176,6 +176,7 @@ def matches(want: Want, record: RunRecord) -> bool:
     return (
         (not want.status or row.status in want.status)
         and (want.queues is None or row.queue in want.queues)
+        and (want.lanes is None or row.lane in want.lanes)
         and want.group in (None, row.group)
         and want.job_id in (None, row.job_id)
         and want.token in (None, row.token)
@@ -201,6 +202,6 @@ if __name__ == "__main__":
     fetch = Run(id="fetch", call=Call("builtins:print"), created_at=store.beat(), run_at=store.beat())
     parse = Run(id="parse", call=Call("builtins:print"), created_at=store.beat(), after=(After("fetch"),))
     store.add_runs([fetch, parse])
-    while runs := store.claim(["default"], node="me", token="my token", limit=10, lease=60.0).runs:
+    while runs := store.claim([(["default"], 10)], node="me", token="my token", lease=60.0).runs:
         print("claimed:", *(run.id for run in runs))
         store.settle([Outcome(replace(run, status=Status.SUCCEEDED), Condition.HELD) for run in runs])

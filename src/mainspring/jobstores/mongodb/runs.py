@@ -66,7 +66,7 @@ class MongoRuns(RunRecords):
     def _create_indexes(self) -> None:
         runs, facts, gone = self._runs, self._facts, self.mongo.get("_gone")
         with self.mongo.asked("write"):
-            runs.create_index([("status", _UP), ("queue", _UP), ("priority", _DOWN), ("run_at", _UP)])
+            runs.create_index([("status", _UP), ("lane", _UP), ("priority", _DOWN), ("run_at", _UP)])
             runs.create_index([("created_at", _UP), ("_id", _UP)])
             runs.create_index("unique", unique=True, partialFilterExpression={"unique": {"$type": "string"}})
             for name in ("token", "group", "job_id", "gate"):
@@ -121,7 +121,7 @@ class MongoRuns(RunRecords):
             found = self._runs.find(_query(want), sort=_ORDERS[order], limit=limit, skip=skip)
             return [_record(each) for each in found]
 
-    def count(self, want: Want, by: Literal["queue", "gate", ""] = "") -> Counter[str]:
+    def count(self, want: Want, by: Literal["queue", "lane", "gate", ""] = "") -> Counter[str]:
         with self.mongo.asked("read"):
             if not by:
                 return Counter({"": self._runs.count_documents(_query(want))})
@@ -262,7 +262,7 @@ def _note(note: StoreNote) -> Document:
 def _query(want: Want) -> Document:
     """Return the query for the records that match."""
     query: Document = {"status": {"$in": list(want.status)}} if want.status else {}
-    for name, values in (("queue", want.queues), ("gate", want.gates)):
+    for name, values in (("queue", want.queues), ("lane", want.lanes), ("gate", want.gates)):
         if values is not None:
             query[name] = {"$in": list(values)}
     for name in ("group", "job_id", "token", "after"):

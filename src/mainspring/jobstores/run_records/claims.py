@@ -9,9 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
-from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, judge
+from mainspring.core.lanes import Want as ClaimWant
+from mainspring.core.waiting.gates import PARKED, STARTS, judge
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
-from mainspring.jobstores.run_records.gates import GateChanges, GateSlots, limit_of
+from mainspring.jobstores.run_records.gates import GateChanges, GateSlots, limit_of, queue_gate
 from mainspring.jobstores.run_records.judging import gate_of
 from mainspring.jobstores.run_records.records import RunRecord, Want, made
 from mainspring.jobstores.values import Hold
@@ -45,29 +46,37 @@ class RunClaims(GateChanges):
     """Claims runs and renews leases."""
 
     def claim(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[ClaimWant], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         """Claim runs; see `JobStore.claim`."""
+        held = [each.row for each in self.records.find(Want(status=("running",), token=token), "urgent", 10**6)]
+        found = [self._claim(lanes, node, token, 0 if held else limit, lease) for lanes, limit in wants]
+        rows = held or [row for _, taken, _ in found for row in taken]
+        now = found[0][0] if found else self.now()
+        return now, rows, min((at for *_, at in found if at is not None), default=None)
+
+    def _claim(
+        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+    ) -> tuple[int, list[RunRow], int | None]:
+        """Claim runs of some lanes."""
         now = self.now()
         terms = ClaimTerms(node, token, now, now + int(lease * SECOND))
-        limits = self.gates(f"{QUEUE_GATE}{queue}" for queue in dict.fromkeys(queues))
+        limits = self.gates(queue_gate(queue) for queue in dict.fromkeys(queues))
         limited = {name: gate for name, gate in limits.items() if gate.state.allowed is not None}
         if limited:
             self.count_slots(limited, now)
         open_queues = [queue for queue in dict.fromkeys(queues) if _has_room(limited, queue)]
-        held = [each.row for each in self.records.find(Want(status=("running",), token=token), "urgent", 10**6)]
         taken: list[RunRow] = []
         short = False
-        if not held and limit > 0 and open_queues:
+        if limit > 0 and open_queues:
             taken, open_queues, short = self._take(open_queues, set(limited), terms, limit)
-        rows = held or taken
-        rows.sort(key=lambda row: (-row.priority, row.run_at, row.id))
-        return now, rows, self._next_at(open_queues, now, none_due=not held and len(taken) < limit, short=short)
+        taken.sort(key=lambda row: (-row.priority, row.run_at, row.id))
+        return now, taken, self._next_at(open_queues, now, none_due=len(taken) < limit, short=short)
 
     def _next_at(self, queues: Sequence[str], now: int, *, none_due: bool, short: bool) -> int | None:
         if short:
             return now
-        want = Want(status=("pending",), queues=tuple(queues), run_after=now if none_due else None)
+        want = Want(status=("pending",), lanes=tuple(queues), run_after=now if none_due else None)
         rest = self.records.find(want, "run_at", 1) if queues else []
         return rest[0].row.run_at if rest else None
 
@@ -78,12 +87,12 @@ class RunClaims(GateChanges):
         taken: list[RunRow] = []
         size, lost = limit, 0
         while len(taken) < limit and queues:
-            want = Want(status=("pending",), queues=tuple(queues), run_until=terms.now)
+            want = Want(status=("pending",), lanes=tuple(queues), run_until=terms.now)
             page = self.records.find(want, "urgent", size)
             if not page:
                 break
             gated = {gate for each in page if (gate := gate_of(each.row)) is not None}
-            gates = self.gates(gated | limited.intersection(f"{QUEUE_GATE}{queue}" for queue in queues))
+            gates = self.gates(gated | limited.intersection(map(queue_gate, queues)))
             if not gates:
                 won = self._start(page[: limit - len(taken)], terms)
                 taken += won
@@ -184,11 +193,11 @@ def _claimed(row: RunRow, terms: ClaimTerms) -> RunRow:
 def _names(row: RunRow) -> set[str]:
     """Return the gates of which a run needs a slot."""
     gate = gate_of(row)
-    return {f"{QUEUE_GATE}{row.queue}"} if gate is None else {f"{QUEUE_GATE}{row.queue}", gate}
+    return {queue_gate(row.queue)} if gate is None else {queue_gate(row.queue), gate}
 
 
 def _has_room(gates: dict[str, GateSlots], queue: str) -> bool:
-    gate = gates.get(f"{QUEUE_GATE}{queue}")
+    gate = gates.get(queue_gate(queue))
     return gate is None or gate.state.allowed is None or len(gate.taken) < gate.state.allowed
 
 
@@ -212,7 +221,7 @@ def _judge_page(page: Sequence[RunRecord], gates: dict[str, GateSlots], now: int
                 judged.put_off.append((record, verdict))
                 continue
             at.grant(record)
-        queue = gates.get(f"{QUEUE_GATE}{row.queue}")
+        queue = gates.get(queue_gate(row.queue))
         if queue is not None:
             queue.grant(record)
         judged.start.append(record)

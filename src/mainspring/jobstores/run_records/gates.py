@@ -17,12 +17,13 @@ import msgspec
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import lanes_of, queue_of
 from mainspring.core.waiting.gates import QUEUE_GATE, GateState, Limit
 from mainspring.jobstores.run_records.changing import RecordChanges
 from mainspring.jobstores.run_records.judging import gate_of
 from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, new_version
 
-__all__ = ["GateChanges", "GateSlots", "limit_of"]
+__all__ = ["GateChanges", "GateSlots", "limit_of", "queue_gate"]
 
 RESERVED_US: Final = 10 * SECOND
 """A claim writes the runs that it has reserved slots for within this time, or else it may be dead."""
@@ -51,6 +52,11 @@ def limit_of(spec: str | None) -> Limit:
         return Limit() if spec is None else Limit.from_text(spec)
     except ValueError:
         return Limit(1)
+
+
+def queue_gate(lane: str) -> str:
+    """Return the gate of the queue that a lane belongs to."""
+    return f"{QUEUE_GATE}{queue_of(lane)}"
 
 
 class GateSlots:
@@ -99,13 +105,15 @@ class GateChanges(RecordChanges):
         found = self.records.get(sorted(reserved)) if reserved else {}
         for gate in gates.values():
             self._drop_reservations(gate, found, now)
-        queues = tuple(name.removeprefix(QUEUE_GATE) for name in gates if name.startswith(QUEUE_GATE))
+        queues = tuple(
+            lane for name in gates if name.startswith(QUEUE_GATE) for lane in lanes_of(name.removeprefix(QUEUE_GATE))
+        )
         named = tuple(name for name in gates if not name.startswith(QUEUE_GATE))
         for want in (Want(queues=queues), Want(gates=named)):
             if want.queues or want.gates:
                 for record in self.records.find(replace(want, status=("running",)), "run_at", MOST_PARKED):
                     row = record.row
-                    name = f"{QUEUE_GATE}{row.queue}" if want.queues else gate_of(row)
+                    name = queue_gate(row.queue) if want.queues else gate_of(row)
                     if name in gates:
                         gates[str(name)].taken.add(row.id)
 
@@ -145,12 +153,12 @@ class GateChanges(RecordChanges):
     # -- parked runs -------------------------------------------------------------------------------------------
 
     def let_in(self, gate: str, number: int) -> None:
-        """Let so many parked runs of each queue come back: higher priority first, then older."""
+        """Let so many parked runs of each lane come back: higher priority first, then older."""
         want = Want(status=("blocked",), gates=(gate,), parked=True)
-        for queue in self.records.count(want, "queue"):
+        for lane in self.records.count(want, "lane"):
             left = number
             for _ in range(_TRIES):
-                page = self.records.find(replace(want, queues=(queue,)), "oldest", left) if left > 0 else []
+                page = self.records.find(replace(want, lanes=(lane,)), "oldest", left) if left > 0 else []
                 if not page:
                     break
                 now = self.now()
@@ -224,8 +232,10 @@ class GateChanges(RecordChanges):
         if not names:
             return
         used: Counter[str] = self.records.count(Want(status=("blocked", "pending", "running"), gates=names), "gate")
-        queues = tuple(name.removeprefix(QUEUE_GATE) for name in names if name.startswith(QUEUE_GATE))
+        queues = tuple(
+            lane for name in names if name.startswith(QUEUE_GATE) for lane in lanes_of(name.removeprefix(QUEUE_GATE))
+        )
         if queues:
             busy = self.records.count(Want(status=("running",), queues=queues), "queue")
-            used.update({f"{QUEUE_GATE}{queue}": number for queue, number in busy.items()})
+            used.update(Counter({queue_gate(queue): number for queue, number in busy.items()}))
         self.records.drop_notes([note for note in idle if not used[note.name]])

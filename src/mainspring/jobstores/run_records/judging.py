@@ -65,6 +65,8 @@ def settled(outcome: SettleRow, record: RunRecord, now: int) -> RunRecord:
     row = replace(row, refused=refused)
     if row.status == "blocked" and not record.open and row.gate != old.gate:  # parked, and out of its gate
         row = replace(row, status="pending")
+    if row.status == old.status == "blocked" and not record.open and row.run_at > now:  # parked, and postponed
+        row = replace(row, status="pending")
     ends = final and old.status not in FINAL_VALUES
     return replace(
         record,

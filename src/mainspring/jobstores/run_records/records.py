@@ -68,6 +68,7 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
 
     status: tuple[str, ...] = ()
     queues: tuple[str, ...] | None = None
+    lanes: tuple[str, ...] | None = None
     group: str | None = None
     job_id: str | None = None
     token: str | None = None
@@ -149,7 +150,7 @@ class RunRecords(ABC):
         """Read the records that match."""
 
     @abstractmethod
-    def count(self, want: Want, by: Literal["queue", "gate", ""] = "") -> Counter[str]:
+    def count(self, want: Want, by: Literal["queue", "lane", "gate", ""] = "") -> Counter[str]:
         """Count the records that match: by a field, or under the empty text."""
 
     @abstractmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -20,6 +21,7 @@ from mainspring.core.insight.metrics import (
     unpack_cells,
 )
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import lanes_of, queue_of
 from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.records.acts import ActRow
@@ -121,9 +123,9 @@ class RunService(RunSettling):
     def queues(self) -> list[QueueInfo]:
         """Return the queues that hold unfinished runs or have a limit."""
         now, count = self.now(), self.records.count
-        due = count(Want(status=("pending",), run_until=now), "queue")
-        pending = count(Want(status=("pending",)), "queue")
-        blocked, running = (count(Want(status=(status,)), "queue") for status in ("blocked", "running"))
+        due = _by_queue(count(Want(status=("pending",), run_until=now), "queue"))
+        pending = _by_queue(count(Want(status=("pending",)), "queue"))
+        blocked, running = (_by_queue(count(Want(status=(each,)), "queue")) for each in ("blocked", "running"))
         limits = {
             name.removeprefix(QUEUE_GATE): number
             for name, number in self.limits().items()
@@ -143,7 +145,7 @@ class RunService(RunSettling):
         ]
 
     def _oldest(self, queue: str, now: int) -> int | None:
-        first = self.records.find(Want(status=("pending",), queues=(queue,), run_until=now), "run_at", 1)
+        first = self.records.find(Want(status=("pending",), queues=lanes_of(queue), run_until=now), "run_at", 1)
         return first[0].row.run_at if first else None
 
     # -- acts --------------------------------------------------------------------------------------------------
@@ -217,6 +219,14 @@ class RunService(RunSettling):
             for note in reversed(found)
         ]
         return [tally for tally in tallies if name in (None, tally.name)]
+
+
+def _by_queue(lanes: Counter[str]) -> Counter[str]:
+    """Add up the numbers of the lanes of each queue."""
+    queues: Counter[str] = Counter()
+    for lane, number in lanes.items():
+        queues[queue_of(lane)] += number
+    return queues
 
 
 def _added(name: str, cells: dict[int, int], old: StoreNote | None) -> StoreNote:

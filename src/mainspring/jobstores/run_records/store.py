@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from mainspring.codec import Codec
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import Want as ClaimWant
 from mainspring.core.quantities import check_count
 from mainspring.core.run import Run
-from mainspring.jobstores.base import Answers, BrokenJob, Health, Hold, NodeInfo, RunQuery, RunStanding, Stats
+from mainspring.jobstores.base import CHANGES, Answers, BrokenJob, Health, Hold, NodeInfo, RunQuery, RunStanding, Stats
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import (
     FINAL_VALUES,
@@ -68,9 +69,9 @@ class RunRecordStore(RecordStore):
         return self._verbs.add(rows)
 
     def _claim_rows(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[ClaimWant], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        return self._verbs.claim(queues, node, token, limit, lease)
+        return self._verbs.claim(wants, node, token, lease)
 
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         return self._verbs.extend(beats, lease)
@@ -170,7 +171,8 @@ class RunRecordStore(RecordStore):
         totals = {**dict.fromkeys(sorted(FINAL_VALUES), 0), **self.records.totals()}
         return Stats(queues=self._verbs.queues(), totals=totals)
 
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        # One cursor for both topics: an end is a change, and who waits for ends looks again.
         return self.records.wait(cursor, timeout)
 
     def health(self) -> Health:
