@@ -94,7 +94,7 @@ def test_a_store_that_breaks_a_promise_is_noticed(
 ) -> None:
     mutant = MUTANTS[name]
     monkeypatch.setattr(mutant.place, mutant.name, mutant.instead)
-    suite = object.__new__(_owner(mutant.notices))
+    suite: Any = object.__new__(_owner(mutant.notices))
     with pytest.raises((AssertionError, ValueError)):
         mutant.notices(suite, store)
 

@@ -9,7 +9,7 @@ from datetime import UTC
 from enum import StrEnum
 from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -286,7 +286,7 @@ class Scenario:
                 oracle.fault(f"{run.id} is {run.status} without a word of anybody")
 
 
-def _some_gate(chance: Random) -> dict[str, str]:
+def _some_gate(chance: Random) -> dict[str, Any]:
     limits = {"one": Limit(1), "two": Limit(2), "often": Limit(1, SECOND // 2, 2)}
     name = chance.choice([None, "one", *limits])
     return {} if name is None else {"gate": name, "gate_spec": limits[name].to_text()}
