@@ -29,6 +29,7 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent
 TOOLS = ROOT / ".tools"
+REQLITE = "reqlite@2.3.0"
 CONSTRAINTS = ROOT / "constraints.txt"
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 OLDEST = (3, 11)
@@ -40,6 +41,7 @@ SERVICES = {
     "postgresql": "postgresql",
     "mariadb-server": "mariadb",
     "pgbouncer": "pgbouncer",
+    "etcd-server": "etcd",
 }
 # Chromium, too, is installed with them (see tests/servers.py), but is no service.
 QT_PACKAGES = ["libegl1", "libgl1", "libxkbcommon0", "libdbus-1-3", "libfontconfig1", "libglib2.0-0"]
@@ -260,6 +262,17 @@ def set_up_system(environment: Environment, *, strict: bool) -> None:
         if strict:
             raise Failed(hint)
         print(f"{hint}\nWhat needs them is skipped.", flush=True)
+    install_reqlite()
+
+
+def install_reqlite() -> None:
+    """Install the stand-in for RethinkDB, if there is npm; without it, its tests are skipped."""
+    npm, folder = shutil.which("npm"), TOOLS / "reqlite"
+    if npm is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        command = (npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", folder, REQLITE)
+        with contextlib.suppress(Failed):
+            once(folder / ".stamp", REQLITE, f"install {REQLITE}", lambda: call(*command))
 
 
 def missing_packages(environment: Environment) -> list[str]:

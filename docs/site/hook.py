@@ -13,6 +13,13 @@ FOREIGN_SHIM: Final = re.compile(r'<script src="https://unpkg\.com/iframe-worker
 """What the theme's search needs in a page that is opened as a file; docs/site/worker.js does it here."""
 
 
+def on_config(config: Any) -> Any:
+    """Put the decisions, which are numbered, at the end of the navigation."""
+    decisions = sorted(path.name for path in Path(config.docs_dir, "decisions").glob("*.md"))
+    config.nav[-1]["Inside"].append({"Decisions": [f"decisions/{name}" for name in decisions]})
+    return config
+
+
 def on_files(found: Any, config: Any) -> Any:
     """Add the examples, and the library that draws diagrams, which comes from a package."""
     for example in sorted(Path(config.config_file_path).with_name("examples").glob("*.py")):

@@ -234,6 +234,7 @@ class AsyncFace:
     metrics = _awaitable(Mainspring.metrics)
     task_figures = _awaitable(Mainspring.task_figures)
     store_figures = _awaitable(Mainspring.store_figures)
+    lost_nodes = _awaitable(Mainspring.lost_nodes)
     eta = _awaitable(Mainspring.eta)
     flow_graph = _awaitable(Mainspring.flow_graph)
     flow_graphs = _awaitable(Mainspring.flow_graphs)

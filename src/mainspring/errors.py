@@ -12,6 +12,8 @@ MainspringError
 ├── ConflictingIdError            (KeyError)
 ├── TransientJobError             (ValueError)
 ├── VersionConflict               (RuntimeError)  the job was changed by somebody else since it was read
+├── RecordTooLarge                (ValueError)    a job is larger than its store takes
+├── TooManyJobs                   (ValueError)    a store of few jobs is full
 ├── TransactionConflict           (RuntimeError)  another transaction took the id or key: begin yours again
 ├── MaxInstancesReachedError      (RuntimeError)
 ├── RunNotFound                   (LookupError)
@@ -55,6 +57,7 @@ __all__ = [
     "MissingInput",
     "OutcomeUnknown",
     "PluginNotFound",
+    "RecordTooLarge",
     "Retry",
     "RunCancelled",
     "RunFailed",
@@ -65,6 +68,7 @@ __all__ = [
     "StoreLocked",
     "StoreUnavailable",
     "TaskNotFound",
+    "TooManyJobs",
     "TransactionConflict",
     "TransientJobError",
     "UnknownAlias",
@@ -208,6 +212,34 @@ class VersionConflict(MainspringError, RuntimeError):
 
 class TransactionConflict(MainspringError, RuntimeError):
     """Another transaction has just enqueued a run with the same id or unique key: begin yours again."""
+
+
+class RecordTooLarge(MainspringError, ValueError):
+    """A job, with the runs that it fires, has more bytes than its store takes."""
+
+    def __init__(self, job_id: str, size: int, most: int, place: str) -> None:
+        super().__init__(job_id, size, most, place)
+        self.job_id, self.size, self.most, self.place = job_id, size, most, place
+
+    def __str__(self) -> str:
+        return (
+            f"job {self.job_id!r} has {self.size:,} bytes together with what it fires, and {self.place} takes "
+            f"{self.most:,} of one job; pass it a name or a path instead of the data, or keep it in SQL or Redis"
+        )
+
+
+class TooManyJobs(MainspringError, ValueError):
+    """The store is for few jobs, and would have more than it takes."""
+
+    def __init__(self, number: int, most: int, place: str, what: str = "jobs") -> None:
+        super().__init__(number, most, place, what)
+        self.number, self.most, self.place, self.what = number, most, place, what
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} takes {self.most:,} {self.what}, and would have {self.number:,}; remove some, or keep your "
+            "jobs in SQL or Redis"
+        )
 
 
 class MaxInstancesReachedError(MainspringError, RuntimeError):

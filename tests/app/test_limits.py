@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mainspring import Mainspring
+from mainspring.core.instants import SECOND
 from mainspring.core.run import Status
 from mainspring.testing.clock import VirtualClock
 
@@ -146,16 +147,19 @@ def test_a_queue_runs_at_most_as_many_as_its_limit_and_keeps_it_through_a_pause(
 
 
 def test_a_rate_spreads_the_starts(app: Mainspring) -> None:
-    starts: list[float] = []
+    @app.task(rate="1/h", burst=2, name="tick")
+    def tick() -> None: ...
 
-    @app.task(rate="10/s", name="tick")
-    def tick() -> None:
-        starts.append(time.monotonic())
-
-    handles = app.enqueue_many(tick.call() for _ in range(6))
+    app.enqueue_many(tick.call() for _ in range(4))
     app.start(work=True, threads=8)
-    app.wait(handles, timeout=60)
-    assert starts[-1] - starts[0] > 0.3  # 6 starts at 10 a second; a slow machine only makes it longer
+    deadline = time.monotonic() + 60
+    waiting = [run.record for run in app.find(status="pending")]
+    while len(waiting) != 2 or min(run.run_at for run in waiting) <= app.now():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+        waiting = [run.record for run in app.find(status="pending")]
+    hours = sorted(round((run.run_at - run.created_at) / (3600 * SECOND)) for run in waiting)
+    assert hours == [1, 2]
 
 
 def test_a_call_that_waited_too_long_is_recorded_as_missed() -> None:

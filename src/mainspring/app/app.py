@@ -495,6 +495,7 @@ class Mainspring:
     metrics = _verb("numbers", Numbers.metrics)
     task_figures = _verb("numbers", Numbers.task_figures)
     store_figures = _verb("numbers", Numbers.store_figures)
+    lost_nodes = _verb("numbers", Numbers.lost_nodes)
     eta = _verb("numbers", Numbers.eta)
     flow_graph = _verb("_graphs", FlowGraphs.flow_graph)
     flow_graphs = _verb("_graphs", FlowGraphs.flow_graphs)

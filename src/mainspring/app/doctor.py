@@ -316,7 +316,7 @@ def _contents(
         return
     calls: dict[tuple[str, bool], Any] = {}
     records: list[tuple[Any, bool]] = [(job, job.executor != "queue") for job in jobs]
-    records += [(run, run.queue.startswith(".")) for run in runs]
+    records += [(run, run.queue.startswith(".")) for run in runs if not run.queue.startswith(HELD_PREFIX)]  # uncalled
     for each, local in records:
         if isinstance(each.call.func, str) and each.call.func:
             calls.setdefault((each.call.func, local), each)

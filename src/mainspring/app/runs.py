@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
 from mainspring.app.registry import Task, job_id_of, reference_of
 from mainspring.app.waiting import hub
@@ -166,6 +168,19 @@ class Runs:
     def count_up_to(self, text: str, cap: int = MOST_RUNS_SEARCHED) -> RunCount:
         """Return how many runs match a filter, and whether the number is exact: counting stops at `cap`."""
         return count_up_to(self, filter_for(self, text), cap)
+
+    def counted(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        group: str | None = None,
+        job: str | None = None,
+        cap: int,
+    ) -> RunCount:
+        """Return how many runs match, up to a cap, and whether the number is exact."""
+        found = self._store().stats(replace(make_query(status, queue, group, job), cap=cap))
+        return RunCount(min(found.matching, cap), found.complete and found.matching <= cap)
 
     def recent(self, job_ids: Iterable[str], n: int = 20) -> dict[str, list[RunView]]:
         """Return the newest `n` runs of each of these jobs, missed runs included."""

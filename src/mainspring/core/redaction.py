@@ -197,4 +197,6 @@ def without_password(url: str) -> str:
     """Return a URL without its password."""
     # Up to the last @, since a password may hold any character, written as it should be or not.
     shown = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
-    return re.sub(r"(?i)([?&;][^=&]*(?:passw|pwd|secret|token)[^=&]*=)[^&;\s]*", r"\1***", shown)
+    # An option may be a URL of its own, quoted.
+    shown = re.sub(r"(?i)(%3a%2f%2f[^%&;\s]*%3a)[^&;\s]*(%40)", r"\1***\2", shown)
+    return re.sub(r"(?i)([?&;](?:[^=&]*(?:passw|pwd|secret|token)[^=&]*|auth)=)[^&;\s]*", r"\1***", shown)

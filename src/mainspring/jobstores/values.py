@@ -136,6 +136,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     totals: dict[str, int] = {}
     jobs: int = 0
     matching: int = 0
+    complete: bool = True  # for a query with a cap: whether every run was looked at that may match
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +152,7 @@ class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: str | None = None
     gate: str | None = None
     lapsed: bool = False
+    cap: int | None = None  # who counts wants to know no more than that there are more: a store may stop there
 
 
 class Generation(msgspec.Struct, frozen=True):

@@ -131,6 +131,7 @@ def _queue(info: QueueInfo) -> QueueFacts:
         blocked=info.blocked,
         running=info.running,
         paused=info.paused,
+        limit=abs(info.limit) if info.limit else None,
         oldest_at=info.oldest_at,
     )
 

@@ -91,6 +91,8 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     blocked: int = 0
     running: int = 0
     paused: bool = False
+    limit: int | None = None
+    """How many of its runs may go at once."""
     oldest_at: int | None = None
     ahead: int | None = None
     """Runs that will be handed out before the one that is explained."""

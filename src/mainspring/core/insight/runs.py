@@ -141,6 +141,9 @@ def _pending(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
     if run.run_at > scene.now:
         return _delayed(run, scene, lacking)
     nodes = several(len(serving), "node serves", "nodes serve")
+    if queue.limit is not None and queue.running >= queue.limit:
+        limited = f"{queue.running} of it run, and its limit is {queue.limit}"
+        return "waiting", f"Waits for a slot of {place}: {limited}.", (f"queues limit {run.queue} {queue.limit + 1}",)
     if queue.urgent:
         return "waiting", f"Waits behind {several(queue.urgent, 'run')} of higher priority; {nodes} {place}.", ()
     if queue.ahead is None:

@@ -94,7 +94,7 @@ def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
     """Say whether the runs of a queue are handed out, and if not, why."""
     serving, place = scene.serving(queue.name), place_of_run(queue.name)
     held = held_runs(queue.waiting, queue.delayed)
-    held += f", and {queue.blocked:,} behind other runs" if queue.blocked else ""
+    held += f", and {queue.blocked:,} behind other runs or limits" if queue.blocked else ""
     oldest = "" if queue.oldest_at is None else f"; the oldest has been due for {scene.ago(queue.oldest_at)}"
     nodes = several(len(serving), "node serves", "nodes serve")
     actions: tuple[str, ...] = ()
@@ -110,6 +110,9 @@ def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
         state, sentence = "unserved", f"Unserved: no living node serves {place}; it is empty."
     elif queue.waiting:
         running = f"{several(queue.running, 'run')} of it {'goes' if queue.running == 1 else 'go'} on"
+        if queue.limit is not None and queue.running >= queue.limit:
+            running += f", as many as its limit of {queue.limit} allows"
+            actions = (f"queues limit {queue.name} {queue.limit + 1}",)
         state, sentence = "waiting", f"Waiting: {nodes} {place}, and {running}. It holds {held}{oldest}."
     else:
         state = "flowing"

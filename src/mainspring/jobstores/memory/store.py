@@ -369,7 +369,8 @@ class MemoryJobStore(JobStore):
 
     def stats(self, query: RunQuery | None = None) -> Stats:
         if query is not None:
-            return Stats(matching=sum(1 for _ in self._matching(query)))
+            most = None if query.cap is None else query.cap + 1
+            return Stats(matching=sum(1 for _ in islice(self._matching(query), most)))
         with self._lock:
             totals = {str(status): total for status, total in self._runs.totals.items()}
             return Stats(queues=self._runs.queues(self._now()), totals=totals, jobs=len(self._jobs))

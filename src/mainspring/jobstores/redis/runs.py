@@ -489,7 +489,7 @@ class RedisRuns(RecordStore):
         while more:
             count, cursor, _ = self._find(shard, query, query.status, cursor, None, False)
             total += count
-            more = cursor is not None
+            more = cursor is not None and (query.cap is None or total <= query.cap)
         return total
 
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from mainspring.clock import Clock
 from mainspring.codec import Codec
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.metrics import Tally
@@ -21,8 +22,9 @@ from mainspring.jobstores.base import (
     RunQuery,
     RunStanding,
 )
+from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.store import RecordStore
-from mainspring.jobstores.split.watch import StoreWatch
+from mainspring.jobstores.split.watch import StoreWatch, Wait
 
 __all__ = ["RunsElsewhere"]
 
@@ -30,14 +32,27 @@ __all__ = ["RunsElsewhere"]
 class RunsElsewhere(RecordStore):
     """Passes everything about runs, queues, nodes and time to another store."""
 
-    def __init__(self, runs: JobStore, codec: Codec | None, watch: StoreWatch) -> None:
-        if codec is None and isinstance(runs, RecordStore):
-            codec = runs._packer.codec
+    def __init__(self, runs: JobStore, codec: Codec | None) -> None:
         super().__init__(codec)
+        self._own_codec = codec
+        self._use_runs(runs)
+
+    def _use_runs(self, runs: JobStore, *, shared: bool = False) -> None:
+        """Keep runs in this store, and sign as it does unless this store has a codec of its own.
+
+        A `shared` store belongs to the same node, which opens it, closes it, and listens to it.
+        """
+        if self._own_codec is None and isinstance(runs, RecordStore):
+            self._packer = RecordPacker(runs._packer.codec)
         self.runs = runs
         self.volatile = runs.volatile  # type: ignore[misc]
         self.remote = runs.remote
-        self._watch = watch
+        self._runs_are_shared = shared
+        self._watch = StoreWatch([*([] if shared else [runs.wait]), *self._watched()])
+
+    def _watched(self) -> list[Wait]:
+        """Return how to wait for changes of jobs."""
+        return []
 
     def pack_run(self, run: Run) -> Any:
         return self.runs.pack_run(run)
@@ -94,6 +109,9 @@ class RunsElsewhere(RecordStore):
 
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         return self.runs.wait(cursor, timeout, topic) if topic == ENDS else self._watch.wait(cursor, timeout)
+
+    def use_clock(self, clock: Clock) -> None:
+        self.runs.use_clock(clock)
 
     def shift_clock(self, seconds: float) -> None:
         self.runs.shift_clock(seconds)

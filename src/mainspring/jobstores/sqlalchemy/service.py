@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import HOLDS, Run, Status
@@ -81,12 +82,19 @@ def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[Ru
             return nlargest(limit, chain.from_iterable(parts), key=lambda row: (row.created_at, row.id))
         if Status.SUCCEEDED not in query.status and _are_few(tx, query):
             return _find_few(tx, query, after, limit)
+        if Status.PENDING in query.status and Status.SUCCEEDED not in query.status and tx.database.kind == "postgresql":
+            # It knows how many there are of each, and chooses: walk through all by age, or sort the few.
+            halves = [
+                (RunQuery(status=(each,), queue=query.queue), part) for each in query.status for part in _parts_of(each)
+            ]
+            found = [_find(tx, half, after, limit, part) for half, part in halves]
+            return nlargest(limit, chain.from_iterable(found), key=lambda row: (row.created_at, row.id))
     return _find(tx, query, after, limit)
 
 
-def _find(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
+def _find(tx: Tx, query: RunQuery, after: Run | None, limit: int, part: str = "1 = 1") -> list[RunRow]:
     where, params = _where(tx, query, after)
-    statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {where} ORDER BY created_at DESC, id DESC LIMIT ?"
+    statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {part} AND {where} ORDER BY created_at DESC, id DESC LIMIT ?"
     return [run_row(row) for row in tx.all(statement, *params, limit)]
 
 
@@ -97,17 +105,25 @@ def _are_few(tx: Tx, query: RunQuery) -> bool:
     """
     if tx.database.kind != "sqlite":
         return False
-    statement = "SELECT count(*) FROM (SELECT 1 FROM {{runs}} WHERE status = '{}' LIMIT ?)"
-    return all(tx.all(statement.format(each.value), FEW_RUNS)[0][0] < FEW_RUNS for each in query.status)
+    statement = "SELECT count(*) FROM (SELECT 1 FROM {{runs}} WHERE {} LIMIT ?)"
+    parts = [part for each in query.status for part in _parts_of(each)]
+    return all(tx.all(statement.format(part), FEW_RUNS)[0][0] < FEW_RUNS for part in parts)
+
+
+def _parts_of(status: Status) -> tuple[str, ...]:
+    """Return the conditions of the partial indexes that together hold all runs of a status: none holds all pending."""
+    term = f"status = '{status.value}'"
+    return (f"{term} AND at_gate IS NULL", f"{term} AND at_gate IS NOT NULL") if status is Status.PENDING else (term,)
 
 
 def _find_few(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
     found: list[Any] = []
     for each in query.status:
         where, params = _where(tx, RunQuery(status=(each,), queue=query.queue), after)
-        # The plus keeps SQLite from the index by age. Sort the ids alone: the records are large.
-        statement = f"SELECT created_at, id FROM {{runs}} WHERE {where} ORDER BY +created_at DESC, id DESC LIMIT ?"
-        found += tx.all(statement, *params, limit)
+        for part in _parts_of(each):
+            # The plus keeps SQLite from the index by age. Sort the ids alone: the records are large.
+            statement = "SELECT created_at, id FROM {runs} WHERE %s AND %s ORDER BY +created_at DESC, id DESC LIMIT ?"
+            found += tx.all(statement % (part, where), *params, limit)
     rows = {row.id: row for row in get_runs(tx, [run_id for _, run_id in nlargest(limit, found)])} if found else {}
     return sorted(rows.values(), key=lambda row: (row.created_at, row.id), reverse=True)
 
@@ -225,19 +241,23 @@ def _queues(tx: Tx) -> list[QueueInfo]:
     found: dict[str, dict[str, Any]] = {
         name: {"limit": allowed} for name, allowed in tx.all("SELECT name, allowed FROM {queues}")
     }
-    pending = tx.all(
-        "SELECT queue, sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END), count(*), min(run_at)"
-        " FROM {runs} WHERE status = 'pending' GROUP BY queue",
-        now,
-    )
-    for name, waiting, total, first in pending:
-        oldest = first if first <= now else None
-        found.setdefault(name, {}).update(waiting=int(waiting), delayed=total - int(waiting), oldest_at=oldest)
+    for name, waiting, total, first in (row for part in _parts_of(Status.PENDING) for row in _pending(tx, part, now)):
+        queue = found.setdefault(name, {})
+        queue["waiting"] = queue.get("waiting", 0) + int(waiting)
+        queue["delayed"] = queue.get("delayed", 0) + total - int(waiting)
+        if first <= now:
+            queue["oldest_at"] = min(first, queue.get("oldest_at", first))
     for name, blocked in tx.all("SELECT queue, count(*) FROM {runs} WHERE status = 'blocked' GROUP BY queue"):
         found.setdefault(name, {}).update(blocked=blocked)
     for name, running in tx.all("SELECT queue, count(*) FROM {runs} WHERE status = 'running' GROUP BY queue"):
         found.setdefault(name, {}).update(running=running)
     return [QueueInfo(name=name, **found[name]) for name in sorted(found)]
+
+
+def _pending(tx: Tx, part: str, now: int) -> list[Any]:
+    waiting = "sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END)"
+    counted = f"SELECT queue, {waiting}, count(*), min(run_at) FROM {{runs}} WHERE {part} GROUP BY queue"
+    return tx.all(counted, now)
 
 
 # -- nodes and counters --------------------------------------------------------------------------------------------
@@ -271,11 +291,36 @@ def nodes(tx: Tx) -> list[NodeInfo]:
 def stats(tx: Tx, query: RunQuery | None) -> Stats:
     """Count the runs that match; without a query, count queues, ended runs and jobs."""
     if query is not None:
-        where, params = _where(tx, query)
-        [(matching,)] = tx.all(f"SELECT count(*) FROM {{runs}} WHERE {where}", *params)
-        return Stats(matching=matching)
+        return _count(tx, query)
     [(jobs,)] = tx.all("SELECT count(*) FROM {jobs}")
     return Stats(queues=_queues(tx), totals=_totals(tx), jobs=jobs)
+
+
+def _count(tx: Tx, query: RunQuery) -> Stats:
+    """Count matching runs, one status after the other: each has indexes of its own."""
+    plain = query.job_id is query.group is query.after is query.gate is None
+    if plain and query.cap is not None and (Status.SUCCEEDED in query.status or not query.status):
+        return _count_newest(tx, query, query.cap)
+    if query.status and plain:
+        parts = [(replace(query, status=(each,)), part) for each in query.status for part in _parts_of(each)]
+    else:
+        parts = [(query, "1 = 1")]
+    total, most = 0, NEVER if query.cap is None else query.cap + 1
+    for one, part in parts:
+        where, params = _where(tx, one)
+        counted = f"SELECT 1 AS one FROM {{runs}} WHERE {part} AND {where} LIMIT ?"
+        total += tx.all(f"SELECT count(*) FROM ({counted}) AS found", *params, most)[0][0]
+    return Stats(matching=total)
+
+
+def _count_newest(tx: Tx, query: RunQuery, cap: int) -> Stats:
+    """Count among the newest runs: no index knows which have succeeded, and they may be few among a million."""
+    where, params = _where(tx, query)
+    newest = "SELECT status, queue FROM {runs} ORDER BY created_at DESC LIMIT ?"
+    counted = f"SELECT coalesce(sum(CASE WHEN {where} THEN 1 ELSE 0 END), 0), count(*) FROM ({newest}) AS newest"
+    most = cap + cap // 2
+    [(matching, looked_at)] = tx.all(counted, *params, most)
+    return Stats(matching=int(matching), complete=looked_at < most)
 
 
 def _totals(tx: Tx) -> dict[str, int]:

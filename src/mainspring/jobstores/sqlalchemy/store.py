@@ -291,6 +291,10 @@ class SQLAlchemyJobStore(RecordStore):
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         return self._read(lambda tx: service_steps.find_runs(tx, query, after, limit))
 
+    def _recent_run_rows(self, job_ids: Sequence[str], limit: int) -> list[list[RunRow]]:
+        find = service_steps.find_runs
+        return self._read(lambda tx: [find(tx, RunQuery(job_id=each), None, limit) for each in job_ids])
+
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         return self._write(lambda tx: claim_steps.cancel(tx, run_ids)) if run_ids else []
 

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.insight.flows import FlowGraph, FlowStep
 from mainspring.core.insight.wording import several, took
 from mainspring.core.instants import SECOND
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import FINAL, HELD_PREFIX, Status
 from mainspring.core.run_view import RunView
 from mainspring.dashboard.looks.graph import MOST_NODES, GraphNode, draw
 from mainspring.dashboard.looks.rows import CANCELLABLE, RETRYABLE, RunLine, run_row
@@ -191,7 +191,7 @@ def _state(flow: FlowGraph) -> str:
 def _sentence(flow: FlowGraph, rows: Sequence[StepRow], ends: int | None, view: View) -> str:
     if flow.failed:
         name = flow.failed[0].name or flow.failed[0].call.task_name
-        rest = sum(row.line is None for row in rows)
+        rest = sum(run.refused is not None for run in flow.runs)
         also = f" {several(rest, 'step')} after it will not run unless it is retried." if rest else ""
         return f"Failed: {several(len(flow.failed), 'step')}, {name} first.{also}"
     if not flow.goes_on:
@@ -199,8 +199,11 @@ def _sentence(flow: FlowGraph, rows: Sequence[StepRow], ends: int | None, view: 
             return f"Done: all {several(flow.done, 'step')} succeeded."
         return f"Over: {flow.done:,} of {several(len(flow.steps), 'step')} succeeded, nothing of it goes on."
     left = [row for row in rows if row.line is not None and row.line.run.status not in FINAL]
-    waits = next((row for row in left if row.kind in ("retrying", "running", "delayed")), left[0])
+    order = ("retrying", "running", "delayed", "waiting", "blocked")
+    waits = min(left, key=lambda row: order.index(row.kind))
     how = {"retrying": "is tried again", "running": "runs", "delayed": "is set for later"}.get(waits.kind, "waits")
+    if waits.line is not None and waits.line.run.queue.startswith(HELD_PREFIX):
+        how = "waits for its signal"
     end = f" If all goes well, it ends about {view.times.text(ends)}." if ends is not None else ""
     return f"Waits for {len(left):,} of {several(len(rows), 'step')}: {waits.title} {how}.{end}"
 

@@ -93,8 +93,10 @@ class _Reader(pickle.Unpickler):
 
 
 def read_job(data: bytes, trusted: Collection[str] = ()) -> Job:
-    """Return a job from its APScheduler 3 pickle."""
+    """Return a job from its APScheduler 3 pickle: its state, or in ZooKeeper and etcd a document that has it."""
     state = _Reader(data, trusted).load()
+    if isinstance(state, dict) and "job_state" in state:
+        state = state["job_state"]
     if not isinstance(state, dict) or state.get("version") != 1:
         raise ValueError("it is not a job of APScheduler 3")
     job = Job(

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import click
 
-from mainspring.cli.apscheduler_jobs import read_job
 from mainspring.cli.common.visible import visible
+from mainspring.cli.importing.pickles import read_job
+from mainspring.cli.importing.sources import SQL_TABLE, Source, read_source, reported
 from mainspring.clock import SystemClock
 from mainspring.codec import Codec, Keyring
 from mainspring.codec.key_sources import KEY_VARIABLE, find_keyring
@@ -20,9 +21,9 @@ from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Status
-from mainspring.core.store_urls import SCHEMES, schemes_of, sqlite_file, store_scheme
+from mainspring.core.store_urls import SCHEMES, sqlite_file, store_scheme
 from mainspring.core.validation import check_queue
-from mainspring.errors import ConflictingIdError, JobLookupError, near
+from mainspring.errors import ConflictingIdError, JobLookupError
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.jobstores.opening import open_store
 from mainspring.jobstores.records.packing import RecordPacker
@@ -40,7 +41,7 @@ If you trust {source} that far, say so with --allow-pickle."""
 @click.command("import")
 @click.argument("source")
 @click.argument("target")
-@click.option("--table", default="apscheduler_jobs", show_default=True, help="APScheduler's table in a database.")
+@click.option("--table", default=SQL_TABLE, show_default=True, help="APScheduler's table; in document stores: jobs.")
 @click.option("--jobs-key", default="apscheduler.jobs", show_default=True, help="APScheduler's jobs in Redis.")
 @click.option("--run-times-key", default="apscheduler.run_times", show_default=True, help="Its run times in Redis.")
 @click.option("--allow-pickle", is_flag=True, help="Open APScheduler's pickles, of known types only.")
@@ -68,9 +69,10 @@ def import_(
 ) -> None:
     """Copy the jobs of APScheduler 3, or of a file made by export_jobs, from SOURCE to the store TARGET.
 
-    SOURCE is the URL of APScheduler's database or Redis, or the path of a JSON file. It is never changed: stop its
-    scheduler first, or both will fire. The jobs keep their executors, which a BackgroundScheduler has; the workers of
-    an app run what is in queues: for those, give --queue.
+    SOURCE is the URL of APScheduler's database, Redis, MongoDB, RethinkDB, ZooKeeper or etcd
+    (mongodb://host/apscheduler), or the path of a JSON file. It is never changed: stop its scheduler first, or both
+    will fire. The jobs keep their executors, which a BackgroundScheduler has; the workers of an app run what is in
+    queues: for those, give --queue.
 
     \b
     Example:
@@ -87,8 +89,7 @@ def import_(
         click.echo(_PICKLES.format(source=without_password(source)), err=True)
         sys.exit(2)
     else:
-        in_redis = source.partition(":")[0] in schemes_of("redis")
-        pickles = _from_redis(source, jobs_key, run_times_key) if in_redis else _from_table(source, table)
+        pickles = read_source(Source(source, table, jobs_key, run_times_key))
         jobs, refused = _opened(pickles, trust_classes)
     jobs, unfit = _fitting(jobs, codec)
     refused += unfit
@@ -150,39 +151,6 @@ def _from_file(path: str) -> list[Job]:
         raise click.ClickException(f"{path}: {error}") from error
 
 
-def _from_table(url: str, table: str) -> list[tuple[str, bytes]]:
-    sqlalchemy = _driver("sqlalchemy", "sqlalchemy")
-    with _reported(url):
-        address = sqlalchemy.make_url(url)
-        if address.get_backend_name() == "sqlite" and not Path(address.database or "").is_file():
-            raise click.ClickException(f"there is no file {address.database!r}")  # opening it would make one
-        engine = sqlalchemy.create_engine(address)
-        try:
-            names = sqlalchemy.inspect(engine).get_table_names()
-            if table not in names:
-                raise click.ClickException(f"{without_password(url)} has no table {table!r}{near(table, names)}")
-            found = sqlalchemy.table(table, sqlalchemy.column("id"), sqlalchemy.column("job_state"))
-            with engine.connect() as connection:
-                rows = connection.execute(sqlalchemy.select(found).order_by(found.c.id))
-                return [(str(job_id), bytes(state)) for job_id, state in rows]
-        finally:
-            engine.dispose()
-
-
-def _from_redis(url: str, jobs_key: str, run_times_key: str) -> list[tuple[str, bytes]]:
-    redis = _driver("redis", "redis")
-    with _reported(url), redis.Redis.from_url(url) as client:
-        kinds = {key: client.type(key).decode() for key in (jobs_key, run_times_key)}
-        for key, kind in ((jobs_key, "hash"), (run_times_key, "zset")):
-            if kinds[key] == "none" and key == run_times_key:  # every job is paused
-                continue
-            if kinds[key] != kind:
-                what = "no key" if kinds[key] == "none" else f"a {kinds[key]}, not a {kind}, under"
-                hint = near(key, [name.decode(errors="replace") for name in client.scan_iter("*jobs*", count=1000)])
-                raise click.ClickException(f"{without_password(url)} has {what} {key!r}{hint}")
-        return sorted((job_id.decode(), state) for job_id, state in client.hscan_iter(jobs_key))
-
-
 def _opened(pickles: Sequence[tuple[str, bytes]], trusted: Sequence[str]) -> tuple[list[Job], list[tuple[str, str]]]:
     jobs, refused = [], []
     for job_id, data in _progress(pickles, "Reading"):
@@ -210,7 +178,7 @@ def _fitting(jobs: Iterable[Job], codec: Codec) -> tuple[list[Job], list[tuple[s
 
 
 def _write(jobs: Sequence[Job], target: str, codec: Codec, replace: bool) -> None:
-    with _reported(target), _store(target, codec) as store:
+    with reported(target), _store(target, codec) as store:
         if replace:
             _make_way(jobs, store)
         else:
@@ -328,23 +296,3 @@ def _progress(items: Sequence[Any], label: str) -> Iterator[Any]:
         return
     with click.progressbar(items, label=label, file=sys.stderr) as bar:
         yield from bar
-
-
-def _driver(name: str, extra: str) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise click.ClickException(f'this needs a driver: pip install "mainspring[{extra}]" ({error})') from error
-
-
-@contextmanager
-def _reported(url: str) -> Iterator[None]:
-    """Return one line about what is wrong with a source or target."""
-    try:
-        yield
-    except click.ClickException:
-        raise
-    except Exception as error:
-        raise click.ClickException(f"{without_password(url)}: {type(error).__name__}: {error}") from error
