@@ -294,7 +294,7 @@ def test_an_end_waits_for_a_claim_that_is_parking_somebody_for_it(race: Race) ->
 def test_an_end_that_did_not_wait_for_the_claim_would_leave_a_run_parked(race: Race) -> None:
     """The test above can tell: this is what it would see."""
     if race.dialect == "mysql":
-        pytest.skip("InnoDB locks index entries, too, so the end waits even without the lock of the gate")
+        pytest.skip("on InnoDB the end waits even without the lock of the gate")
     _gated(race)
     [holder] = claim(race.quick)
     run = _gated(race)
