@@ -13,6 +13,7 @@ MainspringError
 ├── TransientJobError             (ValueError)
 ├── VersionConflict               (RuntimeError)  the job was changed by somebody else since it was read
 ├── TransactionConflict           (RuntimeError)  another transaction took the id or key: begin yours again
+├── TransactionOpen               (RuntimeError)  waiting for a run that nobody sees before the caller commits
 ├── MaxInstancesReachedError      (RuntimeError)
 ├── RunNotFound                   (LookupError)
 ├── TaskNotFound                  (LookupError)   no task of that name, or not one this process may import
@@ -66,6 +67,7 @@ __all__ = [
     "StoreUnavailable",
     "TaskNotFound",
     "TransactionConflict",
+    "TransactionOpen",
     "TransientJobError",
     "UnknownAlias",
     "UnverifiedOutcome",
@@ -208,6 +210,20 @@ class VersionConflict(MainspringError, RuntimeError):
 
 class TransactionConflict(MainspringError, RuntimeError):
     """Another transaction has just enqueued a run with the same id or unique key: begin yours again."""
+
+
+class TransactionOpen(MainspringError, RuntimeError):
+    """The caller waits for a run inside the transaction that enqueued it: nobody can execute it before the commit."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} was enqueued in the transaction that is still open here, so no worker can see it; "
+            "commit first, then wait for its result"
+        )
 
 
 class MaxInstancesReachedError(MainspringError, RuntimeError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from importlib import import_module
@@ -179,6 +179,7 @@ class Mainspring:
         self._alerts, self._pinger = AlertBook(alerts), Pinger(self._listeners)
         self._participation = Participation(shared, self._listeners)
         self._face: AsyncFace | None = None
+        self._off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 
     # -- tasks and schedules -----------------------------------------------------------------------------------
 
@@ -585,8 +586,13 @@ class Mainspring:
 
         face = self._face
         if face is None or face.pid != os.getpid():  # threads do not survive a fork
-            face = self._face = AsyncFace(self)
+            face = self._face = AsyncFace(self, self._off_loop)
         return face
+
+    def call_off_loop_by(self, off_loop: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        """Let async code make its blocking calls by this function, in place of a pool of threads."""
+        self._off_loop = self._runs.off_loop = off_loop
+        self._face = None
 
     def asgi(self, **options: Any) -> Any:
         """Return the dashboard as an ASGI app, to be served or mounted; `mainspring.dashboard` tells the options."""

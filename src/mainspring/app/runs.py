@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,6 +64,8 @@ class Runs:
         self._explain, self.record = explain, record
         self.pause: Callable[[float], object] = time.sleep
         """How a verb waits some milliseconds for another node."""
+        self.off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _on_a_thread
+        """How async code makes a blocking call."""
 
     @property
     def store(self) -> JobStore:
@@ -358,7 +360,7 @@ class Runs:
         import asyncio  # importing it takes 40 ms, and not every app needs it
 
         waiter = Waiter(list(map(_id, handles)), timeout)
-        while not await asyncio.to_thread(waiter.look, self._store()):
+        while not await self.off_loop(lambda: waiter.look(self._store())):
             await asyncio.sleep(waiter.pause())
         return list(map(self.view, waiter.ended()))
 
@@ -370,6 +372,12 @@ class Runs:
     def view(self, run: Run) -> RunView:
         """Return a record in the form that people see."""
         return RunView(run, self._zone())
+
+
+async def _on_a_thread(work: Callable[[], Any]) -> Any:
+    import asyncio  # importing it takes 40 ms, and not every app needs it
+
+    return await asyncio.to_thread(work)
 
 
 def _id(run: str | RunHandle[Any]) -> str:

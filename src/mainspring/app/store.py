@@ -71,6 +71,8 @@ class AppStore:
         self.keys, self.allow_pickle = keys, allow_pickle
         self.outbox = outbox
         """Where runs wait for the commit of a transaction that the store is no part of."""
+        self.after_commit: Callable[[Callable[[], object]], bool] | None = None
+        """Defers work to the commit of the caller's transaction; returns False if there is none to wait for."""
         self.inline = False
         """Whether calls are executed in the process that enqueues them, on the companion's store."""
         self.opened: JobStore | None = None

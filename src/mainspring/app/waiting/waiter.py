@@ -91,6 +91,8 @@ class Waiter:
             now = time.monotonic()
             self._all_at = now + FULL_LOOK_FACTOR * (now - began)
         self._left = left
+        if left:
+            store.check_wait(left)
         if left and began >= self._deadline:
             raise TimeoutError(self._describe(store))
         if left and began >= self._warn_at:

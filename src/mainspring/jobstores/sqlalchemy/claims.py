@@ -41,9 +41,9 @@ _HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND
 _LEVELS: Final = """
 WITH RECURSIVE wanted AS (%s),
 level(queue, priority) AS (
-    SELECT name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s AND r.queue = name
-                   ORDER BY r.priority DESC LIMIT 1)
-      FROM wanted WHERE name NOT IN (SELECT name FROM {queues} WHERE allowed <= 0)
+    SELECT wanted.name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s
+                            AND r.queue = wanted.name ORDER BY r.priority DESC LIMIT 1)
+      FROM wanted WHERE wanted.name NOT IN (SELECT name FROM {queues} WHERE allowed <= 0)
     UNION ALL
     SELECT queue, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s
                       AND r.queue = level.queue AND r.priority < level.priority
