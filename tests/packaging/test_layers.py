@@ -20,6 +20,7 @@ LAYERS = (
     {"node"},
     {"app", "schedulers", "aio", "job", "alerts"},
     {"cluster", "tasks", "tracker", "contrib", "testing", "dashboard"},
+    {"django"},
     {"cli", "__main__"},
 )
 """From the bottom to the top: a room imports from its own layer and from those below it."""

@@ -10,7 +10,7 @@ from django.db import connections
 from mainspring.errors import ConfigurationError, near
 
 if TYPE_CHECKING:
-    from mainspring.django.store.joining import DjangoDatabase
+    from mainspring.django.store.database import DjangoDatabase
 
 __all__ = ["VENDORS", "make_database"]
 

@@ -8,7 +8,7 @@ import MySQLdb
 from sqlalchemy.dialects.mysql.mysqldb import MySQLDialect_mysqldb
 from sqlalchemy.engine import Dialect
 
-from mainspring.django.store.joining import DjangoDatabase, JoinedTx
+from mainspring.django.store.database import AtomicTx, DjangoDatabase
 from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS
 from mainspring.jobstores.sqlalchemy.mariadb import MariaDBDatabase, MariaDBTx
 from mainspring.jobstores.sqlalchemy.waking import readable
@@ -16,7 +16,7 @@ from mainspring.jobstores.sqlalchemy.waking import readable
 __all__ = ["DjangoMariaDB"]
 
 
-class JoinedMariaDBTx(JoinedTx, MariaDBTx):
+class AtomicMariaDBTx(AtomicTx, MariaDBTx):
     """Statements of MariaDB inside the caller's transaction."""
 
 
@@ -31,8 +31,8 @@ class DjangoMariaDB(DjangoDatabase, MariaDBDatabase):
     def _driver_error(self) -> type[Exception]:
         return MySQLdb.Error  # type: ignore[no-any-return]
 
-    def _joined(self, connection: Any) -> JoinedTx:
-        return JoinedMariaDBTx(self, connection.cursor())
+    def _atomic(self, connection: Any) -> AtomicTx:
+        return AtomicMariaDBTx(self, connection.cursor())
 
     def _is_dead(self, connection: Any) -> bool:
         # An idle connection becomes readable only if the server has closed it.

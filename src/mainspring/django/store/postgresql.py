@@ -8,7 +8,7 @@ import psycopg
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import Dialect
 
-from mainspring.django.store.joining import DjangoDatabase, JoinedTx
+from mainspring.django.store.database import AtomicTx, DjangoDatabase
 from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, StoreTx
 from mainspring.jobstores.sqlalchemy.postgresql.dialect import PostgreSQLDatabase
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
@@ -19,7 +19,7 @@ __all__ = ["DjangoPostgreSQL"]
 _MS = int(STEP_TIMEOUT_SECONDS * 1000)
 
 
-class JoinedPostgreSQLTx(JoinedTx, PostgreSQLTx):
+class AtomicPostgreSQLTx(AtomicTx, PostgreSQLTx):
     """Statements of PostgreSQL inside the caller's transaction."""
 
 
@@ -33,8 +33,8 @@ class DjangoPostgreSQL(DjangoDatabase, PostgreSQLDatabase):
     def _tx(self, connection: Any) -> StoreTx:
         return PostgreSQLTx(self, _cursor(connection))
 
-    def _joined(self, connection: Any) -> JoinedTx:
-        return JoinedPostgreSQLTx(self, _cursor(connection))
+    def _atomic(self, connection: Any) -> AtomicTx:
+        return AtomicPostgreSQLTx(self, _cursor(connection))
 
     def _is_dead(self, connection: Any) -> bool:
         # An idle connection becomes readable only if the server has closed it.

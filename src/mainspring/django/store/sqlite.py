@@ -11,7 +11,7 @@ from django.db import connections
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Dialect
 
-from mainspring.django.store.joining import DjangoDatabase, JoinedTx
+from mainspring.django.store.database import AtomicTx, DjangoDatabase
 from mainspring.errors import MainspringError, StoreLocked, StoreUnavailable
 from mainspring.jobstores.records.rows import JobRow
 from mainspring.jobstores.sqlalchemy.database import StoreTx, UnreadableValue
@@ -40,7 +40,7 @@ class OwnSQLiteTx(SQLiteTx):
         self.cursor.execute("BEGIN IMMEDIATE")
 
 
-class JoinedSQLiteTx(JoinedTx, SQLiteTx):
+class AtomicSQLiteTx(AtomicTx, SQLiteTx):
     """Statements of SQLite inside the caller's transaction."""
 
 
@@ -80,8 +80,8 @@ class DjangoSQLite(DjangoDatabase):
     def _tx(self, connection: Any) -> StoreTx:
         return OwnSQLiteTx(self, connection.cursor())
 
-    def _joined(self, connection: Any) -> JoinedTx:
-        return JoinedSQLiteTx(self, connection.cursor())
+    def _atomic(self, connection: Any) -> AtomicTx:
+        return AtomicSQLiteTx(self, connection.cursor())
 
     def _commit(self, connection: Any) -> None:
         connection.execute("COMMIT")

@@ -11,8 +11,8 @@ from django.db import transaction
 from mainspring.codec import Codec
 from mainspring.core.insight.metrics import Tally
 from mainspring.django.store.connections import own_thread
+from mainspring.django.store.database import DjangoDatabase
 from mainspring.django.store.databases import make_database
-from mainspring.django.store.joining import DjangoDatabase
 from mainspring.errors import TransactionOpen
 from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import RunRow

@@ -22,12 +22,12 @@ from mainspring.jobstores.sqlalchemy import meta
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.server import COLLISION_REPEATS, CollisionError, ServerDatabase
 
-__all__ = ["DjangoDatabase", "JoinedTx"]
+__all__ = ["AtomicTx", "DjangoDatabase"]
 
 T = TypeVar("T")
 
 
-class JoinedTx(StoreTx):
+class AtomicTx(StoreTx):
     """Statements inside the caller's transaction. `begin` sets a savepoint: single statements need none."""
 
     begun = False
@@ -60,7 +60,7 @@ class DjangoDatabase(ServerDatabase):
         """Return SQLAlchemy's dialect, by which it writes the tables."""
 
     @abstractmethod
-    def _joined(self, connection: Any) -> JoinedTx:
+    def _atomic(self, connection: Any) -> AtomicTx:
         """Return a transaction that is part of the caller's."""
 
     @property
@@ -124,7 +124,7 @@ class DjangoDatabase(ServerDatabase):
         wrapper.validate_no_broken_transaction()
         for attempt in range(COLLISION_REPEATS):
             self.connections.take()
-            tx = self._joined(wrapper.connection)
+            tx = self._atomic(wrapper.connection)
             try:
                 with ExitStack() as tx.savepoints:
                     if begin or attempt:
@@ -143,15 +143,21 @@ class DjangoDatabase(ServerDatabase):
                     raise self.unavailable(cause) from cause
                 time.sleep(random.random() * 0.002 * 2**attempt)
         if tx.stirred:
-            self._stir_after_commit(wrapper)
+            self._await_commit()
         return result
 
-    def _stir_after_commit(self, wrapper: Any) -> None:
+    def _await_commit(self) -> None:
         """Wake sleepers once the transaction is committed; one wake-up does for all that happens before it."""
+        wrapper = self.connections.wrapper
         waiting = wrapper.run_on_commit
-        if waiting and waiting[-1][1] == self.waker.stir and waiting[-1][0] == set(wrapper.savepoint_ids):
+        if waiting and waiting[-1][1] == self.committed and waiting[-1][0] == set(wrapper.savepoint_ids):
             return
-        transaction.on_commit(self.waker.stir, using=self.connections.alias, robust=True)
+        transaction.on_commit(self.committed, using=self.connections.alias, robust=True)
+
+    def committed(self) -> None:
+        """Wake sleepers for what the caller has committed."""
+        self._added().clear()
+        self.waker.stir()
 
     def _living(self) -> Any:
         fairy = self._checkout()
@@ -186,15 +192,15 @@ class DjangoDatabase(ServerDatabase):
 
     def note_added(self, run_ids: Sequence[str]) -> None:
         """Remember runs that were added inside the caller's transaction: nobody can execute them before its commit."""
-        if not hasattr(self._notes, "added"):
-            self._notes.added = set()
-        if not self._notes.added:
-            transaction.on_commit(self._notes.added.clear, using=self.connections.alias, robust=True)
-        self._notes.added.update(run_ids)
+        self._await_commit()
+        self._added().update(run_ids)
 
     def added_inside(self) -> set[str]:
         """Return the runs that the open transaction of this thread has added."""
-        found: set[str] = getattr(self._notes, "added", set())
-        if found and not self.inside:  # it was rolled back
-            found.clear()
+        if not self.inside:  # it was rolled back
+            self._added().clear()
+        return self._added()
+
+    def _added(self) -> set[str]:
+        found: set[str] = self._notes.__dict__.setdefault("added", set())
         return found
