@@ -17,10 +17,12 @@ from django.db import connections, transaction
 from sqlalchemy import create_engine, text
 
 from mainspring.django.operations import creating
+from mainspring.tasks import set_app
 from tests.django.project.settings import database
 from tests.servers import MariaDB, PostgreSQL
 
 django.setup()
+set_app(None)  # other tests of this process make apps of their own
 
 TABLES = ("jobs", "runs", "edges", "limits", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from django.core.exceptions import SynchronousOnlyOperation
@@ -181,10 +181,10 @@ def test_a_plain_enqueue_in_a_coroutine_is_refused_as_the_orm_refuses_it(app: Ma
 
 def test_tables_that_nobody_made_are_a_clear_error(alias: str) -> None:
     store = DjangoStore(f"django://{alias}", "absent_jobs")
-    with pytest.raises(ConfigurationError, match="has no table 'absent_meta'; run: manage.py migrate"):
+    with pytest.raises(ConfigurationError, match=r"has no table 'absent_meta'; run: manage\.py migrate"):
         store.beat()
     with transaction.atomic(using=alias):
-        with pytest.raises(ConfigurationError, match="manage.py migrate"):
+        with pytest.raises(ConfigurationError, match=r"manage\.py migrate"):
             store.beat()
         assert connections[alias].introspection.table_names()  # the transaction goes on
 
@@ -206,7 +206,7 @@ def test_tables_of_another_schema_are_neither_claimed_from_nor_fired(alias: str)
 
 
 def test_an_alias_that_is_not_there_is_named_with_a_near_one() -> None:
-    with pytest.raises(ConfigurationError, match="no database 'defautl' in DATABASES.*'default'"):
+    with pytest.raises(ConfigurationError, match=r"no database 'defautl' in DATABASES.*'default'"):
         make_database("defautl", "mainspring_jobs")
 
 
@@ -220,7 +220,9 @@ def test_bytes_are_marked_for_drivers_that_send_them_as_text() -> None:
             sent.append(statement)
 
     class Database:
-        names, texts, packet = {"runs": "runs"}, {}, 1_000_000
+        names: ClassVar = {"runs": "runs"}
+        texts: ClassVar[dict[str, str]] = {}
+        packet = 1_000_000
 
     tx = MariaDBTx(Database(), Cursor())  # type: ignore[arg-type]
     tx.update("runs", ("state",), [("a", b"\xff"), ("b", b"\xfe")])

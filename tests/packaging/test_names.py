@@ -17,6 +17,8 @@ CLASSES = [
     for node in tree.body
     if isinstance(node, ast.ClassDef)
 ]
+# Django's models have django-q's names for what the core has other classes for, and each migration is a Migration.
+CLASSES = [(name, path) for name, path in CLASSES if not path.startswith(("django/models/", "django/migrations/"))]
 NO_NOUNS = """
 Again Altered Asked Cancelled Claimed Coming Due Elsewhere Ended Expected Failed Finished Fired
 Fixed Forgetful Found Given Gone Held Here Kept Known Left Live Lost Missed Mute Once Planned

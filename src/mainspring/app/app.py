@@ -178,6 +178,8 @@ class Mainspring:
         self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
         self._alerts, self._pinger = AlertBook(alerts), Pinger(self._listeners)
         self._participation = Participation(shared, self._listeners)
+        self.task_defaults: Mapping[str, Any] = {}
+        """The options of tasks that do not name them."""
         self._face: AsyncFace | None = None
         self._off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 
@@ -194,7 +196,7 @@ class Mainspring:
 
     def task(self, func: Any = None, *, name: str | None = None, **options: Any) -> Any:
         """Register a function as a task; options set its defaults: `queue`, `retries`, `timeout`, `priority`, ..."""
-        defaults = make_options(Options(), options)
+        defaults = make_options(Options(), {**self.task_defaults, **options})
 
         def register(func: Callable[P, R]) -> Task[P, R]:
             if isinstance(func, Task):

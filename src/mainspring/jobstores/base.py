@@ -395,6 +395,10 @@ class JobStore(BaseJobStore):
         """Wrap the life of a thread that belongs to a node; a back end may keep a connection for each."""
         return nullcontext()
 
+    def after_commit(self, work: Callable[[], object]) -> None:
+        """Call a function once a transaction of the caller's that this thread is in is committed; without one, now."""
+        work()
+
     def check_wait(self, run_ids: Sequence[str]) -> None:
         """Raise if these unfinished runs cannot end while this thread waits for them."""
 

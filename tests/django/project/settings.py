@@ -50,4 +50,9 @@ TIME_ZONE = "Europe/Berlin"
 LOGGING_CONFIG = None  # the tests look at what is logged
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATABASES = {"default": database(os.environ.get("DJANGO_DATABASE", "sqlite://"))}
-INSTALLED_APPS: list[str] = []
+INSTALLED_APPS = [
+    "django.contrib.contenttypes",
+    "django.contrib.auth",
+    "mainspring.django",
+    "tests.django.project.shop",
+]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from django.db import transaction
 
 from mainspring.codec import Codec
-from mainspring.core.insight.metrics import Tally
 from mainspring.django.store.connections import own_thread
 from mainspring.django.store.database import DjangoDatabase
 from mainspring.django.store.databases import make_database
@@ -69,14 +68,8 @@ class DjangoStore(SQLStore):
         if mine:
             raise TransactionOpen(sorted(mine)[0])
 
-    def tallies(self, new: Sequence[Tally] = (), **wanted: Any) -> list[Tally]:
-        database = self._joinable()
-        if new and database.inside:
-            # All nodes add to the same rows: a long transaction must not keep them locked.
-            counted = list(new)
-            transaction.on_commit(lambda: self.tallies(counted) and None, using=self.alias, robust=True)
-            new = ()
-        return super().tallies(new, **wanted)
+    def after_commit(self, work: Callable[[], object]) -> None:
+        transaction.on_commit(work, using=self.alias, robust=True)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a DjangoStore uses this process's connections; give each process the URL, not the store")

@@ -1,0 +1,26 @@
+"""The Django app: `"mainspring.django"` in INSTALLED_APPS."""
+
+from __future__ import annotations
+
+from django.apps import AppConfig
+from django.utils.module_loading import autodiscover_modules
+
+__all__ = ["MainspringConfig"]
+
+
+class MainspringConfig(AppConfig):
+    """mainspring in a project: its tables, checks and settings; `tasks.py` of every app is imported."""
+
+    name = "mainspring.django"
+    label = "mainspring"
+    default_auto_field = "django.db.models.BigAutoField"
+
+    def ready(self) -> None:
+        """Give mainspring.tasks the project's app, register the checks, and import the tasks of all apps."""
+        # Late, since the modules below read the settings.
+        from mainspring.django import checks  # noqa: F401
+        from mainspring.django.application import app
+        from mainspring.tasks.current import set_app
+
+        set_app(app)
+        autodiscover_modules("tasks")

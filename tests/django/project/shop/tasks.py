@@ -1,0 +1,32 @@
+"""The tasks of the shop, which Django finds by the name of this module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring.django.app import app
+from tests.django.project.shop.models import Order
+
+
+@app.task
+def double(number: int) -> int:
+    return 2 * number
+
+
+@app.task
+def count_orders() -> int:
+    found: int = Order.objects.count()
+    return found
+
+
+@app.task
+def price(order: Any, amount: int) -> int:
+    """Write a total to an order, which is read again when the run starts."""
+    order.total = amount
+    order.save()
+    return int(order.pk)
+
+
+@app.task
+def fail() -> None:
+    raise ValueError("the shop is closed")
