@@ -11,6 +11,7 @@ from django.db import close_old_connections, connections, transaction
 
 from mainspring.app import Mainspring
 from mainspring.django.conf import NAMES, Conf, conf, signing_keys
+from mainspring.django.references import add_types, with_instances
 
 __all__ = ["DjangoApp", "app"]
 
@@ -37,6 +38,11 @@ class DjangoApp(Mainspring):
         self.call_off_loop_by(_in_the_threads_of_django)
         self._app_store.after_commit = self._after_commit
         self.middleware(_with_fresh_connections)
+        add_types(self._app_store.types)
+
+    def wrapped(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function inside the middleware, which gets model instances for the references to them."""
+        return super().wrapped(with_instances(func))
 
     def follow_settings(self) -> None:
         """Take over settings that have changed, as `override_settings` does in tests."""

@@ -30,3 +30,9 @@ def price(order: Any, amount: int) -> int:
 @app.task
 def fail() -> None:
     raise ValueError("the shop is closed")
+
+
+@app.task
+def shout(text: str) -> str:
+    assert type(text) is str
+    return f"{text.upper()}!"
