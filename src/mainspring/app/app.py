@@ -180,6 +180,8 @@ class Mainspring:
         self._participation = Participation(shared, self._listeners)
         self.task_defaults: Mapping[str, Any] = {}
         """The options of tasks that do not name them."""
+        self.call_defaults: Mapping[str, Any] = {}
+        """The options of calls by django-q's verbs of functions that are no tasks."""
         self._face: AsyncFace | None = None
         self._off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 

@@ -20,7 +20,9 @@ class MainspringConfig(AppConfig):
         # Late, since the modules below read the settings.
         from mainspring.django import checks  # noqa: F401
         from mainspring.django.application import app
+        from mainspring.django.joining import join
         from mainspring.tasks.current import set_app
 
         set_app(app)
+        join(app, self.get_model("Schedule"))
         autodiscover_modules("tasks")

@@ -170,7 +170,7 @@ class MainspringBackend(BaseTaskBackend):
             raise TypeError(complaint)
         result = self._new_result(task, run_id, args, kwargs)
         reference = f"{task.func.__module__}:{task.func.__qualname__}"
-        options = make_options(Options(id=run_id), task.options())
+        options = make_options(Options(id=run_id, name=task.func.__name__), task.options())
         call: Any = MainspringCall(self.app, task, reference, options)
         handle = self.app.enqueue_call(TaskCall(call, args, kwargs))
         if handle.id != run_id or self.app.inline:  # a run with this unique key waits already, or it has ended

@@ -6,6 +6,8 @@ import os
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+import django
+
 ENGINES = {"sqlite": "sqlite3", "postgresql": "postgresql", "mysql": "mysql"}
 
 
@@ -51,8 +53,33 @@ LOGGING_CONFIG = None  # the tests look at what is logged
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATABASES = {"default": database(os.environ.get("DJANGO_DATABASE", "sqlite://"))}
 INSTALLED_APPS = [
+    "django.contrib.admin",
     "django.contrib.contenttypes",
     "django.contrib.auth",
+    "django.contrib.messages",
+    "django.contrib.sessions",
     "mainspring.django",
     "tests.django.project.shop",
 ]
+if django.VERSION < (6, 0):
+    INSTALLED_APPS.append("django_tasks")
+MIDDLEWARE = [
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+]
+PROCESSORS = ["django.template.context_processors.request", "django.contrib.auth.context_processors.auth"]
+PROCESSORS.append("django.contrib.messages.context_processors.messages")
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "APP_DIRS": True,
+        "OPTIONS": {"context_processors": PROCESSORS},
+    }
+]
+ROOT_URLCONF = "tests.django.project.urls"
+ALLOWED_HOSTS = ["*"]
+STATIC_URL = "static/"
+PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # quick
+TASKS = {"default": {"BACKEND": "mainspring.django.backend.MainspringBackend", "QUEUES": []}}

@@ -8,10 +8,12 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
+from mainspring.django.schedules.rows import ScheduleQuerySet, ScheduleRow, watch_deletions
+
 __all__ = ["Schedule"]
 
 
-class Schedule(models.Model):
+class Schedule(ScheduleRow, models.Model):
     """A schedule as django-q has it: a function, its arguments as text, and when to call it."""
 
     ONCE, MINUTES, HOURLY, DAILY, WEEKLY, BIWEEKLY = "O", "I", "H", "D", "W", "BW"
@@ -51,11 +53,15 @@ class Schedule(models.Model):
         help_text=_("Name of the keyword argument that gets the time for which the run was planned"),
     )
 
+    objects = ScheduleQuerySet.as_manager()
+
     class Meta:
-        app_label = "mainspring"
         verbose_name = _("Scheduled task")
         verbose_name_plural = _("Scheduled tasks")
         ordering: ClassVar[list[str]] = ["next_run"]
 
     def __str__(self) -> str:
         return str(self.name or self.func)
+
+
+watch_deletions(Schedule)
