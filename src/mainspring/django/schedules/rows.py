@@ -81,6 +81,14 @@ class ScheduleRow:
         after = next_run or self.next_run
         return None if after is None else following(_app(), self, after, self.job)
 
+    def resume(self: Any) -> None:
+        """Let a paused schedule come due again, at its next time from now on."""
+        if self.repeats == 0:
+            raise ValueError("it has no repeats left; set them, and when it runs next")
+        now = timezone.now()
+        self.next_run = now if self.schedule_type == "O" else following(_app(), self, now)
+        self.save()
+
     def success(self: Any) -> bool | None:
         """Return whether the last run succeeded; None if there is none, or it has not ended."""
         run = self.last_task()
