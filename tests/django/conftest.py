@@ -27,6 +27,8 @@ set_app(None)  # other tests of this process make apps of their own
 TABLES = ("jobs", "runs", "edges", "limits", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies")
 
 
+URLS: dict[str, str] = {}
+"""The URL of each alias that was added."""
 _numbers = count(1)
 
 
@@ -42,12 +44,13 @@ def fresh_database(url: str) -> str:
 
 
 @contextmanager
-def added_database(alias: str, url: str, **changes: Any) -> Iterator[str]:
-    """Add a database to Django's with the store's tables."""
+def added_database(alias: str, url: str, *, tables: bool = True, **changes: Any) -> Iterator[str]:
+    """Add a database to Django's, with the store's tables."""
     entry = {**database(url), **changes}
+    URLS[alias] = url
     connections.settings[alias] = connections.configure_settings({"default": {}, alias: entry})[alias]
     with connections[alias].cursor() as cursor:
-        for statement in creating(alias):
+        for statement in creating(alias) if tables else ():
             cursor.execute(statement)
     yield alias
     connections[alias].close()

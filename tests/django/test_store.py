@@ -23,10 +23,11 @@ from mainspring.errors import (
     StoreUnavailable,
     TransactionOpen,
 )
+from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.jobstores.sqlalchemy.mariadb import MariaDBTx
 from mainspring.jobstores.sqlalchemy.meta import SQL_SCHEMA
 from mainspring.testing.conformance.helpers import add_run, claim
-from tests.django.conftest import emptied
+from tests.django.conftest import URLS, emptied
 
 DATABASES = ["on_sqlite", "on_postgresql", "on_mariadb"]
 
@@ -80,6 +81,20 @@ def test_a_run_is_there_if_and_only_if_the_transaction_commits(app: Mainspring, 
     assert kept.status() == "pending"
     with pytest.raises(RunNotFound):
         undone.status()
+
+
+def test_nobody_else_sees_a_run_before_the_commit(app: Mainspring, alias: str) -> None:
+    other = SQLAlchemyJobStore(URLS[alias], codec=app.codec)  # the plain SQL store, as another process opens it
+    other.beat()
+    with transaction.atomic(using=alias):
+        handle = app.enqueue(double, 1)
+        assert other.get_runs([handle.id]) == [None]
+    [found] = other.get_runs([handle.id])
+    assert found is not None
+    assert found.args == (1,)
+    assert [run.id for run in claim(other)] == [handle.id]
+    assert handle.status() == "running"
+    other.shutdown()
 
 
 def test_a_savepoint_that_is_rolled_back_takes_its_runs_along(app: Mainspring, alias: str) -> None:

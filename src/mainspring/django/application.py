@@ -20,7 +20,7 @@ class DjangoApp(Mainspring):
     """An app whose store, keys and defaults are the project's settings, also after these change in a test."""
 
     def __init__(self, found: Conf | None = None) -> None:
-        found = found or conf()
+        self.conf = found = found or conf()
         super().__init__(
             found.url,
             name=found.name,
@@ -46,7 +46,7 @@ class DjangoApp(Mainspring):
 
     def follow_settings(self) -> None:
         """Take over settings that have changed, as `override_settings` does in tests."""
-        found = conf()
+        self.conf = found = conf()
         self._app_store.reconfigure(
             found.url, found.name, signing_keys(found), found.allow_pickle, _store_options(found), found.timezone
         )
@@ -55,8 +55,7 @@ class DjangoApp(Mainspring):
 
     def _after_commit(self, work: Callable[[], object]) -> bool:
         """Hand runs over at the commit if the store has no part in the transaction."""
-        found = conf()
-        if found.alias is not None or self.inline or not connections["default"].in_atomic_block:
+        if self.conf.alias is not None or self.inline or not connections["default"].in_atomic_block:
             return False
         transaction.on_commit(work)
         return True
