@@ -70,6 +70,7 @@ def _note(key: str, value: Any, text: str) -> Info:
 
 def _name(value: str, keys: Found, found: Found, messages: Messages, source: Any) -> None:
     found["salt"] = str(value)
+    found.setdefault("default_queue", str(value))  # the cluster is named after the project, unless it has a name
     if str(found.get("url", "django")).partition(":")[0] != "django" and str(value) != "default":
         found["name"] = str(value)
 

@@ -11,7 +11,7 @@ from mainspring.app import Mainspring
 from mainspring.app.waiting.waiter import FIRST_LOOK_SECONDS, LONGEST_LOOK_PAUSE_SECONDS
 from mainspring.core.run import FINAL, Status
 from mainspring.core.run_view import RunView
-from mainspring.errors import RunNotFound, StoreUnavailable
+from mainspring.errors import RunNotFound, StoreUnavailable, TransactionOpen
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 from mainspring.tasks import intended
 from mainspring.tasks.broker import Broker
@@ -163,6 +163,10 @@ def _fetch(app: Mainspring, task_id: str, wait: float) -> FetchedTask | None:
         except RunNotFound:
             continue
         except TimeoutError:
+            return None
+        except TransactionOpen:  # it would wait for ever, but a look is no wait
+            if wait:
+                raise
             return None
     return None
 

@@ -15,7 +15,7 @@ from mainspring.tasks import set_app
 
 @pytest.fixture(scope="session")
 def migrated() -> Iterator[None]:
-    call_command("migrate", verbosity=0)
+    call_command("migrate", run_syncdb=True, verbosity=0)
     setup_test_environment()  # answers of the test client tell what their templates were given
     yield
     teardown_test_environment()
