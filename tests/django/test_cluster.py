@@ -1,4 +1,4 @@
-"""A cluster on the project's app: worker processes are killed, and all sessions of the database are ended under load."""
+"""A cluster on the project's app: its processes are killed, and all sessions of the database are ended under load."""
 
 from __future__ import annotations
 

@@ -45,6 +45,8 @@ def use_mysql_driver() -> None:
 
 
 SECRET_KEY = "a key that only the tests know, of some length"
+ROOT_URLCONF = "tests.django.project.urls"
+ALLOWED_HOSTS = ["*"]
 USE_TZ = True
 TIME_ZONE = "Europe/Berlin"
 LOGGING_CONFIG = None  # the tests look at what is logged

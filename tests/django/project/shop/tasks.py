@@ -43,3 +43,10 @@ def shout(text: str) -> str:
 def nap(seconds: float) -> str:
     time.sleep(seconds)
     return "slept"
+
+
+FAILURES: list[tuple[str, str]] = []
+
+
+def note_failure(error: Exception, run: Any) -> None:
+    FAILURES.append((run.id, str(error)))
