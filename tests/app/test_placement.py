@@ -113,6 +113,6 @@ def test_a_task_that_crashed_runs_alone_where_another_process_finds_it(here: Pla
     assert crashed == {
         "mine": ISOLATED_EXECUTOR if imported else THREADS_EXECUTOR,
         "theirs": ISOLATED_EXECUTOR,
-        COLLECT_TASK: THREADS_EXECUTOR,
+        COLLECT_TASK: ISOLATED_EXECUTOR,
     }
     assert place.prepare(make_run("mine")).executor == THREADS_EXECUTOR

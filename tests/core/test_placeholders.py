@@ -143,5 +143,5 @@ def test_a_placeholder_can_be_passed_on_and_nothing_else() -> None:
     ):
         with pytest.raises(TypeError, match="result of run a> is not known yet"):
             use()
-    assert repr(value) == "<the result of run a>"
+    assert repr(value) == "<result of run a>"
     assert pickle.loads(pickle.dumps(value)) == value

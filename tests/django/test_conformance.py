@@ -19,7 +19,8 @@ from mainspring.django.store import DjangoStore
 from mainspring.jobstores.base import JobStore
 from mainspring.testing import conformance
 from mainspring.testing.conformance import helpers, tallies
-from tests.django.conftest import ClosingThreads, emptied
+from tests.django.conftest import ClosingThreads, added_database, emptied
+from tests.process.test_pgbouncer import PgBouncer, pooler  # noqa: F401
 
 ALL = os.environ.get("MAINSPRING_DJANGO") == "all"
 SUITE: Any = conformance.StoreConformance
@@ -48,8 +49,12 @@ class _Mix(
     """The part that meets every statement of a dialect."""
 
 
+class _InsideMix(conformance.JobConformance, conformance.FiringConformance, conformance.SettleConformance):
+    """The part that adds, changes, fires and settles, with one statement and with several."""
+
+
 PART: Any = SUITE if ALL else _Mix
-JOINED: Any = inside_one_transaction(PART)
+JOINED: Any = inside_one_transaction(SUITE if ALL else _InsideMix)
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +110,16 @@ class TestInsideMariaDB(JOINED):
     @pytest.fixture
     def store(self, on_mariadb: str) -> Iterator[JobStore]:
         yield from joined(on_mariadb)
+
+
+if ALL:  # starting a pooler takes too long for CI, which tests the plain SQL store behind one
+
+    class TestPgBouncer(_Mix):
+        @pytest.fixture(scope="class")
+        def alias(self, pooler: PgBouncer) -> Iterator[str]:
+            with added_database("pooled", pooler.url, DISABLE_SERVER_SIDE_CURSORS=True) as alias:
+                yield alias
+
+        @pytest.fixture
+        def store(self, alias: str) -> Iterator[JobStore]:
+            yield from started(alias)

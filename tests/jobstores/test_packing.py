@@ -78,8 +78,8 @@ def test_all_that_only_the_core_looks_at_comes_back(packer: RecordPacker) -> Non
     error = Error("ValueError", "no", "Traceback ...", 5, 1)
     run = make_run(
         executor="pool", fire_time=1, start_by=2, started_at=3, failures=4, crashes=5, interruptions=6,
-        reason="\ud800é", count=7, last=8, later=(9, 10), errors=(error,), progress=0.5, data={"a": 1}, log=("line",),
-        key="k", retried=11,
+        reason="\ud800é", count=7, last=8, errors=(error,), progress=0.5, data={"a": 1}, log=("line",),
+        key="k", retried=11, after=(After("x", ON["end"]),), gate="key:a", gate_spec="1/0/1",
     )  # fmt: skip
     back = packer.run(packer.run_row(run))
     assert replace(back, call=CALL, reason=run.reason) == run

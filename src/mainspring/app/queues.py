@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from mainspring.app.enqueuing.admission import KEY_GATE
 from mainspring.app.runs import Runs
 from mainspring.core.quantities import check_count
 from mainspring.core.validation import check_queue
-from mainspring.core.waiting.gates import QUEUE_GATE
+from mainspring.core.waiting.gates import KEY_GATE, QUEUE_GATE
 from mainspring.jobstores.base import QueueInfo
 
 if TYPE_CHECKING:

@@ -32,6 +32,7 @@ from mainspring.util import localize
 
 if TYPE_CHECKING:
     from mainspring.app.handle import RunHandle
+    from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
 
 __all__ = ["Runs", "result_of"]
 
@@ -57,11 +58,12 @@ class Runs:
         sent_back: Callable[[], object] = int,
         explain: Callable[[str], Explanation] | None = None,
         record: Callable[..., object] = lambda *_, **__: None,
+        outbox: Outbox | None = None,
     ) -> None:
         self._store, self._now, self._zone = store, now, zone
         self._events, self._tasks = events or RunEvents(), tasks
         self._stop, self._sent_back = stop, sent_back
-        self._explain, self.record = explain, record
+        self._explain, self.record, self._outbox = explain, record, outbox
         self.pause: Callable[[float], object] = time.sleep
         """How a verb waits some milliseconds for another node."""
         self.off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] = _on_a_thread
@@ -350,7 +352,7 @@ class Runs:
 
     def ended(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
         """Wait as `wait` does, and return the records."""
-        waiter = Waiter(run_ids, timeout)
+        waiter = Waiter(run_ids, timeout, self._outbox)
         while not waiter.look(self._store()):
             time.sleep(waiter.pause())
         return waiter.ended()
@@ -359,7 +361,7 @@ class Runs:
         """Wait as `wait` does, without blocking the event loop."""
         import asyncio  # importing it takes 40 ms, and not every app needs it
 
-        waiter = Waiter(list(map(_id, handles)), timeout)
+        waiter = Waiter(list(map(_id, handles)), timeout, self._outbox)
         while not await self.off_loop(lambda: waiter.look(self._store())):
             await asyncio.sleep(waiter.pause())
         return list(map(self.view, waiter.ended()))

@@ -12,6 +12,7 @@ from django.db import close_old_connections, connections, transaction
 from mainspring.app import Mainspring
 from mainspring.django.conf import NAMES, Conf, conf, signing_keys
 from mainspring.django.references import add_types, with_instances
+from mainspring.django.reporting import report_errors
 
 __all__ = ["DjangoApp", "app"]
 
@@ -38,6 +39,7 @@ class DjangoApp(Mainspring):
         self.call_off_loop_by(_in_the_threads_of_django)
         self._app_store.after_commit = self._after_commit
         self.middleware(_with_fresh_connections)
+        self.middleware(report_errors(lambda: self.conf))
         add_types(self._app_store.types)
 
     def wrapped(self, func: Callable[..., Any]) -> Callable[..., Any]:

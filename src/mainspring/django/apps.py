@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from django.apps import AppConfig
 from django.utils.module_loading import autodiscover_modules
 
@@ -20,9 +22,13 @@ class MainspringConfig(AppConfig):
         # Late, since the modules below read the settings.
         from mainspring.django import checks  # noqa: F401
         from mainspring.django.application import app
+        from mainspring.django.conf import conf
         from mainspring.django.joining import join
         from mainspring.tasks.current import set_app
 
+        self.verbose_name = conf().label
+        if conf().log_level is not None:
+            logging.getLogger("mainspring").setLevel(str(conf().log_level).upper())
         set_app(app)
         join(app, self.get_model("Schedule"))
         autodiscover_modules("tasks")

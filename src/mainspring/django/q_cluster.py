@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
 from django.core.checks import CheckMessage, Error, Info, Warning
 
+from mainspring.core.validation import check_queue
 from mainspring.errors import near
 
 __all__ = ["KEYS", "translated"]
@@ -70,7 +72,8 @@ def _note(key: str, value: Any, text: str) -> Info:
 
 def _name(value: str, keys: Found, found: Found, messages: Messages, source: Any) -> None:
     found["salt"] = str(value)
-    found.setdefault("default_queue", str(value))  # the cluster is named after the project, unless it has a name
+    with suppress(ValueError, TypeError):  # a name that cannot be a queue's
+        found.setdefault("default_queue", check_queue(value))  # django-q names the cluster after the project
     if str(found.get("url", "django")).partition(":")[0] != "django" and str(value) != "default":
         found["name"] = str(value)
 

@@ -45,7 +45,7 @@ _Fires = list[Fire]
 RUN_NOW_TRIES: Final = 1000
 """Give up after so many others have changed a job just as it was to be run now."""
 MOST_BACKFILLED: Final = 1000
-"""One backfill runs at most this many fires: its first run carries all later ones."""
+"""One backfill runs at most this many fires: one write stores all their runs, each after the one before."""
 SUGGEST_FROM: Final = 1000
 """Read the ids of at most this many jobs to suggest one that was meant."""
 JOB_OPTIONS: Final = POLICY_FIELDS | {

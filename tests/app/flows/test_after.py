@@ -96,7 +96,7 @@ def test_a_run_that_is_sent_back_takes_the_result_as_it_is_then(app: Mainspring)
     app.start(work=True)
     with pytest.raises(RunFailed, match="old"):
         second.result(timeout=LIMIT)
-    assert repr(second.fetch().args[0]) == f"<the result of run {first.id}>"
+    assert repr(second.fetch().args[0]) == f"<result of run {first.id}>"
     values[0] = "new"
     record = first.fetch().record
     app.store.settle([Outcome(replace(record, status=Status.PENDING, finished_at=None), Condition.FINISHED)])

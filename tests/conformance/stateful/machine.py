@@ -345,9 +345,10 @@ def _id(run: Run) -> str:
 
 
 def _told(run: Run) -> tuple[Any, ...]:
-    """Return what both stores must agree on: all but what their clocks said."""
+    """Return what both stores must agree on: all but what their clocks said, such as when they released a run."""
+    run_at = run.run_at if run.status is Status.PENDING and not run.after else None
     return (
         run.status, run.queue, run.priority, run.attempt, run.failures, run.interruptions, run.token, run.unique,
-        run.run_at if run.status is Status.PENDING else None, run.cancelling, run.reason, run.count, run.progress,
+        run_at, run.cancelling, run.reason, run.count, run.progress,
         len(run.errors),
     )  # fmt: skip

@@ -11,7 +11,7 @@ USE_TZ = True
 TIME_ZONE = "Europe/Berlin"
 STATIC_URL = "static/"
 ALLOWED_HOSTS = ["*"]
-ROOT_URLCONF = "tests.django.project.urls"
+ROOT_URLCONF = "tests.django.dropin.urls"
 DATABASES = {"default": database(os.environ["DJANGO_DATABASE"])}
 INSTALLED_APPS = [
     "django.contrib.admin",

@@ -47,6 +47,8 @@ def use_mysql_driver() -> None:
 
 
 SECRET_KEY = "a key that only the tests know, of some length"
+ROOT_URLCONF = "tests.django.project.urls"
+ALLOWED_HOSTS = ["*"]
 USE_TZ = True
 TIME_ZONE = "Europe/Berlin"
 LOGGING_CONFIG = None  # the tests look at what is logged
@@ -78,8 +80,6 @@ TEMPLATES = [
         "OPTIONS": {"context_processors": PROCESSORS},
     }
 ]
-ROOT_URLCONF = "tests.django.project.urls"
-ALLOWED_HOSTS = ["*"]
 STATIC_URL = "static/"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]  # quick
 TASKS = {"default": {"BACKEND": "mainspring.django.backend.MainspringBackend", "QUEUES": []}}

@@ -16,13 +16,12 @@ from msgspec.structs import replace
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_seconds
 from mainspring.core.run import Run
-from mainspring.core.waiting.gates import Limit, key_of, make_limit
+from mainspring.core.waiting.gates import KEY_GATE, Limit, key_of, make_limit
 from mainspring.errors import near
 
 __all__ = [
     "ADMISSION_OPTIONS",
     "GIVEN_UP_AT_START",
-    "KEY_GATE",
     "PLAIN_ADMISSION",
     "Admission",
     "admitted",
@@ -30,8 +29,6 @@ __all__ = [
     "replacement",
 ]
 
-KEY_GATE: Final = "key:"
-"""A gate of a task or a key is its name behind this."""
 GIVEN_UP_AT_START: Final = ">"
 """A unique key that begins so is free once its run has started."""
 ADMISSION_OPTIONS: Final = frozenset(

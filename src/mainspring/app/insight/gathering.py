@@ -93,7 +93,10 @@ class Gatherer:
         return replace(told, acts=(*told.acts, *mine))
 
     def before(self, run: Run) -> PredecessorFacts:
-        """Look at the runs that a blocked run comes after, and read the first that it waits for."""
+        """Look at the runs that a blocked run comes after, or at those that hold the slots it waits for."""
+        if run.gate is not None and not run.waits:
+            running = self.store.find_runs(RunQuery(status=(Status.RUNNING,)), limit=MOST_COUNTED)
+            return PredecessorFacts(holders=tuple(each for each in running if each.gate == run.gate))
         ids = [edge.id for edge in run.after]
         standings = self.store.standings(ids)
         left = [

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Run, Status
@@ -15,6 +15,9 @@ from mainspring.core.waiting.results import result_of
 from mainspring.errors import RunNotFound, StoreUnavailable
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
+
+if TYPE_CHECKING:
+    from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
 
 __all__ = ["FIRST_LOOK_SECONDS", "LONGEST_LOOK_PAUSE_SECONDS", "Waiter", "result_of"]
 
@@ -35,8 +38,9 @@ log = logging.getLogger("mainspring.app")
 class Waiter:
     """Polls runs at growing intervals until they have ended."""
 
-    def __init__(self, run_ids: Sequence[str], timeout: float | None = None) -> None:
+    def __init__(self, run_ids: Sequence[str], timeout: float | None = None, outbox: Outbox | None = None) -> None:
         self._wanted = list(run_ids)
+        self._outbox = outbox
         self._timeout = check_timeout(timeout)
         self._deadline = time.monotonic() + self._timeout
         self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
@@ -83,9 +87,9 @@ class Waiter:
             start, size = start + size, FIND_PAGE_RUNS
             over: list[str] = []
             for run_id, standing in zip(part, store.standings(part), strict=True):
-                if standing is None:
+                if standing is None and not self._underway(run_id, store):
                     raise RunNotFound(run_id)
-                (over if standing.status in FINAL else left).append(run_id)
+                (over if standing is not None and standing.status in FINAL else left).append(run_id)
             left += self._read(over, store)
         else:
             now = time.monotonic()
@@ -99,6 +103,12 @@ class Waiter:
             self._warn_at = math.inf
             self._warn(store)
         return not left
+
+    def _underway(self, run_id: str, store: JobStore) -> bool:
+        """Return True if a run that was not in the store waits in the outbox, or has just left it for the store."""
+        if self._outbox is None:
+            return False
+        return self._outbox.holds(run_id) or store.standings([run_id])[0] is not None
 
     def _read(self, run_ids: list[str], store: JobStore) -> list[str]:
         """Read the records of ended runs; return the ids of those that somebody has sent back meanwhile."""

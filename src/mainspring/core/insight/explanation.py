@@ -12,7 +12,7 @@ from mainspring.core.insight.wording import brief, duration, moment
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Run
 
-__all__ = ["Explanation", "Fact", "NodeFacts", "PredecessorFacts", "QueueFacts", "Scene"]
+__all__ = ["FIRST_NAMED", "Explanation", "Fact", "NodeFacts", "PredecessorFacts", "QueueFacts", "Scene"]
 
 FIRST_NAMED: Final = 3
 """Ids that are named of the things that share a cause."""
@@ -104,6 +104,8 @@ class PredecessorFacts(msgspec.Struct, frozen=True, kw_only=True):
     total: int = 0
     waits: int = 0
     first: Run | None = None
+    holders: tuple[Run, ...] = ()
+    """The running runs that hold the slots of its gate, if it waits for one."""
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):

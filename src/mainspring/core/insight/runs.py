@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mainspring.core.insight.explanation import Explanation, Fact, NodeFacts, PredecessorFacts, QueueFacts, Scene
+from mainspring.core.insight.explanation import (
+    FIRST_NAMED,
+    Explanation,
+    Fact,
+    NodeFacts,
+    PredecessorFacts,
+    QueueFacts,
+    Scene,
+)
 from mainspring.core.insight.wording import brief, duration, several, took
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED, SUPERSEDED
 from mainspring.core.policy import kind_name
 from mainspring.core.run import HELD_PREFIX, MOST_CRASHES, Run, Status
+from mainspring.core.waiting.gates import KEY_GATE, Limit
 
 __all__ = ["explain_run", "place_of_run", "remedy_of"]
 
@@ -49,6 +58,8 @@ def explain_run(
     facts = _facts(run, scene, usual)
     if before is not None and before.first is not None:
         facts.append(Fact("after", before.first.name or before.first.id, "run", before.first.id))
+    if before is not None:
+        facts += [Fact("slot", each.name or each.id, "run", each.id) for each in before.holders[:FIRST_NAMED]]
     return Explanation(kind="run", id=run.id, state=state, sentence=sentence, facts=tuple(facts), actions=actions)
 
 
@@ -71,12 +82,26 @@ _Answer = tuple[str, str, tuple[str, ...]]
 def _blocked(run: Run, scene: Scene, before: PredecessorFacts) -> _Answer:
     actions = (f"runs cancel {run.id}",)
     if not run.waits and run.gate is not None:
-        return "blocked", f"Waits for a slot of {run.gate!r}.", actions
+        return (
+            "blocked",
+            f"Waits for a slot of {run.gate.removeprefix(KEY_GATE)!r}{_taken(run, before.holders)}.",
+            actions,
+        )
     number = f"{before.waits} of {before.total}" if before.total > 1 else "1 run"
     first = before.first
     if first is None:
         return "blocked", f"Waits for {several(max(1, before.waits), 'run')} that it comes after.", actions
     return "blocked", f"Waits for {number}: {first.name or first.id} {_doing(first, scene)}.", actions
+
+
+def _taken(run: Run, holders: tuple[Run, ...]) -> str:
+    """Say how many slots of a gate are taken, and by which run."""
+    if not holders:
+        return ""
+    at_once = Limit.from_text(run.gate_spec).at_once if run.gate_spec else None
+    number = f"{len(holders)} of {at_once}" if at_once is not None and len(holders) <= at_once else f"{len(holders)}"
+    others = f" and {several(len(holders) - 1, 'other')}" if len(holders) > 1 else ""
+    return f": {number} taken by {holders[0].name or holders[0].id}{others}"
 
 
 def _doing(run: Run, scene: Scene) -> str:

@@ -16,10 +16,12 @@ import msgspec
 from mainspring.core.instants import SECOND
 from mainspring.core.quantities import check_count
 
-__all__ = ["PARKED", "QUEUE_GATE", "STARTS", "GateState", "Limit", "judge", "key_of", "make_limit"]
+__all__ = ["KEY_GATE", "PARKED", "QUEUE_GATE", "STARTS", "GateState", "Limit", "judge", "key_of", "make_limit"]
 
 QUEUE_GATE: Final = "queue:"
 """The gate of a queue is its name behind this; every run of the queue passes it, besides the gate it names itself."""
+KEY_GATE: Final = "key:"
+"""The gate of a task or of a key of its limit is its name behind this."""
 STARTS: Final = 0
 """The verdict on a run that may start."""
 PARKED: Final = -1

@@ -57,8 +57,9 @@ class Placeholder:
 
     def __repr__(self) -> str:
         if not self.id:
-            return "<the result of the call before>"
-        return f"<run {self.id}>" if self.kind == RUN else f"<the {self.kind} of run {self.id}>"
+            return "<result of the call before>"
+        _, part, number = self.id.rpartition("~")  # in a flow the number says enough, and the log line stays readable
+        return f"<run {part}{number}>" if self.kind == RUN else f"<{self.kind} of run {part}{number}>"
 
     def __eq__(self, other: object) -> bool:
         return (self.id, self.kind) == (other.id, other.kind) if isinstance(other, Placeholder) else NotImplemented

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from mainspring.django.app import app
@@ -36,3 +37,16 @@ def fail() -> None:
 def shout(text: str) -> str:
     assert type(text) is str
     return f"{text.upper()}!"
+
+
+@app.task
+def nap(seconds: float) -> str:
+    time.sleep(seconds)
+    return "slept"
+
+
+FAILURES: list[tuple[str, str]] = []
+
+
+def note_failure(error: Exception, run: Any) -> None:
+    FAILURES.append((run.id, str(error)))

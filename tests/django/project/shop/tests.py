@@ -22,7 +22,7 @@ from mainspring.django.testing import enqueued, run_queue
 from mainspring.errors import RunFailed, TransactionOpen
 from mainspring.tasks import async_task, get_app, result
 from tests.django.project.shop.models import Order
-from tests.django.project.shop.tasks import count_orders, double, fail, price, shout
+from tests.django.project.shop.tasks import FAILURES, count_orders, double, fail, price, shout
 
 
 class InATestCase(TestCase):
@@ -142,6 +142,19 @@ class InATestCase(TestCase):
         handle, seen = async_to_sync(rightly)()
         self.assertEqual(seen.status, "pending")
         self.assertEqual(Run.objects.get().pk, handle.id)
+
+    def test_an_async_view_enqueues_in_its_own_transaction(self) -> None:
+        answer = async_to_sync(self.async_client.post)("/order/", {"text": "from a view"})
+        self.assertEqual(answer.status_code, 200)
+        self.assertEqual(run_queue(), 1)
+        self.assertEqual(Order.objects.get(text="from a view").total, 5)
+        self.assertEqual(Success.objects.get().pk, answer.content.decode())
+
+    def test_failures_are_given_to_the_reporters_of_the_settings(self) -> None:
+        with override_settings(MAINSPRING={"reporters": ["tests.django.project.shop.tasks.note_failure"]}):
+            handle = fail.enqueue()
+            run_queue()
+        self.assertEqual(FAILURES, [(handle.id, "the shop is closed")])
 
     def test_settings_can_be_changed_for_a_test(self) -> None:
         with override_settings(MAINSPRING={"inline": True}):

@@ -65,6 +65,12 @@ class Outbox:
         values = [{"id": row.id, "row": msgspec.msgpack.encode(row), "created_at": now} for row in rows]
         connection.execute(insert(self._table), values)
 
+    def holds(self, run_id: str) -> bool:
+        """Return True if a committed run has not been handed over yet."""
+        self._make()
+        with self.engine.connect() as connection:
+            return connection.execute(select(self._table.c.id).where(self._table.c.id == run_id)).first() is not None
+
     def hand_over(self, store: JobStore, ids: Sequence[str]) -> None:
         """Hand runs over to the store; log a failure, since a node will relay them later."""
         try:
