@@ -7,7 +7,7 @@ from shop.views import make_order, show_order
 
 urlpatterns = [
     path("admin/", admin.site.urls),
-    # dashboard
+    path("mainspring/", include("mainspring.django.urls")),
     path("orders/", make_order),
     path("orders/<int:pk>/", show_order),
 ]

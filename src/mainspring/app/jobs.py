@@ -282,7 +282,11 @@ class Jobs(JobBook):
             else:
                 found += differences(job, declared_values(fresh))
         for job in stored.values():
-            if job.declared is not None and not job.id.startswith(self.declared_elsewhere) and job.id not in self._declared:
+            if (
+                job.declared is not None
+                and not job.id.startswith(self.declared_elsewhere)
+                and job.id not in self._declared
+            ):
                 if self._declared:  # without it, this process has no code to compare with
                     found.append(Difference(job.id, SCHEDULE, None, job.trigger))
                 found += differences(job, declared_values(job))

@@ -230,4 +230,3 @@ class ScheduleAdmin(admin.ModelAdmin):
     def skip_next(self, request: Any, queryset: Any) -> None:
         """Leave out their next time."""
         _each(self, request, queryset, "will skip their next time", lambda row: app.skip_next(job_id_of(row.pk)))
-

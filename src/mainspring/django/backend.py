@@ -1,4 +1,4 @@
-"""Django's own `@task` on mainspring: `TASKS = {"default": {"BACKEND": "mainspring.django.backend.MainspringBackend"}}`.
+"""Django's own `@task`: `TASKS = {"default": {"BACKEND": "mainspring.django.backend.MainspringBackend"}}`.
 
 Works with `django.tasks` (Django 6) and with its backport, the package `django-tasks`, on Django 5.2.
 """

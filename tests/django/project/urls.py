@@ -6,7 +6,7 @@ from typing import Any
 
 from django.contrib import admin
 from django.http import HttpRequest, HttpResponse
-from django.urls import path
+from django.urls import include, path
 
 from mainspring.django.app import app
 from tests.django.project.shop.models import Order
@@ -20,4 +20,8 @@ async def order(request: HttpRequest) -> Any:
     return HttpResponse(handle.id)
 
 
-urlpatterns = [path("order/", order), path("admin/", admin.site.urls)]
+urlpatterns = [
+    path("order/", order),
+    path("admin/", admin.site.urls),
+    path("mainspring/", include("mainspring.django.urls")),
+]

@@ -65,7 +65,13 @@ def test_each_page_asks_few_questions(boss: Client) -> None:
 
 @pytest.mark.usefixtures("history")
 def test_runs_are_found_by_name_function_and_group(boss: Client) -> None:
-    for query, number in (("q=double+29", 1), ("q=g1", 10), ("q=shop.tasks", 31), ("cluster=default", 31), ("o=-5", 31)):
+    for query, number in (
+        ("q=double+29", 1),
+        ("q=g1", 10),
+        ("q=shop.tasks", 31),
+        ("cluster=default", 31),
+        ("o=-5", 31),
+    ):
         answer = boss.get(f"{page_of('success')}?{query}")
         assert answer.context["cl"].result_count == number, query
 

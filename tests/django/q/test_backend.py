@@ -12,8 +12,14 @@ from django.db import transaction
 from django.utils import timezone
 
 from mainspring.django.app import app
-from mainspring.django.backend import InvalidTask, TaskResultDoesNotExist, TaskResultStatus, task_enqueued
-from mainspring.django.backend import task_finished, task_started
+from mainspring.django.backend import (
+    InvalidTask,
+    TaskResultDoesNotExist,
+    TaskResultStatus,
+    task_enqueued,
+    task_finished,
+    task_started,
+)
 from mainspring.django.tasks import async_task
 from mainspring.django.testing import run_queue
 from tests.django.project.shop.models import Order

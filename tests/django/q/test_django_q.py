@@ -14,7 +14,6 @@ import pytest
 ROOT = Path(__file__).parents[3]
 
 
-
 class Project:
     """The project in processes of its own."""
 
