@@ -47,7 +47,7 @@ class RunAdmin(admin.ModelAdmin):
     show_full_result_count = False
     list_per_page = 50
     search_fields = ("name", "func", "group")
-    list_filter = ("cluster",)
+    list_filter: ClassVar[tuple[str, ...]] = ("cluster",)
     ordering = ("-created", "-id")
     fields: ClassVar[tuple[str, ...]] = (
         *("id", "name", "func", "arguments", "hook", "status", "group", "cluster", "priority", "attempt_count"),
@@ -86,12 +86,13 @@ class RunAdmin(admin.ModelAdmin):
         """Return the arguments as they would be written; those that look like secrets are masked."""
         args, kwargs = masked(run.args, run.kwargs, app.tasks.function(run.func) or run.func)
         parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
-        return truncatechars(", ".join(parts), SHOWN_CHARS)
+        return str(truncatechars(", ".join(parts), SHOWN_CHARS))
 
     @admin.display(description=_("Result"))
     def shown_result(self, run: Any) -> str:
         """Return the result as text."""
-        return truncatechars(repr(run.result) if run.status == "succeeded" else str(run.result or ""), SHOWN_CHARS)
+        text = repr(run.result) if run.status == "succeeded" else str(run.result or "")
+        return str(truncatechars(text, SHOWN_CHARS))
 
     @admin.display(description=_("Errors"))
     def errors(self, run: Any) -> str:
@@ -135,7 +136,7 @@ class FailureAdmin(RunAdmin):
     @admin.display(description=_("Short result"))
     def short_result(self, run: Any) -> str:
         """Return the beginning of what went wrong."""
-        return truncatechars(str(run.result or ""), 100)
+        return str(truncatechars(str(run.result or ""), 100))
 
     @admin.action(description=_("Resubmit selected tasks (the same runs)"), permissions=["act"])
     def resubmit(self, request: Any, queryset: Any) -> None:
@@ -196,7 +197,7 @@ class ScheduleAdmin(admin.ModelAdmin):
         return found
 
     @admin.display(description=_("Last run"))
-    def last_run(self, row: Any) -> str | None:
+    def last_run(self, row: Any) -> Any:
         """Return a link to the last run."""
         run = getattr(row, "last", None)
         if run is None:

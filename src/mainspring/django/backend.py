@@ -38,7 +38,16 @@ from mainspring.node.new_ids import new_run_id
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["MainspringBackend", "MainspringTask"]
+__all__ = [
+    "InvalidTask",
+    "MainspringBackend",
+    "MainspringTask",
+    "TaskResultDoesNotExist",
+    "TaskResultStatus",
+    "task_enqueued",
+    "task_finished",
+    "task_started",
+]
 
 _STATUS: Final = {
     Status.BLOCKED: TaskResultStatus.READY,
@@ -46,7 +55,7 @@ _STATUS: Final = {
     Status.RUNNING: TaskResultStatus.RUNNING,
     Status.SUCCEEDED: TaskResultStatus.SUCCESSFUL,
 }
-_POLICY: Final = ("retries", "backoff", "timeout", "retention", "unique", "group")
+_POLICY: Final[tuple[str, ...]] = ("retries", "backoff", "timeout", "retention", "unique", "group")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("project")
 
 
 def page_of(name: str, *args: Any) -> str:
-    return reverse(f"admin:mainspring_{name}_{'change' if args else 'changelist'}", args=args)
+    return str(reverse(f"admin:mainspring_{name}_{'change' if args else 'changelist'}", args=args))
 
 
 def act(client: Client, page: str, action: str, *pks: Any) -> Any:

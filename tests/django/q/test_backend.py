@@ -79,7 +79,8 @@ def test_async_code_enqueues_in_the_transaction_of_its_request() -> None:
 
 
 def test_a_failed_attempt_is_tried_again_and_its_error_kept() -> None:
-    started, finished = [], []
+    started: list[Any] = []
+    finished: list[Any] = []
     for signal, seen in ((task_started, started), (task_finished, finished)):
         signal.connect(lambda task_result, seen=seen, **_: seen.append(task_result.status), weak=False)
     result = count_attempts.enqueue(2)

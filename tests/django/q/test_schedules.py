@@ -40,7 +40,8 @@ def fire(now: datetime | None = None) -> int:
 
 
 def in_a_year() -> datetime:
-    return timezone.now().replace(microsecond=0) + timedelta(days=365)
+    now: datetime = timezone.now()
+    return now.replace(microsecond=0) + timedelta(days=365)
 
 
 def test_a_row_and_its_job_are_written_and_deleted_together() -> None:

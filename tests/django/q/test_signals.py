@@ -69,7 +69,7 @@ def test_results_are_found_by_id_name_and_group() -> None:
     made = AsyncTask(double, 5)
     made.run()
     run_queue()
-    assert made.fetch().result == 10
+    assert made.result() == 10
 
 
 def test_the_settings_are_the_defaults_of_calls() -> None:

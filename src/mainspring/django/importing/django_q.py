@@ -144,7 +144,7 @@ def _unsigned(payload: str) -> bytes:
             continue
     else:
         raise UnreadableError("its signature is not one of this project; SECRET_KEY and Q_CLUSTER['name'] have to be")
-    data = signing.b64_decode(value.removeprefix(b"."))
+    data: bytes = signing.b64_decode(value.removeprefix(b"."))
     if not value.startswith(b"."):
         return data
     unpacker = zlib.decompressobj()

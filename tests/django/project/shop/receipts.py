@@ -12,6 +12,9 @@ except ImportError:
     from django_tasks import task
 
 
+__all__ = ["count_attempts", "refresh", "send", "task", "urgent", "wait_for"]
+
+
 @task
 def send(order_id: int) -> str:
     return f"sent {Order.objects.get(pk=order_id).text}"
