@@ -32,7 +32,9 @@ def test_the_commands_serve_the_example(tmp_path: Path) -> None:
         "send_receipt.enqueue(Order.objects.create(text='tea').pk)"
     )
     manage("shell", "-v", "0", "-c", code, database=database)
-    assert "Task" in manage("qcluster", "--run-once", database=database).stderr
+    log = manage("qcluster", "--run-once", database=database).stderr
+    assert "send_receipt(1)" in log
+    assert "WARNING" not in log
     code = (
         "from django.core.management import call_command; call_command('qinfo'); call_command('qinfo', '--config'); "
         "call_command('qinfo', '--ids'); call_command('qmonitor', '--run-once'); call_command('qmemory', '--run-once')"
