@@ -74,7 +74,7 @@ class MainspringTask(Task):
 
     def __new__(cls, *, func: Any = None, **fields: Any) -> MainspringTask:
         """Make a task whose call is a coroutine if its function is one: a worker awaits it on its event loop."""
-        return object.__new__(_CoroutineTask if iscoroutinefunction(func) else MainspringTask)
+        return object.__new__(_AsyncMainspringTask if iscoroutinefunction(func) else MainspringTask)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, in a worker as the run that is being executed."""
@@ -99,7 +99,7 @@ class MainspringTask(Task):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _CoroutineTask(MainspringTask):
+class _AsyncMainspringTask(MainspringTask):
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         execution = _Execution.begin(self)
         if execution is None:

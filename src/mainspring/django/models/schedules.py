@@ -8,12 +8,12 @@ from django.db import models
 from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
-from mainspring.django.schedules.rows import ScheduleQuerySet, ScheduleRow, watch_deletions
+from mainspring.django.schedules.rows import ScheduleQuerySet, ScheduleVerbs, watch_deletions
 
 __all__ = ["Schedule"]
 
 
-class Schedule(ScheduleRow, models.Model):
+class Schedule(ScheduleVerbs, models.Model):
     """A schedule as django-q has it: a function, its arguments as text, and when to call it."""
 
     ONCE, MINUTES, HOURLY, DAILY, WEEKLY, BIWEEKLY = "O", "I", "H", "D", "W", "BW"

@@ -7,6 +7,7 @@ from datetime import datetime
 from keyword import iskeyword
 from typing import Any
 
+from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import models, router, transaction
 from django.db.models.signals import post_delete
@@ -17,7 +18,7 @@ from mainspring.django.conf import conf
 from mainspring.django.schedules.jobs import CRON, following, job_id_of, make_job, read_args, read_kwargs
 from mainspring.django.schedules.writing import remove_jobs, write_jobs
 
-__all__ = ["ScheduleQuerySet", "ScheduleRow", "watch_deletions"]
+__all__ = ["ScheduleQuerySet", "ScheduleVerbs", "watch_deletions"]
 
 
 class ScheduleQuerySet(models.QuerySet):
@@ -47,7 +48,7 @@ class ScheduleQuerySet(models.QuerySet):
         return made
 
 
-class ScheduleRow:
+class ScheduleVerbs:
     """The verbs of a row, under django-q's names."""
 
     def save(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -98,9 +99,8 @@ class ScheduleRow:
 
     def last_task(self: Any) -> Any:
         """Return the last run that the schedule started, if it is still kept."""
-        from mainspring.django.models import Task  # the models import this module
-
-        return Task.objects.filter(pk=self.task).first() if self.task else None
+        runs = apps.get_model(self._meta.app_label, "Task")
+        return runs.objects.filter(pk=self.task).first() if self.task else None
 
     def clean(self: Any) -> None:
         """Check what the row says, for forms: the function, its arguments, the cron expression."""
