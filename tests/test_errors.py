@@ -19,6 +19,7 @@ SAMPLES: list[errors.MainspringError] = [
     errors.ConflictingIdError("mail"),
     errors.TransientJobError("mail", "a lambda"),
     errors.VersionConflict("mail"),
+    errors.TransactionOpen("r1"),
     errors.MaxInstancesReachedError("mail", 3),
     errors.RunNotFound("r1"),
     errors.TaskNotFound("app:sned", ("app:send",), "; register it"),

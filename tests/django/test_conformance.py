@@ -114,12 +114,12 @@ class TestInsideMariaDB(JOINED):
 
 if ALL:  # starting a pooler takes too long for CI, which tests the plain SQL store behind one
 
-    class TestPgBouncer(_Mix):
-        @pytest.fixture(scope="class")
-        def alias(self, pooler: PgBouncer) -> Iterator[str]:
-            with added_database("pooled", pooler.url, DISABLE_SERVER_SIDE_CURSORS=True) as alias:
-                yield alias
+    @pytest.fixture(scope="module")
+    def pooled(pooler: PgBouncer) -> Iterator[str]:
+        with added_database("pooled", pooler.url, DISABLE_SERVER_SIDE_CURSORS=True) as alias:
+            yield alias
 
+    class TestPgBouncer(_Mix):
         @pytest.fixture
-        def store(self, alias: str) -> Iterator[JobStore]:
-            yield from started(alias)
+        def store(self, pooled: str) -> Iterator[JobStore]:
+            yield from started(pooled)

@@ -75,7 +75,11 @@ class DjangoDatabase(ServerDatabase):
         """Look at the tables, which Django's migrations make; if their schema is another, claim and fire nothing."""
         tables = self.describe()
         try:
-            self._trusted.begin(self.write(self._look_at_meta))
+            # Inside a transaction, behind a savepoint: reading a table that is not there would end it.
+            altered, clock = (self.write if self.inside else self.read)(self._look_at_meta)
+            if altered:
+                self.write(meta.mend)
+            self._trusted.begin(clock)
         except Exception:
             wrapper = self.connections.wrapper
             if not wrapper.needs_rollback and tables.meta.name not in wrapper.introspection.table_names():
@@ -84,11 +88,9 @@ class DjangoDatabase(ServerDatabase):
                 ) from None
             raise
 
-    def _look_at_meta(self, tx: StoreTx) -> int | None:
+    def _look_at_meta(self, tx: StoreTx) -> tuple[bool, int | None]:
         self.look_at_schema(tx)
-        if self.other_schema is None and meta.altered(tx):
-            meta.mend(tx)
-        return meta.number(tx, "clock")
+        return self.other_schema is None and bool(meta.altered(tx)), meta.number(tx, "clock")
 
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
         raise NotImplementedError("Django's migrations make the tables")
