@@ -44,7 +44,8 @@ class Migration(migrations.Migration):
 
     dependencies: ClassVar = [("django_q", "0019_alter_task_options_alter_ormq_key_alter_ormq_lock_and_more")]
     operations: ClassVar = [
-        migrations.RunPython(drop_empty_tables, migrations.RunPython.noop),
+        # Not atomic by itself: MariaDB cannot roll back a dropped table.
+        migrations.RunPython(drop_empty_tables, migrations.RunPython.noop, atomic=False),
         migrations.SeparateDatabaseAndState([], [migrations.DeleteModel(name) for name in GONE]),
         migrations.SeparateDatabaseAndState(
             [StoreTables(5, conf().tablename)], [under_label(operation) for operation in ours.STATE]
