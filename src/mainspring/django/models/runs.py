@@ -134,8 +134,9 @@ class Run(StoreRecord):
             live=None if self.live is None else bytes(self.live), owner=self.owner, job_id=self.job,
             queue=self.cluster, lane=self.lane, status=self.status, priority=self.priority,
             run_at=_us(self.run_at) or 0, created_at=_us(self.created) or 0, finished_at=_us(self.stopped),
-            keep=self.keep, token=self.token, node=self.node, lease_until=_us(self.lock), claimed_at=_us(self.claimed_at), attempt=self.attempt_count,
-            cancelling=bool(self.cancelling), unique=self.unique_key, group=self.group, waits=self.waits,
+            keep=self.keep, token=self.token, node=self.node, lease_until=_us(self.lock),
+            claimed_at=_us(self.claimed_at), attempt=self.attempt_count, cancelling=bool(self.cancelling),
+            unique=self.unique_key, group=self.group, waits=self.waits,
             followed=self.followed, refused=self.refused, gate=self.gate, gate_spec=self.gate_spec,
         )  # fmt: skip
         return RunView(app.store.shown(row), app.timezone)
