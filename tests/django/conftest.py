@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
+from threading import Thread
 from typing import Any
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "tests.django.project.settings")
@@ -69,6 +70,16 @@ class ClosingThreads(ThreadPoolExecutor):
                 connections.close_all()
 
         return super().submit(closing)
+
+
+class ClosingThread(Thread):
+    """A thread that closes its connections of Django's at its end."""
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            connections.close_all()
 
 
 def emptied(alias: str) -> None:

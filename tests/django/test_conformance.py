@@ -18,8 +18,8 @@ from django.db import transaction
 from mainspring.django.store import DjangoStore
 from mainspring.jobstores.base import JobStore
 from mainspring.testing import conformance
-from mainspring.testing.conformance import helpers, tallies
-from tests.django.conftest import ClosingThreads, added_database, emptied
+from mainspring.testing.conformance import ends, helpers, service, tallies
+from tests.django.conftest import ClosingThread, ClosingThreads, added_database, emptied
 from tests.process.test_pgbouncer import PgBouncer, pooler  # noqa: F401
 
 ALL = os.environ.get("MAINSPRING_DJANGO") == "all"
@@ -52,13 +52,16 @@ class _SQLiteMix(_Mix, conformance.FiringConformance, conformance.SettleConforma
 
 
 PART: Any = SUITE if ALL else _Mix
-JOINED: Any = inside_one_transaction(SUITE if ALL else conformance.SettleConformance)
+JOINED: Any = inside_one_transaction(SUITE if ALL else conformance.EdgeConformance)
+"""Edges are added and settled by one statement and by several."""
 
 
 @pytest.fixture(autouse=True)
 def _threads_close_their_connections(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (helpers, tallies):
         monkeypatch.setattr(module, "ThreadPoolExecutor", ClosingThreads)
+    for module in (ends, service):
+        monkeypatch.setattr(module, "Thread", ClosingThread)
 
 
 def started(alias: str) -> Iterator[JobStore]:
