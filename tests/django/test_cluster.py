@@ -18,6 +18,8 @@ from mainspring.django.application import DjangoApp
 from mainspring.django.conf import Conf
 from tests.django.conftest import URLS, emptied
 
+pytestmark = pytest.mark.timeout(300)  # processes of its own, which a loaded machine starts slowly
+
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 120.0
 QUICK = "tests.django.project.shop.tasks:double"

@@ -17,6 +17,8 @@ from mainspring.django.store import DjangoStore
 from tests.django.conftest import added_database, fresh_database
 from tests.servers import MariaDB, PostgreSQL
 
+pytestmark = pytest.mark.timeout(300)  # processes of its own, which a loaded machine starts slowly
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -24,7 +26,7 @@ def manage(*words: str, url: str, **variables: str) -> subprocess.CompletedProce
     """Run a command of Django's for the project on a database."""
     environ = {**os.environ, "DJANGO_SETTINGS_MODULE": "tests.django.project.settings", "DJANGO_DATABASE": url}
     command = [sys.executable, "-W", "error::ResourceWarning", "-m", "django", *words]
-    return subprocess.run(command, cwd=ROOT, env=environ | variables, capture_output=True, text=True, timeout=110)
+    return subprocess.run(command, cwd=ROOT, env=environ | variables, capture_output=True, text=True, timeout=280)
 
 
 def check(url: str) -> None:

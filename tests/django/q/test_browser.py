@@ -17,6 +17,8 @@ from tests.django.q.test_example import EXAMPLE, manage
 
 __all__ = ["chromium"]
 
+pytestmark = pytest.mark.timeout(300)  # processes of its own, which a loaded machine starts slowly
+
 PAST = """
 from django.core.management import call_command
 call_command('migrate', verbosity=0)

@@ -7,6 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.timeout(300)  # processes of its own, which a loaded machine starts slowly
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "django"
 
 
@@ -14,7 +18,7 @@ def manage(*words: str, database: Path) -> subprocess.CompletedProcess[str]:
     environ = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
     environ |= {"SHOP_DATABASE": str(database), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "manage.py", *words]
-    done = subprocess.run(command, cwd=EXAMPLE, env=environ, capture_output=True, text=True, timeout=110)
+    done = subprocess.run(command, cwd=EXAMPLE, env=environ, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     return done
 
