@@ -12,11 +12,13 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from django.core.management import call_command
 from django.db import connections, transaction
 
 from mainspring.django.application import DjangoApp
 from mainspring.django.conf import Conf
-from tests.django.conftest import URLS, emptied
+from tests.django.conftest import URLS, added_database, fresh_database
+from tests.servers import PostgreSQL
 
 pytestmark = pytest.mark.timeout(300)  # processes of its own, which a loaded machine starts slowly
 
@@ -27,18 +29,24 @@ SLOW = "tests.django.project.shop.tasks:nap"
 
 
 @pytest.fixture(scope="module")
-def app(on_postgresql: str) -> Iterator[DjangoApp]:
-    emptied(on_postgresql)
-    with DjangoApp(Conf(url=f"django://{on_postgresql}", salt="mainspring")) as app:
+def migrated(postgresql_server: PostgreSQL) -> Iterator[str]:
+    with added_database("cluster", fresh_database(postgresql_server.url), tables=False) as alias:
+        call_command("migrate", "mainspring", database=alias, verbosity=0)  # a worker reads the schedules, too
+        yield alias
+
+
+@pytest.fixture(scope="module")
+def app(migrated: str) -> Iterator[DjangoApp]:
+    with DjangoApp(Conf(url=f"django://{migrated}", salt="mainspring")) as app:
         yield app
 
 
 @pytest.fixture(scope="module")
-def cluster(app: DjangoApp, on_postgresql: str) -> Iterator[subprocess.Popen[bytes]]:
+def cluster(app: DjangoApp, migrated: str) -> Iterator[subprocess.Popen[bytes]]:
     environ = {
         **os.environ,
         "DJANGO_SETTINGS_MODULE": "tests.django.project.settings",
-        "DJANGO_DATABASE": URLS[on_postgresql],
+        "DJANGO_DATABASE": URLS[migrated],
     }
     words = [sys.executable, "-m", "mainspring", "worker", "mainspring.django.app:app", "-p", "1", "--quiet"]
     process = subprocess.Popen(words, cwd=ROOT, env=environ)
@@ -72,15 +80,15 @@ def end_all_sessions(url: str) -> None:
 
 
 def test_runs_go_on_when_all_sessions_of_the_database_are_ended(
-    app: DjangoApp, cluster: subprocess.Popen[bytes], on_postgresql: str
+    app: DjangoApp, cluster: subprocess.Popen[bytes], migrated: str
 ) -> None:
     task = app.as_task(QUICK)
-    with transaction.atomic(using=on_postgresql):
+    with transaction.atomic(using=migrated):
         app.enqueue_many(task.call(number) for number in range(600))
     wait_until(lambda: app.count(status="succeeded"))
     for _ in range(6):
-        connections[on_postgresql].close()
-        end_all_sessions(URLS[on_postgresql])
+        connections[migrated].close()
+        end_all_sessions(URLS[migrated])
         seen = app.count(status="succeeded")
         app.enqueue_many(task.call(number) for number in range(100))
         wait_until(lambda before=seen: app.count(status="succeeded") > before)  # type: ignore[misc]
