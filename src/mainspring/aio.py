@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import functools
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
@@ -38,11 +38,15 @@ def _awaitable(
     async def call(self: AsyncFace, /, *args: P.args, **kwargs: P.kwargs) -> R:
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         context.run(CALLER_LOOP.set, loop)  # coroutine functions that listen are awaited here, not there
-        return await loop.run_in_executor(
-            self._threads, functools.partial(context.run, verb, self._app, *args, **kwargs)
-        )
+        work: Callable[[], R] = functools.partial(context.run, verb, self._app, *args, **kwargs)
+        return await self._off_loop(work)  # type: ignore[no-any-return]
 
     return call
+
+
+def _threads(pool: ThreadPoolExecutor) -> Callable[[Callable[[], Any]], Awaitable[Any]]:
+    """Return a function that makes blocking calls on the threads of a pool."""
+    return lambda work: asyncio.get_running_loop().run_in_executor(pool, work)
 
 
 def _jobs(app: Mainspring) -> list[Job]:
@@ -126,9 +130,9 @@ class AsyncFlow:
 class AsyncFace:
     """The verbs of an app for async code."""
 
-    def __init__(self, app: Mainspring) -> None:
+    def __init__(self, app: Mainspring, off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None) -> None:
         self._app = app
-        self._threads = ThreadPoolExecutor(4, "mainspring-aio")
+        self._off_loop = off_loop or _threads(ThreadPoolExecutor(4, "mainspring-aio"))
         self.pid = os.getpid()
 
     @overload

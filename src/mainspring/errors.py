@@ -15,6 +15,7 @@ MainspringError
 ├── RecordTooLarge                (ValueError)    a job is larger than its store takes
 ├── TooManyJobs                   (ValueError)    a store of few jobs is full
 ├── TransactionConflict           (RuntimeError)  another transaction took the id or key: begin yours again
+├── TransactionOpen               (RuntimeError)  waiting for a run that nobody sees before the caller commits
 ├── MaxInstancesReachedError      (RuntimeError)
 ├── RunNotFound                   (LookupError)
 ├── TaskNotFound                  (LookupError)   no task of that name, or not one this process may import
@@ -70,6 +71,7 @@ __all__ = [
     "TaskNotFound",
     "TooManyJobs",
     "TransactionConflict",
+    "TransactionOpen",
     "TransientJobError",
     "UnknownAlias",
     "UnverifiedOutcome",
@@ -239,6 +241,20 @@ class TooManyJobs(MainspringError, ValueError):
         return (
             f"{self.place} takes {self.most:,} {self.what}, and would have {self.number:,}; remove some, or keep your "
             "jobs in SQL or Redis"
+        )
+
+
+class TransactionOpen(MainspringError, RuntimeError):
+    """The caller waits for a run inside the transaction that enqueued it: nobody can execute it before the commit."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} was enqueued in the transaction that is still open here, so no worker can see it; "
+            "commit first, then wait for its result"
         )
 
 

@@ -169,7 +169,7 @@ def test_the_transaction_goes_on_after_a_refusal(app: Mainspring, engine: Engine
     with Mainspring(SQLAlchemyJobStore(url, tablename=f"o{secrets.token_hex(4)}_jobs"), name="other") as other:
         other.task(send)
         other.store.stats()
-        with other.store._open().engine.begin() as connection:  # type: ignore[attr-defined]
+        with other.store._open().connections.engine.begin() as connection:  # type: ignore[attr-defined]
             names = other.store._open().names  # type: ignore[attr-defined]
             connection.execute(text(f"DROP TABLE {names['meta']}"))
         with Session(engine) as session, session.begin():

@@ -50,6 +50,13 @@ def test_a_signed_call_is_not_taken_for_another_runs(packer: RecordPacker) -> No
         assert packer.run(replace(row, id="other")).args == (1,)
 
 
+def test_the_names_that_people_search_for_are_texts_that_any_database_keeps(packer: RecordPacker) -> None:
+    row = packer.run_row(make_run())
+    assert (row.task, row.label) == ("mainspring.testing.conformance.helpers:work", "work")
+    odd = packer.run_row(make_run(call=replace(CALL, name="a\0b\ud800" + "ä" * 300)))
+    assert odd.label == "ab?" + "ä" * 251
+
+
 def test_a_run_with_nothing_to_tell_has_no_state(packer: RecordPacker) -> None:
     assert packer.run_row(make_run()).state == b""
 

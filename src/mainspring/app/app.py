@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from importlib import import_module
@@ -179,7 +179,12 @@ class Mainspring:
         self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
         self._alerts, self._pinger = AlertBook(alerts), Pinger(self._listeners)
         self._participation = Participation(shared, self._listeners)
+        self.task_defaults: Mapping[str, Any] = {}
+        """The options of tasks that do not name them."""
+        self.call_defaults: Mapping[str, Any] = {}
+        """The options of calls by django-q's verbs of functions that are no tasks."""
         self._face: AsyncFace | None = None
+        self._off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 
     # -- tasks and schedules -----------------------------------------------------------------------------------
 
@@ -194,7 +199,7 @@ class Mainspring:
 
     def task(self, func: Any = None, *, name: str | None = None, **options: Any) -> Any:
         """Register a function as a task; options set its defaults: `queue`, `retries`, `timeout`, `priority`, ..."""
-        defaults = make_options(Options(), options)
+        defaults = make_options(Options(), {**self.task_defaults, **options})
 
         def register(func: Callable[P, R]) -> Task[P, R]:
             if isinstance(func, Task):
@@ -587,8 +592,13 @@ class Mainspring:
 
         face = self._face
         if face is None or face.pid != os.getpid():  # threads do not survive a fork
-            face = self._face = AsyncFace(self)
+            face = self._face = AsyncFace(self, self._off_loop)
         return face
+
+    def call_off_loop_by(self, off_loop: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        """Let async code make its blocking calls by this function, in place of a pool of threads."""
+        self._off_loop = self._runs.off_loop = off_loop
+        self._face = None
 
     def asgi(self, **options: Any) -> Any:
         """Return the dashboard as an ASGI app, to be served or mounted; `mainspring.dashboard` tells the options."""

@@ -76,9 +76,7 @@ class RunHandle(Generic[R]):
         record = (await self._runs.wait_async([self.id], timeout))[0].record
         if record.refused is None:
             return result_of(record)  # type: ignore[no-any-return]
-        import asyncio  # importing it takes 40 ms, and not every app needs it
-
-        found: R = await asyncio.to_thread(self._runs.result_of, record)
+        found: R = await self._runs.off_loop(lambda: self._runs.result_of(record))
         return found
 
     def __await__(self) -> Generator[Any, None, R]:

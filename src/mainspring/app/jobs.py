@@ -93,6 +93,8 @@ class Jobs(JobBook):
         self._app_store, self._tasks, self._runs, self._lease = app_store, tasks, runs, lease
         self._declared: dict[str, Callable[[], Job]] = {}
         self._linted: set[str] = set()
+        self.declared_elsewhere: tuple[str, ...] = ()
+        """Prefixes of the ids of jobs that are declared outside of the code, in a table for example."""
         self._functions: dict[str, Callable[..., Any]] = {}
         """The function of each declared schedule."""
 
@@ -283,7 +285,11 @@ class Jobs(JobBook):
             else:
                 found += differences(job, declared_values(fresh))
         for job in stored.values():
-            if job.declared is not None and job.id not in self._declared:
+            if (
+                job.declared is not None
+                and not job.id.startswith(self.declared_elsewhere)
+                and job.id not in self._declared
+            ):
                 if self._declared:  # without it, this process has no code to compare with
                     found.append(Difference(job.id, SCHEDULE, None, job.trigger))
                 found += differences(job, declared_values(job))
@@ -349,7 +355,7 @@ class Jobs(JobBook):
 
     def _report_gone(self, done: Reconciliation, remove: bool) -> None:
         for job in self.list():
-            if job.declared is None or job.id in self._declared:
+            if job.declared is None or job.id in self._declared or job.id.startswith(self.declared_elsewhere):
                 continue
             done.gone.append(job.id)
             if remove:

@@ -69,6 +69,8 @@ class Runs:
         self._explain, self.record, self._outbox = explain, record, outbox
         self.pause: Callable[[float], object] = time.sleep
         """How a verb waits some milliseconds for another node."""
+        self.off_loop: hub.OffLoop = hub.on_a_thread
+        """How async code makes a blocking call."""
 
     @property
     def store(self) -> JobStore:
@@ -373,7 +375,7 @@ class Runs:
     async def wait_async(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait as `wait` does, without blocking the event loop."""
         waiter = Waiter(list(map(_id, handles)), timeout, self._outbox)
-        await hub.wait_async(self._store, waiter)
+        await hub.wait_async(self._store, waiter, self.off_loop)
         return list(map(self.view, waiter.ended()))
 
     def result_of(self, run: Run) -> Any:

@@ -71,6 +71,8 @@ class AppStore:
         self.keys, self.allow_pickle = keys, allow_pickle
         self.outbox = outbox
         """Where runs wait for the commit of a transaction that the store is no part of."""
+        self.after_commit: Callable[[Callable[[], object]], bool] | None = None
+        """Defers work to the commit of the caller's transaction; returns False if there is none to wait for."""
         self.inline = False
         """Whether calls are executed in the process that enqueues them, on the companion's store."""
         self.opened: JobStore | None = None
@@ -90,6 +92,25 @@ class AppStore:
         self._hands_over_at = clock.monotonic() + HAND_OVER_SECONDS
         self._make_companion = make_companion
         self._companion: InlineRunner | None = None
+
+    def reconfigure(
+        self,
+        url: str | JobStore,
+        name: str,
+        keys: str | bytes | Sequence[str | bytes] | None,
+        allow_pickle: bool,
+        options: Mapping[str, Any],
+        timezone: tzinfo | str | None,
+    ) -> None:
+        """Take other settings; the store is opened anew when it is next needed."""
+        with self.lock:
+            opened, self.opened = self.opened, None
+            self.url, self.name, self.keys, self.allow_pickle = url, name, keys, allow_pickle
+            self._options, self._zone, self._codec = dict(options), astimezone(timezone), None
+            self._companion = None
+            self._time = StoreTime(lambda: self.lasting.beat(), self.clock, TRUSTED_SECONDS)
+        if opened is not None:
+            opened.shutdown()
 
     @property
     def codec(self) -> Codec:
@@ -191,7 +212,9 @@ class AppStore:
         if runs:
             self.events.sums(ALIAS).added(runs, runs[0].created_at)
             if self.link is None and self.clock.monotonic() >= self._hands_over_at:
-                self.hand_over_sums()
+                self._hands_over_at = self.clock.monotonic() + HAND_OVER_SECONDS
+                # All nodes add to the same rows: a long transaction must not keep them locked.
+                self.lasting.after_commit(self.hand_over_sums)
 
     def hand_over_sums(self) -> None:
         """Let the store keep what was counted here."""

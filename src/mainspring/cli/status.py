@@ -14,7 +14,7 @@ from mainspring.cli.common.target import json_option, opened, target_options
 from mainspring.core.instants import from_us
 from mainspring.core.run import HELD_PREFIX
 
-__all__ = ["status"]
+__all__ = ["gather", "show", "status"]
 
 JOBS_SHOWN: Final = 10
 """Jobs that are listed, those that are due first."""
@@ -32,14 +32,15 @@ def status(target: str | None, where: str | None, name: str, as_json: bool) -> N
       mainspring status shop:app
     """
     with opened(target or where, name) as app:
-        found = _gather(app)
+        found = gather(app)
     if as_json:
         print_json(found)
     else:
-        _show(found)
+        show(found)
 
 
-def _gather(app: Any) -> dict[str, Any]:
+def gather(app: Any) -> dict[str, Any]:
+    """Return what there is to show of an app."""
     now = app.now()
     queues = [
         {
@@ -88,7 +89,8 @@ def _gather(app: Any) -> dict[str, Any]:
     }
 
 
-def _show(found: dict[str, Any]) -> None:
+def show(found: dict[str, Any]) -> None:
+    """Print what `gather` found."""
     echo("queues")
     table(
         (Column("queue", cut=True),

@@ -49,7 +49,7 @@ class LeaseKeeper:
         self.steady_since: float | None = None
         """Since when the store has answered, by the monotonic clock; new workers start from it."""
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mainspring-renew", daemon=True)
+        self._thread = threading.Thread(target=self._begin, name="mainspring-renew", daemon=True)
 
     def start(self) -> None:
         """Begin to renew."""
@@ -60,6 +60,10 @@ class LeaseKeeper:
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def _begin(self) -> None:
+        with self._app.store.on_thread():
+            self._run()
 
     def _run(self) -> None:
         down, pause = False, 0.0

@@ -11,7 +11,7 @@ import ormsgpack
 from mainspring.codec.containers import as_builtin, builtin_of, check_keys, write_container
 from mainspring.codec.errors import EncodeError
 from mainspring.codec.layouts import a_kind, full_name, layout, write_object
-from mainspring.codec.types import TypeBook, dump_custom, write_enum
+from mainspring.codec.types import Hooks, TypeBook, dump_custom, write_enum
 from mainspring.codec.values import ATOMS, CONTAINER_BYTES, MAX_DEPTH, Code, UnsupportedValue
 from mainspring.errors import RunTimeout
 
@@ -159,6 +159,9 @@ class Packer:
             hooks = self._book.hooks(cls)
             if hooks is not None:
                 return Code.CUSTOM, [self._book.ref(cls), dump_custom(value, hooks)]
+            make = self._book.substitution(cls)
+            if make is not None:
+                return None, dump_custom(value, Hooks(make, make))
             if issubclass(cls, Enum):
                 return Code.ENUM, write_enum(value, self._book.ref(cls))
             shape = layout(cls)

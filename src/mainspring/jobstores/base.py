@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any, ClassVar, Final
 
@@ -402,6 +403,17 @@ class JobStore(BaseJobStore):
             f"{type(self).__name__} takes no part in a SQL transaction; give the app outbox=engine, with the engine of "
             "your database"
         )
+
+    def on_thread(self) -> AbstractContextManager[None]:
+        """Wrap the life of a thread that belongs to a node; a back end may keep a connection for each."""
+        return nullcontext()
+
+    def after_commit(self, work: Callable[[], object]) -> None:
+        """Call a function once a transaction of the caller's that this thread is in is committed; without one, now."""
+        work()
+
+    def check_wait(self, run_ids: Sequence[str]) -> None:
+        """Raise if these unfinished runs cannot end while this thread waits for them."""
 
     def generations(self) -> tuple[Generation, ...]:
         """Return the identity of each part of the store, to detect lost data; nothing if this store cannot tell."""

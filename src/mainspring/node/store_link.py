@@ -68,13 +68,15 @@ class StoreLink:
         # A settle that waits for a server must not delay the next claim.
         self._alone = store.volatile
         work = (settles, claims, self.scheduler) if self._alone else (claims, self.scheduler)
-        self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained)
+        thread = store.on_thread
+        self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained, thread)
         self.monitor = (
             self.work
             if self._alone
-            else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out)
+            else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out, thread)
         )
-        self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, self._failed, self._ended)
+        care = (self.heartbeat, self.janitor)
+        self.care = Loop(f"mainspring-care-{alias}", care, clock, self._failed, self._ended, thread)
         self._alerts: Loop | None = None
         self.report = _ReportBox(self)
         self._generations: tuple[Generation, ...] | None = None
@@ -88,7 +90,7 @@ class StoreLink:
         if not self._alone:
             self.monitor.start()
         self.care.start()
-        self._listener = threading.Thread(target=self._listen, name=f"mainspring-listen-{self.alias}", daemon=True)
+        self._listener = threading.Thread(target=self._listen_here, name=f"mainspring-listen-{self.alias}", daemon=True)
         self._listener.start()
         self.wake_alerts()
 
@@ -357,6 +359,10 @@ class StoreLink:
 
     def _is_leaving(self) -> bool:
         return self.node.draining or self.leaving
+
+    def _listen_here(self) -> None:
+        with self.store.on_thread():
+            self._listen()
 
     def _listen(self) -> None:
         cursor = 0

@@ -10,7 +10,7 @@ from typing import Any, Final
 from mainspring.app import Mainspring
 from mainspring.core.run import FINAL, UNFINISHED, Status
 from mainspring.core.run_view import RunView
-from mainspring.errors import RunNotFound, StoreUnavailable
+from mainspring.errors import RunNotFound, StoreUnavailable, TransactionOpen
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 from mainspring.tasks import intended
 from mainspring.tasks.broker import Broker
@@ -164,6 +164,10 @@ def _fetch(app: Mainspring, task_id: str, wait: float) -> FetchedTask | None:
         except RunNotFound:
             continue
         except TimeoutError:
+            return None
+        except TransactionOpen:  # it would wait for ever, but a look is no wait
+            if wait:
+                raise
             return None
     return None
 

@@ -121,6 +121,14 @@ class Calls:
         store = app_store.opened or app_store.lasting
         whole = with_hooks(runs)
         packed = packed or list(map(store.pack_run, whole))
+        if app_store.after_commit is not None and app_store.after_commit(lambda: self._add(store, runs, whole, packed)):
+            return [run.id for run in runs]
+        return self._add(store, runs, whole, packed)
+
+    def _add(
+        self, store: JobStore, runs: Sequence[Run], whole: Sequence[Run], packed: Sequence[Any]
+    ) -> list[str | None]:
+        app_store = self.app_store
         try:
             answers = store.add_runs(packed)
         except OutcomeUnknown as unknown:

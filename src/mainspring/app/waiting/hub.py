@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -24,9 +24,11 @@ from mainspring.interrupts import sheltered
 from mainspring.jobstores.base import ENDS, JobStore
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 
-__all__ = ["EndHub", "dismiss", "hub_of", "wait", "wait_async"]
+__all__ = ["EndHub", "OffLoop", "dismiss", "hub_of", "on_a_thread", "wait", "wait_async"]
 
 T = TypeVar("T")
+OffLoop = Callable[[Callable[[], Any]], Awaitable[Any]]
+"""How async code makes a blocking call."""
 
 FIRST_PAUSE_SECONDS: Final = 0.05
 LONGEST_PAUSE_SECONDS: Final = 1.0
@@ -131,6 +133,10 @@ class EndHub:
     # -- the thread ----------------------------------------------------------------------------------------------
 
     def _serve(self, store: JobStore) -> None:
+        with store.on_thread():
+            self._listen(store)
+
+    def _listen(self, store: JobStore) -> None:
         cursor = 0
         while self._has_waiters():
             began, pause = time.monotonic(), self._pause
@@ -294,15 +300,22 @@ def wait(store: Callable[[], JobStore], waiter: Waiter) -> None:
             return
 
 
-async def wait_async(store: Callable[[], JobStore], waiter: Waiter) -> None:
-    """Wait as `wait` does, without blocking the event loop; a thread is needed only for short looks."""
+async def on_a_thread(work: Callable[[], Any]) -> Any:
+    """Make a blocking call on a thread of asyncio's pool."""
+    import asyncio  # importing it takes 40 ms, and not every app needs it
+
+    return await asyncio.to_thread(work)
+
+
+async def wait_async(store: Callable[[], JobStore], waiter: Waiter, off_loop: OffLoop = on_a_thread) -> None:
+    """Wait as `wait` does, without blocking the event loop: `off_loop` makes the short looks, which block."""
     import asyncio  # importing it takes 40 ms, and not every app needs it
 
     loop = asyncio.get_running_loop()
     while True:
         rung = asyncio.Event()
         seat = Seat(waiter, partial(loop.call_soon_threadsafe, rung.set))
-        hub = await asyncio.to_thread(_look_and_join, store(), seat)
+        hub: EndHub | None = await off_loop(partial(_look_and_join, store(), seat))
         if hub is None:
             return
         try:
@@ -312,6 +325,6 @@ async def wait_async(store: Callable[[], JobStore], waiter: Waiter) -> None:
         finally:
             hub.leave(seat)
         if not seat.up:
-            await asyncio.to_thread(hub.settle_down)
+            await off_loop(hub.settle_down)
         if seat.outcome():
             return

@@ -93,6 +93,7 @@ class Waiter:
         except StopIteration as stop:
             if stop.value:
                 return True
+        store.check_wait(self._left)
         if began >= self._deadline:
             raise TimeoutError(self._describe(store))
         if began >= self._warn_at:

@@ -49,6 +49,33 @@ class FinishedRun:
         """Whether it succeeded."""
         return self.status == Status.SUCCEEDED.value
 
+    # -- django-q's names --------------------------------------------------------------------------------------
+
+    @property
+    def cluster(self) -> str:
+        """Its queue."""
+        return self.queue
+
+    @property
+    def started(self) -> datetime | None:
+        """When its last attempt started."""
+        return self.started_at
+
+    @property
+    def stopped(self) -> datetime | None:
+        """When it ended."""
+        return self.finished_at
+
+    @property
+    def attempt_count(self) -> int:
+        """How often it was started."""
+        return self.attempt
+
+    def time_taken(self) -> float:
+        """Return the seconds from its last start to its end."""
+        begun, ended = self.started_at, self.finished_at
+        return 0.0 if begun is None or ended is None else (ended - begun).total_seconds()
+
 
 def finished_run(run: Run) -> FinishedRun:
     """Return a run that has ended as its hook sees it."""

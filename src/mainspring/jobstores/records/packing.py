@@ -33,6 +33,8 @@ LOG_LINES: Final = 1000
 _FRAMES_CACHED: Final = 10_000
 _CACHED_FRAME_BYTES: Final = 500
 """Cache frames of direct calls up to this many bytes: short ones often come again."""
+SHOWN_CHARS: Final = 255
+"""Write this many characters of the names that people search for."""
 _KEPT: Final = int(KEEP_SECONDS * SECOND)
 _PLAIN_TEXT_CHARS: Final = 1000
 """Keep a text result up to this many characters as plain text."""
@@ -178,9 +180,10 @@ class RecordPacker:
 
     def run_row(self, run: Run) -> RunRow:
         """Pack a run; a fired run carries its job's frame unchanged."""
-        frame, policy = run.call.frame, run.policy
+        frame, policy, task = run.call.frame, run.policy, run.call.func
         if frame is None:
             data = call_to_data(run.call, policy, run.id)
+            task = data["f"]
             if run.job_id is not None:
                 data["l"] = run.queue
             try:
@@ -215,6 +218,8 @@ class RecordPacker:
             refused=run.refused,
             gate=run.gate,
             gate_spec=run.gate_spec,
+            task=_shown(task) if isinstance(task, str) else None,
+            label=_shown(run.call.name),
         )
 
     def _state(self, run: Run, call: bytes | None) -> bytes:
@@ -397,6 +402,13 @@ def _queue(data: dict[str, Any]) -> str | None:
     if "l" in data:
         return str(data["l"])
     return None if "x" not in data else str(data["q"]) if data["x"] == "queue" else f".{data['x']}"
+
+
+def _shown(text: str) -> str:
+    """Return a name as any database keeps it."""
+    if len(text) <= SHOWN_CHARS and text.isascii() and "\0" not in text:
+        return text
+    return text[:SHOWN_CHARS].replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _is_unchangeable(call: Call) -> bool:

@@ -66,7 +66,8 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     there are. A claim writes its instant, by the store's clock, to `claimed_at`; it counts only while the run runs.
     `after` is for the back end to judge a run that is added or sent back; it is kept inside `state`, so a row that was
     read has none. `waits`, `followed` and `refused` are the back end's own. Claims and parking go by the `lane`, a
-    part of the queue; everything else goes by the `queue`.
+    part of the queue; everything else goes by the `queue`. `task` and `label` name the function and the run for people
+    who search the tables; they are only written, when the run is added, and nothing relies on them.
     """
 
     id: str
@@ -97,6 +98,8 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     refused: str | None = None
     gate: str | None = None
     gate_spec: str | None = None
+    task: str | None = None
+    label: str | None = None
 
 
 class FireRow(msgspec.Struct, gc=False):

@@ -60,6 +60,8 @@ class RecordStore(RowStore):
 
     def __init__(self, codec: Codec | None = None) -> None:
         self._packer = RecordPacker(codec or Codec())
+        self.shown = self._packer.shown
+        """Restores a row for display; if its bytes are damaged, the reason of the run says so."""
         self._missing: set[str] = set()
         self._passed = 0
         """The number of runs at the head of the lapsed ones that only other nodes can read."""

@@ -42,8 +42,8 @@ _HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND
 _LEVELS: Final = """
 WITH RECURSIVE wanted AS (%s),
 level(lane, priority) AS (
-    SELECT name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s AND r.lane = name
-                   ORDER BY r.priority DESC LIMIT 1)
+    SELECT wanted.name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s
+                            AND r.lane = wanted.name ORDER BY r.priority DESC LIMIT 1)
       FROM wanted
     UNION ALL
     SELECT lane, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s

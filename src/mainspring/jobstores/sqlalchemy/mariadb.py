@@ -67,10 +67,10 @@ class MariaDBTx(StoreTx):
         self.cursor.execute("START TRANSACTION")
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
-        marks = f"({', '.join(['%s'] * len(columns))})"
         head = f"INSERT INTO {self.database.names[table]} ({', '.join(columns)}) VALUES "
         for chunk in _chunks(rows, self.database.packet):
-            self._execute(head + ", ".join([marks] * len(chunk)), [value for row in chunk for value in row])
+            marks = ", ".join(f"({', '.join(map(_mark, row))})" for row in chunk)
+            self._execute(head + marks, [value for row in chunk for value in row])
 
     def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
         names, sets = ["id"], []
@@ -78,12 +78,13 @@ class MariaDBTx(StoreTx):
             name, value = (column, "{new}") if isinstance(column, str) else column
             names.append(name)
             sets.append(f"old.{name} = {value.format(new=f'new.{name}', old=f'old.{name}')}")
-        first = f"SELECT {', '.join(f'%s AS {name}' for name in names)}"
-        other = f" UNION ALL SELECT {', '.join(['%s'] * len(names))}"
         for chunk in _chunks(rows, self.database.packet):
+            marks = [list(map(_mark, row)) for row in chunk]
+            marks[0] = [f"{mark} AS {name}" for mark, name in zip(marks[0], names, strict=True)]
+            values = " UNION ALL ".join(f"SELECT {', '.join(row)}" for row in marks)
             # STRAIGHT_JOIN finds the old row of each new one by key, and never scans the table.
             statement = (
-                f"UPDATE ({first}{other * (len(chunk) - 1)}) AS new STRAIGHT_JOIN {self.database.names[table]} AS old"
+                f"UPDATE ({values}) AS new STRAIGHT_JOIN {self.database.names[table]} AS old"
                 f" ON old.id = new.id SET {', '.join(sets)}"
             )
             self._execute(statement, [value for row in chunk for value in row])
@@ -157,6 +158,11 @@ class MariaDBTx(StoreTx):
             some = params[start : start + LANES_PER_STATEMENT]
             values += self.all(f"SELECT {', '.join([expression] * len(some))}", *chain.from_iterable(some))[0]
         return values
+
+
+def _mark(value: Any) -> str:
+    """Return the placeholder of a value: without `_binary`, the server reads the driver's bytes as text."""
+    return "_binary %s" if isinstance(value, bytes) else "%s"
 
 
 def _size(values: Iterable[Any]) -> int:
@@ -242,15 +248,15 @@ class MariaDBDatabase(ServerDatabase):
             " WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?"
         )
         for table in tables.all()[:-1]:
-            tx.cursor.execute(*ddl([table], self.engine.dialect, indexes=False))
+            tx.cursor.execute(*ddl([table], self.connections.dialect, indexes=False))
             known = {name for (name,) in tx.all(found, table.schema, table.name)}
             for index in sorted(table.indexes, key=lambda one: str(one.name)):
                 if index.name not in known:  # a node may have died half-way
-                    tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.engine.dialect)))
+                    tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.connections.dialect)))
         # This table says that the others are complete, so it must appear already filled.
         draft = tables.meta.to_metadata(MetaData(), name=f"{tables.meta.name}_new")
-        [made] = ddl([draft], self.engine.dialect)
-        quoted = self.engine.dialect.identifier_preparer.format_table(draft)
+        [made] = ddl([draft], self.connections.dialect)
+        quoted = self.connections.dialect.identifier_preparer.format_table(draft)
         tx.cursor.execute(f"DROP TABLE IF EXISTS {quoted}")
         tx.cursor.execute(made)
         tx.cursor.executemany(f"INSERT INTO {quoted} (name, value) VALUES (%s, %s)", first_rows())

@@ -14,7 +14,7 @@ __all__ = ["SQL_SCHEMA", "SchemaMismatch", "altered", "first_rows", "mend", "num
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
-SQL_SCHEMA: Final = 5
+SQL_SCHEMA: Final = 6
 """The schema of the tables. Raise it when you change the tables: nodes refuse tables of another schema."""
 VERSION_MARGIN: Final = 1_000_000
 """Versions that processes may have received and not used yet."""

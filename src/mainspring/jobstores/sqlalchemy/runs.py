@@ -29,7 +29,7 @@ _CHANGING: Final = (
     "state", "live", "queue", "lane", "status", "priority", "run_at", "finished_at", "keep", "token", "node",
     "lease_until", "attempt", "cancelling", "unique_key", "expires_at",
 )  # fmt: skip
-INSERTED: Final = ("id", *_CHANGING, *_IDENTITY)
+INSERTED: Final = ("id", *_CHANGING, *_IDENTITY, "task", "label")
 # Keep the reports of heartbeats where the new record has none.
 WRITTEN: Final[tuple[Set, ...]] = tuple(
     ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
@@ -98,7 +98,7 @@ def written_row(run: RunRow, now: int) -> Row:
 
 def inserted_row(run: RunRow, now: int) -> Row:
     """Return the values of INSERTED."""
-    return (*written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group)
+    return (*written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group, run.task, run.label)
 
 
 def placed_row(run: RunRow, now: int) -> Row:

@@ -177,6 +177,9 @@ class Tables:
             Column("cancelling", Integer, nullable=False),
             self._text("unique_key"),
             self._text("group_id"),
+            # For people who search the table; no statement of the store reads them.
+            self._text("task"),
+            self._text("label"),
             _number("expires_at", null=True),
             # How many runs that it comes after have not ended, and how many runs come after it.
             _count("waits"),
@@ -211,6 +214,7 @@ class Tables:
             self._index(table, "bad", "status", "created_at", where=f"status IN {ENDED_BADLY}")
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
+        self._index(table, "by_task", "task", "created_at", where="task IS NOT NULL")
         self._index(table, "unique", "unique_key", where="unique_key IS NOT NULL", unique=True)
         self._odd_index(table, "runs")
         return table

@@ -33,6 +33,8 @@ class Tx(ABC):
     """One transaction, or single statements until `begin` is called."""
 
     begun = False
+    may_fail = True
+    """Whether a statement may fail and be repeated; in a transaction of the caller's, a failure would end it."""
 
     def __init__(self, database: Database, cursor: Any) -> None:
         self.database = database

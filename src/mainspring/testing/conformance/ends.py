@@ -73,7 +73,7 @@ class _Watched:
     def __init__(self, store: JobStore, *, tells: bool = True) -> None:
         self._store, self._tells = store, tells
         self.read: list[Sequence[str]] = []
-        self.standings = store.standings
+        self.standings, self.check_wait, self.on_thread = store.standings, store.check_wait, store.on_thread
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         self.read.append(run_ids)
@@ -92,6 +92,7 @@ def _begin_to_wait(store: Any, run: Run) -> tuple[Waiter, Thread]:
     thread = Thread(target=lambda: hub.wait(lambda: store, waiter), daemon=True)
     thread.start()
     while not hub.hub_of(store).looks:
+        assert thread.is_alive()
         time.sleep(0.001)
     return waiter, thread
 

@@ -131,7 +131,7 @@ def _check(database: Database, connection: Connection, tx: JoinedTx) -> None:
             found = None
     if found is None or found != made:
         theirs = without_password(connection.engine.url.render_as_string(hide_password=True))
-        ours = without_password(database.engine.url.render_as_string(hide_password=True))
+        ours = database.connections.where
         raise ConfigurationError(
             f"this transaction belongs to {theirs}, and the runs are kept in {ours}: one commit cannot cover both. "
             "Give the app the URL of the database that your transaction writes to, or keep the store and give the app "

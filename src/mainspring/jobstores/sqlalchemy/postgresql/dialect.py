@@ -17,6 +17,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import SettleRow
+from mainspring.jobstores.sqlalchemy.connections import Connections
 from mainspring.jobstores.sqlalchemy.database import (
     ANSWER_TIMEOUT_SECONDS,
     CREATE_TIMEOUT_SECONDS,
@@ -29,7 +30,7 @@ from mainspring.jobstores.sqlalchemy.runs import ends, is_plain_end
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
 from mainspring.jobstores.sqlalchemy.waking import AwaitedMark, Waker
 
-__all__ = ["CONNECT_ARGS", "PostgreSQLDatabase"]
+__all__ = ["CONNECT_ARGS", "NotifyWaker", "PostgreSQLDatabase", "never_wait_for_ever"]
 
 T = TypeVar("T")
 
@@ -92,11 +93,9 @@ class PostgreSQLDatabase(ServerDatabase):
         "levels": "unnest(CAST(? AS text[]), CAST(? AS integer[])) AS level(lane, priority)",
     }
 
-    def __init__(self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool) -> None:
-        super().__init__(engine, tablename, metadata, schema, own=own)
+    def __init__(self, connections: Connections, tablename: str, metadata: MetaData, schema: str | None) -> None:
+        super().__init__(connections, tablename, metadata, schema)
         self.waker, self.ends = NotifyWaker(self, tablename), EndNotifyWaker(self, f"{tablename[:55]}~ends")
-        if own and _TIMED:
-            event.listen(engine, "do_connect", _connect)
 
     @property
     def _driver_error(self) -> type[Exception]:
@@ -139,7 +138,7 @@ class PostgreSQLDatabase(ServerDatabase):
 
     def _columns(self, tx: StoreTx, table: Table) -> set[str]:
         found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
-        return {name for (name,) in tx.all(found, self.engine.dialect.identifier_preparer.format_table(table))}
+        return {name for (name,) in tx.all(found, self.connections.dialect.identifier_preparer.format_table(table))}
 
     def _tx(self, connection: Any) -> StoreTx:
         return PostgreSQLTx(self, connection.cursor(binary=True))
@@ -167,6 +166,12 @@ class PostgreSQLDatabase(ServerDatabase):
         return meaning or next((_MEANINGS[code] for words, code in _WORDS.items() if words in str(cause)), "")
 
 
+def never_wait_for_ever(engine: Engine) -> None:
+    """Let the connections of an engine give up on a server that does not answer at all."""
+    if _TIMED:
+        event.listen(engine, "do_connect", _connect)
+
+
 def _connect(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> Any:
     return TimedConnection.connect(*args, **options)
 
@@ -187,9 +192,7 @@ class NotifyWaker(Waker):
         if self._connection is None:
             database = self._database
             try:
-                fairy = database.engine.raw_connection()
-                self._connection = fairy.driver_connection
-                fairy.detach()
+                self._connection = database.connections.separate()
                 self._connection.autocommit = True
                 self._connection.execute(compose.SQL("LISTEN {}").format(compose.Identifier(self.channel)))
             except Exception as error:

@@ -13,12 +13,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import Table
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.database import (
     CREATE_TIMEOUT_SECONDS,
     STEP_TIMEOUT_SECONDS,
@@ -74,16 +75,17 @@ class SQLiteDatabase(Database):
         " FROM json_each(?)) AS level",
     }
 
-    def __init__(self, engine: Engine, tablename: str, *names: Any, synchronous: str = "FULL", **options: Any) -> None:
+    def __init__(self, connections: PooledConnections, tablename: str, *names: Any, synchronous: str = "FULL") -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             oldest = ".".join(map(str, OLDEST_SQLITE))
             raise ConfigurationError(
                 f"SQLite {oldest} or newer is needed, and this Python brings {sqlite3.sqlite_version}; use a newer "
                 "Python or another store"
             )
-        super().__init__(engine, tablename, *names, **options)
+        super().__init__(connections, tablename, *names)
+        self.engine = connections.engine
         self.clock = HostClock()
-        self._named, self.path = _paths(engine)
+        self._named, self.path = _paths(self.engine.url)
         self._files: dict[str, os.stat_result] = {}
         """The identity on disk of the file and those beside it, whatever is at their paths later."""
         self.waker = SocketWaker(self.path, tablename)
@@ -116,9 +118,7 @@ class SQLiteDatabase(Database):
     def _connect(self, *, writer: bool = False) -> sqlite3.Connection:
         """Open a connection for one user."""
         try:
-            fairy = self.engine.raw_connection()
-            connection: Any = fairy.driver_connection
-            fairy.detach()
+            connection = self.connections.separate()
             if not isinstance(connection, sqlite3.Connection):
                 raise TypeError(f"the SQLite driver {self.engine.driver!r} cannot be used; use sqlite:/// URLs")
             connection.isolation_level = None
@@ -179,8 +179,7 @@ class SQLiteDatabase(Database):
             for connection in (watcher, writer):
                 if connection is not None:
                     connection.close()
-        if self.own:
-            self.engine.dispose()
+        self.connections.close()
 
     # -- another file in its place ------------------------------------------------------------------------------
 
@@ -397,10 +396,10 @@ class SQLiteDatabase(Database):
         return int(version)
 
 
-def _paths(engine: Engine) -> tuple[str | None, str | None]:
+def _paths(url: URL) -> tuple[str | None, str | None]:
     """Return the file's path as given and its real path, or None if the database is in memory."""
-    name = engine.url.database
-    if not name or name == ":memory:" or "mode=memory" in name or engine.url.query.get("mode") == "memory":
+    name = url.database
+    if not name or name == ":memory:" or "mode=memory" in name or url.query.get("mode") == "memory":
         return None, None
     named = os.path.abspath(name.removeprefix("file:").partition("?")[0])
     return named, os.path.realpath(named)
