@@ -81,6 +81,7 @@ def _move(mover: Mover, found: Movable, *, history: bool, wait: bool) -> Moved:
         moved.runs += sum(mover.move_later_runs(_say_running))
     if history:
         moved.ended = _copy(mover.copy_history(), found.ended)
+    moved.ended += mover.copied
     return moved
 
 

@@ -130,6 +130,11 @@ class Mover:
             yield from self.move_runs()
         self._source.wait(cursor, 0, ENDS)
 
+    @property
+    def copied(self) -> int:
+        """How many ended runs were copied because runs that come after them have moved."""
+        return self._runs.copied
+
     def copy_history(self) -> Iterator[tuple[int, int]]:
         """Copy the ended runs, page by page; yield how many each page had, and how many of them were copied now."""
         return copy_history(self._source, self._target)
@@ -149,6 +154,7 @@ def move_store(source: JobStore, target: JobStore, *, history: bool = True, wait
         moved.runs += sum(mover.move_later_runs())
     if history:
         moved.ended = sum(copied for _, copied in mover.copy_history())
+    moved.ended += mover.copied
     moved.stays = mover.look().stays
     return moved
 

@@ -43,6 +43,8 @@ class RunMover:
         self._source, self._target = source, target
         self.left: set[str] = set()
         """Runs that the target does not take: it has their ids or unique keys."""
+        self.copied = 0
+        """Ended runs that were copied because runs that come after them have moved."""
 
     def finish(self) -> int:
         """Take the last step for copies of an earlier move; return how many runs that moved."""
@@ -110,7 +112,7 @@ class RunMover:
         It does not take a run whose id or unique key another run has there, nor one that comes after such a run.
         """
         before = {run.id: run for unit in frozen for run in unit.ended}
-        copy_ended(self._target, list(before.values()))
+        self.copied += copy_ended(self._target, list(before.values()))
         copies = []
         for unit in frozen:
             there = frozenset([*unit.ids, *(run.id for run in unit.ended)])
