@@ -197,12 +197,14 @@ def test_everything_arrives_equal_and_works_there(make: Callable[[str], Mainspri
     assert [run.result for run in target.find(limit=100) if run.id.endswith("~hook")] == ["succeeded"]
 
 
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_a_kill_in_any_write_loses_and_doubles_nothing(make: Callable[[str], Mainspring], done: bool) -> None:
+@pytest.mark.parametrize(("kind", "done"), [("memory", False), ("memory", True), ("sqlite", True)])
+def test_a_kill_in_any_write_loses_and_doubles_nothing(
+    make: Callable[[str], Mainspring], kind: str, done: bool
+) -> None:
     number = 0
     while True:
         number += 1
-        source, target = make("memory"), make("memory")
+        source, target = make(kind), make(kind)
         fill(source)
         before, jobs = runs_of(source.store, [*UNFINISHED, *FINAL]), jobs_of(source.store)
         could_start = startable(source.store)
