@@ -51,6 +51,10 @@ def hook(run: FinishedRun) -> str:
     return run.status
 
 
+def nightly() -> None:
+    """Do nothing, every night."""
+
+
 class Killed(BaseException):
     """Stands for a kill."""
 
@@ -352,6 +356,21 @@ def test_mistakes_are_named_and_change_nothing(ends: tuple[Mainspring, Mainsprin
     target.as_task(add).options(unique="k").enqueue(1)
     assert source.move_to(target) == Moved(jobs=1, stays={TAKEN: 1})
     assert startable(source.store) == {run.id}
+
+
+def test_a_schedule_that_both_apps_declare_becomes_one(make: Callable[[str], Mainspring]) -> None:
+    source, target = make("memory"), make("memory")
+    for app in (source, target):
+        app.schedule("cron", hour=3, id="nightly")(nightly)
+        app.schedule("cron", hour=4, id="early")(nightly)
+        app.jobs.reconcile()
+    source.pause_job("nightly")
+    target.skip_next("early")
+    later = jobs_of(target.store)["early"]
+    assert source.move_to(target) == Moved(jobs=2)
+    assert target.get_job("nightly").next_run_time is None
+    assert jobs_of(target.store)["early"] == later
+    assert jobs_of(source.store) == {}
 
 
 def test_a_move_from_a_store_to_which_a_move_was_not_finished_is_refused(make: Callable[[str], Mainspring]) -> None:

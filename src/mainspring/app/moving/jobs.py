@@ -23,9 +23,9 @@ class JobMover:
         self._source, self._target = source, target
 
     def taken(self, jobs: Iterable[Job]) -> list[str]:
-        """Return the ids of jobs that the target has, except for copies of an earlier move."""
-        there = {job.id for job in self._target.examine_jobs()[0] if job.at != ARRIVING_AT}
-        return [job.id for job in jobs if job.id in there]
+        """Return the ids of jobs that the target has, except for copies of an earlier move and equal schedules."""
+        there = {job.id: job for job in self._target.examine_jobs()[0]}
+        return [job.id for job in jobs if job.id in there and not _may_replace(there[job.id], job)]
 
     def finish(self) -> int:
         """Let go the copies whose jobs an earlier move has removed from the source; return how many."""
@@ -67,14 +67,19 @@ class JobMover:
             return held
 
     def _copy(self, held: Job) -> None:
-        copy, there = arriving_job(held), self._target.lookup_job(held.id)
-        if there is None:
-            self._target.add_job(copy)
-        elif there.at == ARRIVING_AT:  # of an earlier move, or of the job as it was before somebody changed it
+        while True:
+            copy, there = arriving_job(held), self._target.lookup_job(held.id)
+            if there is None:
+                return self._target.add_job(copy)
+            if not _may_replace(there, held):
+                raise ConflictingIdError(held.id)
             copy.version = there.version
-            self._target.update_job(copy)
-        else:
-            raise ConflictingIdError(held.id)
+            if copy.nominal is not None and there.nominal is not None:
+                copy.nominal = max(copy.nominal, there.nominal)  # the target has fired the times before
+            try:
+                return self._target.update_job(copy)
+            except (VersionConflict, JobLookupError):  # the target has just fired it
+                continue
 
     def _give_back(self, held: Job) -> None:
         """Let a job fire at the source again."""
@@ -93,3 +98,8 @@ class JobMover:
             except VersionConflict:
                 continue
             return True
+
+
+def _may_replace(there: Job, job: Job) -> bool:
+    """Return True if the target's job is a copy of an earlier move, or the schedule that the same code declares."""
+    return there.at == ARRIVING_AT or (there.declared is not None and there.declared == job.declared)
