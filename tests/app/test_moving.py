@@ -358,6 +358,19 @@ def test_mistakes_are_named_and_change_nothing(ends: tuple[Mainspring, Mainsprin
     assert startable(source.store) == {run.id}
 
 
+def test_a_move_goes_on_after_the_source_has_forgotten_what_moved(make: Callable[[str], Mainspring]) -> None:
+    source, target = make("memory"), make("memory")
+    ids = {call.id for call in source.enqueue_many(source.as_task(add).call(number) for number in range(3))}
+    fuse = [3]  # held, copied, ended
+    burning: Any = [Fragile(app.store, fuse, True) for app in (source, target)]
+    with pytest.raises(Killed):
+        move_store(*burning)
+    assert source.store.delete_runs(list(ids)) == 3
+    assert startable(target.store) == set()
+    assert source.move_to(target) == Moved(runs=3)
+    assert startable(target.store) == ids
+
+
 def test_a_schedule_that_both_apps_declare_becomes_one(make: Callable[[str], Mainspring]) -> None:
     source, target = make("memory"), make("memory")
     for app in (source, target):

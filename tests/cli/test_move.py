@@ -310,6 +310,19 @@ def test_ids_that_are_taken_are_named_and_nothing_is_moved(ends: tuple[Mainsprin
     assert len(startable(source.store)) == 5
 
 
+def test_a_move_to_another_name_without_history(ends: tuple[Mainspring, Mainspring]) -> None:
+    source = ends[0]
+    ids = fill(source)
+    source.cancel(ids[1])
+    done = call_move(str(source.url), str(source.url), "--to-name", "other", "--no-history", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "moved 2 jobs and 4 runs\n"), done.output
+    with app_at(str(source.url), "other") as other:
+        assert set(startable(other.store)) == {*ids} - {ids[1]}
+        assert other.find(status="cancelled") == []
+    done = call_move(str(source.url), str(source.url), "--to-name", "other", "--yes")
+    assert (done.exit_code, done.stdout) == (0, "moved 0 jobs and 0 runs, 1 ended run copied\n"), done.output
+
+
 def test_mistakes_are_named(ends: tuple[Mainspring, Mainspring]) -> None:
     source, target = (str(app.url) for app in ends)
     fill(ends[0])
@@ -321,6 +334,8 @@ def test_mistakes_are_named(ends: tuple[Mainspring, Mainspring]) -> None:
     assert gone.exit_code == 3
     absent = call_move("sqlite:////nowhere/at/all.db", target, "--yes")
     assert (absent.exit_code, "there is no file" in absent.stderr) == (1, True)
+    unknown = call_move(source, "postgers://db/shop", "--yes")
+    assert (unknown.exit_code, "postgers" in unknown.stderr) == (1, True)
     memory = call_move(source, "memory://", "--yes")
     assert (memory.exit_code, "name two that last" in memory.stderr) == (2, True)
     helped = CliRunner().invoke(main, ["move", "-h"])

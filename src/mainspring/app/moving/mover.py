@@ -26,7 +26,7 @@ __all__ = ["Movable", "Moved", "Mover", "move_store"]
 
 LOOK_AGAIN_SECONDS: Final = 1.0
 """How often a move that waits for running runs looks, where the store does not tell of their ends."""
-TAKEN: Final = "runs whose id or unique key the target has"
+TAKEN: Final = "runs that the target does not take: it has their id or unique key, or cannot keep them together"
 _RUNNING: Final = RunQuery(status=(Status.RUNNING,))
 
 

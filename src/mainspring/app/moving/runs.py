@@ -42,7 +42,7 @@ class RunMover:
     def __init__(self, source: JobStore, target: JobStore) -> None:
         self._source, self._target = source, target
         self.left: set[str] = set()
-        """Runs that the target does not take: it has their ids or unique keys."""
+        """Runs that the target does not take: see `_copy`."""
         self.copied = 0
         """Ended runs that were copied because runs that come after them have moved."""
 
