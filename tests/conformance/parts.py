@@ -1,7 +1,8 @@
 """Which part of the suite a store runs here: all of it, or the part that its own code can break.
 
-A store of jobs runs the tests of jobs; its runs are in a store that passes the others elsewhere. Valkey executes the
-scripts of Redis. `MAINSPRING_CONFORMANCE=whole python3 run.py test -- tests/conformance` runs all of it on every store.
+A store of jobs runs the tests of jobs; its runs are in a store that passes the others elsewhere. Valkey and a cluster
+execute the scripts of Redis. `MAINSPRING_CONFORMANCE=whole python3 run.py test -- tests/conformance` runs all of it on
+every store.
 """
 
 from __future__ import annotations

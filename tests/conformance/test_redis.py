@@ -48,7 +48,7 @@ class TestShardedRedisJobStore(StoreConformance):
         yield from _empty_store(redis_server, shards=3)
 
 
-class TestRedisClusterJobStore(StoreConformance):
+class TestRedisClusterJobStore(ScriptsPart):
     @pytest.fixture
     def store(self, redis_cluster: ClusterFleet) -> Iterator[JobStore]:
         store = RedisJobStore(url=redis_cluster.url, name=f"conformance-{next(_names)}", shards=3, replicas=1)

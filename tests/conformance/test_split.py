@@ -82,7 +82,7 @@ class TestMemoryAndSQLite(SplitPart):
         store.shutdown()
 
 
-class TestSQLiteAndRedis(SplitConformance):
+class TestSQLiteAndRedis(SplitPart):
     @pytest.fixture
     def store(self, tmp_path: Path, redis_server: Redis) -> Iterator[JobStore]:
         engine = create_engine(f"sqlite:///{tmp_path}/jobs.db", connect_args={"timeout": 30})
