@@ -124,10 +124,15 @@ class Mover:
     def move_later_runs(self, say: Callable[[int], None] = lambda running: None) -> Iterator[int]:
         """Wait until no run runs at the source, and move what comes to wait meanwhile; yield how many at a time."""
         cursor = 0
-        while running := self.running():
-            say(running)
-            cursor = self._source.wait(cursor, LOOK_AGAIN_SECONDS, ENDS)
+        while True:
+            before = self.running()
+            if before:
+                say(before)
+                cursor = self._source.wait(cursor, LOOK_AGAIN_SECONDS, ENDS)
             yield from self.move_runs()
+            # A run that ended after the pass may have let others wait: only a pass between two quiet looks is the last.
+            if not before and not self.running():
+                break
         self._source.wait(cursor, 0, ENDS)
 
     @property
