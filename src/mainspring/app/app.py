@@ -30,6 +30,7 @@ from mainspring.app.insight.numbers import Numbers
 from mainspring.app.introduction import one_line
 from mainspring.app.jobs import Jobs, Reconciliation
 from mainspring.app.middleware import SIGNALS, Middleware
+from mainspring.app.moving.mover import Moved, move_store
 from mainspring.app.participation import Participation
 from mainspring.app.placement import Workplace
 from mainspring.app.queues import Queues
@@ -53,7 +54,7 @@ from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
 from mainspring.core.waiting.flows import COLLECT_TASK, JOIN_TASK
-from mainspring.errors import RunCancelled, RunFailed, SchedulerAlreadyRunningError, near
+from mainspring.errors import ConfigurationError, RunCancelled, RunFailed, SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
 from mainspring.executors.current_run import CurrentRun
 from mainspring.jobstores.base import BrokenJob, JobStore, NodeInfo
@@ -694,6 +695,16 @@ class Mainspring:
         level = logging.INFO if watcher is None else logging.DEBUG
         if log.isEnabledFor(level):
             log.log(level, "%s", one_line(self, tuple(node.queues or ()), node.id))
+
+    def move_to(self, target: Mainspring, *, history: bool = True, wait: bool = False) -> Moved:
+        """Move jobs and waiting runs to the store of another app, and copy ended runs, while nodes work on both.
+
+        If it is interrupted, call it again: nothing is lost or doubled. With `wait`, it waits until no run runs here.
+        """
+        same = (str(self.url), self.name) == (str(target.url), target.name) and not self.store.volatile
+        if same or self.store is target.store:
+            raise ConfigurationError("both apps have the same store")
+        return move_store(self.store, target.store, history=history, wait=wait)
 
     drain = _verb("_participation", Participation.drain)
     stop = _verb("_participation", Participation.stop)
