@@ -1,4 +1,4 @@
-"""The whole suite with jobs in etcd and runs in memory."""
+"""The suite with jobs in etcd and runs in memory; see `parts` for what of it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.etcd import EtcdClient, EtcdJobStore
 from mainspring.jobstores.memory import MemoryJobStore
-from tests.conformance.test_split import SplitConformance
+from tests.conformance.test_split import SplitPart
 from tests.servers import Etcd
 
 _numbers = count(1)
@@ -23,7 +23,7 @@ def client(etcd_server: Etcd) -> Iterator[EtcdClient]:
     client.close()
 
 
-class TestEtcd(SplitConformance):
+class TestEtcd(SplitPart):
     @pytest.fixture
     def store(self, client: EtcdClient) -> Iterator[JobStore]:
         store = EtcdJobStore(f"/conformance/{next(_numbers)}", client=client, runs=MemoryJobStore())

@@ -10,14 +10,14 @@ import pytest
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.rethinkdb import RethinkDBJobStore
-from mainspring.testing.conformance import StoreConformance
+from tests.conformance.parts import JobsPart
 from tests.servers import HOST
 from tests.stand_ins import Reqlite
 
 _numbers = count(1)
 
 
-class TestRethinkDB(StoreConformance):
+class TestRethinkDB(JobsPart):
     @pytest.fixture
     def store(self, reqlite_server: Reqlite) -> Iterator[JobStore]:
         table = f"jobs{next(_numbers)}"

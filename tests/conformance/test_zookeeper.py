@@ -1,4 +1,4 @@
-"""The whole suite with jobs in ZooKeeper and runs in memory."""
+"""The suite with jobs in ZooKeeper and runs in memory; see `parts` for what of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kazoo.client import KazooClient
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.zookeeper import ZooKeeperJobStore
-from tests.conformance.test_split import SplitConformance
+from tests.conformance.test_split import SplitPart
 from tests.servers import ZooKeeper
 
 _numbers = count(1)
@@ -26,7 +26,7 @@ def client(zookeeper_server: ZooKeeper) -> Iterator[KazooClient]:
     client.close()
 
 
-class TestZooKeeper(SplitConformance):
+class TestZooKeeper(SplitPart):
     @pytest.fixture
     def store(self, client: KazooClient) -> Iterator[JobStore]:
         store = ZooKeeperJobStore(f"/conformance/{next(_numbers)}", client=client, runs=MemoryJobStore())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -192,6 +193,34 @@ def test_two(mainspring_kit):
     mainspring_kit.assert_not_enqueued(send)  # each test begins with an empty store
     assert send.enqueue("bob").result() == "sent to bob"
 """
+
+
+GUIDED_SHOP = """
+from mainspring import Mainspring
+app = Mainspring("sqlite:///shop.db")
+
+@app.task
+def send_mail(to: str) -> None: ...
+
+def place_order(number: int) -> None:
+    send_mail.enqueue("ann@example.com")
+
+@app.schedule("0 9 1 * *", timezone="UTC")
+def report() -> None: ...
+"""
+
+
+def test_the_examples_of_the_guide_pass(tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", guide, flags=re.DOTALL)
+    assert len(blocks) == 3
+    blocks[1] = blocks[1].replace("test_an_order", "test_another_order")
+    (tmp_path / "shop.py").write_text(GUIDED_SHOP)
+    (tmp_path / "test_guide.py").write_text("\n".join(blocks))
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmainspring_app = shop:app\npythonpath = .\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "mainspring.testing.plugin", "--disable-plugin-autoload"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
 
 
 def test_the_plugin_gives_each_test_a_kit(tmp_path: Path) -> None:

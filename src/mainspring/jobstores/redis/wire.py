@@ -182,10 +182,10 @@ def outcome(step: SettleRow, here: Sequence[RunRow], away: Sequence[RunRow]) -> 
             "by": row.refused,
         }
         more = {name: value for name, value in more.items() if value}
+        if unfinished or row.refused:  # a refused run that was claimed is not charged a start
+            more |= {"attempts": _attempts(row), "node": row.node or ""}
         if unfinished:
             more |= {
-                "attempts": _attempts(row),
-                "node": row.node or "",
                 "urgency": _urgency(row),
                 "run_at": row.run_at,
                 "until": row.lease_until or 0,

@@ -52,15 +52,15 @@ def chosen_stretch(view: View) -> ChosenStretch:
         return usual
     since = _instant(view, "from", first) if first else usual.since
     until = _instant(view, "to", last) if last else usual.until
-    if not SHORTEST_US <= until - since <= LONGEST_US:
+    if first == last or not SHORTEST_US <= until - since <= LONGEST_US:
         raise BadParameter("to lies at least a minute after from, and at most 62 days")
     return ChosenStretch(since, until, "", True)
 
 
 def _instant(view: View, name: str, text: str) -> int:
     """Read a moment: `-6h`, `+90m`, `now`, or a date and time, which is in the zone of the page unless it names one."""
-    if text == "now":
-        return view.now // SHORTEST_US * SHORTEST_US  # so that it is not drawn anew each second
+    if text == "now":  # whole minutes, so that it is not drawn anew each second; `to` includes the one that goes on
+        return (view.now // SHORTEST_US + (name == "to")) * SHORTEST_US
     relative = _RELATIVE.fullmatch(text)
     seconds = read_seconds(relative[2]) if relative is not None and relative[1] else None
     if relative is not None and seconds is not None:

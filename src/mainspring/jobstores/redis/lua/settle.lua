@@ -5,7 +5,7 @@
 --         outcome. More is absent or has by name: unique, cancelling, live, followers (runs as lib_runs has them), away
 --         ({id, bytes} of followers for other shards), by (the run that refuses it); and of an unfinished run attempts,
 --         node ('' if none), urgency, run_at, until (when its lease ends), after (of a run that is sent back, as lib_runs
---         has it). An end changes neither attempts nor node: they go with the token.
+--         has it). An end changes neither attempts nor node, which go with the token, unless the run was refused.
 -- Answers for each 1 written, 0 refused, 2 no such run; and the ids of runs that are refused because of these ends.
 local answers, refused = {}, {}
 local ends, again, closed = {}, {}, {} -- followed runs that end here; those sent back; all that end here
@@ -73,7 +73,7 @@ local function settle(id, condition, token, status, lane, numbers, keep, state, 
   local place = file(id, status, lane, old, keep, more)
   call('HSET', runs .. id, 's', status, 'm', numbers, 'p', place, 'd', keep_state(id, state))
   if lane ~= old.lane then call('HSET', runs .. id, 'q', lane) end
-  if not is_final then call('HSET', runs .. id, 'a', more.attempts, 'h', more.node) end
+  if more.attempts then call('HSET', runs .. id, 'a', more.attempts, 'h', more.node) end
   if old.unique or more.unique or old.cancelling or more.cancelling then
     call('HSET', runs .. id, 'more', '1', 'unique', more.unique or '', 'cancelling', more.cancelling or '')
   end

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
 from mainspring.core.run import HOLDS, ON, After, Condition, Outcome, Run, Status, bit_of
-from mainspring.core.transitions import cancel
+from mainspring.core.transitions import cancel, drop
 from mainspring.jobstores.base import JobStore, QueueInfo, RunQuery, RunStanding
 from mainspring.testing.conformance.helpers import (
     LEASE,
@@ -269,6 +269,16 @@ class EdgeConformance:
         assert set(answers.refused) == {delayed.id, put_off.id}
         assert current(store, put_off).status is Status.PENDING
         assert {run.id: run.refused for run in claim(store, "next")} == {delayed.id: first.id, put_off.id: first.id}
+
+    def test_a_refused_run_that_was_claimed_is_cancelled_and_not_charged_a_start(self, store: JobStore) -> None:
+        first = start(store)
+        run = add_after(store, first)
+        store.settle([fail(store, first)])
+        (claimed,) = claim(store, "next")
+        assert (claimed.id, claimed.attempt) == (run.id, 1)
+        assert store.settle([drop(claimed, "it cannot run", store.beat())]) == [True]
+        ended = current(store, run)
+        assert (ended.status, ended.attempt, ended.node, ended.reason) == (Status.CANCELLED, 0, None, "it cannot run")
 
     def test_refused_beats_satisfied_in_the_same_call(self, store: JobStore) -> None:
         firsts = [start(store) for _ in range(3)]
