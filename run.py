@@ -53,6 +53,7 @@ OURS = {"PYTHONNOUSERSITE": "1", "UV_PYTHON_DOWNLOADS": "never", "PIP_DISABLE_PI
 # For uv: trust whom the system trusts; and since some proxies stall when it opens its usual fifty connections, open
 # few, and ask again soon rather than after 30 s.
 DEFAULTS = {"UV_SYSTEM_CERTS": "1", "UV_CONCURRENT_DOWNLOADS": "8", "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "8"}
+DEFAULTS |= {"NODE_EXTRA_CA_CERTS": "/etc/ssl/certs/ca-certificates.crt"}  # npm, too, trusts whom the system trusts
 
 
 class Failed(Exception):
@@ -271,8 +272,10 @@ def install_reqlite() -> None:
     if npm is not None:
         folder.mkdir(parents=True, exist_ok=True)
         command = (npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", folder, REQLITE)
-        with contextlib.suppress(Failed):
+        try:
             once(folder / ".stamp", REQLITE, f"install {REQLITE}", lambda: call(*command))
+        except Failed as failure:
+            print(failure, flush=True)
 
 
 def missing_packages(environment: Environment) -> list[str]:
