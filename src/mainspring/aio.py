@@ -251,6 +251,7 @@ class AsyncFace:
     broken = _awaitable(Mainspring.broken)
     restore = _awaitable(Mainspring.restore)
     discard = _awaitable(Mainspring.discard)
+    move_to = _awaitable(Mainspring.move_to)
     start = _awaitable(Mainspring.start)
     stop = _awaitable(Mainspring.stop)
     close = _awaitable(Mainspring.close)

@@ -233,7 +233,7 @@ def test_nothing_is_left_of_runs_that_are_deleted(make_store: MakeStore, client:
     assert store.prune() == len(runs)
     assert store.stats(RunQuery()).matching == 0
     left = {key.decode().partition(":0}:")[2] for key in client.keys("{tidy:0}:*")}  # type: ignore[union-attr]
-    assert left <= {"meta", "versions", "sequence", "counters", "gone", "gone_since", "wake", "shift"}
+    assert left <= {"meta", "versions", "sequence", "counters", "gone", "gone_since", "wake", "shift", "ends"}
 
 
 def test_a_big_result_gives_way_to_a_small_one(make_store: MakeStore, client: redis.Redis) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+import redis
 from msgspec.structs import replace
 
 from mainspring import Mainspring
@@ -69,6 +70,10 @@ def rewrite(app: Mainspring, run_id: str, change: Callable[[RunRow], RunRow]) ->
     with stranger(app) as store:
         (row,) = store._run_rows([run_id])
         assert store._settle_rows([SettleRow(change(row), Condition.FINISHED, [])]) == [True]
+    if str(app.url).startswith("redis"):  # an end does not change how often a run was started: do it by hand
+        with redis.Redis.from_url(str(app.url)) as client:
+            (key,) = client.scan_iter(f"*r:{run_id}", 1000)
+            client.hset(key, "a", str(change(row).attempt))
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=lambda forged: f"{forged['status']} {len(forged)}")
@@ -92,7 +97,7 @@ def test_an_end_that_somebody_without_the_key_has_written_is_not_believed(
 def test_a_gathering_does_not_believe_an_item_that_a_stranger_has_ended(app: Mainspring) -> None:
     task = app.task(same)
     handle = app.gather([task.call(1), task.call(2)])
-    (item,) = app.store.get_runs([f"{handle.id}.1"])
+    (item,) = app.store.get_runs([f"{handle.id}~1"])
     assert item is not None
     with stranger(app) as store:
         ended = replace(item, status=Status.SUCCEEDED, finished_at=item.created_at)

@@ -257,7 +257,7 @@ def test_a_result_cannot_be_forged_nor_moved(make_app: MakeApp, database: Path, 
     states = dict(sql("SELECT id, state FROM mainspring_runs"))
     sql("UPDATE mainspring_runs SET state = ? WHERE id = ?", states[other.id], one.id)
     assert "signature" in str(one.fetch().reason)
-    unsigned = ormsgpack.packb([None, None, None, None, 0, 0, 0, None, 1, None, [], "forged", None, None])
+    unsigned = ormsgpack.packb([None, None, None, None, 0, 0, 0, None, 1, None, "forged", None, None])
     sql("UPDATE mainspring_runs SET state = ? WHERE id = ?", unsigned, one.id)
     view = one.fetch()
     assert (view.result, "not signed" in str(view.reason)) == (None, True)

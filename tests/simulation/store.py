@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from itertools import count
 from typing import Any
@@ -61,6 +62,9 @@ class SimStore:
 
     def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
         return self.world.now
+
+    def on_thread(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def pack_outcome(self, outcome: Outcome) -> Outcome:
         return outcome

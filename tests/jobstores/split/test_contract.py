@@ -159,9 +159,9 @@ def test_a_fire_that_its_store_cannot_hold_changes_nothing(monkeypatch: pytest.M
 
 def _overdue(store: SplitJobStore) -> tuple[DueJob, list[str]]:
     """Return a job that has to catch up more fires than one record holds, and the ids of its runs."""
-    job = add_job(store, due_in=-49.5, every=1, coalesce=False, misfire_grace_time=None)
+    job = add_job(store, due_in=-99.5, every=2, coalesce=False, misfire_grace_time=None)
     stem = f"job@{job.incarnation}@"
-    return due_one(store), [f"{stem}{(job.at or 0) + n * SECOND}" for n in range(50)]
+    return due_one(store), [f"{stem}{(job.at or 0) + 2 * n * SECOND}" for n in range(50)]
 
 
 def test_many_overdue_fires_are_made_in_parts_that_the_store_can_hold() -> None:

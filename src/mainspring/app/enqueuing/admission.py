@@ -99,7 +99,7 @@ def admitted(run: Run, admission: Admission, task: str, func: Callable[..., Any]
     if admission.limit is not None:
         changes["gate"] = KEY_GATE + (task if admission.limit_key is None else key_of(admission.limit_key, arguments))
         changes["gate_spec"] = admission.limit.to_text()
-    filled = None if key is None else key_of(key, arguments)
+    filled = None if key is None else key_of(key, arguments, "unique")
     run_at = run.run_at
     if admission.throttle_us:
         # A known id changes nothing: all calls of one window are its first.

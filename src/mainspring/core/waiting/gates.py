@@ -103,7 +103,7 @@ def make_limit(limit: int | None, rate: str | None, burst: int | None = None) ->
     return Limit(at_once, every_us, check_count("burst", 1 if burst is None else burst, least=1, most=MOST_AT_ONCE))
 
 
-def key_of(pattern: str, arguments: Mapping[str, Any]) -> str:
+def key_of(pattern: str, arguments: Mapping[str, Any], option: str = "limit_key") -> str:
     """Return the key of a limit: its pattern, filled in with the call's arguments by name.
 
     `tenant-{tenant}` takes the argument `tenant`; `{order.customer}` an attribute, `{address[city]}` an item of it.
@@ -112,7 +112,7 @@ def key_of(pattern: str, arguments: Mapping[str, Any]) -> str:
         key = string.Formatter().vformat(pattern, (), arguments)
     except (KeyError, IndexError, AttributeError, ValueError, TypeError) as error:
         raise ValueError(
-            f"limit_key {pattern!r} cannot be filled in with the arguments {', '.join(arguments) or '(none)'}: {error}"
+            f"{option} {pattern!r} cannot be filled in with the arguments {', '.join(arguments) or '(none)'}: {error}"
         ) from None
     if len(key) > KEY_CHARS:
         raise ValueError(f"limit_key {pattern!r} gives a key of {len(key)} characters; at most {KEY_CHARS} are kept")

@@ -5,7 +5,7 @@
 -- Answers for each 1 marked, 0 not running, 2 no such run.
 local answers = {}
 for i, id in ipairs(args[1]) do
-  local run = load(id)
+  local run = load_run(id)
   if not run then
     answers[i] = 2
   elseif run.status ~= RUNNING then

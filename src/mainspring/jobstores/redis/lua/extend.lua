@@ -6,7 +6,7 @@
 local until_, answers = now + args[1], {}
 local beating = {} -- by token: the ids of its runs that beat
 for i, beat in ipairs(args[2]) do
-  local id, token, run = beat[1], beat[2], load(beat[1])
+  local id, token, run = beat[1], beat[2], load_run(beat[1])
   if not run then
     answers[i] = 3
   elseif run.status ~= RUNNING or run.token ~= token then

@@ -30,7 +30,7 @@ end
 
 local function record_missed(run)
   local id = run[ID]
-  local old = load(id, true)
+  local old = load_run(id, true)
   if old then -- the record is longer, not one more
     unfile(id, old)
     erase(id, old)

@@ -60,7 +60,7 @@ end
 
 -- What a script needs of a run, and if `located` where it is filed, too; false if there is none, or none that can be read:
 -- one damaged record must not stop the others.
-local function load(id, located)
+local function load_run(id, located)
   local read = located and call('HMGET', runs .. id, 's', 'q', 'k', 'more', 'p', 'm')
     or call('HMGET', runs .. id, 's', 'q', 'k', 'more')
   local status, lane = read[1], read[2]

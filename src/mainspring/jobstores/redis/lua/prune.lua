@@ -12,7 +12,7 @@ local LONGER = 3600000000
 local function take(set, most)
   local some = call('SPOP', together .. set, most)
   for _, id in ipairs(some) do
-    local run = load(id, true)
+    local run = load_run(id, true)
     local is_here = run and FINAL[run.status] and run.place == set
     if is_here and (run.followed or 0) > 0 and is_needed(id) then
       kept_longer[#kept_longer + 1] = { id, is_chosen(set) and LONGER + 1 or LONGER }

@@ -61,7 +61,7 @@ local function file(id, status, lane, old, keep, more)
 end
 
 local function settle(id, condition, token, status, lane, numbers, keep, state, more)
-  local old, is_final = load(id), FINAL[status]
+  local old, is_final = load_run(id), FINAL[status]
   more = more or NO_MORE
   if not old then return 2 end
   if old.token ~= token or not holds(condition, old, id, status, more.by) then return 0 end

@@ -99,7 +99,7 @@ end
 
 local following, ids, members = next_page()
 for i, id in ipairs(ids) do
-  local run = load(id, true)
+  local run = load_run(id, true)
   local exists = run or call('EXISTS', runs .. id) == 1
   if exists and not (run and file(id, run)) then
     altered[#altered + 1] = id
