@@ -1,4 +1,4 @@
-"""Give the site what the theme would load from other hosts, so that it works offline and tells nobody who reads it."""
+"""Build a site that loads nothing from another host: it works offline, and no other host learns of its readers."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File
 
-FOREIGN_SHIM: Final = re.compile(r'<script src="https://unpkg\.com/iframe-worker/shim"></script>')
-"""What the theme's search needs in a page that is opened as a file; docs/site/worker.js does it here."""
+FOREIGN_SHIM: Final = "https://unpkg.com/iframe-worker/shim"
+"""The theme's search needs this script in a page that is opened as a file; docs/site/worker.js takes its place."""
+FOREIGN: Final = re.compile(
+    r'<(?:script|img|iframe)[^>]+src="https?://[^"]+"|<link[^>]+stylesheet[^>]+href="https?://[^"]+"'
+)
 
 
 def on_config(config: Any) -> Any:
@@ -31,15 +35,24 @@ def on_files(found: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     """Let links to the examples, which are beside docs/ in the repository, lead to their copies in the site."""
-    return markdown.replace("](../examples/", "](examples/").replace("](../../examples/", "](../examples/")
+    return markdown.replace("](../examples/", "](examples/")
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
-    """Load the shim from here."""
-    up = "../" * page.url.count("/")
-    return FOREIGN_SHIM.sub(f'<script src="{up}site/worker.js"></script>', output)
+    """Let a page load everything from the site."""
+    return _at_home(output, "../" * page.url.count("/"))
 
 
 def on_post_template(output: str, template_name: str, config: Any) -> str:
-    """Load the shim from here in the page that is shown for a wrong address, too."""
-    return FOREIGN_SHIM.sub('<script src="/site/worker.js"></script>', output)
+    """Let the page for wrong addresses load everything from the site, too."""
+    return _at_home(output, "/")
+
+
+def _at_home(output: str, up: str) -> str:
+    """Return a page that loads our shim; end the build if the page still loads something from another host."""
+    output = output.replace(FOREIGN_SHIM, f"{up}site/worker.js")
+    if foreign := FOREIGN.search(output):
+        raise PluginError(
+            f"the site would load something from another host: {foreign[0]}; see docs/decisions/024-site.md"
+        )
+    return output
