@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -244,3 +246,15 @@ def test_bytes_are_marked_for_drivers_that_send_them_as_text() -> None:
     tx.insert("runs", ("id", "state"), [("c", b"\xfd")])
     assert "SELECT %s AS id, _binary %s AS state UNION ALL SELECT %s, _binary %s" in sent[0]
     assert sent[1].endswith("VALUES (%s, _binary %s)")
+
+
+def test_the_sql_store_knows_its_errors_where_pymysql_stands_in_for_mysqlclient() -> None:
+    program = """
+import pymysql
+pymysql.install_as_MySQLdb()
+import MySQLdb.converters  # as Django does; this replaces pymysql.err by a second copy
+from mainspring.jobstores.sqlalchemy.mariadb import MariaDBDatabase
+assert issubclass(pymysql.err.MySQLError, Exception) and pymysql.err.MySQLError not in pymysql.OperationalError.__mro__
+assert issubclass(pymysql.OperationalError, MariaDBDatabase._driver_error.fget(None))
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pymysql
 import pytest
 import redis
+from pymysql.cursors import Cursor as MySQLCursor
 
 from mainspring import Mainspring
 from mainspring.core.run import Beat, Report, Result, Status
@@ -176,7 +176,7 @@ def test_hostile_names_touch_no_key_of_others_in_redis(make_app: MakeApp, redis_
 @pytest.mark.parametrize("url", ["postgresql", "mariadb"], indirect=True)
 def test_no_statement_that_is_sent_has_a_value_in_it(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    for cursor in (psycopg.Cursor, pymysql.cursors.Cursor):
+    for cursor in (psycopg.Cursor, MySQLCursor):
         for verb in ("execute", "executemany"):
             monkeypatch.setattr(cursor, verb, noting(sent, getattr(cursor, verb)))
     lead_a_life(app, "canary")

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, TypeVar
 
-import pymysql
+# By name: pymysql.install_as_MySQLdb(), as Django projects call it, puts a second copy of this module at pymysql.err.
+from pymysql.err import MySQLError, OperationalError
 from sqlalchemy import MetaData, Table
 from sqlalchemy.schema import CreateIndex
 
@@ -204,7 +205,7 @@ class MariaDBDatabase(ServerDatabase):
 
     @property
     def _driver_error(self) -> type[Exception]:
-        return pymysql.err.MySQLError  # type: ignore[no-any-return]
+        return MySQLError  # type: ignore[no-any-return]
 
     def _prepare(self) -> str | None:
         [(version, packet)] = self.read(lambda tx: tx.all("SELECT VERSION(), @@max_allowed_packet"))
@@ -222,7 +223,7 @@ class MariaDBDatabase(ServerDatabase):
 
         def attempt(tx: StoreTx) -> T:
             if not any(tx.one("SELECT GET_LOCK(?, 4)", name) == (1,) for _ in range(CREATE_TIMEOUT_SECONDS // 4)):
-                raise pymysql.err.OperationalError(
+                raise OperationalError(
                     1205, f"another node has been creating the tables for {CREATE_TIMEOUT_SECONDS} s"
                 )
             connection = tx.cursor.connection
