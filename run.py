@@ -29,6 +29,7 @@ from typing import NoReturn
 
 ROOT = Path(__file__).resolve().parent
 TOOLS = ROOT / ".tools"
+REQLITE = "reqlite@2.3.0"
 CONSTRAINTS = ROOT / "constraints.txt"
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 OLDEST = (3, 11)
@@ -40,6 +41,7 @@ SERVICES = {
     "postgresql": "postgresql",
     "mariadb-server": "mariadb",
     "pgbouncer": "pgbouncer",
+    "etcd-server": "etcd",
 }
 # Chromium, too, is installed with them (see tests/servers.py), but is no service.
 QT_PACKAGES = ["libegl1", "libgl1", "libxkbcommon0", "libdbus-1-3", "libfontconfig1", "libglib2.0-0"]
@@ -51,6 +53,7 @@ OURS = {"PYTHONNOUSERSITE": "1", "UV_PYTHON_DOWNLOADS": "never", "PIP_DISABLE_PI
 # For uv: trust whom the system trusts; and since some proxies stall when it opens its usual fifty connections, open
 # few, and ask again soon rather than after 30 s.
 DEFAULTS = {"UV_SYSTEM_CERTS": "1", "UV_CONCURRENT_DOWNLOADS": "8", "UV_HTTP_TIMEOUT": "10", "UV_HTTP_RETRIES": "8"}
+DEFAULTS |= {"NODE_EXTRA_CA_CERTS": "/etc/ssl/certs/ca-certificates.crt"}  # npm, too, trusts whom the system trusts
 
 
 class Failed(Exception):
@@ -260,6 +263,19 @@ def set_up_system(environment: Environment, *, strict: bool) -> None:
         if strict:
             raise Failed(hint)
         print(f"{hint}\nWhat needs them is skipped.", flush=True)
+    install_reqlite()
+
+
+def install_reqlite() -> None:
+    """Install the stand-in for RethinkDB, if there is npm; without it, its tests are skipped."""
+    npm, folder = shutil.which("npm"), TOOLS / "reqlite"
+    if npm is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        command = (npm, "install", "--no-save", "--no-audit", "--no-fund", "--prefix", folder, REQLITE)
+        try:
+            once(folder / ".stamp", REQLITE, f"install {REQLITE}", lambda: call(*command))
+        except Failed as failure:
+            print(failure, flush=True)
 
 
 def missing_packages(environment: Environment) -> list[str]:

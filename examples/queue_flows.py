@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from mainspring import Mainspring, Retry, current_run
-from mainspring.core.followups import FinishedRun
+from mainspring.core.waiting.followups import FinishedRun
 
 app = Mainspring("memory://", inline=True)
 logging.disable()  # what fails is logged

@@ -11,8 +11,10 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -20,10 +22,15 @@ from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
 from mainspring.core.insight.metrics import LEVELS, MOST_NAMES, Tally, add_cells, oldest_kept
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
-from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
+from mainspring.core.run import FINAL, HOLDS, WAITING, Beat, Condition, Outcome, Run, Status, bit_of
+from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, GateState, Limit, judge
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
+    Answers,
     BrokenJob,
     ClaimedRuns,
     DuePage,
@@ -33,12 +40,14 @@ from mainspring.jobstores.base import (
     NodeInfo,
     QueueInfo,
     RunQuery,
+    RunStanding,
     Stats,
 )
 
 HOUR = 3600 * SECOND
 WEEK = 7 * 86400 * SECOND
 LOG_LINES = 1000
+MOST_EDGES = 1000
 
 
 @dataclass
@@ -59,16 +68,18 @@ class ReferenceStore(JobStore):
     def __init__(self) -> None:
         self.keep_runs = 10_000
         self._changed = threading.Condition()  # its lock makes every method one step
-        self._cursor = 0
+        self._cursors = {CHANGES: 0, ENDS: 0}
         self._shift = 0
         self._versions = itertools.count(1)
         self._jobs: dict[str, Entry] = {}
         self._aside: list[tuple[BrokenJob, Entry]] = []
         self._runs: dict[str, Run] = {}
+        self._edges: dict[str, dict[str, int]] = {}  # by successor: its predecessors, and the mask of each
+        self._refused: list[str] = []  # what the present call has refused
         self._ended: dict[str, int] = {}  # finished runs in the order in which they ended, and when
         self._deleted: dict[str, int] = {}  # ids of deleted runs, and when they were
         self._totals = dict.fromkeys(sorted(FINAL), 0)
-        self._paused: set[str] = set()
+        self._gates: defaultdict[str, GateState] = defaultdict(GateState)
         self._nodes: dict[str, tuple[int, NodeInfo]] = {}
         self._acts: list[Act] = []
         self._tallies: dict[tuple[int, str, int], dict[str, dict[int, int]]] = {}
@@ -146,7 +157,9 @@ class ReferenceStore(JobStore):
 
     def fire(self, firings: Sequence[Firing], lease: float) -> list[tuple[str, ...] | None]:
         with self._changed:
-            return [self._fire(step, self._now(), lease) for step in firings]
+            fired = [self._fire(step, self._now(), lease) for step in firings]
+            self._judge()
+            return fired
 
     def _fire(self, step: Firing, now: int, lease: float) -> tuple[str, ...] | None:
         entry = self._jobs.get(step.job_id)
@@ -190,29 +203,43 @@ class ReferenceStore(JobStore):
     def _due(self, entry: Entry) -> DueJob:
         job, at = entry.job.copy(), _at(entry)
         mine = f"{job.id}@{job.incarnation}@"
-        unfinished = sum(run.status not in FINAL and run.id.startswith(mine) for run in self._runs.values())
+        counted = (run for run in self._runs.values() if run.counted and run.status not in FINAL)
+        unfinished = sum(run.id.startswith(mine) for run in counted)
         nominal = at if job.nominal is None else job.nominal
         return DueJob(job, at, nominal, job.version, job.incarnation, unfinished, entry.miss)
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def add_runs(self, runs: Sequence[Run]) -> list[str]:
+    def add_runs(self, runs: Sequence[Run]) -> Answers[str | None]:
         with self._changed:
-            return [run.id if self._insert(run) or run.id in self._runs else self._holder(run) for run in runs]
+            self._refused = []
+            self._check_edges(runs)
+            answers = [run.id if self._insert(run) or self._known(run.id) else self._taken(run) for run in runs]
+            self._judge()
+            return Answers(answers, self._refused)
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         with self._changed:
             now = self._now()
             held = [run for run in self._runs.values() if run.status is Status.RUNNING and run.token == token]
             if not held:
-                due = sorted((run for run in self._waiting(queues) if run.run_at <= now), key=_urgency)
                 claim = {"status": Status.RUNNING, "node": node, "token": token, "started_at": now}
-                until = now + int(lease * SECOND)
-                held = [replace(run, **claim, attempt=run.attempt + 1, lease_until=until) for run in due[:limit]]
-                for run in held:
-                    self._write(run)
-            times = [max(run.run_at, now) for run in self._waiting(queues)]
-            return ClaimedRuns(now, sorted(held, key=_urgency), min(times, default=None))
+                claim["lease_until"] = now + int(lease * SECOND)
+                for lanes, limit in wants:
+                    held += self._take(lanes, limit, claim, now)
+            lanes = [lane for lanes, _ in wants for lane in lanes]
+            times = [max(run.run_at, now) for run in self._waiting(lanes) if not self._is_full(run.queue)]
+            return ClaimedRuns(now, [self._shown(run) for run in sorted(held, key=_urgency)], min(times, default=None))
+
+    def _take(self, lanes: Sequence[str], limit: int, claim: dict[str, Any], now: int) -> list[Run]:
+        """Lease the most urgent due runs of some lanes."""
+        taken: list[Run] = []
+        for run in sorted((run for run in self._waiting(lanes) if run.run_at <= now), key=_urgency):
+            if len(taken) < limit and not self._is_full(run.queue) and self._passes(run):
+                key = None if (run.unique or "").startswith(">") else run.unique
+                taken.append(replace(run, **claim, attempt=run.attempt + 1, unique=key))
+                self._write(taken[-1])
+        return taken
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         with self._changed:
@@ -228,13 +255,29 @@ class ReferenceStore(JobStore):
         self._write(replace(run, lease_until=until, log=log, **reported))
         return Hold.CANCEL if run.cancelling else Hold.HELD
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
         with self._changed:
-            return [self._settle(outcome) for outcome in outcomes]
+            self._refused = []
+            self._check_edges([run for outcome in outcomes for run in outcome.then])
+            ended: set[str] = set()
+            back: list[Run] = []
+            freed: list[str] = []
+            answers = [self._settle(outcome, ended, back, freed) for outcome in outcomes]
+            for run in back:
+                self._link(run)
+            for outcome, written in zip(outcomes, answers, strict=True):
+                for follower in outcome.then if written else ():
+                    self._insert(follower)
+            self._judge()
+            for gate in freed:
+                self._let_in(gate, 1)
+            if ended:
+                self._tell(ENDS)
+            return Answers(answers, self._refused)
 
-    def _settle(self, outcome: Outcome) -> bool:
+    def _settle(self, outcome: Outcome, ended: set[str], back: list[Run], freed: list[str]) -> bool:
         run, stored = outcome.run, self._runs.get(outcome.run.id)
-        if stored is None or stored.token != run.token or not self._holds(outcome.condition, stored):
+        if stored is None or stored.token != run.token or not self._holds(outcome, stored, ended):
             return False
         if run.status is Status.PENDING and stored.status is Status.RUNNING and stored.cancelling:
             return False  # whoever cancelled it was told that it ends
@@ -243,18 +286,123 @@ class ReferenceStore(JobStore):
         if outcome.condition is Condition.HELD:
             kept = {name: getattr(stored, name) for name in ("progress", "data") if getattr(run, name) is None}
             run = replace(run, **kept, log=run.log or stored.log)
-        self._write(run)
-        for follower in outcome.then:
-            self._insert(follower)
+        refused = stored.refused or (run.refused if outcome.condition is Condition.REFUSED else None)
+        if run.status in FINAL:
+            ended.add(run.id)
+        elif stored.status in FINAL or (run.status is Status.BLOCKED and stored.refused is not None):
+            self._cut(run.id, behind=stored.status in FINAL)  # it is sent back
+            refused = None
+            if run.status is Status.BLOCKED:
+                back.append(run)
+        waits = 1 if run in back else stored.waits if run.status is Status.BLOCKED else 0
+        if run.status is stored.status is Status.BLOCKED and not waits and run.run_at > self._now():
+            run = replace(run, status=Status.PENDING)  # it was parked and is postponed
+        self._write(replace(run, refused=refused, waits=waits))
+        if stored.gate is not None and (stored.status is Status.RUNNING or run.status in FINAL):
+            freed.append(stored.gate)
         return True
 
-    def _holds(self, condition: Condition, stored: Run) -> bool:
-        if condition is Condition.WAITING:
-            return stored.status is Status.PENDING
+    def _holds(self, outcome: Outcome, stored: Run, ended: set[str]) -> bool:
+        condition, status = outcome.condition, outcome.run.status
         if condition is Condition.FINISHED:
             return stored.status in FINAL
+        if condition is Condition.REFUSED:
+            return stored.status in WAITING and (stored.refused is not None or outcome.run.refused in ended)
+        if condition is Condition.WAITING:
+            free = stored.status is Status.PENDING and (status is Status.RUNNING or stored.refused is not None)
+            return stored.status in WAITING and (free or status in FINAL or status is stored.status)
         over = (stored.lease_until or 0) <= self._now()
         return stored.status is Status.RUNNING and (condition is Condition.HELD or over)
+
+    # -- runs that come after others ---------------------------------------------------------------------------
+
+    def _judge(self) -> None:
+        """Release or refuse the blocked runs whose predecessors have ended."""
+        now = self._now()
+        for run in [run for run in self._runs.values() if run.status is Status.BLOCKED and run.waits]:
+            before = [(self._runs[each], mask) for each, mask in self._edges.get(run.id, {}).items()]
+            waits = sum(each.status not in FINAL for each, _ in before)
+            ended = [(each, mask) for each, mask in before if each.status in FINAL]
+            refused = next((each.id for each, mask in ended if not mask & bit_of(each.status)), None)
+            if refused is not None:
+                self._refused.append(run.id)
+                self._write(replace(run, status=Status.PENDING, waits=0, refused=refused, run_at=now))
+            elif waits == 0:
+                run_at = now - run.run_at if run.run_at < 0 else max(now, run.run_at)
+                self._write(replace(run, status=Status.PENDING, waits=0, run_at=run_at))
+            elif waits != run.waits:
+                self._write(replace(run, waits=waits))
+
+    def _check_edges(self, runs: Iterable[Run]) -> None:
+        after = [after.id for run in runs if run.id not in self._runs for after in run.after]
+        after += [each for before in self._edges.values() for each in before]
+        if max(Counter(after).values(), default=0) > MOST_EDGES or any(len(run.after) > MOST_EDGES for run in runs):
+            raise ValueError(f"a run has at most {MOST_EDGES} predecessors and {MOST_EDGES} successors")
+
+    def _link(self, run: Run) -> None:
+        self._edges[run.id] = {after.id: after.on for after in run.after if after.id in self._runs}
+
+    def _cut(self, run_id: str, *, behind: bool) -> None:
+        """Delete the edges to a run, and those from it to runs behind it."""
+        self._edges.pop(run_id, None)
+        for before in self._edges.values() if behind else ():
+            before.pop(run_id, None)
+
+    def _shown(self, run: Run) -> Run:
+        """Return a run with the number of those that come after it."""
+        return replace(run, followed=sum(run.id in before for before in self._edges.values()))
+
+    def _needed(self, run_id: str) -> bool:
+        """Return True if a run that comes after this one is unfinished, or holds it."""
+        after = [(self._runs[each], before[run_id]) for each, before in self._edges.items() if run_id in before]
+        return any(mask & HOLDS or run.status not in FINAL for run, mask in after)
+
+    # -- gates -------------------------------------------------------------------------------------------------
+
+    def set_gate(self, name: str, allowed: int | None) -> None:
+        with self._changed:
+            self._gates[name].allowed = allowed
+            if not name.startswith(QUEUE_GATE):
+                own = [Limit.from_text(run.gate_spec).at_once for run in self._parked(name) if run.gate_spec]
+                number = len(own) if None in own else max((each for each in own if each is not None), default=0)
+                self._let_in(name, (number if allowed is None else allowed) - self._running(name))
+            self._tell()
+
+    def _passes(self, run: Run) -> bool:
+        """Judge a run that is due by its gate; park it, or put it off, if it may not start."""
+        if run.gate is None or run.refused is not None:
+            return True
+        limit = Limit.from_text(run.gate_spec) if run.gate_spec else Limit()
+        verdict = judge(limit, self._gates[run.gate], self._running(run.gate), self._now())
+        if verdict == PARKED:
+            self._write(replace(run, status=Status.BLOCKED))
+        elif verdict != STARTS:
+            self._write(replace(run, run_at=verdict))
+        return verdict == STARTS
+
+    def _let_in(self, gate: str, number: int) -> None:
+        """Let so many parked runs of each lane try again."""
+        parked = sorted(self._parked(gate), key=lambda run: (-run.priority, *_age(run)))
+        for lane in {run.lane for run in parked}:
+            for run in [run for run in parked if run.lane == lane][: max(number, 0)]:
+                self._write(replace(run, status=Status.PENDING, run_at=self._now()))
+
+    def _parked(self, gate: str) -> list[Run]:
+        blocked = (run for run in self._runs.values() if run.status is Status.BLOCKED and not run.waits)
+        return [run for run in blocked if run.gate == gate]
+
+    def _running(self, gate: str) -> int:
+        running = (run for run in self._runs.values() if run.status is Status.RUNNING and run.refused is None)
+        return sum(run.gate == gate for run in running)
+
+    def _is_full(self, queue: str) -> bool:
+        allowed = self._limit(queue)
+        running = sum(run.status is Status.RUNNING and run.queue == queue for run in self._runs.values())
+        return allowed is not None and running >= allowed
+
+    def _limit(self, queue: str) -> int | None:
+        gate = self._gates.get(f"{QUEUE_GATE}{queue}")
+        return None if gate is None else gate.allowed
 
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         with self._changed:
@@ -266,17 +414,23 @@ class ReferenceStore(JobStore):
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         with self._changed:
-            return [self._runs.get(run_id) for run_id in run_ids]
+            found = [self._runs.get(run_id) for run_id in run_ids]
+            return [None if run is None else self._shown(run) for run in found]
+
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        return [None if run is None else RunStanding(run.status, run.refused) for run in self.get_runs(run_ids)]
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         with self._changed:
             found = sorted(self._matching(query), key=_age, reverse=True)
-            return [run for run in found if after is None or _age(run) < _age(after)][:limit]
+            page = [run for run in found if after is None or _age(run) < _age(after)][:limit]
+            return [self._shown(run) for run in page]
 
     def delete_runs(self, run_ids: Sequence[str]) -> int:
         with self._changed:
             found = [run_id for run_id in dict.fromkeys(run_ids) if run_id in self._ended]
             for run_id in found:
+                self._cut(run_id, behind=True)
                 del self._runs[run_id], self._ended[run_id]
                 self._deleted[run_id] = self._now()
             return len(found)
@@ -284,19 +438,28 @@ class ReferenceStore(JobStore):
     def prune(self, limit: int = 1000) -> int:
         with self._changed:
             now = self._now()
+            needed = {run.gate for run in self._runs.values() if run.status not in FINAL}
+            for name, gate in list(self._gates.items()):
+                if name not in needed and gate.allowed is None and gate.tat <= now:
+                    del self._gates[name]
             ended = [run for run_id in self._ended if (run := self._runs[run_id]).status is not Status.BROKEN]
             usual = [run for run in ended if run.policy.retention is None]
             many = usual[: max(0, len(usual) - self.keep_runs)]
             old = [run for run in ended if self._ended[run.id] + _retention(run) <= now]
-            return self.delete_runs(list(dict.fromkeys(run.id for run in (*old, *many)))[:limit])
+            over = [run_id for run_id in dict.fromkeys(run.id for run in (*old, *many)) if not self._needed(run_id)]
+            return self.delete_runs(over[:limit])
 
     def _insert(self, run: Run) -> bool:
-        """Add a run unless its id is known or its unique key is taken."""
-        known = run.id in self._runs or self._deleted.get(run.id, -HOUR) + HOUR > self._now()
-        if known or self._holder(run) != run.id:
+        """Add a run unless its id is known, its unique key is taken or a run that it comes after is not there."""
+        there = all(after.id in self._runs for after in run.after)
+        if not there or self._known(run.id) or self._holder(run) != run.id:
             return False
-        self._write(run)
+        self._link(run)
+        self._write(replace(run, status=Status.BLOCKED, waits=len(run.after)) if run.after else run)
         return True
+
+    def _known(self, run_id: str) -> bool:
+        return run_id in self._runs or self._deleted.get(run_id, -HOUR) + HOUR > self._now()
 
     def _write(self, run: Run) -> None:
         """Write a run's next record, and count an end that it had not reached before."""
@@ -313,9 +476,14 @@ class ReferenceStore(JobStore):
         others = (each for each in self._runs.values() if each.unique == run.unique and each.status not in FINAL)
         return run.id if run.unique is None else next((each.id for each in others), run.id)
 
-    def _waiting(self, queues: Iterable[str]) -> list[Run]:
-        served = set(queues) - self._paused
-        return [run for run in self._runs.values() if run.status is Status.PENDING and run.queue in served]
+    def _taken(self, run: Run) -> str | None:
+        """Return the id of the run that has the unique key of a run which was not stored; None if nobody has it."""
+        holder = self._holder(run)
+        return None if holder == run.id else holder
+
+    def _waiting(self, lanes: Iterable[str]) -> list[Run]:
+        served = set(lanes)
+        return [run for run in self._runs.values() if run.status is Status.PENDING and run.lane in served]
 
     def _matching(self, query: RunQuery) -> list[Run]:
         now = self._now()
@@ -326,6 +494,8 @@ class ReferenceStore(JobStore):
             and query.queue in (None, run.queue)
             and query.group in (None, run.group)
             and query.job_id in (None, run.job_id)
+            and (query.after is None or query.after in self._edges.get(run.id, ()))
+            and (query.gate is None or (run.gate == query.gate and run.status not in FINAL))
             and not (query.lapsed and (run.status is not Status.RUNNING or (run.lease_until or 0) > now))
         ]
 
@@ -378,16 +548,13 @@ class ReferenceStore(JobStore):
                 if (one, other) == (level, kind) and name in (None, each) and since - stretch < at < until > since
             ]
 
-    def set_queue(self, name: str, *, paused: bool) -> None:
-        with self._changed:
-            (self._paused.add if paused else self._paused.discard)(name)
-            self._tell()
-
     def stats(self, query: RunQuery | None = None) -> Stats:
         with self._changed:
             if query is not None:
                 return Stats(matching=len(self._matching(query)))
-            names = {run.queue for run in self._runs.values() if run.status not in FINAL} | self._paused
+            names = {run.queue for run in self._runs.values() if run.status not in FINAL}
+            limited = [name for name, gate in self._gates.items() if gate.allowed is not None]
+            names |= {name.removeprefix(QUEUE_GATE) for name in limited if name.startswith(QUEUE_GATE)}
             totals = {str(status): number for status, number in self._totals.items()}
             return Stats(queues=[self._queue(name) for name in sorted(names)], totals=totals, jobs=len(self._jobs))
 
@@ -399,15 +566,16 @@ class ReferenceStore(JobStore):
             name=name,
             waiting=len(due),
             delayed=len(pending) - len(due),
+            blocked=sum(run.status is Status.BLOCKED for run in runs),
             running=sum(run.status is Status.RUNNING for run in runs),
-            paused=name in self._paused,
+            limit=self._limit(name),
             oldest_at=min(due, default=None),
         )
 
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         with self._changed:
-            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
-            return self._cursor
+            self._changed.wait_for(lambda: self._cursors[topic] != cursor, timeout)
+            return self._cursors[topic]
 
     def shutdown(self) -> None:
         with self._changed:
@@ -421,8 +589,8 @@ class ReferenceStore(JobStore):
     def _now(self) -> int:
         return time.time_ns() // 1000 + self._shift
 
-    def _tell(self) -> None:
-        self._cursor += 1
+    def _tell(self, topic: str = CHANGES) -> None:
+        self._cursors[topic] += 1
         self._changed.notify_all()
 
 

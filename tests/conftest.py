@@ -16,7 +16,8 @@ import redis
 from hypothesis import settings
 from sqlalchemy import create_engine, text
 
-from tests.servers import SERVERS, MariaDB, MissingServer, PostgreSQL, Redis, Server, Valkey
+from tests.servers import SERVERS, Etcd, MariaDB, MissingServer, PostgreSQL, Redis, Server, Valkey, ZooKeeper
+from tests.stand_ins import Reqlite, SecantusDB
 
 AnyServer = TypeVar("AnyServer", bound=Server)
 
@@ -57,6 +58,8 @@ def _asked_version(server: Server) -> str:
         with redis.Redis.from_url(server.url) as client:
             info = client.info("server")
         return str(info.get("valkey_version") or info["redis_version"])
+    if not isinstance(server, PostgreSQL | MariaDB):
+        return server.version
     engine = create_engine(server.url)
     with engine.connect() as connection:
         said = str(connection.scalar(text("SELECT version()")))
@@ -93,6 +96,30 @@ def postgresql_server() -> Iterator[PostgreSQL]:
 def mariadb_server() -> Iterator[MariaDB]:
     """A MariaDB server shared by all tests."""
     yield from _for_the_session(MariaDB)
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server() -> Iterator[ZooKeeper]:
+    """A ZooKeeper server shared by all tests: each has a path of its own."""
+    yield from _for_the_session(ZooKeeper)
+
+
+@pytest.fixture(scope="session")
+def etcd_server() -> Iterator[Etcd]:
+    """An etcd server shared by all tests: each has a path of its own."""
+    yield from _for_the_session(Etcd)
+
+
+@pytest.fixture(scope="session")
+def secantusdb_server() -> Iterator[SecantusDB]:
+    """A stand-in for MongoDB, shared by all tests."""
+    yield from _for_the_session(SecantusDB)
+
+
+@pytest.fixture(scope="session")
+def reqlite_server() -> Iterator[Reqlite]:
+    """A stand-in for RethinkDB, shared by all tests."""
+    yield from _for_the_session(Reqlite)
 
 
 @pytest.fixture

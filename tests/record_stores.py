@@ -20,66 +20,52 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from mainspring.jobstores.split import JobRecord, JobRecords
+from mainspring.jobstores.split import JobRecord, JobRecords, WatchedRecords
 
 
-class DictRecords(JobRecords):
+class DictRecords(WatchedRecords):
     """Records in a dictionary."""
 
-    watches = True
-
     def __init__(self) -> None:
+        super().__init__()
         self._records: dict[str, JobRecord] = {}
-        self._changed = threading.Condition()
-        self._cursor = 1
-
-    def shutdown(self) -> None:
-        with self._changed:
-            self._tell()
+        self._lock = threading.Lock()
 
     def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
-        with self._changed:
+        with self._lock:
             return [self._records.get(key) for key in keys]
 
     def all(self) -> list[JobRecord]:
-        with self._changed:
+        with self._lock:
             return list(self._records.values())
 
     def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
-        with self._changed:
-            timed = [(each.wake, each.key, each) for each in self._records.values() if each.wake is not None]
+        timed = [(each.wake, each.key, each) for each in self.all() if each.wake is not None]
         timed.sort(key=lambda item: item[:2])
         page = [each for wake, _, each in timed if wake <= until][:limit]
         return page, timed[len(page)][0] if len(timed) > len(page) else None
 
-    def put(self, writes: Sequence[tuple[JobRecord, int | None]]) -> list[bool]:
-        with self._changed:
+    def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
+        with self._lock:
             answers = []
-            for record, version in writes:
-                old = self._records.get(record.key)
-                answers.append((None if old is None else old.version) == version)
+            for record, seen in writes:
+                answers.append(self._version(record.key) == (None if seen is None else seen.version))
                 if answers[-1]:
                     self._records[record.key] = record
-            self._tell()
+        self.changes.stir()
+        return answers
+
+    def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
+        with self._lock:
+            answers = []
+            for record in seen:
+                answers.append(self._version(record.key) == record.version)
+                if answers[-1]:
+                    del self._records[record.key]
             return answers
 
-    def delete(self, marks: Sequence[tuple[str, int]]) -> list[bool]:
-        with self._changed:
-            found = [self._records.get(key) for key, _ in marks]
-            answers = [old is not None and old.version == mark[1] for old, mark in zip(found, marks, strict=True)]
-            for (key, _), matches in zip(marks, answers, strict=True):
-                if matches:
-                    self._records.pop(key, None)
-            return answers
-
-    def wait(self, cursor: int, timeout: float) -> int:
-        with self._changed:
-            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
-            return self._cursor
-
-    def _tell(self) -> None:
-        self._cursor += 1
-        self._changed.notify_all()
+    def _version(self, key: str) -> int | None:
+        return self._records[key].version if key in self._records else None
 
 
 _records = Table(
@@ -119,23 +105,23 @@ class TableRecords(JobRecords):
             following = select(_columns.wake).where(_columns.wake.is_not(None)).order_by(_columns.wake, _columns.key)
             return page, connection.scalar(following.offset(len(page)).limit(1))
 
-    def put(self, writes: Sequence[tuple[JobRecord, int | None]]) -> list[bool]:
+    def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
         answers = []
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            for record, version in writes:
+            for record, seen in writes:
                 values = {"key": record.key, "version": record.version, "wake": record.wake, "data": record.data}
-                if version is None:
+                if seen is None:
                     done = connection.execute(self._insert.values(values))
                 else:
-                    same = and_(_columns.key == record.key, _columns.version == version)
+                    same = and_(_columns.key == record.key, _columns.version == seen.version)
                     done = connection.execute(update(_records).where(same).values(values))
                 answers.append(done.rowcount == 1)
         return answers
 
-    def delete(self, marks: Sequence[tuple[str, int]]) -> list[bool]:
+    def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
         answers = []
         with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-            for key, version in marks:
-                same = and_(_columns.key == key, _columns.version == version)
+            for record in seen:
+                same = and_(_columns.key == record.key, _columns.version == record.version)
                 answers.append(connection.execute(delete(_records).where(same)).rowcount == 1)
         return answers

@@ -1,4 +1,4 @@
-"""Start private Redis, Valkey, PostgreSQL and MariaDB servers for tests: on a free port, in a temporary folder.
+"""Start private servers for tests (Redis, PostgreSQL, etcd ...): each on a free port, in a temporary folder.
 
 Standard library only. `python tests/servers.py` starts all of them and prints their URLs until Ctrl-C.
 """
@@ -14,10 +14,12 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,6 +64,8 @@ class Server(ABC):
     user: ClassVar[str | None] = None
     """Whom to run as when started by root."""
     stop_signal: ClassVar[signal.Signals] = signal.SIGTERM
+    always_syncs: ClassVar[bool] = False
+    """The server cannot be told not to wait for the disk: unless it is to be durable, its data is in memory."""
 
     def __init__(self, *, durable: bool = False) -> None:
         """Prepare a server; `durable` makes it save as it would in production, at the price of speed."""
@@ -115,7 +119,8 @@ class Server(ABC):
         """Start with empty data and wait until it answers."""
         if self._process is not None:
             raise ServerFailed(f"{self.name} was started already")
-        self.directory = Path(tempfile.mkdtemp(prefix=f"mainspring-{self.name.lower()}-"))
+        memory = "/dev/shm" if self.always_syncs and not self.durable and os.access("/dev/shm", os.W_OK) else None
+        self.directory = Path(tempfile.mkdtemp(prefix=f"mainspring-{self.name.lower()}-", dir=memory))
         atexit.register(self.stop)
         try:
             if self._user is not None:
@@ -361,12 +366,98 @@ class MariaDB(Server):
         return f"--tmpdir={self.directory}"
 
 
-SERVERS: Sequence[type[Server]] = (Redis, Valkey, PostgreSQL, MariaDB)
+class ZooKeeper(Server):
+    """A ZooKeeper server of its own; durable means it waits for the disk."""
+
+    name = "ZooKeeper"
+    program = "java"
+    package = "zookeeper"
+    jars: ClassVar[Path] = Path("/usr/share/java")
+    needed: ClassVar[Sequence[str]] = (
+        "zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-*", "snappy-java", "metrics-core",
+        "commons-cli", "commons-io", "jetty-*",
+    )  # fmt: skip
+
+    @classmethod
+    def find(cls) -> Path:
+        """Return Java, if ZooKeeper's classes are there too, or raise `MissingServer`."""
+        if not (cls.jars / "zookeeper.jar").exists():
+            raise MissingServer(cls.name, "zookeeper.jar", f"apt-get install {cls.package}")
+        return super().find()
+
+    @classmethod
+    def find_version(cls) -> str:
+        """Return the version of the classes."""
+        cls.find()
+        names = " ".join(path.name for path in cls.jars.glob("zookeeper-[0-9]*.jar"))
+        number = re.search(r"\d+(\.\d+)+", names)
+        return number.group() if number else "unknown"
+
+    @property
+    def url(self) -> str:
+        """The address."""
+        return f"zookeeper://{HOST}:{self.port}"
+
+    def _command(self) -> list[str | Path]:
+        settings = ["tickTime=200", "maxClientCnxns=0", "admin.enableServer=false", "4lw.commands.whitelist=*"]
+        place = [f"dataDir={self.directory}", f"clientPort={self.port}", f"clientPortAddress={HOST}"]
+        (self.directory / "zoo.cfg").write_text("\n".join([*settings, *place]))
+        jars = [str(path) for word in self.needed for path in self.jars.glob(f"{word}.jar")]
+        sync = [] if self.durable else ["-Dzookeeper.forceSync=no"]
+        quick = ["-Xmx256m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
+        main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+        return [self.binary, *quick, *sync, "-cp", ":".join(jars), main, self.directory / "zoo.cfg"]
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection((HOST, self.port), timeout=1) as wire:
+                wire.sendall(b"srvr")
+                return b"Zookeeper version" in wire.recv(200)
+        except OSError:
+            return False
+
+
+class Etcd(Server):
+    """An etcd server of its own; `options` are more of its flags."""
+
+    name = "etcd"
+    program = "etcd"
+    package = "etcd-server"
+    always_syncs = True
+    options: Sequence[str] = ()
+    scheme = "http"
+    peer_port = 0
+
+    @property
+    def url(self) -> str:
+        """The address."""
+        return f"{'etcds' if self.scheme == 'https' else 'etcd'}://{HOST}:{self.port}"
+
+    @property
+    def endpoint(self) -> str:
+        """The address, as etcd has it."""
+        return f"{self.scheme}://{HOST}:{self.port}"
+
+    def _command(self) -> list[str | Path]:
+        data = f"--data-dir={self.directory / 'data'}"
+        place = [data, "--listen-peer-urls", f"http://{HOST}:{self.peer_port}"]
+        clients = ["--listen-client-urls", self.endpoint, "--advertise-client-urls", self.endpoint]
+        return [self.binary, *place, *clients, "--logger", "zap", "--log-level", "error", *self.options]
+
+    def _answers(self) -> bool:
+        trusting = ssl._create_unverified_context() if self.scheme == "https" else None
+        question = f"{self.endpoint}/health"
+        with contextlib.suppress(OSError), urllib.request.urlopen(question, timeout=1, context=trusting) as answer:
+            return b'"true"' in answer.read()
+        return False
+
+
+SERVERS: Sequence[type[Server]] = (Redis, Valkey, PostgreSQL, MariaDB, ZooKeeper, Etcd)
 
 
 def missing_packages() -> list[str]:
-    """Return the Debian packages of the servers, and of the browser, that this machine lacks."""
-    packages = [name for name in ("pgbouncer", "chromium") if not shutil.which(name, path=_search_path())]
+    """Return the Debian packages of the servers, of the browser and of npm that this machine lacks."""
+    packages = [name for name in ("pgbouncer", "chromium", "npm") if not shutil.which(name, path=_search_path())]
     for server in SERVERS:
         if server.package is not None:
             try:

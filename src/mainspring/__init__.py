@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.app.handle import RunHandle
     from mainspring.core.policy import Backoff
+    from mainspring.core.waiting.previous import previous
     from mainspring.errors import Cancel, Retry
     from mainspring.executors.current_run import current_run
 
@@ -23,6 +24,7 @@ __all__ = [
     "RunHandle",
     "__version__",
     "current_run",
+    "previous",
     "version",
     "version_info",
 ]
@@ -34,6 +36,7 @@ _PLACES = {
     "Retry": "mainspring.errors",
     "RunHandle": "mainspring.app.handle",
     "current_run": "mainspring.executors.current_run",
+    "previous": "mainspring.core.waiting.previous",
 }
 
 

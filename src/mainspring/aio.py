@@ -6,18 +6,26 @@ import asyncio
 import contextvars
 import functools
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Concatenate, ParamSpec, TypeVar, overload
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from mainspring.app import Mainspring
+from mainspring.app.flows.flow import Flow
 from mainspring.app.handle import RunHandle
+from mainspring.app.registry import TaskCall
 from mainspring.core.job import Job
+from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
+from mainspring.errors import RunCancelled, RunFailed
 from mainspring.jobstores.base import QueueInfo
 from mainspring.node.awaiting import CALLER_LOOP
 
-__all__ = ["AsyncFace"]
+if TYPE_CHECKING:
+    from mainspring.app.enqueuing.transactions import AsyncWithin
+
+__all__ = ["AsyncFace", "AsyncFlow"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -30,11 +38,15 @@ def _awaitable(
     async def call(self: AsyncFace, /, *args: P.args, **kwargs: P.kwargs) -> R:
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         context.run(CALLER_LOOP.set, loop)  # coroutine functions that listen are awaited here, not there
-        return await loop.run_in_executor(
-            self._threads, functools.partial(context.run, verb, self._app, *args, **kwargs)
-        )
+        work: Callable[[], R] = functools.partial(context.run, verb, self._app, *args, **kwargs)
+        return await self._off_loop(work)  # type: ignore[no-any-return]
 
     return call
+
+
+def _threads(pool: ThreadPoolExecutor) -> Callable[[Callable[[], Any]], Awaitable[Any]]:
+    """Return a function that makes blocking calls on the threads of a pool."""
+    return lambda work: asyncio.get_running_loop().run_in_executor(pool, work)
 
 
 def _jobs(app: Mainspring) -> list[Job]:
@@ -47,12 +59,80 @@ def _queues(app: Mainspring) -> list[QueueInfo]:
     return app.queues()
 
 
+def _gather(app: Mainspring, calls: Iterable[TaskCall[Any]], return_exceptions: bool) -> RunHandle[list[Any]]:
+    return app.gather(calls, return_exceptions=return_exceptions)
+
+
+def _on_flow(app: Mainspring, verb: Callable[[], R]) -> R:
+    """Call a verb of a flow."""
+    return verb()
+
+
+class AsyncFlow:
+    """A flow for async code: the same calls and verbs, awaitable where they use the store."""
+
+    def __init__(self, face: AsyncFace, flow: Flow) -> None:
+        self._face, self._flow = face, flow
+
+    @property
+    def id(self) -> str:
+        """The flow's id."""
+        return self._flow.id
+
+    @property
+    def known(self) -> bool:
+        """Whether the flow was known already, by its name or by the unique key of its first call."""
+        return self._flow.known
+
+    def add(self, call: TaskCall[R], *, after: Any = None, on: str = "success") -> RunHandle[R]:
+        """Add a call, as `Flow.add` does."""
+        return self._flow.add(call, after=after, on=on)
+
+    def signal(self, name: str) -> RunHandle[Any]:
+        """Add a signal, as `Flow.signal` does."""
+        return self._flow.signal(name)
+
+    async def __aenter__(self) -> Self:
+        self._flow.__enter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._face.on_flow(functools.partial(self._flow.__exit__, kind, error, trace))
+
+    async def runs(self) -> list[RunView]:
+        """Return the runs of the flow that the store still has, in the order in which they were added."""
+        return await self._face.on_flow(lambda: self._flow.runs)
+
+    async def wait(self, timeout: float | None = None) -> list[RunView]:
+        """Wait until all runs of the flow have ended in any way, and return them; raise TimeoutError."""
+        ids = await self._face.on_flow(self._flow.ids)
+        return await self._face.wait(ids, timeout)
+
+    async def counts(self) -> dict[Status, int]:
+        """Return how many runs of the flow there are in each status, joins included."""
+        return await self._face.on_flow(self._flow.counts)
+
+    async def status(self) -> Status:
+        """Return the status of the whole flow, as `Flow.status` does."""
+        return await self._face.on_flow(self._flow.status)
+
+    async def cancel(self) -> int:
+        """Cancel all runs of the flow that have not ended, and stop those that run; return how many there were."""
+        return await self._face.on_flow(self._flow.cancel)
+
+    async def retry(self) -> int:
+        """Send back all runs of the flow that failed or were cancelled; return how many."""
+        return await self._face.on_flow(self._flow.retry)
+
+
 class AsyncFace:
     """The verbs of an app for async code."""
 
-    def __init__(self, app: Mainspring) -> None:
+    def __init__(self, app: Mainspring, off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None) -> None:
         self._app = app
-        self._threads = ThreadPoolExecutor(4, "mainspring-aio")
+        self._off_loop = off_loop or _threads(ThreadPoolExecutor(4, "mainspring-aio"))
         self.pid = os.getpid()
 
     @overload
@@ -70,14 +150,46 @@ class AsyncFace:
         """Enqueue a call of a task, or of any importable callable."""
         return await self.enqueue_call(self._app.as_task(func).call(*args, **kwargs))
 
+    def within(self, target: Any) -> AsyncWithin:
+        """Return the verbs that enqueue inside the transaction of an AsyncSession or AsyncConnection."""
+        from mainspring.app.enqueuing.transactions import AsyncWithin  # it imports SQLAlchemy's ORM, which few need
+
+        return AsyncWithin(self._app, target)
+
     async def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait until all these runs have ended, however they did; raise TimeoutError."""
         return await self._app.runs.wait_async(handles, timeout)
 
     enqueue_call = _awaitable(Mainspring.enqueue_call)
     enqueue_many = _awaitable(Mainspring.enqueue_many)
+
+    @overload
+    async def gather(
+        self, calls: Iterable[TaskCall[R]], *, return_exceptions: Literal[False] = False
+    ) -> RunHandle[list[R]]: ...
+
+    @overload
+    async def gather(
+        self, calls: Iterable[TaskCall[R]], *, return_exceptions: bool
+    ) -> RunHandle[list[R | RunFailed | RunCancelled]]: ...
+
+    async def gather(self, calls: Iterable[TaskCall[Any]], *, return_exceptions: bool = False) -> RunHandle[list[Any]]:
+        """Enqueue calls, and a run that comes after all of them and returns the list of their results."""
+        return await self._gather(calls, return_exceptions)
+
+    def flow(self, name: str | None = None, *, shard: str | None = None) -> AsyncFlow:
+        """Make a flow: `async with app.aio.flow() as flow: flow.add(...)`."""
+        return AsyncFlow(self, self._app.flow(name, shard=shard))
+
+    async def get_flow(self, flow_id: str) -> AsyncFlow:
+        """Return a flow by its id; raise RunNotFound."""
+        return AsyncFlow(self, await self._get_flow(flow_id))
+
+    _gather = _awaitable(_gather)
+    _get_flow = _awaitable(Mainspring.get_flow)
+    on_flow = _awaitable(_on_flow)
     chain = _awaitable(Mainspring.chain)
-    gather = _awaitable(Mainspring.gather)
+    signal = _awaitable(Mainspring.signal)
     get = _awaitable(Mainspring.get)
     find = _awaitable(Mainspring.find)
     count = _awaitable(Mainspring.count)
@@ -110,6 +222,8 @@ class AsyncFace:
     queues = _awaitable(_queues)
     pause_queue = _awaitable(Mainspring.pause_queue)
     resume_queue = _awaitable(Mainspring.resume_queue)
+    limit_queue = _awaitable(Mainspring.limit_queue)
+    set_limit = _awaitable(Mainspring.set_limit)
     purge = _awaitable(Mainspring.purge)
     explain = _awaitable(Mainspring.explain)
     story = _awaitable(Mainspring.story)
@@ -124,9 +238,10 @@ class AsyncFace:
     metrics = _awaitable(Mainspring.metrics)
     task_figures = _awaitable(Mainspring.task_figures)
     store_figures = _awaitable(Mainspring.store_figures)
+    lost_nodes = _awaitable(Mainspring.lost_nodes)
     eta = _awaitable(Mainspring.eta)
-    flow = _awaitable(Mainspring.flow)
-    flows = _awaitable(Mainspring.flows)
+    flow_graph = _awaitable(Mainspring.flow_graph)
+    flow_graphs = _awaitable(Mainspring.flow_graphs)
     apply = _awaitable(Mainspring.apply)
     bulk = _awaitable(Mainspring.bulk)
     stop_bulk = _awaitable(Mainspring.stop_bulk)
@@ -136,6 +251,7 @@ class AsyncFace:
     broken = _awaitable(Mainspring.broken)
     restore = _awaitable(Mainspring.restore)
     discard = _awaitable(Mainspring.discard)
+    move_to = _awaitable(Mainspring.move_to)
     start = _awaitable(Mainspring.start)
     stop = _awaitable(Mainspring.stop)
     close = _awaitable(Mainspring.close)

@@ -12,11 +12,16 @@ MainspringError
 ├── ConflictingIdError            (KeyError)
 ├── TransientJobError             (ValueError)
 ├── VersionConflict               (RuntimeError)  the job was changed by somebody else since it was read
+├── RecordTooLarge                (ValueError)    a job is larger than its store takes
+├── TooManyJobs                   (ValueError)    a store of few jobs is full
+├── TransactionConflict           (RuntimeError)  another transaction took the id or key: begin yours again
+├── TransactionOpen               (RuntimeError)  waiting for a run that nobody sees before the caller commits
 ├── MaxInstancesReachedError      (RuntimeError)
 ├── RunNotFound                   (LookupError)
 ├── TaskNotFound                  (LookupError)   no task of that name, or not one this process may import
 ├── RunFailed                     (RuntimeError)  waiting for a run that failed, with its traceback
 ├── RunCancelled                  (RuntimeError)  waiting for a run that was cancelled
+├── MissingInput                  (LookupError)   an argument is the result of a run that is gone, or has none
 ├── UnverifiedOutcome             (RuntimeError)  waiting for a run whose outcome nobody with the key has signed
 ├── NotInRun                      (in context, RuntimeError)
 ├── AlertRefused                  (RuntimeError)  the receiver of an alert did not take it
@@ -50,8 +55,10 @@ __all__ = [
     "JobLookupError",
     "MainspringError",
     "MaxInstancesReachedError",
+    "MissingInput",
     "OutcomeUnknown",
     "PluginNotFound",
+    "RecordTooLarge",
     "Retry",
     "RunCancelled",
     "RunFailed",
@@ -62,6 +69,9 @@ __all__ = [
     "StoreLocked",
     "StoreUnavailable",
     "TaskNotFound",
+    "TooManyJobs",
+    "TransactionConflict",
+    "TransactionOpen",
     "TransientJobError",
     "UnknownAlias",
     "UnverifiedOutcome",
@@ -202,6 +212,52 @@ class VersionConflict(MainspringError, RuntimeError):
         return f"job {self.job_id!r} was changed by somebody else since it was read; read it again and repeat"
 
 
+class TransactionConflict(MainspringError, RuntimeError):
+    """Another transaction has just enqueued a run with the same id or unique key: begin yours again."""
+
+
+class RecordTooLarge(MainspringError, ValueError):
+    """A job, with the runs that it fires, has more bytes than its store takes."""
+
+    def __init__(self, job_id: str, size: int, most: int, place: str) -> None:
+        super().__init__(job_id, size, most, place)
+        self.job_id, self.size, self.most, self.place = job_id, size, most, place
+
+    def __str__(self) -> str:
+        return (
+            f"job {self.job_id!r} has {self.size:,} bytes together with what it fires, and {self.place} takes "
+            f"{self.most:,} of one job; pass it a name or a path instead of the data, or keep it in SQL or Redis"
+        )
+
+
+class TooManyJobs(MainspringError, ValueError):
+    """The store is for few jobs, and would have more than it takes."""
+
+    def __init__(self, number: int, most: int, place: str, what: str = "jobs") -> None:
+        super().__init__(number, most, place, what)
+        self.number, self.most, self.place, self.what = number, most, place, what
+
+    def __str__(self) -> str:
+        return (
+            f"{self.place} takes {self.most:,} {self.what}, and would have {self.number:,}; remove some, or keep your "
+            "jobs in SQL or Redis"
+        )
+
+
+class TransactionOpen(MainspringError, RuntimeError):
+    """The caller waits for a run inside the transaction that enqueued it: nobody can execute it before the commit."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(run_id)
+        self.run_id = run_id
+
+    def __str__(self) -> str:
+        return (
+            f"run {self.run_id!r} was enqueued in the transaction that is still open here, so no worker can see it; "
+            "commit first, then wait for its result"
+        )
+
+
 class MaxInstancesReachedError(MainspringError, RuntimeError):
     """The job has as many unfinished instances as it allows."""
 
@@ -259,6 +315,18 @@ class RunCancelled(MainspringError, RuntimeError):
 
     def __str__(self) -> str:
         return f"run {self.run_id!r} was cancelled" + (f": {self.reason}" if self.reason else "")
+
+
+class MissingInput(MainspringError, LookupError):
+    """An argument of the run is the result of another run that has no result, or is gone (`status` is None)."""
+
+    def __init__(self, run_id: str, status: str | None = None) -> None:
+        super().__init__(run_id, status)
+        self.run_id, self.status = run_id, status
+
+    def __str__(self) -> str:
+        how = "is no longer in the store" if self.status is None else f"is {self.status}"
+        return f"an argument is the result of run {self.run_id!r}, but that run {how}"
 
 
 class UnverifiedOutcome(MainspringError, RuntimeError):

@@ -29,7 +29,7 @@ _BUILT_IN: Final = {
     },
     "job store": STORE_CLASSES,
 }
-_EXTRAS: Final = ("gevent", "tornado", "twisted", "sqlalchemy", "redis")
+_EXTRAS: Final = ("gevent", "tornado", "twisted", "sqlalchemy", "redis", "zookeeper")
 
 
 @lru_cache(maxsize=256)

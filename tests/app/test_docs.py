@@ -23,10 +23,23 @@ def test_the_snippets_of_the_guide_run_in_order(tmp_path: Path) -> None:
     assert "s3cret" not in done.stdout
 
 
+def test_the_snippets_about_flows_run_in_order(tmp_path: Path) -> None:
+    blocks = re.findall(
+        r"```python\n(.*?)```", (GUIDE.parent / "flows.md").read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    assert len(blocks) == 4
+    program = tmp_path / "shop.py"
+    program.write_text("\n".join([*blocks, "app.close()"]), encoding="utf-8")
+    done = subprocess.run([sys.executable, program.name], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    promised = re.findall(r"print\(.*\)  # (.*)", "\n".join(blocks))
+    assert [line for line in promised if line not in done.stdout.splitlines()] == []
+
+
 def test_every_option_is_in_the_guide() -> None:
     from mainspring.app.registry import Options
     from mainspring.core.validation import POLICY_FIELDS
 
     table = GUIDE.read_text(encoding="utf-8").partition("## Options")[2].partition("## ")[0]
-    options = (POLICY_FIELDS | set(Options.__struct_fields__)) - {"policy", "then", "collect"}
+    options = (POLICY_FIELDS | set(Options.__struct_fields__)) - {"policy", "admission"}
     assert [name for name in sorted(options) if f"`{name}`" not in table] == []

@@ -17,6 +17,7 @@ from mainspring import Mainspring
 from mainspring.codec import Codec, EncodeError
 from mainspring.core.run import Call, Run, Status
 from mainspring.errors import ConfigurationError, TaskNotFound
+from mainspring.jobstores.base import Answers
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.testing.clock import VirtualClock
 from tests.app.kit import EVERYWHERE, KEY, LASTING, LIMIT, LOCAL, MakeApp
@@ -72,7 +73,7 @@ def test_many_calls_cost_one_round_trip_per_thousand(make_app: MakeApp) -> None:
     class Counting(MemoryJobStore):
         batches: list[int]
 
-        def add_runs(self, runs: Sequence[Run]) -> list[str]:
+        def add_runs(self, runs: Sequence[Run]) -> Answers[str | None]:
             self.batches.append(len(runs))
             return super().add_runs(runs)
 

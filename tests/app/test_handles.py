@@ -73,12 +73,12 @@ def test_a_time_out_of_a_run_that_is_executed_or_served_blames_no_worker(app: Ma
     running = app.task(name="waits")(gate.wait).enqueue()
     gate.reached()
     waiting = app.task(plain).options(delay=3600).enqueue(1)
-    chained = app.chain([app.task(plain).options(delay=3600).call(1), app.task(plain).call(2)])[-1]
+    first, chained = app.chain([app.task(plain).options(delay=3600).call(1), app.task(plain).call(2)])
     try:
         for handle, words in (
             (running, "(running)"),
             (waiting, "(pending)"),
-            (chained, "(a step that its chain has not reached)"),
+            (chained, f"(waits for {first.id}, pending)"),
         ):
             with pytest.raises(TimeoutError) as caught:
                 handle.result(timeout=0)

@@ -15,8 +15,8 @@ import pytest
 
 from mainspring import Cancel, Mainspring, Retry, current_run
 from mainspring.codec import EncodeError
-from mainspring.core.followups import FinishedRun
 from mainspring.core.run import Status
+from mainspring.core.waiting.followups import FinishedRun
 from mainspring.errors import RunCancelled, RunFailed
 from mainspring.executors.current_run import NotInRun
 from tests.app.kit import LIMIT, MakeApp

@@ -12,12 +12,12 @@ import pytest
 
 from mainspring import Mainspring
 from mainspring.app.placement import THREADS_EXECUTOR, Workplace
-from mainspring.app.registry import COLLECT_TASK
+from mainspring.core.lanes import PROCESSES_EXECUTOR
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
+from mainspring.core.waiting.flows import COLLECT_TASK
 from mainspring.errors import TaskNotFound
 from mainspring.executors.scoreboard import make_board
-from mainspring.node.node import ISOLATED_EXECUTOR
 
 NAME = "module_of_this_test"
 NOTES = f"""
@@ -35,7 +35,7 @@ class Place:
         self.app = Mainspring(f"sqlite:///{folder}/jobs.db", secret_key="a key of the tests, long enough to sign")
         self.place = Workplace(self.app)
         self.place.board = make_board(10)
-        self.place.executors[ISOLATED_EXECUTOR] = self.place.executors[THREADS_EXECUTOR]
+        self.place.executors[PROCESSES_EXECUTOR] = self.place.executors[THREADS_EXECUTOR]
         self.seen: list[list[str]] = []
 
     def imported(self) -> None:
@@ -92,7 +92,7 @@ def test_what_is_known_is_not_noted(here: Place, monkeypatch: pytest.MonkeyPatch
 
 def test_the_code_of_a_run_that_crashed_is_imported_only_where_it_runs_alone(here: Place) -> None:
     prepared = here.place.prepare(make_run(f"{NAME}:f", crashes=1))
-    assert (prepared.executor, prepared.call.func, here.seen) == (ISOLATED_EXECUTOR, f"{NAME}:f", [])
+    assert (prepared.executor, prepared.call.func, here.seen) == (PROCESSES_EXECUTOR, f"{NAME}:f", [])
 
 
 @pytest.mark.parametrize("name", ["no_module_of_this_test:f", "no_package_of_this_test.module:f", "json:nothing"])
@@ -107,12 +107,12 @@ def test_a_task_that_crashed_runs_alone_where_another_process_finds_it(here: Pla
     def mine() -> None: ...
 
     place = Workplace(here.app, imported=imported)
-    place.executors[ISOLATED_EXECUTOR] = place.executors[THREADS_EXECUTOR]
+    place.executors[PROCESSES_EXECUTOR] = place.executors[THREADS_EXECUTOR]
     here.app.task(name="theirs")(len)
     crashed = {name: place.prepare(make_run(name, crashes=1)).executor for name in ("mine", "theirs", COLLECT_TASK)}
     assert crashed == {
-        "mine": ISOLATED_EXECUTOR if imported else THREADS_EXECUTOR,
-        "theirs": ISOLATED_EXECUTOR,
-        COLLECT_TASK: THREADS_EXECUTOR,
+        "mine": PROCESSES_EXECUTOR if imported else THREADS_EXECUTOR,
+        "theirs": PROCESSES_EXECUTOR,
+        COLLECT_TASK: PROCESSES_EXECUTOR,
     }
     assert place.prepare(make_run("mine")).executor == THREADS_EXECUTOR

@@ -270,8 +270,8 @@ def test_with_jitter_a_fire_is_known_by_its_run(daily: Mainspring) -> None:
     daily.add_job(report, "cron", hour=3, jitter=600, timezone="UTC", id="about")
     job = daily.get_job("about")
     first = datetime(2026, 1, 1, 3, tzinfo=UTC)
-    from mainspring.core.plan import Place, make_run
+    from mainspring.core.plan import Place, make_runs
 
-    daily.store.add_runs([make_run(job, job.incarnation, Place("default"), to_us(first + timedelta(seconds=77)), 0)])
+    daily.store.add_runs(make_runs(job, job.incarnation, Place("default"), [to_us(first + timedelta(seconds=77))], 0))
     found = daily.backfill("about", datetime(2026, 1, 1), datetime(2026, 1, 3), trial=True)
     assert (found.known, [fire.day for fire in found.fires]) == ([first], [2])

@@ -12,6 +12,7 @@ import pytest
 from mainspring import Mainspring
 from mainspring.app.registry import TaskCall
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
+from mainspring.jobstores.base import Answers
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from tests.app.kit import LIMIT, MakeApp
@@ -31,7 +32,7 @@ class Watched(SQLAlchemyJobStore):
         self.before: Callable[[int], Any] = lambda batch: None
         self.after: Callable[[int], Any] = lambda batch: None
 
-    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
         batch = len(self.added)
         self.added.append((len(rows), threading.current_thread().name))
         self.before(batch)
@@ -109,7 +110,7 @@ def test_a_wrong_call_is_told_when_what_came_before_it_is_stored(app: Mainspring
 def test_what_is_gathered_goes_the_same_way(app: Mainspring, store: Watched) -> None:
     task = app.task(plain)
     gathered = app.gather(task.call(number) for number in range(1001))
-    assert [count for count, _ in store.added] == [1, 1000, 1]
+    assert [count for count, _ in store.added] == [1000, 7]  # a marker, 1,001 calls, their joins and the collector
     app.start(work=True)
     assert gathered.result(timeout=LIMIT) == list(range(1001))
 

@@ -40,7 +40,7 @@ def test_what_is_pinned_to_one_shard_lives_there(redis_server: Redis) -> None:
         shards = {store._shards.of_job(job_id).prefix for job_id in jobs}
         assert len(shards) == 1
         with redis.Redis.from_url(redis_server.url) as client:
-            held = client.hkeys(f"{shards.pop()}heads")
+            held = client.hkeys(f"{shards.pop()}calls")
         assert {key.decode() for key in held} == {*runs, *keyed}
     finally:
         app.close()

@@ -10,7 +10,8 @@ import pytest
 
 HEAD = """\
 from __future__ import annotations
-from mainspring import Mainspring, RunHandle
+from mainspring import Mainspring, RunHandle, previous
+from mainspring.errors import RunCancelled, RunFailed
 
 app = Mainspring("memory://")
 
@@ -22,6 +23,9 @@ def count() -> int: raise NotImplementedError
 
 @app.task
 async def fetch(url: str) -> bytes: raise NotImplementedError
+
+@app.task
+def size(body: bytes) -> int: raise NotImplementedError
 
 @app.task(retries=3)
 async def fetch_again(url: str) -> bytes: raise NotImplementedError
@@ -43,6 +47,14 @@ seven: RunHandle[bytes] = fetch.enqueue("https://example.org")
 eight: bytes = fetch_again.enqueue("https://example.org").result()
 nine: RunHandle[bytes] = app.enqueue(fetch, "https://example.org")
 ten: RunHandle[list[str]] = app.gather([send.call("a")])
+page = fetch.enqueue("https://example.org")
+length = size.enqueue(page.output)
+several = app.gather([send.call("a")], return_exceptions=True).result()
+item: str | RunFailed | RunCancelled = several[0]
+with app.flow("f") as flow:
+    step: RunHandle[bytes] = flow.add(fetch.call("https://example.org"))
+    flow.add(size.call(step.output).after(step, on="end"), after=[page, flow.signal("go")])
+app.chain([fetch.call("a"), size.call(previous)])
 eleven = app.enqueue("math:copysign", 2, -2).result()
 digest.enqueue()
 
@@ -52,9 +64,13 @@ async def main() -> None:
     c: RunHandle[str] = await app.aio.enqueue(send, "a")
     d: bytes = await (await app.aio.enqueue(fetch, "a"))
     e: int = await app.aio.count(status="pending")
+    async with app.aio.flow() as flow:
+        step: RunHandle[str] = flow.add(send.call("a"))
+    f: list[str] = await (await app.aio.gather([send.call("a")]))
 """
 
 WRONG = [
+    ("size.enqueue(count.enqueue().output)", "arg-type"),
     ("send.enqueue(17)", "arg-type"),
     ("send.enqueue()", "call-arg"),
     ('send.enqueue("a", copys=2)', "call-arg"),

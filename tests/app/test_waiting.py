@@ -11,7 +11,7 @@ from mainspring import Mainspring
 from mainspring.app.waiting.waiter import FIRST_PAGE_RUNS, Waiter
 from mainspring.core.run import Run, Status
 from mainspring.errors import StoreUnavailable
-from mainspring.jobstores.base import NodeInfo
+from mainspring.jobstores.base import NodeInfo, RunStanding
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.testing.conformance.helpers import claim, make_run, succeed
 from tests.app.kit import LIMIT
@@ -22,12 +22,25 @@ NODE = NodeInfo(id="n1", host="here", pid=1, started_at=0, queues=("mail",))
 class CountingStore(MemoryJobStore):
     asked = 0
 
-    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+    read = 0
+
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
         self.asked += len(run_ids)
+        read, found = self.read, super().standings(run_ids)
+        self.read = read  # objects in memory are read for that, too
+        return found
+
+    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+        self.read += len(run_ids)
         return super().get_runs(run_ids)
 
     def end(self, number: int) -> None:
         assert all(self.settle([succeed(self, run) for run in claim(self, limit=number)]))
+
+
+def add(store: MemoryJobStore, *runs: Run) -> list[str]:
+    """Store runs; return their ids."""
+    return [str(run_id) for run_id in store.add_runs(runs)]
 
 
 @pytest.fixture
@@ -37,7 +50,7 @@ def store() -> CountingStore:
 
 @pytest.fixture
 def ids(store: CountingStore) -> list[str]:
-    return store.add_runs([make_run(store, f"r{number:04}") for number in range(3000)])
+    return add(store, *(make_run(store, f"r{number:04}") for number in range(3000)))
 
 
 def test_while_the_first_ones_wait_the_others_are_not_read_again(store: CountingStore, ids: list[str]) -> None:
@@ -59,6 +72,7 @@ def test_what_has_ended_is_not_read_again(store: CountingStore, ids: list[str]) 
     store.end(500)
     assert waiter.look(store)
     assert store.asked < 1000
+    assert store.read == 3000  # each once, when it has ended
     assert [run.id for run in waiter.ended()] == ids
     assert {run.status for run in waiter.ended()} == {Status.SUCCEEDED}
 
@@ -66,15 +80,15 @@ def test_what_has_ended_is_not_read_again(store: CountingStore, ids: list[str]) 
 class AwayStore(CountingStore):
     away = False
 
-    def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
         if self.away:
             raise StoreUnavailable("nobody answers")
-        return super().get_runs(run_ids)
+        return super().standings(run_ids)
 
 
 def test_a_wait_goes_on_while_the_store_is_away(caplog: pytest.LogCaptureFixture) -> None:
     store = AwayStore()
-    (run_id,) = store.add_runs([make_run(store, "r")])
+    (run_id,) = add(store, make_run(store, "r"))
     waiter = Waiter([run_id], 60)
     for store.away in (True, True, False, True, False):
         assert not waiter.look(store)
@@ -87,7 +101,7 @@ def test_a_wait_goes_on_while_the_store_is_away(caplog: pytest.LogCaptureFixture
 
 def test_a_wait_that_ends_while_the_store_is_away_says_so() -> None:
     store = AwayStore()
-    waiter = Waiter(store.add_runs([make_run(store, "r")]), 60)
+    waiter = Waiter(add(store, make_run(store, "r")), 60)
     assert not waiter.look(store)
     store.away, waiter._deadline = True, 0.0
     with pytest.raises(TimeoutError, match=r"has not ended in 60 s.*does not answer \(nobody answers\)"):
@@ -147,7 +161,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_who_waits_for_ever_is_told_that_nobody_serves_the_queue(
     store: CountingStore, caplog: pytest.LogCaptureFixture
 ) -> None:
-    waiter = Waiter(store.add_runs([make_run(store, "r1", queue="mail")]))
+    waiter = Waiter(add(store, make_run(store, "r1", queue="mail")))
     with caplog.at_level(logging.WARNING, "mainspring.app"):
         assert not waiter.look(store)
         assert not waiter.look(store)
@@ -162,8 +176,8 @@ def test_who_waits_for_ever_is_told_that_the_queue_is_paused(
     store: CountingStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.beat(NODE, 60)
-    store.set_queue("mail", paused=True)
-    waiter = Waiter(store.add_runs([make_run(store, "r1", queue="mail")]))
+    store.set_gate("queue:mail", 0)
+    waiter = Waiter(add(store, make_run(store, "r1", queue="mail")))
     with caplog.at_level(logging.WARNING, "mainspring.app"):
         assert not waiter.look(store)
     (text,) = caplog.messages
@@ -175,7 +189,7 @@ def test_who_waits_for_what_somebody_will_execute_is_not_warned(
     store: CountingStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.beat(NODE, 60)
-    waiter = Waiter(store.add_runs([make_run(store, "r1", queue="mail")]))
+    waiter = Waiter(add(store, make_run(store, "r1", queue="mail")))
     with caplog.at_level(logging.WARNING, "mainspring.app"):
         assert not waiter.look(store)
     assert caplog.messages == []

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from mainspring import Mainspring
+from mainspring.core.lanes import Want
 from mainspring.core.run import Call, Run, Status
 from mainspring.executors.debug import DebugExecutor
 from mainspring.jobstores.base import ClaimedRuns
@@ -24,8 +25,8 @@ class Late(MemoryJobStore):
     link: StoreLink
     late: Run | None = None
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
-        claimed = super().claim(queues, node=node, token=token, limit=limit, lease=lease)
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
+        claimed = super().claim(wants, node=node, token=token, lease=lease)
         if self.late is not None:
             self.add_runs([self.late])
             self.late = None

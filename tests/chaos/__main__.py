@@ -1,4 +1,4 @@
-"""Torment a store: `python3 run.py chaos --store sqlite|postgresql|mariadb|redis [--runs N --kills N --seed S]`."""
+"""Torment a store: `python3 run.py chaos --store sqlite|postgresql|mariadb|redis [--runs N --kills N --flows N]`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from mainspring import __version__
 from tests.chaos.backs import BACKS
 from tests.chaos.check import Checker, Finding, at_rest, tampered
+from tests.chaos.flows.storm import rage
 from tests.chaos.ledger import Reader
 from tests.chaos.torment import JOBS, Plan, Torment
 
@@ -51,6 +52,18 @@ def torment(plan: Plan, folder: Path, *, busy: bool = False, show: bool = False)
     return findings, head
 
 
+def storm(plan: Plan, folder: Path, kills: int) -> int:
+    """Let a storm over flows and limits rage on a store of its own; return 1 if it broke a promise."""
+    folder.mkdir(parents=True)
+    back = BACKS[plan.store](folder)
+    try:
+        code, said = rage(back.url, folder, kills=kills, seed=plan.seed)
+    finally:
+        back.close()
+    print(f"{plan.store}, flows and limits, seed {plan.seed}: {said}".rstrip())
+    return int(code != 0)
+
+
 def main() -> int:
     """Torment, print the invariants, return the exit code."""
     parser = argparse.ArgumentParser(prog="run.py chaos", description=(__doc__ or "").partition(":")[0])
@@ -64,6 +77,7 @@ def main() -> int:
     parser.add_argument("--clocks", action=argparse.BooleanOptionalAction, default=True, help="wrong ones, that jump")
     parser.add_argument("--seed", type=int, default=None, help="random unless given")
     parser.add_argument("--lease", type=float, default=5.0)
+    parser.add_argument("--flows", type=int, help="kills in a storm over flows and limits: as kills unless given")
     parser.add_argument("--folder", type=Path, help="where the ledgers and logs go; they are kept then")
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
@@ -82,11 +96,15 @@ def main() -> int:
     )
     folder = options.folder or Path(tempfile.mkdtemp(prefix="mainspring-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
-    findings, head = torment(plan, folder, show=sys.stderr.isatty())
-    print(f"\n{head}" if sys.stderr.isatty() else head)
-    for finding in findings:
-        print(finding.line())
-    failed = sum(bool(finding.wrong) for finding in findings)
+    failed = 0
+    if options.runs:
+        findings, head = torment(plan, folder, show=sys.stderr.isatty())
+        print(f"\n{head}" if sys.stderr.isatty() else head)
+        for finding in findings:
+            print(finding.line())
+        failed = sum(bool(finding.wrong) for finding in findings)
+    if storm_kills := kills if options.flows is None else options.flows:
+        failed += storm(plan, folder / "flows", storm_kills)
     if failed:
         print(f"{failed} invariants failed; the ledgers are in {folder}")
     elif options.folder is None:

@@ -174,7 +174,7 @@ def test_the_demo_shows_all_of_it_with_the_lines_of_the_log_and_ends_with_a_summ
         r"  \.\.\. \d frames in json \.\.\.",
         r"imported 5 of 5 orders",
         r"INFO +pack\(1003\) \w+~1 succeeded",
-        r"INFO +collect\(3\) \w+ succeeded",
+        r"INFO +collect\(\[<result of run ~1>, <result of run ~2>, <result of run ~3>\]\) \w+ succeeded",
         r'WARNING job "tidy_up" \(too late\) missed its run time',
         r"ERROR +job 'strange' cannot be restored and is set aside",
         r"\d+ s: \d+ succeeded, 1 failed, 2 retried, 1 missed, \d+ skipped, 1 broken; the first after \d+\.\d s",

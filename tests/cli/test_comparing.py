@@ -140,11 +140,13 @@ def test_past_fires_are_run_in_every_store(any_shop: Shop) -> None:
     assert shop.app.find(job="nightly") == []
     done = shop.json("jobs", "backfill", "nightly", *span, "--yes")
     assert (len(done["fires"]), done["known"], done["run"].startswith("nightly@")) == (3, [], True)
-    busy = shop.call("jobs", "backfill", "nightly", *span, "--yes")
+    again = shop.call("jobs", "backfill", "nightly", *span, "--yes")
+    assert (again.exit_code, "nothing to run; 3 fires had a run" in again.stderr) == (1, True)
+    wider = ["--since", "2025-12-31T00:00+01:00", *span[2:]]
+    busy = shop.call("jobs", "backfill", "nightly", *wider, "--yes")
     assert (busy.exit_code, "already has its maximum of 1 unfinished instances" in busy.stderr) == (1, True)
-    assert (
-        shop.call("jobs", "backfill", "nightly", *span, "--dry-run").stderr == "2 fires would run; 1 fire had a run\n"
-    )
+    trial = shop.call("jobs", "backfill", "nightly", *wider, "--dry-run")
+    assert trial.stderr == "1 fire would run; 3 fires had a run\n"
     shop.app.remove_job("nightly", cancel_runs=True)
 
 

@@ -59,10 +59,10 @@ def test_queues_are_listed_with_who_serves_them(shop: Shop) -> None:
     add_node(shop)
     shop.send.enqueue("kim")
     lines = [line.split() for line in shop.call("queues", "list").output.splitlines()]
-    assert lines[0] == ["queue", "state", "waiting", "delayed", "running", "oldest"]
-    assert [line[:5] for line in lines[1:]] == [
-        ["default", "unserved", "1", "1", "0"],
-        ["mail", "served", "1", "0", "0"],
+    assert lines[0] == ["queue", "state", "waiting", "delayed", "blocked", "running", "limit", "oldest"]
+    assert [line[:6] for line in lines[1:]] == [
+        ["default", "unserved", "1", "1", "0", "0"],
+        ["mail", "served", "1", "0", "0", "0"],
     ]
 
 

@@ -34,7 +34,7 @@ from sqlalchemy import create_engine, text
 
 from mainspring.app import Mainspring
 from mainspring.cli import main
-from mainspring.cli.apscheduler_jobs import read_job
+from mainspring.cli.importing.pickles import read_job
 from mainspring.codec import Codec, Keyring
 from mainspring.core.job import Job
 from mainspring.events import EVENT_JOB_EXECUTED

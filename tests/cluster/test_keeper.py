@@ -19,6 +19,7 @@ from mainspring.cluster.leases import LeaseKeeper
 from mainspring.cluster.messages import STOP, STOP_RUNS, read
 from mainspring.cluster.worker_handle import Claim, WorkerHandle
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import lanes_of
 from mainspring.core.run import Error, Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.executors.scoreboard import Scoreboard, make_board
@@ -73,7 +74,7 @@ def claim(app: Mainspring) -> Callable[..., list[Run]]:
 
     def claim(count: int, **options: Any) -> list[Run]:
         app.enqueue_many([nothing.options(**options).call() for _ in range(count)])
-        claimed = app.store.claim(("default",), node="a node", token=os.urandom(4).hex(), limit=count, lease=LEASE)
+        claimed = app.store.claim([(("default",), count)], node="a node", token=os.urandom(4).hex(), lease=LEASE)
         assert len(claimed.runs) == count
         return list(claimed.runs)
 
@@ -144,7 +145,7 @@ def test_of_a_crowd_that_dies_together_nobody_is_charged_the_first_time(
         desk.left.claims.clear()
         found = app.store.get_runs([run.id for run in runs])
         charged.append({run.crashes for run in found if run is not None})
-        runs = list(app.store.claim(("default",), node="a node", token=token, limit=number, lease=LEASE).runs)
+        runs = list(app.store.claim([(lanes_of("default"), number)], node="a node", token=token, lease=LEASE).runs)
     assert charged == [{count} for count in crashes]
 
 

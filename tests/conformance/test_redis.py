@@ -9,6 +9,7 @@ import redis
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.redis import RedisJobStore
 from mainspring.testing.conformance import StoreConformance
+from tests.conformance.parts import ScriptsPart
 from tests.redis_fleet import ClusterFleet
 from tests.servers import Redis, Valkey
 
@@ -35,7 +36,7 @@ class TestRedisJobStore(StoreConformance):
         yield from _empty_store(redis_server)
 
 
-class TestValkeyJobStore(StoreConformance):
+class TestValkeyJobStore(ScriptsPart):
     @pytest.fixture
     def store(self, valkey_server: Valkey) -> Iterator[JobStore]:
         yield from _empty_store(valkey_server)
@@ -47,7 +48,7 @@ class TestShardedRedisJobStore(StoreConformance):
         yield from _empty_store(redis_server, shards=3)
 
 
-class TestRedisClusterJobStore(StoreConformance):
+class TestRedisClusterJobStore(ScriptsPart):
     @pytest.fixture
     def store(self, redis_cluster: ClusterFleet) -> Iterator[JobStore]:
         store = RedisJobStore(url=redis_cluster.url, name=f"conformance-{next(_names)}", shards=3, replicas=1)

@@ -1,4 +1,4 @@
-"""The whole suite again, with jobs in one store and runs in another, fired in three steps."""
+"""The suite again, with jobs in one store and runs in another, fired in three steps; see `parts` for what of it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from mainspring.jobstores.split import SplitJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance import StoreConformance
 from mainspring.testing.conformance.helpers import add_job, due_one, fire
+from tests.conformance.parts import JobsPart
 from tests.record_stores import DictRecords, TableRecords
 from tests.servers import PostgreSQL, Redis
 
 _names = count(1)
 
 
-class SplitConformance(StoreConformance):
-    """All of it, and what is particular to two steps."""
+class StepConformance:
+    """What is particular to firing in steps."""
 
     def test_a_missed_record_that_gets_longer_keeps_its_id(self, store: JobStore) -> None:
         job = add_job(store, due_in=-100, every=60, misfire_grace_time=1.0)
@@ -42,6 +43,14 @@ class SplitConformance(StoreConformance):
         assert (record.status, record.last) == (Status.MISSED, job.at + 6 * 60 * SECOND)
 
 
+class SplitConformance(StepConformance, StoreConformance):
+    """All of it."""
+
+
+class SplitPart(StepConformance, JobsPart):
+    """What concerns the store of the jobs."""
+
+
 class TestMemoryAndMemory(SplitConformance):
     @pytest.fixture
     def store(self) -> Iterator[JobStore]:
@@ -51,7 +60,7 @@ class TestMemoryAndMemory(SplitConformance):
         store.shutdown()
 
 
-class TestTheExampleOfTheDocs(SplitConformance):
+class TestTheExampleOfTheDocs(SplitPart):
     @pytest.fixture
     def store(self) -> Iterator[JobStore]:
         page = Path(__file__).parents[2].joinpath("docs", "writing-a-store.md").read_text()
@@ -64,7 +73,7 @@ class TestTheExampleOfTheDocs(SplitConformance):
         store.shutdown()
 
 
-class TestMemoryAndSQLite(SplitConformance):
+class TestMemoryAndSQLite(SplitPart):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[JobStore]:
         store = SplitJobStore(DictRecords(), SQLAlchemyJobStore(f"sqlite:///{tmp_path}/runs.db"))
@@ -73,7 +82,7 @@ class TestMemoryAndSQLite(SplitConformance):
         store.shutdown()
 
 
-class TestSQLiteAndRedis(SplitConformance):
+class TestSQLiteAndRedis(SplitPart):
     @pytest.fixture
     def store(self, tmp_path: Path, redis_server: Redis) -> Iterator[JobStore]:
         engine = create_engine(f"sqlite:///{tmp_path}/jobs.db", connect_args={"timeout": 30})
@@ -88,7 +97,7 @@ def postgresql(postgresql_server: PostgreSQL) -> Iterator[Engine]:
     engine.dispose()
 
 
-class TestPostgreSQLAndRedis(SplitConformance):
+class TestPostgreSQLAndRedis(SplitPart):
     @pytest.fixture
     def store(self, postgresql: Engine, redis_server: Redis) -> Iterator[JobStore]:
         yield from _with_redis(postgresql, redis_server)

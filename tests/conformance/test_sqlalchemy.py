@@ -13,7 +13,7 @@ from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance import StoreConformance
 from tests.servers import MariaDB, PostgreSQL
 
-TABLES = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies")
+TABLES = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies", "edges", "limits")
 
 
 @pytest.fixture(scope="module")

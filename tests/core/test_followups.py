@@ -7,21 +7,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mainspring.core.followups import (
-    MOST_STEPS,
-    FinishedRun,
-    briefly,
-    follow_ups,
-    is_hook,
-    predecessors,
-    step_id,
-    step_of,
-)
 from mainspring.core.ids import check_run_id
 from mainspring.core.instants import SECOND
 from mainspring.core.policy import Policy
-from mainspring.core.run import MOST_CRASHES, Call, Condition, Error, Report, Result, Run, Status
+from mainspring.core.run import MOST_CRASHES, ON, After, Call, Condition, Error, Report, Result, Run, Status
 from mainspring.core.transitions import cancel, conclude, recover, retry, unkeyed
+from mainspring.core.waiting.followups import (
+    FinishedRun,
+    finished_run,
+    hook_of,
+    with_hooks,
+)
+from mainspring.core.waiting.placeholders import RUN, Placeholder
 from mainspring.errors import Retry, WorkerDied
 
 NOW = 1_900_000_000 * SECOND
@@ -48,117 +45,52 @@ def running(**changes: Any) -> Run:
     return ended(**{**plain, **changes})
 
 
-def step(number: int, **changes: Any) -> dict[str, Any]:
-    policy = Policy(retries=number, priority=number)
-    return {**step_of(Call("shop:next", (number,), {}, f"next {number}"), "shop:next", "slow", policy), **changes}
+# -- hooks -------------------------------------------------------------------------------------------------------
 
 
-# -- follow-ups --------------------------------------------------------------------------------------------------
+def test_a_hook_comes_after_its_run_however_that_ends() -> None:
+    run = ended(status=Status.PENDING, policy=Policy(hook="shop:hook"), group="g", priority=3)
+    hook = hook_of(run)
+    assert hook is not None
+    assert (hook.id, hook.call.func, hook.args, hook.queue) == ("r~hook", "shop:hook", (Placeholder("r", RUN),), "mail")
+    assert (hook.status, hook.after, hook.priority) == (Status.BLOCKED, (After("r", ON["end"]),), 3)
+    assert hook_of(hook) is None
 
 
-def test_nothing_follows_from_a_plain_run() -> None:
-    assert follow_ups(ended(), NOW) == ()
-
-
-def test_each_step_of_a_chain_carries_the_rest_and_a_number() -> None:
-    run = ended(group="g", policy=Policy(then=(step(1), step(2))))
-    (first,) = follow_ups(run, NOW)
-    assert (first.id, first.queue, first.group, first.call.func, first.args) == ("r~1", "slow", "g", "shop:next", (1,))
-    assert (first.status, first.run_at, first.priority, first.policy.retries) == (Status.PENDING, NOW, 1, 1)
-    (second,) = follow_ups(replace(first, status=Status.SUCCEEDED), NOW)
-    assert (second.id, second.policy.then, second.args) == ("r~2", (), (2,))
-    assert follow_ups(replace(second, status=Status.SUCCEEDED), NOW) == ()
-
-
-def test_a_step_may_wait_before_it_starts() -> None:
-    delayed = step_of(Call("shop:next"), "shop:next", "slow", Policy(), 60.0)
-    (first,) = follow_ups(ended(policy=Policy(then=(delayed,))), NOW)
-    assert (first.created_at, first.run_at) == (NOW, NOW + 60 * SECOND)
-
-
-@pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN])
-def test_a_chain_ends_where_a_run_does_not_succeed(status: Status) -> None:
-    assert follow_ups(ended(status=status, policy=Policy(then=(step(1),))), NOW) == ()
+def test_runs_are_added_with_their_hooks_behind_them() -> None:
+    plain, hooked = ended(id="a"), ended(id="b", policy=Policy(hook="shop:hook"))
+    assert [run.id for run in with_hooks([plain, hooked, plain])] == ["a", "b", "b~hook", "a"]
 
 
 @pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.MISSED])
-def test_a_hook_follows_however_a_run_ended(status: Status) -> None:
+def test_a_hook_sees_how_its_run_ended(status: Status) -> None:
     error = Error("ValueError", "torn", "Traceback ...", NOW, 1)
-    run = ended(status=status, errors=(error,), policy=Policy(hook="shop:hook"), group="g", job_id=None)
-    (hook,) = follow_ups(run, NOW)
-    (told,) = hook.args
-    assert (hook.id, hook.call.func, hook.queue) == ("r~hook", "shop:hook", "mail")
+    told = finished_run(ended(status=status, errors=(error,), group="g"))
     assert isinstance(told, FinishedRun)
     assert (told.id, told.args, told.kwargs, told.result, told.group) == ("r", (1,), {"to": "x"}, 42, "g")
     assert told.success is (status is Status.SUCCEEDED)
     assert told.error == (None if told.success else "ValueError: torn")
-    assert follow_ups(replace(hook, status=Status.SUCCEEDED), NOW) == ()
 
 
-def test_a_hook_and_a_step_both_follow() -> None:
-    run = ended(policy=Policy(then=(step(1),), hook="shop:hook"))
-    assert [each.id for each in follow_ups(run, NOW)] == ["r~1", "r~hook"]
-
-
-def test_overdue_fires_follow_one_another_also_after_a_failure() -> None:
-    run = ended(
-        id="job@1@100", job_id="job", status=Status.FAILED, fire_time=100, start_by=150, later=(200, 300), result=None
-    )
-    (following,) = follow_ups(run, NOW)
-    assert (following.id, following.fire_time, following.start_by, following.later) == ("job@1@200", 200, 250, (300,))
-
-
-@pytest.mark.parametrize(
-    ("run_id", "before"),
-    [
-        ("r", []),
-        ("r~1", ["r"]),
-        ("r~3", ["r~2", "r~1", "r"]),
-        ("r~hook", ["r"]),
-        ("r~hook2", ["r"]),
-        ("r~2~hook", ["r~2", "r~1", "r"]),
-        ("order/7", []),
-        ("order/7~1", ["order/7"]),
-        ("a\nb~1", ["a\nb"]),
-        ("~1", []),
-        ("r~0", []),
-        ("r~01", []),
-        ("r~20261116", []),
-        ("r~hooks", []),
-    ],
-)
-def test_the_runs_before_are_read_from_the_id(run_id: str, before: list[str]) -> None:
-    assert list(predecessors(run_id)) == before
-    assert is_hook(run_id) is ("~hook" in run_id and bool(before))
-
-
-def test_the_last_step_of_the_longest_chain_is_known_by_its_id() -> None:
-    line = list(predecessors(step_id("r", MOST_STEPS - 1)))
-    assert (len(line), line[-1]) == (MOST_STEPS - 1, "r")
-    (last,) = follow_ups(ended(id=step_id("r", MOST_STEPS - 2), policy=Policy(then=(step(1),))), NOW)
-    assert last.id == step_id("r", MOST_STEPS - 1)
-
-
-@pytest.mark.parametrize("run_id", ["r~1", "order/7~999", "r~hook", "r~hook2"])
+@pytest.mark.parametrize("run_id", ["r~1", "order/7~999", "r~1000", "r~", "r~!2", "r~hook", "r~hook2"])
 def test_nobody_may_give_a_run_an_id_that_follows_from_another(run_id: str) -> None:
     with pytest.raises(ValueError, match="cannot end like that of a step"):
         check_run_id(run_id)
 
 
-@pytest.mark.parametrize("run_id", ["order/7", "~/data.csv", "notes.txt~", "r~1000", "hook", "order~7b"])
+@pytest.mark.parametrize("run_id", ["order/7", "~/data.csv", "hook", "order~7b"])
 def test_any_other_id_may_be_given(run_id: str) -> None:
     assert check_run_id(run_id) == run_id
-    (first,) = follow_ups(ended(id=run_id, policy=Policy(then=(step(1),))), NOW)
-    assert list(predecessors(first.id)) == [run_id]
 
 
 def test_the_hook_is_told_of_each_end_when_a_person_has_sent_the_run_back() -> None:
     run = ended(status=Status.CANCELLED, attempt=0, policy=Policy(hook="shop:hook"))
     ids = []
     for _ in range(3):
-        ids += [each.id for each in follow_ups(run, NOW)]
-        run = cancel(retry(run, NOW).run, NOW).run
-    assert ids == ["r~hook", "r~hook2", "r~hook3"]
+        again = retry(run, NOW)
+        ids += [each.id for each in again.then]
+        run = cancel(again.run, NOW).run
+    assert ids == ["r~hook2", "r~hook3", "r~hook4"]
 
 
 # -- unique keys -------------------------------------------------------------------------------------------------
@@ -179,16 +111,6 @@ def test_a_run_that_is_sent_back_asks_for_its_unique_key(end: str) -> None:
     assert unkeyed(again).run.unique is None
     # Also if another had it the first time.
     assert retry(cancel(unkeyed(again).run, NOW).run, NOW).run.unique == "k"
-
-
-def test_a_hook_can_be_given_less_and_nothing_else_can() -> None:
-    run = ended(policy=Policy(then=(step(1),), hook="shop:hook"))
-    following, hook = follow_ups(run, NOW)
-    brief = briefly([following, hook])
-    assert brief[0] is following
-    (told,) = brief[1].args
-    assert (told.id, told.status, told.args, told.kwargs, told.result) == ("r", "succeeded", (), {}, None)
-    assert is_hook(hook.id)
 
 
 # -- crashes -----------------------------------------------------------------------------------------------------
@@ -220,9 +142,8 @@ def test_a_run_that_crashes_too_often_is_set_aside_with_the_reason() -> None:
 
 
 def test_a_crash_of_what_may_start_only_once_is_its_end() -> None:
-    outcome = conclude(died(running(policy=Policy(delivery="at_most_once", hook="shop:hook"))), NOW, 0.5)
+    outcome = conclude(died(running(policy=Policy(delivery="at_most_once"))), NOW, 0.5)
     assert (outcome.run.status, outcome.run.reason) == (Status.FAILED, "lost")
-    assert [each.id for each in outcome.then] == ["r~hook"]
 
 
 def test_in_the_queue_of_an_executor_a_crash_is_a_failure_as_it_was() -> None:
@@ -268,10 +189,3 @@ def test_asking_to_be_tried_again_counts_and_is_refused_when_no_retry_is_left() 
     assert (outcome.run.status, outcome.run.run_at, outcome.run.failures) == (Status.PENDING, NOW + 5 * SECOND, 1)
     report.run = replace(report.run, failures=1)
     assert conclude(report, NOW, 0.5).run.status is Status.FAILED
-
-
-def test_a_cancelled_run_has_its_hook_and_ends_its_chain() -> None:
-    run = ended(status=Status.PENDING, policy=Policy(then=(step(1),), hook="shop:hook"))
-    outcome = cancel(run, NOW)
-    assert (outcome.condition, outcome.run.status) == (Condition.WAITING, Status.CANCELLED)
-    assert [each.id for each in outcome.then] == ["r~hook"]

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.plan import DueJob, Miss, Place, firing, make_run, passed_over, plan, superseded
-from mainspring.core.run import Call, Status
+from mainspring.core.plan import DueJob, Miss, Place, firing, make_runs, passed_over, plan, superseded
+from mainspring.core.policy import Policy
+from mainspring.core.run import ON, After, Call, Status
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.date import DateTrigger
@@ -131,8 +132,8 @@ def test_of_overdue_fires_that_cancel_each_other_only_the_last_runs() -> None:
 
 def test_the_oldest_runs_are_superseded_and_only_those_of_this_incarnation() -> None:
     waiting = due(every(10), unfinished=3, max_instances=2, overlap="cancel_other")
-    runs = [make_run(waiting.job, 3, PLACE, T0 + n * SECOND, T0) for n in (30, 10, 20)]
-    old = make_run(waiting.job, 2, PLACE, T0, T0)
+    runs = [make_runs(waiting.job, 3, PLACE, (T0 + n * SECOND,), T0)[0] for n in (30, 10, 20)]
+    [old] = make_runs(waiting.job, 2, PLACE, (T0,), T0)
     assert [run.fire_time for run in superseded(waiting, [*runs, old])] == [T0 + 10 * SECOND, T0 + 20 * SECOND]
     stopping = [replace(run, cancelling=True) for run in runs]
     assert superseded(waiting, stopping) == []
@@ -187,6 +188,26 @@ def test_the_grace_time_travels_with_the_run() -> None:
     it = due(every(10), misfire_grace_time=3)
     (run,) = firing(it, plan(it, T0), PLACE, T0).runs
     assert run.start_by == T0 + 3 * SECOND
+
+
+def test_overdue_fires_come_one_after_another_and_only_the_last_counts() -> None:
+    it, now = due(every(10), coalesce=False, misfire_grace_time=100), T0 + 20 * SECOND
+    runs = firing(it, plan(it, now), Place(".default", "node", "token"), now).runs
+    ids = [f"j@3@{T0 + seconds * SECOND}" for seconds in (0, 10, 20)]
+    assert [run.id for run in runs] == ids
+    assert [run.status for run in runs] == [Status.RUNNING, Status.BLOCKED, Status.BLOCKED]
+    assert [run.after for run in runs] == [(), (After(ids[0], ON["end"]),), (After(ids[1], ON["end"]),)]
+    assert [run.counted for run in runs] == [False, False, True]
+    assert [run.start_by - run.fire_time for run in runs if run.start_by and run.fire_time] == [100 * SECOND] * 3
+    assert {run.queue for run in runs} == {".default"}
+
+
+def test_a_fire_brings_its_hook_and_so_does_each_overdue_one() -> None:
+    it, now = due(every(10), coalesce=False, policy=Policy(hook="shop:hook")), T0 + 10 * SECOND
+    first, hook, second, other = firing(it, plan(it, now), PLACE, now).runs
+    assert [hook.id, other.id] == [f"{first.id}~hook", f"{second.id}~hook"]
+    assert hook.after == (After(first.id, ON["end"]),)
+    assert (hook.job_id, hook.executor, hook.queue) == (None, "default", ".default")
 
 
 def test_fires_missed_in_a_row_for_one_reason_are_one_record() -> None:

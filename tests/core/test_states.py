@@ -9,8 +9,21 @@ import msgspec
 import pytest
 
 from mainspring.core.policy import Policy
-from mainspring.core.run import FINAL, TRANSITIONS, Call, Condition, Outcome, Report, Result, Run, Status, describe
-from mainspring.core.transitions import cancel, conclude, recover, retry, stop
+from mainspring.core.run import (
+    FINAL,
+    ON,
+    TRANSITIONS,
+    After,
+    Call,
+    Condition,
+    Outcome,
+    Report,
+    Result,
+    Run,
+    Status,
+    describe,
+)
+from mainspring.core.transitions import cancel, change, conclude, drop, recover, retry, send_back, sent_back, stop
 from mainspring.errors import Cancel, Retry, WorkerDied
 
 PAGE = (Path(__file__).parents[2] / "docs" / "states.md").read_text()
@@ -96,10 +109,10 @@ def test_a_lost_run_that_may_start_only_once_fails() -> None:
 
 @pytest.mark.parametrize("delivery", ["at_least_once", "at_most_once"])
 def test_a_lost_run_that_was_to_be_stopped_is_cancelled(delivery: str) -> None:
-    run = held(policy=Policy(delivery=delivery), cancelling=True, later=(20,), unique="key")
+    run = held(policy=Policy(delivery=delivery), cancelling=True, unique="key")
     outcome = recover(run, NOW)
     assert permitted(run, outcome)
-    assert (outcome.run.status, outcome.run.unique, len(outcome.then)) == (Status.CANCELLED, None, 1)
+    assert (outcome.run.status, outcome.run.unique) == (Status.CANCELLED, None)
 
 
 @pytest.mark.parametrize("report", [report for report, status in REPORTS if status is Status.PENDING])
@@ -115,9 +128,28 @@ def test_a_cancelled_run_is_kept_though_a_success_would_not_be() -> None:
     assert cancel(run, NOW).run.policy.retention is None
 
 
-def test_a_pending_run_can_be_cancelled() -> None:
-    run = held(status=Status.PENDING)
+@pytest.mark.parametrize("status", [Status.BLOCKED, Status.PENDING])
+def test_a_run_that_waits_can_be_cancelled_and_changed(status: Status) -> None:
+    run = held(status=status)
     assert permitted(run, cancel(run, NOW))
+    assert permitted(run, change(run, priority=7))
+
+
+@pytest.mark.parametrize("status", [Status.BLOCKED, Status.PENDING, Status.RUNNING])
+def test_a_refused_run_is_cancelled_with_the_reason_and_not_charged_a_start(status: Status) -> None:
+    run = held(status=status, refused="a", unique="key", started_at=7 if status is Status.RUNNING else None)
+    outcome = drop(run, "came after fetch, which failed", NOW)
+    assert permitted(run, outcome)
+    ended = outcome.run
+    assert (ended.status, ended.reason) == (Status.CANCELLED, "came after fetch, which failed")
+    assert (ended.unique, ended.key, ended.refused, ended.starts) == (None, "key", "a", ())
+    assert ended.attempt == (0 if status is Status.RUNNING else 1)
+
+
+def test_the_report_on_a_refused_run_leads_to_its_end_though_the_other_run_is_gone() -> None:
+    outcome = conclude(Report(held(refused="a"), Result.REFUSED), NOW, 0.5)
+    assert outcome.run.status is Status.CANCELLED
+    assert outcome.run.reason == "came after a, which has not ended as it should"
 
 
 @pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED, Status.BROKEN])
@@ -128,7 +160,39 @@ def test_a_person_may_send_an_ended_run_back(status: Status) -> None:
     assert (outcome.run.failures, outcome.run.finished_at, outcome.run.run_at) == (0, None, NOW)
 
 
-@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.PENDING, Status.RUNNING, Status.MISSED])
+@pytest.mark.parametrize("status", [Status.FAILED, Status.CANCELLED, Status.BROKEN])
+def test_a_run_that_came_after_others_is_sent_back_to_be_judged_by_them(status: Status) -> None:
+    run = held(status=status, after=(After("a"),), refused="a")
+    outcome = retry(run, NOW)
+    assert permitted(run, outcome)
+    assert (outcome.run.status, outcome.run.refused, outcome.run.after) == (Status.BLOCKED, None, run.after)
+
+
+def test_a_run_that_is_sent_back_gets_a_hook_for_its_next_end() -> None:
+    run = held(id="r", status=Status.FAILED, policy=Policy(hook="shop:hook"))
+    (hook,) = retry(run, NOW).then
+    assert (hook.id, hook.after, hook.status) == ("r~hook2", (After("r", ON["end"]),), Status.BLOCKED)
+    (hook,) = retry(msgspec.structs.replace(run, retried=1), NOW).then
+    assert hook.id == "r~hook3"
+
+
+def test_a_run_is_sent_back_together_with_the_runs_that_it_refused() -> None:
+    after, hooked = (After("r"),), Policy(hook="shop:hook")
+    run = held(id="r", status=Status.FAILED)
+    cancelled = held(id="s", status=Status.CANCELLED, after=after, refused="r", policy=hooked)
+    marked = held(id="t", status=Status.PENDING, after=after, refused="r", policy=hooked)
+    back = send_back(run, [cancelled, marked], NOW)
+    assert all(permitted(before, outcome) for before, outcome in zip([run, cancelled, marked], back, strict=True))
+    assert [(each.run.id, each.run.status, each.run.refused) for each in back] == [
+        ("r", Status.PENDING, None),
+        ("s", Status.BLOCKED, None),
+        ("t", Status.BLOCKED, None),
+    ]
+    # The hook of the marked one still waits for its end.
+    assert [[hook.id for hook in each.then] for each in back] == [[], ["s~hook2"], []]
+
+
+@pytest.mark.parametrize("status", [Status.SUCCEEDED, Status.BLOCKED, Status.PENDING, Status.RUNNING, Status.MISSED])
 def test_other_runs_cannot_be_sent_back_and_the_error_says_which_can(status: Status) -> None:
     with pytest.raises(ValueError, match=rf"run 'j@1@5' is {status}; only a run that is failed, cancelled, broken"):
         retry(held(status=status), NOW)
@@ -160,22 +224,6 @@ def test_errors_of_every_attempt_are_kept_up_to_a_bound() -> None:
     assert run.failures == 30
 
 
-def test_overdue_fires_follow_one_another_with_names_of_their_own() -> None:
-    run = held(id="j@3@10", job_id="j", fire_time=10, start_by=110, later=(20, 30))
-    first = conclude(Report(run, Result.RETURNED), NOW, 0.0).then
-    assert [(r.id, r.fire_time, r.start_by, r.later, r.status) for r in first] == [
-        ("j@3@20", 20, 120, (30,), Status.PENDING)
-    ]
-    second = conclude(raised(first[0], ValueError()), NOW, 0.0).then
-    assert [(r.id, r.later) for r in second] == [("j@3@30", ())]
-    assert conclude(Report(second[0], Result.RETURNED), NOW, 0.0).then == ()
-
-
-def test_a_retry_keeps_the_followers_waiting() -> None:
-    outcome = conclude(raised(held(policy=Policy(retries=1), later=(20,)), ValueError()), NOW, 0.0)
-    assert (outcome.then, outcome.run.later) == ((), (20,))
-
-
 class Silent(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
@@ -192,3 +240,10 @@ def test_a_huge_traceback_is_cut_in_the_middle() -> None:
     assert len(record.traceback) < 66_000
     assert "characters left out" in record.traceback
     assert len(record.message) == 4096
+
+
+@pytest.mark.parametrize("status", [Status.PENDING, Status.CANCELLED])
+def test_a_refused_run_that_is_sent_back_waits_again_for_its_delay_and_one_that_ran_does_not(status: Status) -> None:
+    run = held(status=status, after=(After("first"),), delay=60, run_at=NOW)
+    assert sent_back(msgspec.structs.replace(run, refused="first"), NOW).run.run_at == -60
+    assert retry(msgspec.structs.replace(run, status=Status.FAILED), NOW).run.run_at == NOW

@@ -46,21 +46,19 @@ def make_shop(url: str) -> Mainspring:
     """Make the app, with its tasks and schedules; nothing is stored yet."""
     app = Mainspring(url, name="shop", secret_key=KEY, timezone="Europe/Berlin", queues=QUEUES, lease=3600)
 
-    def nothing(*args: Any, **kwargs: Any) -> None: ...
-
     for job_id, task, cron, _ in JOBS:
-        made = app.task(name=f"shop.{task}", queue="payments" if "payments" in task else "default")(_copy(nothing))
+        made = app.task(name=f"shop.{task}", queue="payments" if "payments" in task else "default")(_copy(task))
         app.schedule(cron, id=job_id)(made)
     for name, queue in (("media:transcode_clip", "media"), ("media:thumbs", "media"), ("payments:capture", "payments")):
-        app.task(name=f"shop.{name}", queue=queue)(_copy(nothing))
-    app.task(name="shop.exports:invoice", queue="exports")(_copy(nothing))
+        app.task(name=f"shop.{name}", queue=queue)(_copy(name))
+    app.task(name="shop.exports:invoice", queue="exports")(_copy("invoice"))
     return app
 
 
-def _copy(func: Any) -> Any:
-    def task(*args: Any, **kwargs: Any) -> Any:
-        return func(*args, **kwargs)
+def _copy(name: str) -> Any:
+    def task(*args: Any, **kwargs: Any) -> None: ...
 
+    task.__name__ = task.__qualname__ = name.rpartition(":")[2]
     return task
 
 
@@ -87,6 +85,16 @@ def seed(app: Mainspring) -> None:
             id=act_id(at, "0" * 12), at=at, verb="mark", kind="app", target="marks", by="ci", details={"text": text}
         )
         app.store.acts([act])
+
+
+def seed_flow(app: Mainspring) -> None:
+    """Store a flow that has just begun: five parts, a merge of them, and a report that waits for somebody's word."""
+    load, backup = app.as_task("shop.pricing:load_fx"), app.as_task("shop.ops:backup")
+    with app.flow("import 7") as flow:
+        parts = [flow.add(load.call(currency=name)) for name in ("EUR", "USD", "GBP", "CHF", "SEK")]
+        merged = flow.add(app.as_task("shop.search:reindex").call(rates=[part.output for part in parts]))
+        flow.add(backup.call(bucket="rates"), after=merged)
+        flow.add(app.as_task("shop.reports:daily_sales").call(), after=[merged, flow.signal("approved")])
 
 
 def counted(runs: list[Run]) -> list[Tally]:

@@ -183,5 +183,11 @@ def test_fires_of_unknown_length_do_not_look_like_a_full_house() -> None:
     assert 'class="h5"' not in drawn
 
 
+def test_the_same_load_all_day_is_no_solid_block() -> None:
+    drawn = str(heat([Heat(0.9, ""), Heat(1.0, "")] * 48, "load"))
+    assert 'class="h5"' not in drawn
+    assert 'class="h5"' in str(heat([Heat(0.1, ""), Heat(1.0, "")] * 48, "load"))
+
+
 def test_an_axis_of_counts_has_no_half_runs() -> None:
     assert "0.5" not in str(up_and_down([Step(1, 0, "one run")], "runs"))

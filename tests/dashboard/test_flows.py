@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mainspring import Mainspring
+from mainspring.app.doctor import diagnose
 from mainspring.dashboard import DashboardApp
 from mainspring.dashboard.looks.graph import GraphNode, draw, layers_of
 from tests.dashboard.client import Client
@@ -38,8 +39,8 @@ def test_a_flow_is_listed_drawn_and_told(tmp_path: Path) -> None:
     assert listed.status == 200
     assert "0 of 3" in listed.words
     shown = client.get(f"/flows/{first.id}")
-    assert "Waits for 1 of 3 steps: step waits." in shown.words
-    assert shown.text.count('class="n waiting"') == 3
+    assert "Waits for 3 of 3 steps: step waits." in shown.words
+    assert (shown.text.count('class="n waiting"'), shown.text.count('class="n blocked"')) == (1, 2)
     assert shown.text.count("<path class") >= 2
     assert EVIL not in shown.text
     assert "canary" not in shown.text
@@ -52,7 +53,7 @@ def test_a_failed_flow_offers_to_retry_what_failed(tmp_path: Path) -> None:
     step = app.as_task("shop:step")
     first, *_ = app.chain([step.call("bad"), step.call("two")])
     app.start(work=True)
-    app.wait([first], LIMIT)
+    app.wait([first, *_], LIMIT)
     shown = Client(DashboardApp(app)).get(f"/flows/{first.id}")
     assert "Failed: 1 step, step first. 1 step after it will not run unless it is retried." in shown.words
     assert "Retry what failed" in shown.words
@@ -90,3 +91,14 @@ def test_lines_that_need_not_cross_do_not() -> None:
 
 def test_a_graph_of_nothing_is_drawn() -> None:
     assert "<svg" in draw([], "nothing")
+
+
+def test_a_flow_that_waits_for_a_signal_is_no_problem_for_the_doctor(tmp_path: Path) -> None:
+    app = make(tmp_path)
+    with app.flow("import 7") as flow:
+        flow.add(app.as_task("shop:step").call("one"), after=flow.signal("approved"))
+    assert not [each for each in diagnose(app).findings if "mainspring:signal" in each.text]
+    client = Client(DashboardApp(app))
+    assert "waits for its signal" in client.get("/runs").words
+    assert "waits for its signal" in client.get("/flows/import%207").words
+    app.close()

@@ -373,3 +373,33 @@ def test_a_moment_is_marked(app: Mainspring) -> None:
     assert client.post("/system/mark", {"text": "deploy 7"}, x_part="1").status == 200
     assert app.marks()[0].text == "deploy 7"
     assert client.post("/system/mark", {"text": " "}, x_part="1").status == 400
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "from=-2h&to=now",
+        "from=2026-10-24T12:00&to=2026-10-24T18:00",
+        "from=2026-10-24T12:00:00%2B02:00&to=2026-10-24T12:05:00%2B02:00",
+        "from=%2B3d&to=%2B5d",
+        "from=-3h",
+        "by=queue&from=-30m&to=%2B30m",
+        "by=node&from=-30m",
+    ],
+)
+def test_a_timeline_shows_the_stretch_that_somebody_chose(look: Client, asked: str) -> None:
+    answer = look.get(f"/timeline?{asked}")
+    assert answer.status == 200
+    assert "could not be shown" not in answer.text
+    assert "Back to now" in answer.words
+
+
+@pytest.mark.parametrize("asked", ["from=now&to=-1h", "from=tomorrow", "from=1999-01-01", "from=now&to=now"])
+def test_a_stretch_that_cannot_be_shown_says_why(look: Client, asked: str) -> None:
+    assert look.get(f"/timeline?{asked}").status == 400
+
+
+def test_a_chosen_stretch_shows_the_runs_in_it_and_no_others(told: Story, look: Client) -> None:
+    shown = look.get("/timeline?by=queue&from=-1h&to=now").text
+    assert f"/runs/{told.good}" in shown
+    assert f"/runs/{told.good}" not in look.get("/timeline?by=queue&from=-4h&to=-3h").text

@@ -24,7 +24,8 @@ from mainspring.core.insight.metrics import (
     unpack_cells,
 )
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Call, Condition, Outcome, Report, Result, Run, Status
+from mainspring.core.run import Call, Condition, Error, Outcome, Report, Result, Run, Status
+from mainspring.core.transitions import recover
 from mainspring.jobstores.counting import MOST_KEYS, MetricSums
 
 NOW = 20_000 * DAY_US + 5 * HOUR_US + 7 * MINUTE_US + 10 * SECOND
@@ -185,3 +186,18 @@ def test_a_series_has_a_place_for_each_step() -> None:
     found = series(tallies, start, start + 3 * HOUR_US, HOUR_US)
     failed = {name: [counts.of("failed") for counts in line] for name, line in found.items()}
     assert failed == {"mail": [3, 4, 0], "bulk": [5, 0, 0]}
+
+
+def test_a_failure_counts_under_its_type_and_place() -> None:
+    sums = MetricSums()
+    trace = 'Traceback:\n  File "/app/shop/mail.py", line 3, in send\n    go()\nValueError: no\n'
+    failed = run(status=Status.FAILED, failures=1, errors=(Error("ValueError", "no", trace, NOW, 1),))
+    sums.settled([settled(run(), failed, Result.RAISED, NOW - SECOND, NOW)], NOW)
+    assert minutes(sums, "error", "ValueError\nmail.py:send")[5].of("failed") == 1
+
+
+def test_a_run_that_was_taken_from_a_silent_node_counts_as_lost_with_it() -> None:
+    sums = MetricSums()
+    before = run(status=Status.RUNNING, node="host:1:a", attempt=1, started_at=NOW - SECOND)
+    sums.settled([(Report(before, Result.INTERRUPTED, finished_at=NOW), recover(before, NOW), True)], NOW)
+    assert sum(minutes(sums, "lost", "host:1:a")[5].events) == 1

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import Firing
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run, Status
-from mainspring.core.transitions import retry
+from mainspring.core.transitions import cancel, retry
 from mainspring.errors import ConflictingIdError, JobLookupError
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore, indexes
@@ -28,9 +29,11 @@ from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
     beat,
+    behind,
     break_,
     cancel_all,
     claim,
+    current,
     due_one,
     fail,
     give_back,
@@ -44,6 +47,7 @@ from mainspring.testing.conformance.helpers import (
 from mainspring.triggers.interval import IntervalTrigger
 
 ALL = RunQuery()
+HOUR = 3600
 
 
 @pytest.fixture
@@ -248,7 +252,7 @@ def test_no_more_than_so_many_deleted_ids_are_remembered(
         lambda store, run: add_run(store, queue="paused"),
         lambda store, run: add_run(store, queue="other", due_in=900),
         lambda store, run: store.add_runs([make_run(store, run.id)]),
-        lambda store, run: store.set_queue("other", paused=True),
+        lambda store, run: store.set_gate("queue:other", 0),
         lambda store, run: cancel_all(store, "other"),
         lambda store, run: store.prune(),
     ],
@@ -259,7 +263,7 @@ def test_nobody_is_woken_for_what_no_loop_waits_for(
     add_job(store, due_in=100)
     run = start(store)
     add_run(store, queue="other", due_in=800)
-    store.set_queue("paused", paused=True)
+    store.set_gate("queue:paused", 0)
     cursor = store.wait(0, 0)
     act(store, run)
     assert store.wait(cursor, 0) == cursor
@@ -297,8 +301,8 @@ def test_cancelling_runs_does_not_fill_the_memory(store: MemoryJobStore) -> None
     for _ in range(50):
         store.add_runs([make_run(store, due_in=due_in) for due_in in (-5, 500) for _ in range(5)])
         assert cancel_all(store) == 10
-    queue = store._runs._queues["default"]
-    assert len(queue._ready) + len(queue._delayed) <= indexes.OUTDATED_ITEMS + 10
+    lane = store._runs._lanes["default"]
+    assert len(lane._ready) + len(lane._delayed) <= indexes.OUTDATED_ITEMS + 10
     assert claim(store) == []
 
 
@@ -312,13 +316,54 @@ def test_a_job_that_always_misses_does_not_fill_the_memory(store: MemoryJobStore
     assert ids(store) == ["job:missed"]
 
 
-def test_empty_queues_are_forgotten(store: MemoryJobStore) -> None:
+def test_empty_lanes_are_forgotten(store: MemoryJobStore) -> None:
     for number in range(10):
         end(store, f"run-{number}", queue=f"queue-{number}")
     add_run(store, queue="busy")
-    store.set_queue("paused", paused=True)
+    store.set_gate("queue:paused", 0)
     store.prune()
-    assert sorted(store._runs._queues) == ["busy", "paused"]
+    assert list(store._runs._lanes) == ["busy"]
+    assert [queue.name for queue in store.stats().queues] == ["busy", "paused"]
+
+
+def test_edges_do_not_fill_the_memory(store: MemoryJobStore, clock: VirtualClock) -> None:
+    for round_ in range(20):
+        first, *middle = (make_run(store, policy=Policy(retention=1.0)) for _ in range(10))
+        middle = [replace(run, after=behind(first)) for run in middle]
+        last = make_run(store, after=behind(*middle), policy=Policy(retention=1.0))
+        store.add_runs([first, *middle, last])
+        for _ in range(11):
+            settle(store, (fail if round_ % 3 == 0 else succeed)(store, claim(store, limit=1)[0]))
+        if round_ % 2:
+            settle(store, retry(current(store, last), store.beat()) if round_ % 3 == 0 else cancel(last, store.beat()))
+            cancel_all(store)
+        clock.advance(2)
+        store.prune()
+        clock.advance(HOUR)
+        store.prune()
+    table = store._runs
+    assert (len(table), table._edges._masks, table._blocked, table._unique) == (0, {}, {}, {})
+
+
+def test_what_follows_may_come_after_a_run_that_is_not_kept(clock: VirtualClock) -> None:
+    store = MemoryJobStore(clock, keep_runs=0)
+    run = start(store)
+    follower = make_run(store, after=behind(run))
+    assert settle(store, replace(succeed(store, run), then=(follower,)))
+    assert ids(store) == sorted([run.id, follower.id])
+    [follower] = claim(store)
+    assert settle(store, succeed(store, follower))
+    clock.advance(HOUR)
+    store.prune()
+    assert ids(store) == []
+
+
+def test_runs_that_one_end_releases_start_in_the_order_in_which_they_were_added(store: MemoryJobStore) -> None:
+    first = start(store)
+    runs = [make_run(store, after=behind(first)) for _ in range(50)]
+    store.add_runs(runs)
+    settle(store, succeed(store, first))
+    assert [run.id for run in claim(store)] == [run.id for run in runs]
 
 
 def test_a_run_given_back_goes_behind_those_of_its_time(store: MemoryJobStore, clock: VirtualClock) -> None:

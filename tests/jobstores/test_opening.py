@@ -170,6 +170,8 @@ def test_sqlite_with_two_slashes_says_that_three_are_meant_and_makes_nothing(
         ("postgresql://user:p@ss:w@host/db", "postgresql://user:***@host/db"),
         ("sqlite:///jobs.db", "sqlite:///jobs.db"),
         ("redis://host:6379/0", "redis://host:6379/0"),
+        ("zookeeper://host/path?auth=digest:ann:pass&tls=1", "zookeeper://host/path?auth=***&tls=1"),
+        ("etcd://h/p?runs=redis%3A%2F%2Fu%3Apass%40h&timeout=3", "etcd://h/p?runs=redis%3A%2F%2Fu%3A***%40h&timeout=3"),
     ],
 )
 def test_a_password_is_masked(url: str, shown: str) -> None:

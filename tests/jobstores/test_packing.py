@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from mainspring.codec import Codec, EncodeError, FrameError, Keyring
 from mainspring.core.job import Job
-from mainspring.core.run import Call, Error, Run, Status
+from mainspring.core.run import ON, After, Call, Error, Run, Status
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.triggers.interval import IntervalTrigger
 
@@ -50,6 +50,13 @@ def test_a_signed_call_is_not_taken_for_another_runs(packer: RecordPacker) -> No
         assert packer.run(replace(row, id="other")).args == (1,)
 
 
+def test_the_names_that_people_search_for_are_texts_that_any_database_keeps(packer: RecordPacker) -> None:
+    row = packer.run_row(make_run())
+    assert (row.task, row.label) == ("mainspring.testing.conformance.helpers:work", "work")
+    odd = packer.run_row(make_run(call=replace(CALL, name="a\0b\ud800" + "ä" * 300)))
+    assert odd.label == "ab?" + "ä" * 251
+
+
 def test_a_run_with_nothing_to_tell_has_no_state(packer: RecordPacker) -> None:
     assert packer.run_row(make_run()).state == b""
 
@@ -78,8 +85,8 @@ def test_all_that_only_the_core_looks_at_comes_back(packer: RecordPacker) -> Non
     error = Error("ValueError", "no", "Traceback ...", 5, 1)
     run = make_run(
         executor="pool", fire_time=1, start_by=2, started_at=3, failures=4, crashes=5, interruptions=6,
-        reason="\ud800é", count=7, last=8, later=(9, 10), errors=(error,), progress=0.5, data={"a": 1}, log=("line",),
-        key="k", retried=11,
+        reason="\ud800é", count=7, last=8, errors=(error,), progress=0.5, data={"a": 1}, log=("line",),
+        key="k", retried=11, after=(After("x", ON["end"]),), gate="key:a", gate_spec="1/0/1",
     )  # fmt: skip
     back = packer.run(packer.run_row(run))
     assert replace(back, call=CALL, reason=run.reason) == run
@@ -160,3 +167,25 @@ def test_a_call_too_large_to_be_stored_is_named(packer: RecordPacker) -> None:
     noise = random.Random(0).randbytes(2_000_000)  # nothing that could be compressed
     with pytest.raises(EncodeError, match=f"in the call of {__name__}:take takes .* bytes"):
         packer.run_row(make_run(call=Call(f"{__name__}:take", (noise, 2))))
+
+
+def test_a_run_keeps_what_it_comes_after_and_what_the_store_counts(packer: RecordPacker) -> None:
+    after = (After("first", ON["end"]), After("second"))
+    run = make_run(after=after, waits=2, followed=3, refused="first", gate="key", gate_spec="2/0/1")
+    row = packer.run_row(run)
+    assert row.after == after
+    back = packer.run(replace(row, after=()))  # a back end keeps these only inside the state
+    assert (back.after, back.waits, back.followed, back.refused) == (after, 2, 3, "first")
+    assert (back.gate, back.gate_spec) == ("key", "2/0/1")
+
+
+def test_a_broken_run_still_knows_what_it_comes_after(packer: RecordPacker) -> None:
+    row = packer.broken_row(packer.run_row(make_run(after=(After("first"),))), "why", 9)
+    assert packer.run(replace(row, after=())).after == (After("first"),)
+
+
+def test_a_run_that_does_not_count_for_its_job_has_no_owner(packer: RecordPacker) -> None:
+    row = packer.run_row(make_run(id="job@1@5", job_id="job", counted=False))
+    assert (row.owner, packer.run(row).counted) == (None, False)
+    row = packer.run_row(make_run(id="job@1@5", job_id="job"))
+    assert (row.owner, packer.run(row).counted) == ("job@1", True)

@@ -145,7 +145,7 @@ def test_an_alert_of_a_node_that_died_while_it_sent_is_sent_by_another(
     bench.add(seconds=1000)
     bench.clock.advance(100)
     look(bench)
-    bench.store.claim((ALERTS_QUEUE,), node=bench.node.id, token="t", limit=1, lease=120.0)  # and it dies
+    bench.store.claim([((ALERTS_QUEUE,), 1)], node=bench.node.id, token="t", lease=120.0)  # and it dies
     send(other)
     assert told.alerts == []
     bench.clock.advance(121)

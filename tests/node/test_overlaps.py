@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Report, Result, Run, Status
+from mainspring.core.run import Condition, Outcome, Report, Result, Run, Status
+from mainspring.core.waiting.gates import Limit
 from mainspring.errors import StoreUnavailable
-from mainspring.jobstores.base import RunQuery
+from mainspring.jobstores.base import RunQuery, RunStanding
+from mainspring.testing.conformance.helpers import claim
 from tests.node.bench import Bench
 
 
 def by_fire(bench: Bench) -> list[Run]:
-    return sorted(bench.store.find_runs(RunQuery()), key=lambda run: run.fire_time or 0)
+    return sorted(bench.store.find_runs(RunQuery(), limit=1000), key=lambda run: run.fire_time or 0)
 
 
 def statuses(bench: Bench) -> list[str]:
@@ -97,7 +100,7 @@ def test_without_coalescing_each_queued_fire_runs_one_after_another(bench: Bench
     end(bench, first)
     bench.link.scheduler()
     for number in range(3):
-        assert statuses(bench) == ["succeeded"] * (number + 1) + ["running"]
+        assert statuses(bench) == ["succeeded"] * (number + 1) + ["running"] + ["blocked"] * (2 - number)
         (run_id,) = bench.executor.given
         end(bench, run_id)
     assert statuses(bench) == ["succeeded"] * 4
@@ -164,6 +167,22 @@ def test_a_waiting_run_is_cancelled_and_the_fire_takes_its_place_in_one_look(ben
     bench.clock.advance(10)
     bench.link.scheduler()
     assert [(str(run.status), run.reason) for run in by_fire(bench)] == [("cancelled", "superseded"), ("pending", None)]
+
+
+def test_a_run_that_waits_for_a_slot_is_cancelled_by_a_later_fire_too(bench: Bench) -> None:
+    bench.add(seconds=10, overlap="cancel_other", executor="elsewhere")
+    bench.link.scheduler()
+    [first] = by_fire(bench)
+    holder = replace(first, id="holder", job_id=None, gate="gate", gate_spec=Limit(1).to_text())
+    bench.store.add_runs([holder])
+    bench.store.settle([Outcome(replace(first, gate="gate", gate_spec=Limit(1).to_text()), Condition.WAITING)])
+    assert [run.id for run in claim(bench.store, first.queue, limit=1)] == ["holder"]
+    assert claim(bench.store, first.queue) == []
+    assert bench.store.standings([first.id]) == [RunStanding(Status.BLOCKED)]
+    bench.clock.advance(10)
+    bench.link.scheduler()
+    fired = [run for run in by_fire(bench) if run.id != "holder"]
+    assert [(str(run.status), run.reason) for run in fired] == [("cancelled", "superseded"), ("pending", None)]
 
 
 def test_of_several_overdue_fires_that_cancel_each_other_the_last_runs(bench: Bench) -> None:

@@ -14,7 +14,7 @@ from mainspring import events
 from mainspring.clock import SystemClock
 from mainspring.codec import EncodeError
 from mainspring.core.plan import Firing
-from mainspring.core.policy import LONGEST_DELAY_SECONDS, Policy
+from mainspring.core.policy import LONGEST_DELAY_SECONDS
 from mainspring.core.run import Beat, Call, Outcome, Result, Run, Status
 from mainspring.errors import Retry, StoreUnavailable
 from mainspring.jobstores.base import Hold, RunQuery
@@ -264,19 +264,6 @@ def test_an_outcome_too_large_to_be_packed_is_shortened_and_says_the_same_end(
     bench.link.worker.settles()
     (ended,) = runs(bench)
     assert (ended.status, ended.result, ended.log) == (Status.SUCCEEDED, 7, ())
-
-
-def test_a_hook_that_makes_an_outcome_unwritable_is_given_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    now = bench.clock.now()
-    call, policy = Call("os:getcwd", name="getcwd"), Policy(hook="os:getpid")
-    bench.store.add_runs([Run(id="r", call=call, queue=".default", run_at=now, created_at=now, policy=policy)])
-    bench.link.worker.look(".default")
-    bench.link.worker()
-    bench.executor.end("r")
-    Picky(bench, monkeypatch, lambda outcome: bool(outcome.then))
-    bench.link.worker.settles()
-    (run,) = runs(bench)
-    assert (run.id, run.status) == ("r", Status.FAILED)
 
 
 def test_when_a_store_refuses_everything_no_success_becomes_a_failure(

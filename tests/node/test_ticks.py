@@ -9,8 +9,7 @@ import pytest
 
 from mainspring import events
 from mainspring.core.instants import SECOND
-from mainspring.core.policy import Policy
-from mainspring.core.run import BY_HAND_PREFIX, Call, Outcome, Run, Status
+from mainspring.core.run import BY_HAND_PREFIX, Outcome, Run, Status
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
@@ -18,7 +17,7 @@ from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
 from mainspring.testing.clock import VirtualClock
 from mainspring.testing.conformance.helpers import lapsed
 from tests.executors import hostile
-from tests.node.bench import Bench, work
+from tests.node.bench import Bench
 
 
 def runs(bench: Bench, **query: Any) -> list[Run]:
@@ -512,41 +511,3 @@ def test_the_runs_of_the_dead_are_recovered_though_many_of_ones_own_have_expired
     found = {run.job_id: run.status for run in store.find_runs(RunQuery(), limit=200)}
     assert found.pop("theirs") is Status.PENDING
     assert set(found.values()) == {Status.RUNNING}
-
-
-def test_a_group_that_is_gathered_is_searched_once_and_at_its_end(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = bench.clock.now()
-    items = [
-        Run(
-            id=f"r{n}",
-            call=Call(work),
-            queue=".default",
-            group="g",
-            policy=Policy(collect="all"),
-            run_at=now,
-            created_at=now + n,
-        )
-        for n in range(10)
-    ]
-    later = now + 3600 * SECOND
-    bench.store.add_runs([*items, Run(id="all", call=Call(work), queue="x", data={"group": "g"}, run_at=later)])
-    searches: list[RunQuery] = []
-    find = bench.store.find_runs
-
-    def find_runs(query: RunQuery, **options: Any) -> list[Run]:
-        searches.append(query)
-        return find(query, **options)
-
-    monkeypatch.setattr(bench.store, "find_runs", find_runs)
-    monkeypatch.setattr(bench.store, "stats", None)
-    bench.link.worker.look_everywhere()
-    bench.link.worker()
-    for item in items:
-        bench.executor.end(item.id)
-        bench.link.worker()
-    (collector,) = bench.store.get_runs(["all"])
-    assert collector is not None
-    assert collector.run_at == bench.link.now()
-    assert len(searches) == 2

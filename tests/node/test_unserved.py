@@ -49,9 +49,9 @@ def test_a_run_that_has_just_come_and_a_paused_queue_are_no_reason(
 ) -> None:
     enqueue(bench, "mail", "a")
     enqueue(bench, "paused", "b")
-    bench.store.set_queue("paused", paused=True)
+    bench.store.set_gate("queue:paused", 0)
     look(bench)
-    bench.store.set_queue("mail", paused=True)
+    bench.store.set_gate("queue:mail", 0)
     bench.clock.advance(60)
     look(bench)
 

@@ -21,6 +21,8 @@ LAYERS = (
     {"app", "schedulers", "aio", "job", "alerts"},
     {"cluster", "tasks", "tracker", "contrib", "testing", "dashboard"},
     {"cli", "__main__"},
+    {"django"},
+    {"django_q"},
 )
 """From the bottom to the top: a room imports from its own layer and from those below it."""
 NEIGHBOURS = {("jobstores", "executors"), ("executors", "jobstores"), ("schedulers", "app"), ("app", "schedulers")}

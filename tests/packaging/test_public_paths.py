@@ -14,6 +14,7 @@ PUBLIC = {
     "mainspring.app": "Mainspring",
     "mainspring.cluster": "Cluster",
     "mainspring.dashboard": "DashboardApp Accounts",
+    "mainspring.django.store": "DjangoStore",
     "mainspring.errors": "ConflictingIdError JobLookupError MainspringError",
     "mainspring.events": "EVENT_JOB_EXECUTED EVENT_JOB_ERROR EVENT_JOB_MISSED JobExecutionEvent SchedulerEvent",
     "mainspring.executors.asyncio": "AsyncIOExecutor",

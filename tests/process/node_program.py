@@ -117,7 +117,7 @@ def freeze_on_demand(store: Any) -> None:
 
         return call
 
-    for name in ("due", "fire", "claim", "extend", "settle", "find_runs", "prune", "beat"):
+    for name in JobStore.__abstractmethods__ - {"wait", "start", "shutdown"}:
         setattr(store, name, guarded(getattr(store, name)))
 
     def watch() -> None:

@@ -27,7 +27,7 @@ from tests.process.node_program import FOLDER, POINTS, hold, make_scheduler, not
 ROOT = Path(__file__).parents[2]
 LIMIT = 60.0
 NODES = 8
-EVERY, JOBS = 0.25, 5
+EVERY, JOBS = 1.0, 5  # a hundred fires may wait: a minute and a half for all processes to start
 UNFINISHED = RunQuery(status=(Status.PENDING, Status.RUNNING))
 
 

@@ -19,6 +19,7 @@ from mainspring.core.run import Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
+from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.postgresql.dialect import PostgreSQLDatabase
 from mainspring.testing.conformance.helpers import add_run, claim, make_run, new_id, succeed
 from tests.servers import PostgreSQL, Server
@@ -182,7 +183,7 @@ def test_a_limit_of_connections_is_told_and_when_there_is_room_again_it_goes_on(
 )
 def test_what_a_server_refuses_is_told_with_what_to_do(error: psycopg.Error, words: str) -> None:
     engine = create_engine("postgresql+psycopg://me:s3cr3t@host/jobs")
-    database = PostgreSQLDatabase(engine, "jobs", MetaData(), None, own=True)
+    database = PostgreSQLDatabase(PooledConnections(engine), "jobs", MetaData(), None)
     said = str(database.unavailable(error))
     database.close()
     assert words in said

@@ -294,7 +294,7 @@ class Load:
 
     def _add(self) -> None:
         runs = patient(lambda: [make_run(self.store, f"run-{next(self._numbers)}") for _ in range(6)])
-        self.acknowledged += patient(lambda: self.store.add_runs(runs))
+        self.acknowledged += [str(run_id) for run_id in patient(lambda: self.store.add_runs(runs))]
 
     def _execute(self) -> None:
         token = f"token-{next(self._numbers)}"

@@ -83,7 +83,7 @@ def test_a_claim_says_that_more_is_due_in_any_of_its_queues(make_store: MakeStor
     store = make_store()
     for queue in ("a", "b", "c"):
         add_run(store, queue=queue)
-    told = [store.claim("abc", node="node", token=new_token(), limit=1, lease=60.0) for _ in range(4)]
+    told = [store.claim([("abc", 1)], node="node", token=new_token(), lease=60.0) for _ in range(4)]
     assert [page.next_at for page in told] == [told[0].now, told[1].now, None, None]
 
 
@@ -91,9 +91,20 @@ def test_a_queue_that_is_done_leaves_no_count_behind(make_store: MakeStore, clie
     store = make_store("tidy")
     run = start(store)
     assert settle(store, succeed(store, run))
-    assert client.hgetall("{tidy:0}:totals") == {b"2default": b"1"}
+    assert client.hgetall("{tidy:0}:totals") == {b"succeeded:default": b"1"}
     assert store.delete_runs([run.id]) == 1
     assert client.hgetall("{tidy:0}:totals") == {}
+
+
+def test_a_member_of_a_queue_that_was_altered_does_not_keep_the_server_busy(
+    make_store: MakeStore, client: redis.Redis
+) -> None:
+    store = make_store("busy")
+    add_run(store, "sound", priority=-5)
+    for member in (b"500000\xb1017", b"500000\xff\xff", b"\xff", b"0x1f00"):
+        client.zadd("{busy:0}:w:default", {member + b"1" * 60: 0})
+    assert [queue.waiting for queue in store.stats().queues] == [5]
+    assert [run.id for run in claim(store)] == ["sound"]
 
 
 # -- delayed runs ----------------------------------------------------------------------------------------------------
@@ -108,7 +119,7 @@ def test_thousands_that_come_due_at_once_are_claimed_bit_by_bit_and_none_is_lost
     ids, page = [], None
     while page is None or page.runs:
         assert page is None or page.next_at == (page.now if len(ids) < 4500 else None)
-        page = store.claim(["default"], node="node", token=new_token(), limit=1000, lease=60.0)
+        page = store.claim([(["default"], 1000)], node="node", token=new_token(), lease=60.0)
         ids += [run.id for run in page.runs]
     assert len(set(ids)) == len(ids) == 4500
 
@@ -117,7 +128,7 @@ def test_one_claim_moves_a_bounded_number_of_delayed_runs(make_store: MakeStore,
     store = make_store("much")
     store.add_runs([*_runs(store, 3000, due_in=100), *_runs(store, 3000, due_in=100, queue="other")])
     store.shift_clock(200)
-    page = store.claim(["default", "other"], node="node", token="token", limit=1, lease=60.0)
+    page = store.claim([(["default", "other"], 1)], node="node", token="token", lease=60.0)
     assert (len(page.runs), page.next_at) == (1, page.now)
     assert client.zcard("{much:0}:d:default") == client.zcard("{much:0}:d:other") == 2000
     assert {(queue.waiting, queue.delayed, queue.running) for queue in store.stats().queues} == {
@@ -164,11 +175,8 @@ def test_a_script_refuses_a_run_of_another_layout(make_store: MakeStore, script:
     add_run(store, "known")
     created = "1" * (17 if wrong == "created" else 18)
     urgency = "5" * (23 if wrong == "urgency" else 24)
-    run: list[Any] = ["run", "head", "call", "default", created]
-    if script == "add_run":
-        args: list[Any] = [*run, urgency, 0]
-    else:
-        args = [[[*run, False, False, False, False, False, 0, urgency, 0, "", "", False]]]
+    run: list[Any] = ["run", "call", "pending", "default", created, "0 0 0", urgency, 0]
+    args = run if script == "add_run" else [[run]]
     with pytest.raises(ResponseError, match="width"):
         store._call(store._shards.all[0], script, args)
     assert [run.id for run in claim(store)] == ["known"]
@@ -178,9 +186,10 @@ def test_a_script_refuses_a_run_of_another_layout(make_store: MakeStore, script:
 def test_a_script_refuses_an_outcome_of_another_layout(make_store: MakeStore) -> None:
     store = make_store()
     run = start(store)
-    rest = ["5" * 23, 0, 0, "", "", [], []]
+    more = {"urgency": "5" * 23, "run_at": 0, "attempts": "1", "node": ""}
+    outcome = [run.id, "held", run.token, "pending", "default", "0 0 0", 0, "", more]
     with pytest.raises(ResponseError, match="width"):
-        store._call(store._shards.all[0], "settle", [[[run.id, "held", "\0" * 8 + "\xc0", run.token, "node", rest]]])
+        store._call(store._shards.all[0], "settle", [[outcome]])
     assert current(store, run) == run
 
 

@@ -74,7 +74,7 @@ def test_every_key_of_a_shard_has_its_hash_tag_and_no_other_key_is_touched(
         add_run(store, f"{odd}@x", queue=odd, group=odd, unique=odd)
         [run] = claim(store, odd, token=odd)
         assert settle(store, succeed(store, run))
-        store.set_queue(odd, paused=True)
+        store.set_gate(f"queue:{odd}", 0)
     written = set(client.keys()) - set(foreign)
     assert written
     assert {key[:6] for key in written} == {b"{a:0}:", b"{a:1}:"}
@@ -206,12 +206,15 @@ def test_the_newest_finished_runs_are_kept_up_to_a_number(make_store: MakeStore)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xc1", b"\x91\x01", b"\x90" * 40])
-def test_a_damaged_record_stops_nobody_else(make_store: MakeStore, client: redis.Redis, damage: bytes) -> None:
+@pytest.mark.parametrize("field", ["s", "m"])
+def test_a_damaged_record_stops_nobody_else(
+    make_store: MakeStore, client: redis.Redis, field: str, damage: bytes
+) -> None:
     store = make_store("hurt")
     for number in range(3):
         add_job(store, f"job-{number}", due_in=-10 + number)
         add_run(store, f"run-{number}", due_in=-10 + number)
-    client.hset("{hurt:0}:heads", "run-0", damage)
+    client.hset("{hurt:0}:r:run-0", field, damage)
     client.hset("{hurt:0}:job_states", "job-0", damage)
     assert [due.job.id for due in store.due(10, 0).jobs] == ["job-1", "job-2"]
     assert [job.id for job in store.get_all_jobs()] == ["job-1", "job-2"]
@@ -222,7 +225,7 @@ def test_a_damaged_record_stops_nobody_else(make_store: MakeStore, client: redis
     [run] = store.get_runs(["run-0"])
     assert run is not None
     assert (run.status, "was altered" in str(run.reason)) == (Status.BROKEN, True)
-    assert damage in bytes(client.hget("{hurt:0}:heads", "run-0") or b"")  # type: ignore[arg-type]
+    assert damage in bytes(client.hget("{hurt:0}:states", "run-0") or b"")  # type: ignore[arg-type]
     [job] = store.get_jobs(broken=True).broken
     assert (job.id, "was altered" in job.reason) == ("job-0", True)
     assert client.hvals("{hurt:0}:broken_states") == [damage]
@@ -318,7 +321,7 @@ def test_a_lost_reply_is_an_unknown_outcome_for_a_write_and_an_outage_for_a_read
         assert not isinstance(read.value, OutcomeUnknown)
         store._opened = True
         with pytest.raises(OutcomeUnknown, match="repeating it is safe"):
-            store.set_queue("default", paused=True)
+            store.set_gate("queue:default", 0)
         store.shutdown()
 
 

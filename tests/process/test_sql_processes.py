@@ -204,7 +204,7 @@ def _create(store: SQLAlchemyJobStore) -> int:
 
 
 def _add(store: SQLAlchemyJobStore) -> list[str]:
-    return store.add_runs([make_run(store, f"from-{os.getpid()}")])
+    return [str(run_id) for run_id in store.add_runs([make_run(store, f"from-{os.getpid()}")])]
 
 
 def _fork(store: SQLAlchemyJobStore) -> dict[str, int]:

@@ -402,9 +402,10 @@ def _explain(engine: Engine, statements: list[str], analyze: str, rows: Callable
 
 HOT = [
     "SELECT id FROM plan_jobs WHERE due_at <= 5 ORDER BY due_at LIMIT 10 FOR UPDATE SKIP LOCKED",
-    "SELECT id FROM plan_runs WHERE status = 'pending' AND queue = 'default' AND priority = 0 AND run_at <= 5"
-    " ORDER BY run_at LIMIT 10 FOR UPDATE SKIP LOCKED",
-    "SELECT priority FROM plan_runs WHERE status = 'pending' AND queue = 'default' ORDER BY priority DESC LIMIT 1",
+    "SELECT id FROM plan_runs WHERE status = 'pending' AND at_gate IS NULL AND lane = 'default' AND priority = 0"
+    " AND run_at <= 5 ORDER BY run_at LIMIT 10 FOR UPDATE SKIP LOCKED",
+    "SELECT priority FROM plan_runs WHERE status = 'pending' AND at_gate IS NULL AND lane = 'default'"
+    " ORDER BY priority DESC LIMIT 1",
     "SELECT owner, count(*) FROM plan_runs WHERE owner IN ('a@1', 'b@1') AND owner IS NOT NULL"
     " AND expires_at IS NULL GROUP BY owner",
 ]

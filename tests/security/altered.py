@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from mainspring.core.run import FINAL, Beat, Run, Status
+from mainspring.core.run import FINAL, WAITING, Beat, Run, Status
 from mainspring.core.transitions import recover
+from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.jobstores.base import BrokenJob, JobStore, NodeInfo, RunQuery
 from mainspring.testing.conformance.helpers import (
     LEASE,
@@ -49,7 +50,7 @@ def fill(store: JobStore) -> None:
     for name in ("waits-victim", "waits-good"):
         add_run(store, name, unique=f"key of {name}", group="group")
     for name in ("paused-victim", "paused-good"):
-        store.set_queue(name, paused=True)
+        store.set_gate(f"{QUEUE_GATE}{name}", 0)
     for name in ("node-victim", "node-good"):
         store.beat(NodeInfo(id=name, host="host", pid=1, started_at=store.beat()), _ALIVE)
 
@@ -77,7 +78,7 @@ class Seen(NamedTuple):
         """Raise if a run whose record was altered has vanished, or waits for ever."""
         run = self.runs[run_id]
         set_aside = run.status is Status.BROKEN and bool(run.reason)
-        waits = may_wait and run.status is Status.PENDING
+        waits = may_wait and run.status in WAITING
         ended = run.status is Status.SUCCEEDED or (may_end and run.status in FINAL)
         assert set_aside or waits or ended, run
 

@@ -91,7 +91,7 @@ def alterations(keys: Keys, chance: random.Random) -> Iterator[Alteration]:
             yield from (Alteration(key, None, each, kind) for each in (*VALUES, *_flipped(value, chance)))
         elif kind == "hash":
             for field, value in sorted(client.hgetall(key).items()):
-                if b"good" not in field + value:
+                if b"good" not in key + field + value:
                     yield from (Alteration(key, field, each, kind) for each in (*VALUES, *_flipped(value, chance)))
                     yield from (Alteration(key, field, each, "hash field") for each in _flipped(field, chance)[:1])
         elif kind == "zset":

@@ -9,14 +9,27 @@ from typing import Any, Final, NamedTuple
 from sqlalchemy import create_engine, inspect, text
 
 from mainspring.codec import Codec, Keyring
+from mainspring.core.run import After
+from mainspring.core.waiting.gates import Limit
+from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.sqlalchemy.store import SQLAlchemyJobStore
+from mainspring.testing.conformance.helpers import add_run
 from tests.security.altered import KEY
 
-__all__ = ["ROWS", "Alteration", "Database", "alterations"]
+__all__ = ["ROWS", "Alteration", "Database", "alterations", "fill_flows"]
 
 ROWS: Final = {  # the rows that are altered
     "jobs": ("id = 'job-victim'", "id = 'job-late'"),
-    "runs": ("id = 'waits-victim'", "id = 'runs-victim'", "id = 'ended-victim'", "job_id = 'chain'"),
+    "runs": (
+        "id = 'waits-victim'",
+        "id = 'runs-victim'",
+        "id = 'ended-victim'",
+        "id = 'blocked-victim'",
+        "id = 'gated-victim'",
+        "job_id = 'chain'",
+    ),
+    "edges": ("succ = 'blocked-victim'",),
+    "limits": ("id = 'gate of gated-victim'",),
     "broken": ("id = 'broken-victim'",),
     "gone": ("id = 'gone-victim'",),
     "queues": ("name = 'paused-victim'",),
@@ -25,10 +38,19 @@ ROWS: Final = {  # the rows that are altered
     "meta": tuple(f"name = '{name}'" for name in ("schema", "oldest_reader", "versions", "clock", "stirs")),
 }
 NUMBERS: Final = (None, -1, 0, 1, 3, 2**31 - 1, 2**62, 2**63 - 1, -(2**63))
-TEXTS: Final = (None, "", "abc", "pending", "running", "broken", "\x1b[31m\u202e", "x" * 250, "1")
+TEXTS: Final = (None, "", "abc", "pending", "blocked", "running", "broken", "\x1b[31m\u202e", "x" * 250, "1")
 BYTES: Final = (None, b"", b"\xff", b"\x80abc", b"\x00" * 70_000)
 FOREIGN: Final = (1.5, float("inf"), "abc", "", "\udcff", b"\xff\x00", b"", 7)
 """What SQLite keeps in a column of any type; a lone surrogate stands for bytes that are no UTF-8."""
+
+
+def fill_flows(store: JobStore) -> None:
+    """Put in runs that come after one which nobody alters, and runs that have gates."""
+    for name in ("blocked-victim", "blocked-good"):
+        add_run(store, name, after=(After("waits-good"),))
+    for name in ("gated-victim", "gated-good"):
+        store.set_gate(f"gate of {name}", 2)
+        add_run(store, name, gate=f"gate of {name}", gate_spec=Limit(1).to_text())
 
 
 class Alteration(NamedTuple):

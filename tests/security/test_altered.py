@@ -10,9 +10,14 @@ from typing import TypeVar
 
 import pytest
 
+from mainspring.core.run import Status
+from mainspring.core.transitions import recover
+from mainspring.core.waiting.gates import Limit
+from mainspring.jobstores.base import RunStanding
+from mainspring.testing.conformance.helpers import LEASE, add_run, claim, lapsed, succeed
 from tests.security import altered_redis
 from tests.security.altered import Seen, fill, live_through
-from tests.security.altered_sql import Alteration, Database, alterations
+from tests.security.altered_sql import Alteration, Database, alterations, fill_flows
 from tests.servers import MariaDB, PostgreSQL, Redis
 
 Change = TypeVar("Change")
@@ -25,17 +30,19 @@ SLICE = 40
 def check(change: Alteration, seen: Seen) -> None:
     """Raise if somebody came to harm."""
     seen.check_neighbours()
+    assert {seen.runs[name].status for name in ("blocked-good", "gated-good")} == {Status.SUCCEEDED}
     renamed = change.column in ("id", "name")
-    for name in ("waits-victim", "runs-victim", "ended-victim"):
+    for name in ("waits-victim", "runs-victim", "ended-victim", "blocked-victim", "gated-victim"):
         if change.table == "runs" and change.row == f"id = '{name}'":
             if not renamed:
                 seen.check_run(
                     name,
-                    may_wait=change.column in ("queue", "run_at"),
+                    may_wait=change.column in ("queue", "run_at", "waits", "gate_spec"),
                     may_end=change.column in ("status", "cancelling"),
                 )
-        else:
-            seen.check_run(name, may_wait=False, may_end=False)
+        else:  # without an edge or a slot, a run waits for ever
+            waits = {"edges": "blocked-victim", "limits": "gated-victim"}.get(change.table)
+            seen.check_run(name, may_wait=name == waits, may_end=False)
     for name in ("job-victim", "job-late"):
         if not (renamed and change.table == "jobs"):
             seen.check_job(name, may_wait=change.table == "jobs" and change.column in ("at", "nominal"))
@@ -50,6 +57,7 @@ def test_any_value_of_a_sqlite_file_may_be_altered_and_nobody_else_comes_to_harm
     template = Database(f"sqlite:///{tmp_path}/template.db")
     store = template.open()
     fill(store)
+    fill_flows(store)
     store.shutdown()
     changes = some(alterations(template, random.Random(SEED)), SLICE)
     template.close()
@@ -82,11 +90,13 @@ def test_any_value_of_a_database_may_be_altered_and_nobody_else_comes_to_harm(
     template = Database(server.url, "altered")
     store = template.open()
     fill(store)
+    fill_flows(store)
     store.shutdown()
     for change in some(alterations(template, random.Random(SEED)), SLICE // 4):
         template.clear()
         store = template.open()
         fill(store)
+        fill_flows(store)
         store.shutdown()
         live(Database(server.url, "altered"), change)
     template.close()
@@ -107,11 +117,45 @@ def test_any_value_member_or_score_in_redis_may_be_altered_and_nobody_else_comes
             seen = live_through(store)
             seen.check_neighbours()
             for name in ("waits-victim", "runs-victim", "ended-victim"):
-                inside = change.key.endswith(b":heads") and change.field == name.encode()
-                if not (inside and change.kind == "hash field"):  # it has another id now
-                    seen.check_run(name, may_wait=inside, may_end=inside)
+                inside = change.key.endswith(f":r:{name}".encode())
+                seen.check_run(name, may_wait=inside, may_end=inside)
             for name in ("job-victim", "job-late"):
                 seen.check_job(name, may_wait=change.field == name.encode())
+        except BaseException as error:
+            error.add_note(str(change))
+            raise
+        finally:
+            store.shutdown()
+    keys.client.flushdb()
+    keys.close()
+
+
+def test_no_script_loops_for_ever_though_an_entry_of_a_queue_a_gate_or_an_edge_is_altered(redis_server: Redis) -> None:
+    keys = altered_redis.Keys(redis_server.url)
+    keys.client.flushdb()
+    store = keys.open()
+    fill(store)
+    fill_flows(store)
+    for number in range(3):  # of which one is parked and one stays in its queue
+        add_run(store, f"crowd{number}", gate="crowd", gate_spec=Limit(1).to_text(), queue="crowd")
+    claim(store, "crowd", limit=2)
+    store.shutdown()
+    keys.save()
+    found = altered_redis.alterations(keys, random.Random(SEED))
+    parts = tuple(b":" + letter + b":" for letter in (b"w", b"d", b"b", b"B", b"f", b"l", b"m", b"y"))
+    for change in some([each for each in found if any(part in each.key for part in parts)], SLICE):
+        keys.put_back()
+        keys.alter(change)
+        store = keys.open()
+        try:
+            for _ in range(3):
+                store.settle([succeed(store, run) for run in claim(store, "default", "crowd", "next")])
+                store.settle([recover(run, store.beat()) for run in lapsed(store)])
+                store.shift_clock(LEASE + 10)
+                store.mend(thorough=True)
+                store.prune()
+                store.stats()
+            assert store.standings(["waits-good"]) == [RunStanding(Status.SUCCEEDED)]
         except BaseException as error:
             error.add_note(str(change))
             raise

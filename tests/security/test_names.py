@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-import pymysql
 import pytest
 import redis
+from pymysql.cursors import Cursor as MySQLCursor
 
 from mainspring import Mainspring
 from mainspring.core.run import Beat, Report, Result, Status
@@ -78,7 +78,7 @@ def test_hostile_names_touch_nothing_but_their_own_records(app: Mainspring) -> N
     stored = []
     for number, name in enumerate(HOSTILE):
         if "\0" not in name:
-            stored.append(task.options(id=f"{name}{number}", group=name, unique=name, name=name).enqueue(name))
+            stored.append(task.options(id=f"{name}{number}", group=name, unique=plain(name), name=name).enqueue(name))
             app.add_job(task, "interval", hours=1, args=[name], id=f"{name}{number}", name=name)
             assert app.count(group=name) == 1
             assert app.get_job(f"{name}{number}").name == name
@@ -123,17 +123,22 @@ def test_apps_whose_names_begin_alike_do_not_see_each_other_in_redis(make_app: M
     assert [app.count(status="pending") for app in apps] == [0, 1, 1]
 
 
+def plain(key: str) -> str:
+    """Return a key in which braces are braces, and no place for an argument."""
+    return key.replace("{", "{{").replace("}", "}}")
+
+
 def lead_a_life(app: Mainspring, word: str) -> None:
     """Use a word wherever the store is given one."""
     queue = "queue " + re.sub(r"[,:{}*\n]", "", word)
     task = app.task(queue=queue)(same)
-    handle = task.options(id=f"run {word}", group=word, unique=word, name=word).enqueue(word)
+    handle = task.options(id=f"run {word}", group=word, unique=plain(word), name=word).enqueue(word)
     app.add_job(task, "interval", hours=1, args=[word], id=f"job {word}", name=word)
     app.run_now(f"job {word}")
     app.pause_queue(queue)
     assert app.count(group=word) == len(app.find(group=word)) == 1
     app.resume_queue(queue)
-    claimed = app.store.claim([queue], node=word, token=word, limit=10, lease=60.0).runs
+    claimed = app.store.claim([([queue], 10)], node=word, token=word, lease=60.0).runs
     assert len(claimed) == 2
     beats = [Beat(run.id, word, word, {"data": word}, (word,)) for run in claimed]
     assert app.store.extend(beats, 60.0) == ["held", "held"]
@@ -171,7 +176,7 @@ def test_hostile_names_touch_no_key_of_others_in_redis(make_app: MakeApp, redis_
 @pytest.mark.parametrize("url", ["postgresql", "mariadb"], indirect=True)
 def test_no_statement_that_is_sent_has_a_value_in_it(app: Mainspring, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    for cursor in (psycopg.Cursor, pymysql.cursors.Cursor):
+    for cursor in (psycopg.Cursor, MySQLCursor):
         for verb in ("execute", "executemany"):
             monkeypatch.setattr(cursor, verb, noting(sent, getattr(cursor, verb)))
     lead_a_life(app, "canary")

@@ -18,8 +18,8 @@ from rich.pretty import pretty_repr
 from mainspring import Mainspring
 from mainspring.app.registry import TaskCall
 from mainspring.cli import main
-from mainspring.core.followups import FinishedRun
 from mainspring.core.redaction import Secret, call_text, masked, without_password
+from mainspring.core.waiting.followups import FinishedRun
 from mainspring.events import EVENT_JOB_ERROR, EVENT_JOB_MISSED
 from mainspring.schedulers.background import BackgroundScheduler
 from mainspring.schedulers.base import BaseScheduler

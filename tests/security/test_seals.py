@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+import redis
 from msgspec.structs import replace
 
 from mainspring import Mainspring
@@ -69,6 +70,10 @@ def rewrite(app: Mainspring, run_id: str, change: Callable[[RunRow], RunRow]) ->
     with stranger(app) as store:
         (row,) = store._run_rows([run_id])
         assert store._settle_rows([SettleRow(change(row), Condition.FINISHED, [])]) == [True]
+    if str(app.url).startswith("redis"):  # an end does not change how often a run was started: do it by hand
+        with redis.Redis.from_url(str(app.url)) as client:
+            (key,) = client.scan_iter(f"*r:{run_id}", 1000)
+            client.hset(key, "a", str(change(row).attempt))
 
 
 @pytest.mark.parametrize("forged", FORGED, ids=lambda forged: f"{forged['status']} {len(forged)}")
@@ -92,7 +97,7 @@ def test_an_end_that_somebody_without_the_key_has_written_is_not_believed(
 def test_a_gathering_does_not_believe_an_item_that_a_stranger_has_ended(app: Mainspring) -> None:
     task = app.task(same)
     handle = app.gather([task.call(1), task.call(2)])
-    (item,) = app.store.get_runs([f"{handle.id}.1"])
+    (item,) = app.store.get_runs([f"{handle.id}~1"])
     assert item is not None
     with stranger(app) as store:
         ended = replace(item, status=Status.SUCCEEDED, finished_at=item.created_at)
@@ -125,7 +130,7 @@ def test_a_seal_holds_for_one_run_one_attempt_and_one_end_only(app: Mainspring, 
 
 def test_the_errors_of_an_attempt_that_is_tried_again_are_no_seal(app: Mainspring) -> None:
     handle: RunHandle[object] = app.enqueue(same, "honest")
-    (claimed,) = app.store.claim(["default"], node="n", token="t", limit=1, lease=60).runs
+    (claimed,) = app.store.claim([(["default"], 1)], node="n", token="t", lease=60).runs
     error = ValueError("once")
     raised = Report(claimed, Result.RAISED, exception=error, error=describe(error, 0, 1))
     again = conclude(replace_policy(raised, retries=1), app.now(), 0.0)
@@ -193,7 +198,7 @@ def test_an_end_without_a_result_is_sealed_by_whoever_writes_it(
     app: Mainspring, end: Callable[[Run, int], Outcome]
 ) -> None:
     handle: RunHandle[object] = app.enqueue(same)
-    (claimed,) = app.store.claim(["default"], node="n", token="t", limit=1, lease=60).runs
+    (claimed,) = app.store.claim([(["default"], 1)], node="n", token="t", lease=60).runs
     assert app.store.settle([end(claimed, app.now())]) == [True]
     with pytest.raises((RunFailed, RunCancelled)):
         handle.result(timeout=LIMIT)

@@ -257,7 +257,7 @@ def test_a_result_cannot_be_forged_nor_moved(make_app: MakeApp, database: Path, 
     states = dict(sql("SELECT id, state FROM mainspring_runs"))
     sql("UPDATE mainspring_runs SET state = ? WHERE id = ?", states[other.id], one.id)
     assert "signature" in str(one.fetch().reason)
-    unsigned = ormsgpack.packb([None, None, None, None, 0, 0, 0, None, 1, None, [], "forged", None, None])
+    unsigned = ormsgpack.packb([None, None, None, None, 0, 0, 0, None, 1, None, "forged", None, None])
     sql("UPDATE mainspring_runs SET state = ? WHERE id = ?", unsigned, one.id)
     view = one.fetch()
     assert (view.result, "not signed" in str(view.reason)) == (None, True)
@@ -414,7 +414,7 @@ def test_a_finished_run_is_not_claimed_whatever_its_lease_says(app: Mainspring) 
     app.stop()
     app.store.shift_clock(100_000)
     assert lapsed(app.store) == []
-    assert app.store.claim(["default"], node="n", token="t", limit=10, lease=1.0).runs == []
+    assert app.store.claim([(["default"], 10)], node="n", token="t", lease=1.0).runs == []
 
 
 def test_the_codec_of_a_worker_without_a_key_opens_no_signed_frame() -> None:

@@ -9,13 +9,16 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from enum import StrEnum
 
 from tests.simulation import scale
+from tests.simulation.edges import EdgeMutant
+from tests.simulation.gates import GateMutant
 from tests.simulation.scenario import History, simulate, simulate_in_pool
 from tests.simulation.store import Mutant
 
 
-def catch(mutant: Mutant, most: int) -> int | None:
+def catch(mutant: StrEnum, most: int) -> int | None:
     """Return the first seed that catches a mutant."""
     logging.disable(logging.CRITICAL)
     return next((seed for seed in range(most) if simulate(seed, mutant).faults), None)
@@ -34,7 +37,7 @@ def main() -> int:
     with multiprocessing.get_context("spawn").Pool(options.processes, maxtasksperchild=25) as pool:
         seeds = range(options.first, options.first + options.seeds)
         failed = report(pool.imap_unordered(simulate_in_pool, seeds, chunksize=20), options.seeds)
-        for mutant in Mutant:
+        for mutant in (*Mutant, *EdgeMutant, *GateMutant):
             seed = catch(mutant, 2000)
             print(f"mutant {mutant.value!r}: {'NOT CAUGHT' if seed is None else f'caught by seed {seed}'}")
             failed += seed is None
@@ -44,7 +47,7 @@ def main() -> int:
 
 def report(histories: Iterable[tuple[int, History, bool]], number: int) -> int:
     """Sum histories up; return how many failed."""
-    total = dict.fromkeys(("runs", "kills", "freezes", "repeats", "cancels"), 0)
+    total = dict.fromkeys(("runs", "kills", "freezes", "repeats", "cancels", "behind", "refused", "gated", "parked"), 0)
     failed = 0
     for done, (seed, history, same) in enumerate(histories, 1):
         for name in total:

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC
+from enum import StrEnum
 from functools import partial
-from typing import NamedTuple
+from random import Random
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,14 +17,16 @@ from mainspring.app.runs import Runs
 from mainspring.core.instants import from_us
 from mainspring.core.job import Job
 from mainspring.core.policy import Backoff, Policy
-from mainspring.core.run import FINAL, Call, Report, Result, Run, Status, describe
+from mainspring.core.run import FINAL, ON, After, Call, Report, Result, Run, Status, describe
+from mainspring.core.waiting.followups import with_hooks
+from mainspring.core.waiting.gates import Limit
 from mainspring.errors import StoreUnavailable
 from mainspring.executors.base import BaseExecutor
 from mainspring.executors.execution import MayStart, may_always_start
 from mainspring.node.node import Node
 from mainspring.node.store_link import StoreLink
 from mainspring.triggers.interval import IntervalTrigger
-from tests.simulation.store import Faults, Mutant, SimStore, Wire
+from tests.simulation.store import Faults, Oracle, SimStore, Wire
 from tests.simulation.world import SECOND, START, Process, SimClock, World
 
 NODES, RUNS, JOBS = 3, 20, 4
@@ -44,6 +48,14 @@ class History(NamedTuple):
     freezes: int
     repeats: int
     cancels: int
+    behind: int
+    """Starts of runs that came after others."""
+    refused: int
+    """Runs that were cancelled because of another."""
+    gated: int
+    """Starts of runs that have a gate."""
+    parked: int
+    """How often a run had to wait for a slot."""
 
 
 def work() -> None: ...
@@ -52,8 +64,8 @@ def work() -> None: ...
 class SimExecutor(BaseExecutor):
     """Executes runs as greenlets that take some time and now and then fail."""
 
-    def __init__(self, process: Process, slots: int = 4) -> None:
-        self.slots = slots
+    def __init__(self, process: Process, oracle: Oracle, slots: int = 4) -> None:
+        self.slots, self._oracle = slots, oracle
         self._process = process
         self._waiting: list[tuple[Run, Callable[[Report], None], int]] = []
         self._running: dict[str, bool] = {}
@@ -74,6 +86,7 @@ class SimExecutor(BaseExecutor):
         world = self._process.world
         started = self.now()
         world.trace("start", run.id, run.attempt)
+        self._oracle.edges.started(run)
         long = world.chance.random() < 0.15
         world.sleep(self._process, world.chance.randrange(10_000, (40 if long else 3) * SECOND))
         cancelled = self._running.pop(run.id)
@@ -101,7 +114,7 @@ class SimExecutor(BaseExecutor):
 
 
 class Scenario:
-    def __init__(self, seed: int, mutant: Mutant | None = None) -> None:
+    def __init__(self, seed: int, mutant: StrEnum | None = None) -> None:
         self.world = World(seed)
         self.store = SimStore(self.world, mutant)
         self.faults = Faults()
@@ -124,7 +137,8 @@ class Scenario:
             world.call_at(chance.randrange(TROUBLE), self._outside, self._freeze_one)
         for number in range(chance.randrange(5, 15)):
             person = Process(world, f"person{number}", 0)
-            world.call_at(chance.randrange(TROUBLE), person, partial(person.spawn, self._cancel_one, person))
+            verb = self._retry_one if number % 3 == 0 else self._cancel_one
+            world.call_at(chance.randrange(TROUBLE), person, partial(person.spawn, verb, person))
         world.run(START + TROUBLE)
         self._make_peace()
         world.run(START + TROUBLE + PEACE, self._is_quiet)
@@ -132,8 +146,11 @@ class Scenario:
         repeats = sum(max(0, run.attempt - 1) for run in self.store.runs.values())
         faults = self.store.oracle.faults
         cancels = sum(run.status is Status.CANCELLED for run in self.store.runs.values())
+        edges = self.store.oracle.edges
         return History(
-            faults, world.history.hexdigest(), len(self.store.runs), self.kills, self.freezes, repeats, cancels
+            *(faults, world.history.hexdigest(), len(self.store.runs), self.kills, self.freezes, repeats, cancels),
+            *(edges.started_behind, edges.refused),
+            *(self.store.oracle.gates.gated, self.store.oracle.gates.parked),
         )
 
     # -- the actors --------------------------------------------------------------------------------------------
@@ -145,7 +162,8 @@ class Scenario:
             job = Job(
                 f"job{number}", Call(work, name="work"), trigger, at=START, coalesce=chance.random() < 0.5,
                 executor="default" if self._queue == ".default" else "queue", queue="work",
-                max_instances=chance.choice([1, 2, 100]), misfire_grace_time=chance.choice([None, 5.0]),
+                max_instances=chance.choice([1, 2, 100]), overlap=chance.choice(["skip", "queue", "cancel_other"]),
+                misfire_grace_time=chance.choice([None, 5.0]),
                 policy=Policy(retries=chance.choice([0, 2]), backoff=Backoff(first=0.5)),
             )  # fmt: skip
             self.store.add_job(job)
@@ -155,7 +173,7 @@ class Scenario:
         self._names += 1
         skew = world.chance.choice([0, world.chance.randrange(-60 * SECOND, 60 * SECOND)])
         process = Process(world, f"n{self._names}", skew)
-        executor = SimExecutor(process)
+        executor = SimExecutor(process, self.store.oracle)
         queues = None if self._queue == ".default" else {"work": None}
         node = Node(
             {"default": executor}, clock=SimClock(process), lease=LEASE, timezone=UTC, queues=queues,
@@ -189,15 +207,32 @@ class Scenario:
                 policy=Policy(
                     retries=chance.choice([0, 3]), backoff=Backoff(first=0.5),
                     delivery=chance.choice(["at_least_once"] * 4 + ["at_most_once"]),
+                    hook=chance.choice([None, None, work]),
                 ),
+                group=chance.choice([None, "flow"]), after=self._some_before(), **_some_gate(chance),
             )  # fmt: skip
             while True:
                 try:
-                    wire.add_runs([run])
+                    wire.add_runs(with_hooks([run]))
                     break
                 except StoreUnavailable:  # also when the outcome is unknown: repeating is safe
                     world.sleep(self._outside, SECOND)
             self.acknowledged.append(run.id)
+
+    def _some_before(self) -> tuple[After, ...]:
+        chance, known = self.world.chance, self.acknowledged[-6:]
+        chosen = chance.sample(known, min(len(known), chance.choice([0, 0, 1, 1, 2, 3])))
+        return tuple(After(run_id, ON[chance.choice(["success", "success", "end", "failure"])]) for run_id in chosen)
+
+    def _retry_one(self, person: Process) -> None:
+        world, wire = self.world, Wire(self.store, person, self.faults)
+        runs = Runs(lambda: wire, lambda: world.now, lambda: UTC)  # type: ignore[arg-type, return-value]
+        runs.pause = lambda seconds: world.sleep(person, int(seconds * SECOND))
+        bad = (Status.FAILED, Status.CANCELLED)
+        over = [run.id for run in self.store.runs.values() if run.status in bad]
+        if over:
+            with suppress(StoreUnavailable, ValueError):
+                runs.retry(world.chance.choice(over))
 
     def _cancel_one(self, person: Process) -> None:
         world, wire = self.world, Wire(self.store, person, self.faults)
@@ -251,7 +286,13 @@ class Scenario:
                 oracle.fault(f"{run.id} is {run.status} without a word of anybody")
 
 
-def simulate(seed: int, mutant: Mutant | None = None) -> History:
+def _some_gate(chance: Random) -> dict[str, Any]:
+    limits = {"one": Limit(1), "two": Limit(2), "often": Limit(1, SECOND // 2, 2)}
+    name = chance.choice([None, "one", *limits])
+    return {} if name is None else {"gate": name, "gate_spec": limits[name].to_text()}
+
+
+def simulate(seed: int, mutant: StrEnum | None = None) -> History:
     """Let one seed's history happen."""
     return Scenario(seed, mutant).run()
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from itertools import count
 from typing import Any
@@ -11,11 +12,15 @@ from typing import Any
 from greenlet import GreenletExit
 from msgspec.structs import replace
 
+from mainspring.core.insight.acts import Act
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
-from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
+from mainspring.core.run import FINAL, WAITING, Beat, Condition, Outcome, Run, Status
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
-from mainspring.jobstores.base import ClaimedRuns, DuePage, Generation, Hold, NodeInfo, RunQuery, Stats
+from mainspring.jobstores.base import Answers, ClaimedRuns, DuePage, Generation, Hold, NodeInfo, RunQuery, Stats
+from tests.simulation.edges import EdgeOracle, SimEdges
+from tests.simulation.gates import GateOracle, SimGates
 from tests.simulation.world import SECOND, Process, World
 
 
@@ -44,17 +49,22 @@ class SimStore:
     volatile = False
     keeps_objects = True
 
-    def __init__(self, world: World, mutant: Mutant | None = None) -> None:
+    def __init__(self, world: World, mutant: StrEnum | None = None) -> None:
         self.world, self.mutant = world, mutant
         self.jobs: dict[str, Entry] = {}
         self.runs: dict[str, Run] = {}
         self.popped: dict[str, Run] = {}
+        self.edges = SimEdges(self.runs, mutant)
+        self.gates = SimGates(self.runs, mutant)
         self.oracle = Oracle(world)
         self._versions = count(1)
         self.caller_skew = 0
 
     def beat(self, node: NodeInfo | None = None, ttl: float = 0.0) -> int:
         return self.world.now
+
+    def on_thread(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def pack_outcome(self, outcome: Outcome) -> Outcome:
         return outcome
@@ -73,7 +83,8 @@ class SimStore:
             at = entry.job.at
             if at is not None and at <= now and entry.hidden_until <= now and len(page) < limit:
                 entry.hidden_until = now + int(hold * SECOND)
-                unfinished = sum(run.job_id == entry.job.id and run.status not in FINAL for run in self.runs.values())
+                mine = [run for run in self.runs.values() if run.job_id == entry.job.id]
+                unfinished = sum(run.counted and run.status not in FINAL for run in mine)
                 version, incarnation = entry.version, entry.job.incarnation
                 nominal = entry.job.nominal or at
                 page.append(DueJob(entry.job.copy(), at, nominal, version, incarnation, unfinished, entry.miss))
@@ -100,6 +111,8 @@ class SimStore:
                 run = replace(run, id=f"{run.id}+{next(self._versions)}")
             if run.id not in self.runs:
                 until = self._lease(lease)
+                self.oracle.edges.added(run)
+                run = self.edges.judged(run, now) if run.after else run
                 self.runs[run.id] = replace(run, lease_until=until) if run.token is not None else run
                 inserted.append(run.id)
                 self.oracle.fired(run, lease)
@@ -113,19 +126,23 @@ class SimStore:
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def add_runs(self, runs: Sequence[Run]) -> list[str]:
-        for run in runs:
-            if run.id not in self.runs and run.id not in self.popped:
-                self.runs[run.id] = run
-        return [run.id for run in runs]
+    def add_runs(self, runs: Sequence[Run]) -> Answers[str | None]:
+        refused = [run_id for run in runs for run_id in self._add(run)]
+        return Answers([run.id for run in runs], refused)
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+    def _add(self, run: Run) -> list[str]:
+        """Add a run unless its id is known; return its id if that refused it."""
+        if run.id in self.runs or run.id in self.popped:
+            return []
+        self.oracle.edges.added(run)
+        run = self.runs[run.id] = self.edges.judged(run, self.world.now) if run.after else run
+        return [] if run.refused is None else [run.id]
+
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         now = self.world.now
         held = [run for run in self.runs.values() if run.token == token and run.status is Status.RUNNING]
         if not held:
-            waiting = [run for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
-            due = sorted((run for run in waiting if run.run_at <= now), key=lambda run: (run.run_at, run.id))[:limit]
-            for run in due:
+            for run in self._admitted(wants):
                 claimed = replace(
                     run, status=Status.RUNNING, attempt=run.attempt + 1, node=node, token=token,
                     lease_until=self._lease(lease), started_at=now,
@@ -136,8 +153,30 @@ class SimStore:
                 else:
                     self.runs[run.id] = claimed
                 self.oracle.claimed(claimed, lease)
-        times = [run.run_at for run in self.runs.values() if run.status is Status.PENDING and run.queue in queues]
+        times = [run.run_at for lanes, _ in wants for run in self._waiting(lanes)]
         return ClaimedRuns(now, held, min(times, default=None))
+
+    def _waiting(self, lanes: Sequence[str]) -> list[Run]:
+        return [run for run in self.runs.values() if run.status is Status.PENDING and run.lane in lanes]
+
+    def _admitted(self, wants: Sequence[Want]) -> Iterator[Run]:
+        """Yield the due runs that may start; put off the others that a claim comes across."""
+        for lanes, limit in wants:
+            taken = 0
+            for run in self._due(lanes):
+                if taken == limit:
+                    break
+                put_off = self.gates.put_off(run, self.world.now)
+                if put_off is None:
+                    taken += 1
+                    yield run
+                else:
+                    self.runs[run.id] = put_off
+                    self.oracle.gates.parked += put_off.status is Status.BLOCKED
+
+    def _due(self, lanes: Sequence[str]) -> list[Run]:
+        due = (run for run in self._waiting(lanes) if run.run_at <= self.world.now)
+        return sorted(due, key=lambda run: (run.run_at, run.id))
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         answers = []
@@ -151,21 +190,47 @@ class SimStore:
             answers.append(Hold.CANCEL if run.cancelling else Hold.HELD)
         return answers
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
-        answers = []
+    def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
+        answers: list[bool] = []
+        ended: dict[str, Status] = {}
+        written: list[tuple[Run | None, Run]] = []
         for outcome in outcomes:
             stored = self.runs.get(outcome.run.id)
-            accepted = self._holds(outcome, stored)
+            accepted = self._holds(outcome, stored, ended)
             answers.append(accepted)
             if accepted:
                 self.oracle.settled(stored, outcome)
                 self.popped.pop(outcome.run.id, None)
-                self.runs[outcome.run.id] = outcome.run
-                for run in outcome.then:
-                    self.runs.setdefault(run.id, run)
-        return answers
+                run = self.runs[outcome.run.id] = self._next(outcome, stored)
+                written.append((stored, run))
+                self.gates.note(stored, run)
+                self.oracle.gates.written(run)
+                if run.status in FINAL:
+                    ended[run.id] = run.status
+        self.oracle.edges.written(written)
+        refused = self.edges.judge_ends(ended, self.world.now)
+        for before, run in written:
+            if run.status is Status.BLOCKED and (before is None or before.status is not Status.BLOCKED):
+                run = self.runs[run.id] = self.edges.judged(run, self.world.now)
+                refused += [] if run.refused is None else [run.id]
+        for outcome, accepted in zip(outcomes, answers, strict=True):
+            refused += [run_id for run in outcome.then if accepted for run_id in self._add(run)]
+        self.gates.let_in(self.world.now)
+        return Answers(answers, refused)
 
-    def _holds(self, outcome: Outcome, stored: Run | None) -> bool:
+    def _next(self, outcome: Outcome, stored: Run | None) -> Run:
+        """Return the record to write; one that is sent back loses its edges."""
+        run = outcome.run
+        if stored is None:
+            return run
+        over = stored.status in FINAL
+        if over or (run.status is Status.BLOCKED and stored.refused is not None):
+            self.edges.cut(stored, behind=over)
+            return replace(run, waits=0, followed=0 if over else stored.followed, refused=None)
+        refused = stored.refused or (run.refused if outcome.condition is Condition.REFUSED else None)
+        return replace(run, waits=stored.waits, followed=stored.followed, refused=refused)
+
+    def _holds(self, outcome: Outcome, stored: Run | None, ended: dict[str, Status]) -> bool:
         condition, mutant = outcome.condition, self.mutant
         if mutant is Mutant.POP_THEN_RECORD and outcome.run.id in self.popped:
             return True
@@ -185,16 +250,36 @@ class SimStore:
             return stored.status is Status.RUNNING
         if condition is Condition.EXPIRED:
             return stored.status is Status.RUNNING and (stored.lease_until or 0) <= self._judge()
-        return stored.status is Status.PENDING if condition is Condition.WAITING else stored.status in FINAL
+        if condition is Condition.FINISHED:
+            return stored.status in FINAL
+        if stored.status not in WAITING:
+            return False
+        if condition is Condition.REFUSED:
+            return stored.refused is not None or outcome.run.refused in ended
+        same = outcome.run.status in FINAL or outcome.run.status is stored.status
+        return same or (outcome.run.status is Status.BLOCKED and stored.refused is not None)
 
     def _judge(self) -> int:
         return self.world.now + (self.caller_skew if self.mutant is Mutant.WORKER_CLOCKS else 0)
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
-        assert query.lapsed
+        if not query.lapsed:
+            found = [run for run in self.runs.values() if self._matches(run, query)]
+            found.sort(key=lambda run: (run.created_at, run.id), reverse=True)
+            past = (lambda run: True) if after is None else _before(after)
+            return [run for run in found if past(run)][:limit]
         now = self._judge()
         running = (run for run in self.runs.values() if run.status is Status.RUNNING)
         return [run for run in running if (run.lease_until or 0) <= now][:limit]
+
+    def _matches(self, run: Run, query: RunQuery) -> bool:
+        return (
+            (not query.status or run.status in query.status)
+            and query.group in (None, run.group)
+            and query.queue in (None, run.queue)
+            and query.job_id in (None, run.job_id)
+            and (query.after is None or run.id in self.edges.behind(query.after))
+        )
 
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         answers = []
@@ -215,10 +300,17 @@ class SimStore:
     def prune(self, limit: int = 1000) -> int:
         return 0
 
+    def acts(self, new: Sequence[Act] = (), **wanted: Any) -> list[Act]:
+        return []
+
     # -- service -------------------------------------------------------------------------------------------------
 
     def generations(self) -> tuple[Generation, ...]:
         return (Generation("simulated", 0),)
+
+
+def _before(after: Run) -> Callable[[Run], bool]:
+    return lambda run: (run.created_at, run.id) < (after.created_at, after.id)
 
 
 class Oracle:
@@ -232,13 +324,16 @@ class Oracle:
         self.fires: Counter[tuple[str, int]] = Counter()
         self.counts: Counter[str] = Counter()
         self.to_be_stopped: set[str] = set()
+        self.edges = EdgeOracle(self.fault)
+        self.gates = GateOracle(self.fault)
 
     def fault(self, text: str) -> None:
         """Note that a promise was broken."""
         self.faults.append(f"{(self.world.now - 1_767_225_600 * SECOND) / SECOND:.3f} s: {text}")
 
     def fired(self, run: Run, lease: float) -> None:
-        assert run.job_id is not None
+        if run.job_id is None:  # a hook
+            return
         assert run.fire_time is not None
         self.fires[run.job_id, run.fire_time] += 1
         if self.fires[run.job_id, run.fire_time] > 1:
@@ -255,6 +350,7 @@ class Oracle:
         if run.id in self.to_be_stopped:
             self.fault(f"{run.id} was claimed again after its cancel was accepted")
         self.leases[run.id] = str(run.token), self.world.now + int(lease * SECOND)
+        self.gates.claimed(run)
 
     def renewed(self, run: Run, lease: float) -> None:
         self.leases[run.id] = str(run.token), self.world.now + int(lease * SECOND)
@@ -266,7 +362,10 @@ class Oracle:
             self.fault(f"{run.id}: the word of a holder that had lost it was accepted")
         if outcome.condition is Condition.EXPIRED and until > self.world.now:
             self.fault(f"{run.id}: a healthy lease was taken away")
-        if stored is not None and stored.status in FINAL:
+        if outcome.condition is Condition.FINISHED:  # a person sent it back
+            self.ended.pop(run.id, None)
+            self.to_be_stopped.discard(run.id)
+        elif stored is not None and stored.status in FINAL:
             self.fault(f"{run.id} had ended as {stored.status} and was written again as {run.status}")
         if run.status in FINAL:
             self.ended[run.id] += 1

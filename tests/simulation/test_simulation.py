@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from enum import StrEnum
 
 import pytest
 
+from tests.simulation.edges import EdgeMutant
+from tests.simulation.gates import GateMutant
 from tests.simulation.scenario import simulate
 from tests.simulation.store import Mutant
 
@@ -31,6 +34,10 @@ def test_no_promise_is_broken_through_kills_freezes_and_lost_replies(first: int)
     assert sum(history.freezes for history in histories.values()) >= 20
     assert sum(history.cancels for history in histories.values()) >= 20
     assert sum(history.repeats for history in histories.values()) >= 100
+    assert sum(history.behind for history in histories.values()) >= 100
+    assert sum(history.refused for history in histories.values()) >= 20
+    assert sum(history.gated for history in histories.values()) >= 100
+    assert sum(history.parked for history in histories.values()) >= 20
 
 
 @pytest.mark.parametrize("seed", [3, 4])
@@ -42,6 +49,6 @@ def test_two_seeds_give_different_histories() -> None:
     assert simulate(1).digest != simulate(3).digest
 
 
-@pytest.mark.parametrize("mutant", list(Mutant))
-def test_a_store_that_breaks_a_promise_is_caught(mutant: Mutant) -> None:
+@pytest.mark.parametrize("mutant", [*Mutant, *EdgeMutant, *GateMutant])
+def test_a_store_that_breaks_a_promise_is_caught(mutant: StrEnum) -> None:
     assert any(simulate(seed, mutant).faults for seed in range(MOST))

@@ -106,7 +106,7 @@ def test_what_is_not_acknowledged_in_time_is_given_to_the_next_who_asks(app: Mai
 
 def test_the_runs_of_a_node_are_not_taken_by_a_broker(app: Mainspring) -> None:
     task_id = get_broker().enqueue(functions.nothing)
-    app.store.claim(["default"], node="a node", token="t", limit=1, lease=1.0)
+    app.store.claim([(["default"], 1)], node="a node", token="t", lease=1.0)
     app.store.shift_clock(2)
     assert get_broker().dequeue() == []
     assert app.get(task_id).status == "running"

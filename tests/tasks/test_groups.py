@@ -123,6 +123,7 @@ def test_a_chain_ends_with_its_first_failure(working: Mainspring) -> None:
     group = async_chain([(functions.note, (1,)), functions.fail, (functions.note, (3,))], group="chained")
     assert group == "chained"
     assert [task.success for task in fetch_group(group, wait=-1)] == [True, False]
+    assert (count_group(group), count_group(group, failures=True)) == (2, 1)
     assert functions.events == [1]
 
 
@@ -169,7 +170,7 @@ def test_an_iteration_may_be_a_generator_and_takes_keyword_arguments(working: Ma
 def test_the_items_of_an_iteration_are_kept_until_they_are_collected(app: Mainspring) -> None:
     async_iter(functions.add, [1, 2], save=False, cached=5, hook=functions.report, group="g", timeout=60)
     items = [run.record for run in app.find() if run.func == "tests.tasks.functions:add"]
-    assert [(run.policy.retention, run.policy.hook, run.policy.timeout) for run in items] == [(86_400.0, None, 60)] * 2
+    assert [(run.policy.retention, run.policy.hook, run.policy.timeout) for run in items] == [(0.0, None, 60)] * 2
     assert app.count(group="g") == 0
 
 

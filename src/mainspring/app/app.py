@@ -8,30 +8,33 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime, tzinfo
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
-from mainspring.app.enqueue import Calls, check_call
+from mainspring.app.enqueuing.enqueue import Calls, check_call
+from mainspring.app.flows.flow import Flow, Flows
+from mainspring.app.flows.shapes import Shapes, collect, join
+from mainspring.app.flows.storing import FlowWriter
 from mainspring.app.handle import RunHandle
 from mainspring.app.import_guard import refuse_to_run, refuse_to_start
 from mainspring.app.including import alias_main, import_included, warn_of_forgotten
 from mainspring.app.insight.acting import Acting, Marks
 from mainspring.app.insight.bulk import BulkActions
 from mainspring.app.insight.changes import ChangeWatch
-from mainspring.app.insight.flows import Flows
+from mainspring.app.insight.flows import FlowGraphs
 from mainspring.app.insight.insight import Insight
 from mainspring.app.insight.numbers import Numbers
 from mainspring.app.introduction import one_line
 from mainspring.app.jobs import Jobs, Reconciliation
 from mainspring.app.middleware import SIGNALS, Middleware
+from mainspring.app.moving.mover import Moved, move_store
 from mainspring.app.participation import Participation
 from mainspring.app.placement import Workplace
 from mainspring.app.queues import Queues
 from mainspring.app.registry import (
-    COLLECT_TASK,
     CoroutineTask,
     Options,
     Registry,
@@ -50,7 +53,8 @@ from mainspring.core.redaction import without_password
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
-from mainspring.errors import SchedulerAlreadyRunningError, near
+from mainspring.core.waiting.flows import COLLECT_TASK, JOIN_TASK
+from mainspring.errors import ConfigurationError, RunCancelled, RunFailed, SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
 from mainspring.executors.current_run import CurrentRun
 from mainspring.jobstores.base import BrokenJob, JobStore, NodeInfo
@@ -64,7 +68,11 @@ from mainspring.node.watch.alerts import AlertBook
 from mainspring.node.watch.pings import Pinger
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.orm import Session
+
     from mainspring.aio import AsyncFace
+    from mainspring.app.enqueuing.transactions import AfterCommit, Within
     from mainspring.app.inline import InlineRunner
     from mainspring.core.job import Job
     from mainspring.core.schedules.upcoming import Fire
@@ -101,8 +109,9 @@ class Mainspring:
     modules with tasks and schedules, also by pattern (`shop.reports.*`); the app imports them when it starts. With
     `log_runs=False` the log leaves out runs that end well. `code` is the version of your code: nodes announce it, and
     the start of a new one is marked in charts. `env` is a word that the dashboard shows beside the name; with
-    `production` all its actions ask first. `alerts` are URLs or functions that are told of jobs in
-    trouble: see `alert`.
+    `production` all its actions ask first. `outbox` is the SQLAlchemy engine of the database whose transactions
+    `within` joins, for a store that is elsewhere. `alerts` are URLs or functions that are told of
+    jobs in trouble: see `alert`.
     """
 
     def __init__(
@@ -123,6 +132,7 @@ class Mainspring:
         log_runs: bool = True,
         code: str = "",
         env: str = "",
+        outbox: Engine | None = None,
         alerts: str | Callable[..., Any] | Iterable[Any] = (),
     ) -> None:
         self._lease = check_lease(lease)
@@ -138,6 +148,9 @@ class Mainspring:
             clock=clock or SystemClock(),
             events=self.events,
             make_companion=self._make_companion,
+            outbox=None
+            if outbox is None
+            else import_module("mainspring.app.enqueuing.transactions").outbox_of(outbox, name),
         )
         self.url, self.name, self.inline = shared.url, shared.name, inline
         self.tasks = Registry(shared, functools.partial(Task, self))
@@ -151,18 +164,28 @@ class Mainspring:
             stop=shared.stop_run,
             explain=lambda run_id: self.insight.explain(run_id),
             record=shared.acts.record,
+            outbox=shared.outbox,
         )
         self.jobs = Jobs(shared, self.tasks, lambda: self.runs, self._lease)
         self.queues = Queues(shared, lambda: self.runs, ("default", *queues))
         self.calls = Calls(shared, self.tasks, self._middleware, self.queues, self._runs)
-        self.tasks.add(Task(self, self.calls.collect, COLLECT_TASK, Options()))
+        writer = FlowWriter(shared, self.calls)
+        self.flows = Flows(shared, self.calls, writer, lambda: self.runs)
+        self._shapes = Shapes(shared, self.calls, writer)
+        for func, own in ((collect, COLLECT_TASK), (join, JOIN_TASK)):
+            self.tasks.add(Task(self, func, own, Options()))
         self.insight, self.acts = Insight(self), shared.acts
-        self._flows = Flows(self)
+        self._graphs = FlowGraphs(self)
         self.numbers, self.bulks, self.watch = Numbers(self), BulkActions(self), ChangeWatch(self)
         self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
         self._alerts, self._pinger = AlertBook(alerts), Pinger(self._listeners)
         self._participation = Participation(shared, self._listeners)
+        self.task_defaults: Mapping[str, Any] = {}
+        """The options of tasks that do not name them."""
+        self.call_defaults: Mapping[str, Any] = {}
+        """The options of calls by django-q's verbs of functions that are no tasks."""
         self._face: AsyncFace | None = None
+        self._off_loop: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 
     # -- tasks and schedules -----------------------------------------------------------------------------------
 
@@ -177,7 +200,7 @@ class Mainspring:
 
     def task(self, func: Any = None, *, name: str | None = None, **options: Any) -> Any:
         """Register a function as a task; options set its defaults: `queue`, `retries`, `timeout`, `priority`, ..."""
-        defaults = make_options(Options(), options)
+        defaults = make_options(Options(), {**self.task_defaults, **options})
 
         def register(func: Callable[P, R]) -> Task[P, R]:
             if isinstance(func, Task):
@@ -359,19 +382,65 @@ class Mainspring:
     ) -> RunHandle[Any]:
         """Enqueue the call of a run once more; change the arguments and options that are given.
 
-        The new run keeps the queue and the policy of the old one, and has its id in `copied_from`. It has no chain:
-        the steps that followed the old run do not follow the new one.
+        The new run keeps the queue and the policy of the old one, and has its id in `copied_from`. The runs that
+        came after the old one do not come after the new one.
         """
         record = self.runs.read(run if isinstance(run, str) else run.id)
         return self.calls.again(record, args, kwargs, options)
 
-    def chain(self, calls: Sequence[TaskCall[Any]], *, group: str | None = None) -> list[RunHandle[Any]]:
-        """Enqueue calls that run one after another, each once the one before has succeeded; return their handles."""
-        return self.calls.chain(calls, group)
+    def flow(self, name: str | None = None, *, shard: str | None = None) -> Flow:
+        """Make a flow: `with app.flow() as flow: flow.add(...)` stores all calls of the block together, or none.
 
-    def gather(self, calls: Iterable[TaskCall[R]]) -> RunHandle[list[R]]:
-        """Enqueue calls, and a run that waits for all of them and returns the list of their results."""
-        return self.calls.gather(calls)
+        The name is the id of the flow. A flow with a name that the store knows is not stored again.
+        """
+        return self.flows.new(name, shard=shard)
+
+    def get_flow(self, flow_id: str) -> Flow:
+        """Return a flow by its id; raise RunNotFound."""
+        return self.flows.get(flow_id)
+
+    def chain(self, calls: Sequence[TaskCall[Any]], *, group: str | None = None) -> list[RunHandle[Any]]:
+        """Enqueue calls that run one after another, each once the one before has succeeded; return their handles.
+
+        In the arguments of a call, `mainspring.previous` stands for the result of the call before.
+        """
+        return self._shapes.chain(calls, group)
+
+    @overload
+    def gather(
+        self, calls: Iterable[TaskCall[R]], *, return_exceptions: Literal[False] = False
+    ) -> RunHandle[list[R]]: ...
+
+    @overload
+    def gather(
+        self, calls: Iterable[TaskCall[R]], *, return_exceptions: bool
+    ) -> RunHandle[list[R | RunFailed | RunCancelled]]: ...
+
+    def gather(self, calls: Iterable[TaskCall[Any]], *, return_exceptions: bool = False) -> RunHandle[list[Any]]:
+        """Enqueue calls, and a run that comes after all of them and returns the list of their results.
+
+        If one fails, so does the waiting for that list; with `return_exceptions` its error is an item of the list.
+        """
+        return self._shapes.gather(calls, return_exceptions)
+
+    def within(self, target: Session | Connection) -> Within:
+        """Return the verbs that enqueue inside a transaction of yours, a SQLAlchemy Session or Connection.
+
+        The runs are there if and only if it commits. The store must be in the same database; for any other store, give
+        the app an `outbox`.
+        """
+        from mainspring.app.enqueuing.transactions import Within  # it imports SQLAlchemy's ORM, which few need
+
+        return Within(self._app_store, self.calls, self.tasks, target)
+
+    def after_commit(self, session: Session) -> AfterCommit:
+        """Return the verbs that enqueue once a SQLAlchemy session has committed, on any store.
+
+        This is only a hand-over: if the process dies just after the commit, the call is lost. `within` loses none.
+        """
+        from mainspring.app.enqueuing.transactions import AfterCommit
+
+        return AfterCommit(self, session)
 
     # -- runs, jobs, queues ------------------------------------------------------------------------------------
 
@@ -393,6 +462,7 @@ class Mainspring:
     count_up_to = _verb("runs", Runs.count_up_to)
     recent = _verb("runs", Runs.recent)
     retry = _verb("runs", Runs.retry)
+    signal = _verb("runs", Runs.signal)
     move = _verb("runs", Runs.move)
     postpone = _verb("runs", Runs.postpone)
     prioritize = _verb("runs", Runs.prioritize)
@@ -414,6 +484,8 @@ class Mainspring:
 
     pause_queue = _verb("queues", Queues.pause)
     resume_queue = _verb("queues", Queues.resume)
+    limit_queue = _verb("queues", Queues.limit)
+    set_limit = _verb("queues", Queues.set_limit)
     purge = _verb("queues", Queues.purge)
 
     explain = _verb("insight", Insight.explain)
@@ -429,9 +501,10 @@ class Mainspring:
     metrics = _verb("numbers", Numbers.metrics)
     task_figures = _verb("numbers", Numbers.task_figures)
     store_figures = _verb("numbers", Numbers.store_figures)
+    lost_nodes = _verb("numbers", Numbers.lost_nodes)
     eta = _verb("numbers", Numbers.eta)
-    flow = _verb("_flows", Flows.flow)
-    flows = _verb("_flows", Flows.flows)
+    flow_graph = _verb("_graphs", FlowGraphs.flow_graph)
+    flow_graphs = _verb("_graphs", FlowGraphs.flow_graphs)
     apply = _verb("bulks", BulkActions.apply)
     bulk = _verb("bulks", BulkActions.bulk)
     stop_bulk = _verb("bulks", BulkActions.stop_bulk)
@@ -520,8 +593,13 @@ class Mainspring:
 
         face = self._face
         if face is None or face.pid != os.getpid():  # threads do not survive a fork
-            face = self._face = AsyncFace(self)
+            face = self._face = AsyncFace(self, self._off_loop)
         return face
+
+    def call_off_loop_by(self, off_loop: Callable[[Callable[[], Any]], Awaitable[Any]]) -> None:
+        """Let async code make its blocking calls by this function, in place of a pool of threads."""
+        self._off_loop = self._runs.off_loop = off_loop
+        self._face = None
 
     def asgi(self, **options: Any) -> Any:
         """Return the dashboard as an ASGI app, to be served or mounted; `mainspring.dashboard` tells the options."""
@@ -583,6 +661,8 @@ class Mainspring:
                 events=self.events,
                 queues=wanted,
                 prepare=place.prepare if place is not None else None,
+                executor_for=self.tasks.executor_for,
+                unstarted=place.unstarted if place is not None else None,
                 schedules=schedule,
                 watcher=watcher,
                 declare=self.jobs.declare_again,
@@ -591,7 +671,11 @@ class Mainspring:
                 app_name=self.name,
             )
             store.start(self, ALIAS)
-            node.add_store(ALIAS, store).look_for_losses()  # now, so that it notices losses from here on
+            link = node.add_store(ALIAS, store)
+            link.look_for_losses()  # now, so that it notices losses from here on
+            outbox = self._app_store.outbox
+            if outbox is not None:
+                link.janitor.chores.append(lambda: outbox.relay(store, link.now()))
             if schedule:
                 self.jobs.reconcile()
             if place is not None:
@@ -611,6 +695,16 @@ class Mainspring:
         level = logging.INFO if watcher is None else logging.DEBUG
         if log.isEnabledFor(level):
             log.log(level, "%s", one_line(self, tuple(node.queues or ()), node.id))
+
+    def move_to(self, target: Mainspring, *, history: bool = True, wait: bool = False) -> Moved:
+        """Move jobs and waiting runs to the store of another app, and copy ended runs, while nodes work on both.
+
+        If it is interrupted, call it again: nothing is lost or doubled. With `wait`, it waits until no run runs here.
+        """
+        same = (str(self.url), self.name) == (str(target.url), target.name) and not self.store.volatile
+        if same or self.store is target.store:
+            raise ConfigurationError("both apps have the same store")
+        return move_store(self.store, target.store, history=history, wait=wait)
 
     drain = _verb("_participation", Participation.drain)
     stop = _verb("_participation", Participation.stop)

@@ -19,7 +19,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
-from mainspring.core.run import Run, Status
+from mainspring.core.run import HELD_PREFIX, WAITING, Run, Status
 from mainspring.core.schedules.linting import issues_of, issues_together
 from mainspring.errors import ConfigurationError, MainspringError, TaskNotFound, near
 from mainspring.jobstores.base import Health, JobStore, NodeInfo, QueueInfo, RunQuery
@@ -200,6 +200,8 @@ def _queues(queues: list[QueueInfo], nodes: list[NodeInfo], path: str) -> Iterat
     served = {queue for node in nodes if node.state not in ("draining", "silent") for queue in node.queues}
     fine = True
     for queue in queues:
+        if queue.name.startswith(HELD_PREFIX):  # no node serves these
+            continue
         local = queue.name.startswith(".")
         name = f"executor {queue.name[1:]!r}" if local else f"queue {queue.name!r}"
         waiting = held_runs(queue.waiting, queue.delayed)
@@ -314,7 +316,7 @@ def _contents(
         return
     calls: dict[tuple[str, bool], Any] = {}
     records: list[tuple[Any, bool]] = [(job, job.executor != "queue") for job in jobs]
-    records += [(run, run.queue.startswith(".")) for run in runs]
+    records += [(run, run.queue.startswith(".")) for run in runs if not run.queue.startswith(HELD_PREFIX)]  # uncalled
     for each, local in records:
         if isinstance(each.call.func, str) and each.call.func:
             calls.setdefault((each.call.func, local), each)
@@ -332,9 +334,7 @@ def _contents(
 def _pending(store: JobStore) -> tuple[list[Run], bool]:
     runs: list[Run] = []
     for _ in range(MOST_PENDING_PAGES):
-        page = store.find_runs(
-            RunQuery(status=(Status.PENDING,)), after=runs[-1] if runs else None, limit=PENDING_PAGE_RUNS
-        )
+        page = store.find_runs(RunQuery(status=WAITING), after=runs[-1] if runs else None, limit=PENDING_PAGE_RUNS)
         runs += page
         if len(page) < PENDING_PAGE_RUNS:
             return runs, True

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from mainspring.app.runs import Runs
 from mainspring.app.waiting.waiter import result_of
 from mainspring.core.insight.explanation import Explanation
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
+from mainspring.core.waiting.placeholders import Placeholder
 
 __all__ = ["RunHandle"]
 
@@ -24,6 +25,15 @@ class RunHandle(Generic[R]):
     def __init__(self, runs: Runs, run_id: str) -> None:
         self._runs = runs
         self.id = run_id
+
+    @property
+    def output(self) -> R:
+        """The result as an argument of another call: `parse.enqueue(page.output)`.
+
+        That call starts once this run has succeeded. Until then it is a placeholder that can only be passed on, alone
+        or inside lists, tuples and dicts.
+        """
+        return cast(R, Placeholder(self.id))
 
     def status(self) -> Status:
         """Return the run's status; raise RunNotFound."""
@@ -47,7 +57,7 @@ class RunHandle(Generic[R]):
         Raise RunFailed with the remote traceback, RunCancelled, TimeoutError, RunNotFound, or UnverifiedOutcome if
         no holder of the key has signed its end.
         """
-        return result_of(self._runs.ended([self.id], timeout)[0])  # type: ignore[no-any-return]
+        return self._runs.result_of(self._runs.ended([self.id], timeout)[0])  # type: ignore[no-any-return]
 
     def cancel(self) -> bool:
         """Cancel the run; False if it has ended."""
@@ -63,7 +73,11 @@ class RunHandle(Generic[R]):
 
     async def result_async(self, timeout: float | None = None) -> R:
         """Wait for the result without blocking the event loop."""
-        return result_of((await self._runs.wait_async([self.id], timeout))[0].record)  # type: ignore[no-any-return]
+        record = (await self._runs.wait_async([self.id], timeout))[0].record
+        if record.refused is None:
+            return result_of(record)  # type: ignore[no-any-return]
+        found: R = await self._runs.off_loop(lambda: self._runs.result_of(record))
+        return found
 
     def __await__(self) -> Generator[Any, None, R]:
         return self.result_async().__await__()

@@ -119,6 +119,8 @@ def forgotten_modules(app: object) -> list[str]:
             break
         if name in sys.modules or _is_test(name) or not file or not file.endswith(".py"):
             continue
+        if name.startswith("mainspring."):  # the app of a Django project is in a package of ours
+            continue
         try:
             text = Path(file).read_text(encoding="utf-8", errors="replace")
         except OSError:  # an unreadable file must not keep the app from starting

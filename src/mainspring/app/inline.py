@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -12,7 +12,9 @@ from mainspring.app.placement import THREADS_EXECUTOR, Workplace
 from mainspring.app.runs import Runs
 from mainspring.codec import Codec
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Outcome, Run
+from mainspring.core.run import Call, Outcome, Run, Status
+from mainspring.core.waiting.followups import with_hooks
+from mainspring.errors import RunNotFound
 from mainspring.executors.current_run import keep_logs, release_logs
 from mainspring.executors.debug import DebugExecutor
 from mainspring.jobstores.memory import MemoryJobStore
@@ -22,7 +24,7 @@ from mainspring.node.store_link import StoreLink
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["InlineRunner"]
+__all__ = ["ALIAS", "InlineRunner"]
 
 ALIAS: Final = "inline"
 
@@ -74,20 +76,41 @@ class InlineRunner:
 
     def execute(self, runs: Sequence[Run]) -> list[str]:
         """Add runs, execute them and their follow-ups, and return their ids."""
+        wanted = self.add(runs)
+        self.work(wanted)
+        return wanted
+
+    def add(self, runs: Sequence[Run]) -> list[str]:
+        """Add runs, after their arguments have gone through the real codec; return their ids."""
         now = self.store.beat()
-        codec: Codec = self._app.codec
-        ready = []
-        for run in runs:
-            args, kwargs = codec.loads(codec.dumps([list(run.args), dict(run.kwargs)], "inline"), "inline")
-            call = replace(run.call, args=tuple(args), kwargs=kwargs)
-            policy = replace(run.policy, retention=None)
-            ready.append(replace(run, call=call, created_at=now, run_at=now, policy=policy))
-        ids = self.store.add_runs(ready)
-        new = [run for run, run_id in zip(ready, ids, strict=True) if run.id == run_id]
+        ready = [self._made_ready(run, now) for run in with_hooks(runs)]
+        answers = self.store.add_runs(ready)
+        ids = {run.id: answer for run, answer in zip(ready, answers, strict=True)}
+        new = [run for run in ready if ids[run.id] == run.id]
         self._app.events.sums(ALIAS).added(new, now)
         self._app.events.submitted(new, ALIAS)
-        self.work(ids)
-        return ids
+        self.runs.drop_refused(answers.refused)
+        return [ids[run.id] or self._unstored(run, ids) for run in runs]
+
+    def _made_ready(self, run: Run, now: int) -> Run:
+        """Return the run as it is executed here: at once, with arguments that have been packed and unpacked."""
+        policy = replace(run.policy, retention=None)
+        return replace(run, call=self._through_codec(run), created_at=now, run_at=min(now, run.run_at), policy=policy)
+
+    def _through_codec(self, run: Run) -> Call:
+        codec: Codec = self._app.codec
+        frame = codec.dumps([list(run.args), dict(run.kwargs)], "inline", inputs=run.call.inputs)
+        args, kwargs = codec.loads(frame, "inline")
+        return replace(run.call, args=tuple(args), kwargs=kwargs)
+
+    def _unstored(self, run: Run, ids: Mapping[str, str | None]) -> str:
+        """Return the id of a run that is not stored because its flow is known; raise RunNotFound for other reasons."""
+        wanted = [edge.id for edge in run.after]
+        found = zip(wanted, self.store.standings(wanted), strict=True)
+        missing = next((run_id for run_id, standing in found if standing is None), None)
+        if missing is None or missing in ids:
+            return run.id
+        raise RunNotFound(missing, f"{run.name!r}, which is executed inline, cannot come after it")
 
     def work(self, run_ids: Sequence[str] = ()) -> None:
         """Execute all waiting runs and their follow-ups, except in paused queues; wait until `run_ids` have ended."""
@@ -99,8 +122,9 @@ class InlineRunner:
             while self._work(node, link):
                 pass
             paused = self._paused()
-            started = [run.id for run in self.store.get_runs(run_ids) if run is not None and run.queue not in paused]
-            self.runs.ended(started)  # another thread may have taken some
+            found = [run for run in self.store.get_runs(run_ids) if run is not None and run.queue not in paused]
+            # Another thread may have taken some. What is blocked waits for a signal, or for a run around this one.
+            self.runs.ended([run.id for run in found if run.status is Status.RUNNING or _is_served(run)])
         finally:
             release_logs()
             link.hand_over_sums()
@@ -111,7 +135,7 @@ class InlineRunner:
     def _work(self, node: Node, link: StoreLink) -> bool:
         """Execute due runs, or move the clock to the next delayed one; return False if nothing is left."""
         queues = self.store.stats().queues
-        due = [queue.name for queue in queues if queue.waiting and not queue.paused]
+        due = [queue.name for queue in queues if queue.waiting and not queue.paused and queue.name[0] != "!"]
         if due:
             node.queues = dict.fromkeys(due)
             link.worker.look_everywhere()
@@ -120,10 +144,17 @@ class InlineRunner:
                 link.worker()  # settles, then continues with follow-ups
             return True
         paused = self._paused()
-        later = [run.run_at for run in self.runs.iterate(status="pending") if run.queue not in paused]
+        later = [
+            run.run_at for run in self.runs.iterate(status="pending") if run.queue not in paused and _is_served(run)
+        ]
         if later:
             self.store.shift_clock(max(0, min(later) - self.store.beat()) / SECOND + 1e-6)
         return bool(later)
+
+
+def _is_served(run: Run) -> bool:
+    """Return True if a run waits in a queue that somebody serves, not for a signal."""
+    return run.status is Status.PENDING and not run.queue.startswith("!")
 
 
 def _raise(error: Exception, *args: Any, **kwargs: Any) -> NoReturn:

@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from mainspring import __version__
-from mainspring.app.registry import COLLECT_TASK
 from mainspring.core.insight.wording import due, moment, several
 from mainspring.core.redaction import without_password
+from mainspring.core.waiting.flows import OWN_TASKS
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -72,7 +72,7 @@ def _schedules(app: Mainspring) -> list[Job]:
 
 
 def _tasks(app: Mainspring) -> list[str]:
-    return sorted(task.name for task in app.tasks if task.name != COLLECT_TASK)
+    return sorted(task.name for task in app.tasks if task.name not in OWN_TASKS)
 
 
 def _store(app: Mainspring) -> str:

@@ -10,8 +10,6 @@ from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from msgspec.structs import replace
-
 from mainspring.app.handle import RunHandle
 from mainspring.app.registry import is_same, is_typed_in, job_id_of, make_options, reference_of
 from mainspring.app.runs import ALIAS, Runs
@@ -19,7 +17,7 @@ from mainspring.core.ids import check_id
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.policy import Policy, policy_to_data
-from mainspring.core.run import Call, Status
+from mainspring.core.run import UNFINISHED, WAITING, Call, Status
 from mainspring.core.schedules.declaration import (
     SCHEDULE,
     Difference,
@@ -95,6 +93,8 @@ class Jobs(JobBook):
         self._app_store, self._tasks, self._runs, self._lease = app_store, tasks, runs, lease
         self._declared: dict[str, Callable[[], Job]] = {}
         self._linted: set[str] = set()
+        self.declared_elsewhere: tuple[str, ...] = ()
+        """Prefixes of the ids of jobs that are declared outside of the code, in a table for example."""
         self._functions: dict[str, Callable[..., Any]] = {}
         """The function of each declared schedule."""
 
@@ -110,6 +110,9 @@ class Jobs(JobBook):
 
     def _id_of(self, job: Any) -> str:
         return job_id_of(job)
+
+    def _executor_for(self, job: Job) -> str | None:
+        return self._tasks.executor_for(job.call, job.policy)
 
     def _record(self, verb: str, job_id: str, **details: Any) -> None:
         self._app_store.acts.record(verb, "job", job_id, **details)
@@ -186,9 +189,9 @@ class Jobs(JobBook):
         runs = self._runs()
         super().remove(job, jobstore)
         if cancel_runs:
-            unfinished = [*runs.iterate(status=("pending", "running"), job=self._id_of(job))]
-            # A cancelled run must not start the next fire of the job, so cancel its later fires, too.
-            runs.cancel_waiting(replace(run, later=()) for run in unfinished if run.status is Status.PENDING)
+            unfinished = [*runs.iterate(status=UNFINISHED, job=self._id_of(job))]
+            # Together, so that no overdue fire starts because the one before it is cancelled.
+            runs.cancel_waiting(run for run in unfinished if run.status in WAITING)
             for run in unfinished:
                 runs.cancel(run.id)
 
@@ -282,7 +285,11 @@ class Jobs(JobBook):
             else:
                 found += differences(job, declared_values(fresh))
         for job in stored.values():
-            if job.declared is not None and job.id not in self._declared:
+            if (
+                job.declared is not None
+                and not job.id.startswith(self.declared_elsewhere)
+                and job.id not in self._declared
+            ):
                 if self._declared:  # without it, this process has no code to compare with
                     found.append(Difference(job.id, SCHEDULE, None, job.trigger))
                 found += differences(job, declared_values(job))
@@ -348,7 +355,7 @@ class Jobs(JobBook):
 
     def _report_gone(self, done: Reconciliation, remove: bool) -> None:
         for job in self.list():
-            if job.declared is None or job.id in self._declared:
+            if job.declared is None or job.id in self._declared or job.id.startswith(self.declared_elsewhere):
                 continue
             done.gone.append(job.id)
             if remove:

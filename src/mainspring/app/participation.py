@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.runs import ALIAS
+from mainspring.app.waiting import hub
 from mainspring.executors.current_run import CURRENT
 from mainspring.executors.execution import shown
 from mainspring.node.forking import forget_in_children, handle_here
@@ -75,6 +76,7 @@ class Participation:
         self._leave()
         if not inside and self._app_store.opened is not None:  # otherwise the store is closed when that run has ended
             self._app_store.hand_over_sums()
+            hub.dismiss(self._app_store.opened)
             self._app_store.opened.shutdown()
 
     def run(self, start: Callable[[], None], stop: Callable[[], None]) -> None:
@@ -144,6 +146,7 @@ class Participation:
             if place is not None:
                 place.shutdown(wait)
             for store in stores:
+                hub.dismiss(store)
                 store.shutdown()
             for link in node.links.values():
                 link.join_listener()

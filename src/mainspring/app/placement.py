@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from mainspring.app.registry import COLLECT_TASK, Task, TaskReference
+from mainspring.app.registry import Task, TaskReference
+from mainspring.core.lanes import LOOP_EXECUTOR, PROCESSES_EXECUTOR, THREADS_EXECUTOR
 from mainspring.core.policy import Policy
 from mainspring.core.references import iscoroutinefunction_partial, ref_to_obj, variable_of
 from mainspring.core.run import Run
@@ -20,7 +21,6 @@ from mainspring.executors.base import BaseExecutor
 from mainspring.executors.current_run import CURRENT, keep_logs, release_logs
 from mainspring.executors.processes.child import preload
 from mainspring.executors.threads.pool import ThreadPoolExecutor
-from mainspring.node.node import ISOLATED_EXECUTOR
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -29,12 +29,9 @@ if TYPE_CHECKING:
     from mainspring.executors.scoreboard import Scoreboard
     from mainspring.node.node import Node
 
-__all__ = ["LOOP_EXECUTOR", "THREADS_EXECUTOR", "Workplace"]
+__all__ = ["LOOP_EXECUTOR", "PROCESSES_EXECUTOR", "THREADS_EXECUTOR", "Workplace"]
 
 T = TypeVar("T")
-
-THREADS_EXECUTOR: Final = "threads"
-LOOP_EXECUTOR: Final = "loop"
 
 
 class ResolvedFunction(NamedTuple):
@@ -66,6 +63,8 @@ class Workplace:
         self._coroutines = coroutines
         self._isolated = isolated or max(2, os.cpu_count() or 2)
         self.executors: dict[str, BaseExecutor] = {THREADS_EXECUTOR: ThreadPoolExecutor(threads)}
+        self.unstarted = {LOOP_EXECUTOR: coroutines, PROCESSES_EXECUTOR: self._isolated}
+        """The slots of the executors that start when a run first needs them."""
         self.board: Scoreboard | None = None
         self.worker_name: str | None = None
         """The name of this worker process; None in any other process."""
@@ -103,7 +102,7 @@ class Workplace:
 
     def prepare(self, run: Run) -> Run:
         """Find the function of a run and the executor it needs; raise TaskNotFound if it may not be called here."""
-        alias, target, policy = ISOLATED_EXECUTOR, run.call.func, run.policy
+        alias, target, policy = PROCESSES_EXECUTOR, run.call.func, run.policy
         # A run that crashed a worker runs alone from then on, in a process of its own that imports its code,
         # unless no other process can find that code: the function was registered after the app was imported.
         if run.crashes and isinstance(target, str) and self._noted(run, self._is_left_to_child, target):
@@ -184,8 +183,6 @@ class Workplace:
 
     def _has_home(self, task: Task[..., Any]) -> bool:
         """Return True if a child process can find a task, through the app that it imports or by its function."""
-        if task.name == COLLECT_TASK:
-            return False  # our own task: it needs this process's connection to the store
         try:
             found = ref_to_obj(task.import_name)
         except Exception:

@@ -1,4 +1,4 @@
-"""The verbs about queues: list, pause, resume, purge."""
+"""The verbs about queues and limits: list, pause, resume, limit, purge."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 from mainspring.app.runs import Runs
 from mainspring.core.quantities import check_count
 from mainspring.core.validation import check_queue
+from mainspring.core.waiting.gates import KEY_GATE, QUEUE_GATE
 from mainspring.jobstores.base import QueueInfo
 
 if TYPE_CHECKING:
+    from mainspring.app.registry import Task
     from mainspring.app.store import AppStore
 
 __all__ = ["Queues"]
@@ -28,21 +30,50 @@ class Queues:
 
     def list(self) -> _Infos:
         """Return the queues that hold unfinished runs, are paused, or are declared by this app."""
-        found = {info.name: info for info in self._app_store.store.stats().queues if not info.name.startswith(".")}
+        queues = self._app_store.store.stats().queues
+        found = {info.name: info for info in queues if not info.name.startswith((".", "!"))}  # no worker serves those
         return [found.get(name) or QueueInfo(name=name) for name in sorted({*found, *self.declared})]
 
     __call__ = list
 
     def pause(self, name: str) -> None:
-        """Stop workers from claiming runs of a queue until it is resumed."""
-        self._app_store.store.set_queue(check_queue(name), paused=True)
+        """Stop workers from claiming runs of a queue until it is resumed; its limit is kept."""
+        before = self._limit_of(check_queue(name))
+        self._app_store.store.set_gate(QUEUE_GATE + name, -abs(before or 0))
         self._app_store.acts.record("pause_queue", "queue", name)
 
     def resume(self, name: str) -> None:
-        """Let workers claim runs of a queue again."""
-        self._app_store.store.set_queue(check_queue(name), paused=False)
+        """Let workers claim runs of a queue again, as many at once as its limit says."""
+        before = self._limit_of(check_queue(name))
+        if before is not None and before <= 0:
+            self._app_store.store.set_gate(QUEUE_GATE + name, -before or None)
         self._app_store.acts.record("resume_queue", "queue", name)
         self._app_store.work_inline()
+
+    def limit(self, name: str, number: int | None) -> None:
+        """Let at most `number` runs of a queue run at once, on all nodes together; None lifts the limit."""
+        before = self._limit_of(check_queue(name))
+        allowed = None if number is None else check_count(f"the limit of the queue {name!r}", number)
+        if before is not None and before <= 0:  # it stays paused
+            allowed = -(allowed or 0)
+        self._app_store.store.set_gate(QUEUE_GATE + name, allowed)
+        self._app_store.acts.record("limit_queue", "queue", name, limit=number)
+        self._app_store.work_inline()
+
+    def set_limit(self, key: str | Task[..., object], number: int | None) -> None:
+        """Let at most `number` runs of a key run at once, whatever their task says; None means what the task says.
+
+        `key` is the filled-in `limit_key` of the calls, or the task if it has none. 0 lets none start.
+        """
+        name = key if isinstance(key, str) else key.name
+        allowed = None if number is None else check_count(f"the limit of {name!r}", number, least=0)
+        self._app_store.store.set_gate(KEY_GATE + name, allowed)
+        self._app_store.acts.record("set_limit", "limit", name, limit=number)
+        self._app_store.work_inline()
+
+    def _limit_of(self, name: str) -> int | None:
+        found = (info.limit for info in self._app_store.store.stats().queues if info.name == name)
+        return next(found, None)
 
     def purge(self, name: str) -> int:
         """Cancel all pending runs of a queue; return how many."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import suppress
+from copy import copy
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from types import CellType
@@ -13,19 +14,24 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 
 import msgspec
 
+from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS, Admission, make_admission
 from mainspring.core.ids import check_run_id, check_text
 from mainspring.core.job import Job
+from mainspring.core.lanes import needed_executor
 from mainspring.core.policy import DEFAULT_POLICY, LONGEST_DELAY_SECONDS, Backoff, Policy
 from mainspring.core.redaction import masked
 from mainspring.core.references import (
     complaint_about,
     get_callable_name,
     iscoroutinefunction_partial,
+    loaded,
     module_of,
     obj_to_ref,
     ref_to_obj,
 )
+from mainspring.core.run import ON, After, Call
 from mainspring.core.validation import NAME_CHARS, POLICY_FIELDS, check_queue, make_policy
+from mainspring.core.waiting.placeholders import merge_after
 from mainspring.errors import CallableReferenceError, ConfigurationError, TaskNotFound, near
 
 if TYPE_CHECKING:
@@ -34,7 +40,6 @@ if TYPE_CHECKING:
     from mainspring.app.store import AppStore
 
 __all__ = [
-    "COLLECT_TASK",
     "CoroutineTask",
     "Options",
     "Registry",
@@ -42,6 +47,7 @@ __all__ = [
     "TaskCall",
     "TaskDecorator",
     "TaskReference",
+    "edges_from",
     "is_same",
     "is_typed_in",
     "job_id_of",
@@ -51,9 +57,6 @@ __all__ = [
 
 P = ParamSpec("P")
 R = TypeVar("R", covariant=True)
-
-COLLECT_TASK: Final = "mainspring:collect"
-"""The name of the task that collects the results of a group."""
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -69,21 +72,30 @@ class Options(msgspec.Struct, frozen=True):
     id: str | None = None
     shard: str | None = None
     inline: bool = False
+    after: tuple[After, ...] = ()
+    admission: Admission | None = None
 
 
-_OWN: Final = frozenset(Options.__struct_fields__) - {"policy"}
+_OWN: Final = frozenset(Options.__struct_fields__) - {"policy", "admission"}
 
 
 def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
     """Return options with some of them changed; check each change."""
     if not changes:
         return base
-    known = POLICY_FIELDS | _OWN
+    known = POLICY_FIELDS | _OWN | ADMISSION_OPTIONS | {"on"}
     for name in changes:
         if name not in known:
             raise TypeError(f"there is no option {name!r}{near(name, known)}")
     policy = {name: value for name, value in changes.items() if name in POLICY_FIELDS}
-    own = {name: _checked(name, value) for name, value in changes.items() if name in _OWN}
+    own = {name: _checked(name, value) for name, value in changes.items() if name in _OWN and name != "after"}
+    if "after" in changes:
+        own["after"] = edges_from(changes["after"], changes.get("on", "success"))
+    elif "on" in changes:
+        raise ValueError("on= says how the runs in after= have to end; give after=, too")
+    admission = {name: value for name, value in changes.items() if name in ADMISSION_OPTIONS}
+    if admission:
+        own["admission"] = make_admission(base.admission, admission)
     if own.get("delay") is not None and own.get("at") is not None:
         raise ValueError("delay= and at= both say when to start; give one of them")
     for name, other in (("delay", "at"), ("at", "delay")):
@@ -94,6 +106,26 @@ def make_options(base: Options, changes: Mapping[str, Any]) -> Options:
             policy["hook"] = reference_of(policy["hook"])
         own["policy"] = make_policy(base.policy, **policy)
     return msgspec.structs.replace(base, **own)
+
+
+def edges_from(runs: Any, on: str) -> tuple[After, ...]:
+    """Return the edges from some runs, given as handles, ids, or lists of those."""
+    if on not in ON:
+        raise ValueError(f"on= is one of {', '.join(map(repr, ON))}, not {on!r}{near(str(on), ON)}")
+    return merge_after(After(run_id, ON[on]) for run_id in _ids_of(runs))
+
+
+def _ids_of(runs: Any) -> Iterator[str]:
+    if runs is None:
+        return
+    run_id = runs if isinstance(runs, str) else getattr(runs, "id", None)
+    if isinstance(run_id, str):
+        yield run_id
+    elif isinstance(runs, Iterable):
+        for each in runs:
+            yield from _ids_of(each)
+    else:
+        raise TypeError(f"after= takes runs, as handles or ids, or a list of them, not {runs!r}")
 
 
 def _checked(name: str, value: Any) -> Any:
@@ -173,7 +205,7 @@ class Task(Generic[P, R]):
         return TaskCall(self, args, kwargs)
 
     def options(self, **changes: Any) -> Task[P, R]:
-        """Return the task with some options changed: `delay`, `at`, `queue`, `priority`, `unique`, `group`, ..."""
+        """Return the task with some options changed: `delay`, `at`, `queue`, `priority`, `unique`, `after`, ..."""
         twin = type(self)(self.app, self.func, self.name, make_options(self.defaults, changes))
         twin.registry = self.registry
         return twin
@@ -251,6 +283,16 @@ class TaskCall(Generic[R]):
         self.task, self.args, self.kwargs = task, args, kwargs
         self.options = task.defaults
 
+    def after(self, *runs: Any, on: str = "success") -> TaskCall[R]:
+        """Return the call to be started after some more runs, given as handles, ids or lists of them.
+
+        `on` says how those have to end: with `"success"` (the default), with `"failure"`, or `"end"`, which is any way.
+        """
+        made = copy(self)
+        after = merge_after((*self.options.after, *edges_from(runs, on)))
+        made.options = msgspec.structs.replace(self.options, after=after)
+        return made
+
     def __repr__(self) -> str:
         args, kwargs = masked(self.args, self.kwargs, self.task.func)
         parts = [*map(repr, args), *(f"{name}={value!r}" for name, value in kwargs.items())]
@@ -325,6 +367,14 @@ class Registry:
         known = self._tasks.get(task.name)
         named = known is not None and (known.func is task.func or is_same(known.func, task.func))
         return task.name if named or not self._app_store.store.keeps_objects else task.func
+
+    def executor_for(self, call: Call, policy: Policy) -> str | None:
+        """Return the executor that a call needs, as far as that is known without an import: see `core.lanes`."""
+        func = call.func
+        if isinstance(func, str):
+            func = self.function(func) or loaded(func)
+        is_async = func is not None and iscoroutinefunction_partial(func)
+        return needed_executor(is_async, policy.isolation)
 
     def check_policy(self, policy: Policy) -> None:
         """Raise if a worker could not call the hook or the back-off that a policy names."""

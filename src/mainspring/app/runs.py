@@ -8,7 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
+from mainspring.app.flows.sending_back import SentBack, first_refuser, send_back
 from mainspring.app.registry import Task, job_id_of, reference_of
+from mainspring.app.waiting import hub
 from mainspring.app.waiting.waiter import Waiter, result_of
 from mainspring.core import transitions
 from mainspring.core.insight.acts import Act
@@ -20,6 +24,7 @@ from mainspring.core.run import FINAL, Report, Result, Run, Status
 from mainspring.core.run_view import RunPage, RunView
 from mainspring.core.searching import MOST_RUNS_SEARCHED, RunCount, SearchPage, count_up_to, filter_for, search
 from mainspring.core.validation import check_queue, make_policy
+from mainspring.core.waiting.flows import SIGNAL_QUEUE
 from mainspring.errors import JobLookupError, RunNotFound, near
 from mainspring.events import EVENT_RUN_RETRIED
 from mainspring.jobstores.base import JobStore
@@ -30,6 +35,7 @@ from mainspring.util import localize
 
 if TYPE_CHECKING:
     from mainspring.app.handle import RunHandle
+    from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
 
 __all__ = ["Runs", "result_of"]
 
@@ -55,11 +61,21 @@ class Runs:
         sent_back: Callable[[], object] = int,
         explain: Callable[[str], Explanation] | None = None,
         record: Callable[..., object] = lambda *_, **__: None,
+        outbox: Outbox | None = None,
     ) -> None:
         self._store, self._now, self._zone = store, now, zone
         self._events, self._tasks = events or RunEvents(), tasks
         self._stop, self._sent_back = stop, sent_back
-        self._explain, self._record = explain, record
+        self._explain, self.record, self._outbox = explain, record, outbox
+        self.pause: Callable[[float], object] = time.sleep
+        """How a verb waits some milliseconds for another node."""
+        self.off_loop: hub.OffLoop = hub.on_a_thread
+        """How async code makes a blocking call."""
+
+    @property
+    def store(self) -> JobStore:
+        """The store of the runs."""
+        return self._store()
 
     @property
     def timezone(self) -> tzinfo:
@@ -155,6 +171,19 @@ class Runs:
         """Return how many runs match a filter, and whether the number is exact: counting stops at `cap`."""
         return count_up_to(self, filter_for(self, text), cap)
 
+    def counted(
+        self,
+        *,
+        status: str | Iterable[str] | None = None,
+        queue: str | None = None,
+        group: str | None = None,
+        job: str | None = None,
+        cap: int,
+    ) -> RunCount:
+        """Return how many runs match, up to a cap, and whether the number is exact."""
+        found = self._store().stats(replace(make_query(status, queue, group, job), cap=cap))
+        return RunCount(min(found.matching, cap), found.complete and found.matching <= cap)
+
     def recent(self, job_ids: Iterable[str], n: int = 20) -> dict[str, list[RunView]]:
         """Return the newest `n` runs of each of these jobs, missed runs included."""
         wanted = list(dict.fromkeys(job_ids))
@@ -199,11 +228,17 @@ class Runs:
             if record.status is Status.RUNNING:
                 if store.cancel([run_id])[0]:
                     self._stop(run_id)
-                    self._record("cancel", "run", run_id)
+                    self.record("cancel", "run", run_id)
                     return True
             elif self.cancel_waiting([record]):
-                self._record("cancel", "run", run_id)
+                self.record("cancel", "run", run_id)
                 return True
+
+    def stop_running(self, run_ids: Sequence[str]) -> None:
+        """Stop runs that are executed; some may have ended meanwhile."""
+        for run_id, marked in zip(run_ids, self._store().cancel(run_ids) if run_ids else (), strict=True):
+            if marked:
+                self._stop(run_id)
 
     def purge(self, queue: str) -> int:
         """Cancel all pending runs of a queue, each as `cancel` does; return how many."""
@@ -217,27 +252,70 @@ class Runs:
         settler, now = Settler(self._store()), self._now()
         for run in runs:
             settler.add(Report(run, Result.CANCELLED), transitions.cancel(run, now), now)
-        settled = list(settler.settle(now))
-        self._events.sums(ALIAS).settled(settled, now)
-        ended = [outcome for _, outcome, accepted in settled if accepted]
-        for outcome in ended:
-            self._events.settled(outcome, ALIAS)
-        return len(ended)
+        return self._settle(settler, now)
+
+    def drop_refused(self, run_ids: Iterable[str]) -> None:
+        """Cancel runs that a store has refused, and those that can no longer run then."""
+        settler, now = Settler(self._store()), self._now()
+        settler.drop(run_ids, now)
+        self._settle(settler, now)
+
+    def _settle(self, settler: Settler, now: int) -> int:
+        """Write and announce what a settler holds; return how many outcomes were written, without those that follow."""
+        number = 0
+        for each in settler.settle(now):
+            self._events.sums(ALIAS).settled([each], now)
+            if each.accepted:
+                number += not each.dropped
+                self._events.settled(each.outcome, ALIAS)
+        return number
 
     def retry(self, run: str | RunHandle[Any], *, at: datetime | timedelta | None = None) -> None:
-        """Send a failed, cancelled or broken run back to pending, to start at once or at a time."""
-        store, run_id = self._store(), _id(run)
+        """Send a failed, cancelled or broken run back to pending, to start at once or at a time.
+
+        The runs after it that were cancelled because of it are sent back, too, and wait for it. A run that comes after
+        others is judged by them again: if one of those has still not ended as it should, the run is cancelled again.
+        """
+        run_id = _id(run)
         moment = None if at is None else self._instant(at)
-        while True:
-            again = transitions.retry(self.read(run_id), self._now(), moment)
-            # The run may change meanwhile. If another run has its unique key by now, send it back without the key.
-            if store.settle([again])[0] or (
-                again.run.unique is not None and store.settle([transitions.unkeyed(again)])[0]
-            ):
-                self._events.tell(EVENT_RUN_RETRIED, again.run, ALIAS, "somebody sent it back")
-                break
-        self._record("retry", "run", run_id)
+        sent = send_back(self._store(), run_id, self._now, moment, self.pause)
+        self.record("retry", "run", run_id)
+        self.announce_sent_back(sent)
+        if run_id in sent.refused:
+            record = self.read(run_id)
+            raise ValueError(f"run {run_id!r} {record.reason}; send back run {record.refused!r} instead")
+
+    def announce_sent_back(self, sent: SentBack) -> None:
+        """Publish that runs were sent back, and cancel those of them that can still not run."""
+        for each in sent.runs:
+            self._events.tell(EVENT_RUN_RETRIED, each, ALIAS, "somebody sent it back")
+        if sent.refused:
+            self.drop_refused(sent.refused)
         self._sent_back()
+
+    def signal(self, run: str | RunHandle[Any], value: Any = None) -> bool:
+        """Give a signal with a value, so that the runs after it go on.
+
+        Return False if it was given or cancelled before. Raise RunNotFound, or ValueError if it is no signal.
+        """
+        run_id = _id(run)
+        while True:
+            record = self.read(run_id)
+            if record.queue != SIGNAL_QUEUE:
+                raise ValueError(f"run {run_id!r} is no signal; flow.signal(name) makes one")
+            if record.status is Status.BLOCKED:
+                raise ValueError(f"the flow of the signal {run_id!r} is still being stored; try again")
+            if record.status in FINAL:
+                return False
+            outcome = transitions.signal(record, value, self._now())
+            answers = self._store().settle([self._store().pack_outcome(outcome)])
+            if answers[0]:
+                break
+        self._events.settled(outcome, ALIAS)
+        self.drop_refused(answers.refused)
+        self.record("signal", "run", run_id)
+        self._sent_back()
+        return True
 
     def explain(self, run: str | RunHandle[Any]) -> Explanation:
         """Say why a run has or has not run."""
@@ -264,7 +342,7 @@ class Runs:
         """Change a waiting run; try again if it was changed meanwhile."""
         while not self._store().settle([transitions.change(self.read(_id(run)), **changes)])[0]:
             continue
-        self._record(verb, "run", _id(run), **changes)
+        self.record(verb, "run", _id(run), **changes)
         self._sent_back()
 
     def _instant(self, at: datetime | timedelta) -> int:
@@ -278,32 +356,32 @@ class Runs:
         """Delete a finished run."""
         deleted = self._store().delete_runs([_id(run)]) > 0
         if deleted:
-            self._record("delete", "run", _id(run))
+            self.record("delete", "run", _id(run))
         return deleted
 
     def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait until all these runs have ended in any way; raise TimeoutError.
 
-        You can wait for a later step of a chain before it exists; if an earlier step fails, its error is raised.
         Raise RunNotFound for a run that does not exist.
         """
         return list(map(self.view, self.ended(list(map(_id, handles)), timeout)))
 
     def ended(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
         """Wait as `wait` does, and return the records."""
-        waiter = Waiter(run_ids, timeout)
-        while not waiter.look(self._store()):
-            time.sleep(waiter.pause())
+        waiter = Waiter(run_ids, timeout, self._outbox)
+        hub.wait(self._store, waiter)
         return waiter.ended()
 
     async def wait_async(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait as `wait` does, without blocking the event loop."""
-        import asyncio  # importing it takes 40 ms, and not every app needs it
-
-        waiter = Waiter(list(map(_id, handles)), timeout)
-        while not await asyncio.to_thread(waiter.look, self._store()):
-            await asyncio.sleep(waiter.pause())
+        waiter = Waiter(list(map(_id, handles)), timeout, self._outbox)
+        await hub.wait_async(self._store, waiter, self.off_loop)
         return list(map(self.view, waiter.ended()))
+
+    def result_of(self, run: Run) -> Any:
+        """Return the result of a finished run, or raise; one that was refused raises the error of the failed run."""
+        failed = first_refuser(self._store(), run)
+        return result_of(run if failed is None else failed)
 
     def view(self, run: Run) -> RunView:
         """Return a record in the form that people see."""

@@ -16,9 +16,9 @@ from mainspring.app.runs import ALIAS
 from mainspring.clock import Clock, StoreTime
 from mainspring.codec import Codec, TypeBook
 from mainspring.codec.key_sources import find_keyring
-from mainspring.core.followups import FinishedRun
 from mainspring.core.run import Run
-from mainspring.errors import ConfigurationError
+from mainspring.core.waiting.followups import FinishedRun
+from mainspring.errors import ConfigurationError, RunCancelled, RunFailed
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.counting import hand_over
 from mainspring.node.run_events import RunEvents
@@ -26,6 +26,7 @@ from mainspring.util import astimezone
 
 if TYPE_CHECKING:
     from mainspring.app.inline import InlineRunner
+    from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
     from mainspring.node.store_link import StoreLink
 
 __all__ = ["AppStore"]
@@ -39,6 +40,14 @@ HAND_OVER_SECONDS: Final = 5.0
 
 _apps: WeakKeyDictionary[JobStore, str] = WeakKeyDictionary()
 """The name of the app that owns each store object given to an app."""
+
+
+def _dump_error(error: Exception) -> list[Any]:
+    return list(error.args)
+
+
+def _load_error(kind: Callable[..., Exception], args: list[Any]) -> Exception:
+    return kind(*args)
 
 
 class AppStore:
@@ -55,10 +64,15 @@ class AppStore:
         clock: Clock,
         events: RunEvents,
         make_companion: Callable[[], InlineRunner],
+        outbox: Outbox | None = None,
     ) -> None:
         self.url = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
         self.name, self.clock, self.events = name, clock, events
         self.keys, self.allow_pickle = keys, allow_pickle
+        self.outbox = outbox
+        """Where runs wait for the commit of a transaction that the store is no part of."""
+        self.after_commit: Callable[[Callable[[], object]], bool] | None = None
+        """Defers work to the commit of the caller's transaction; returns False if there is none to wait for."""
         self.inline = False
         """Whether calls are executed in the process that enqueues them, on the companion's store."""
         self.opened: JobStore | None = None
@@ -68,6 +82,8 @@ class AppStore:
         """The node's link to the store while the app is started in this process."""
         self.lock = threading.RLock()
         self.types = TypeBook([FinishedRun], imports=False)
+        for error in (RunFailed, RunCancelled):  # items of a list that was gathered with return_exceptions=True
+            self.types.register(error, _dump_error, partial(_load_error, error))
         self._options = dict(options or {})
         self._zone = astimezone(timezone)
         self._codec: Codec | None = None
@@ -76,6 +92,25 @@ class AppStore:
         self._hands_over_at = clock.monotonic() + HAND_OVER_SECONDS
         self._make_companion = make_companion
         self._companion: InlineRunner | None = None
+
+    def reconfigure(
+        self,
+        url: str | JobStore,
+        name: str,
+        keys: str | bytes | Sequence[str | bytes] | None,
+        allow_pickle: bool,
+        options: Mapping[str, Any],
+        timezone: tzinfo | str | None,
+    ) -> None:
+        """Take other settings; the store is opened anew when it is next needed."""
+        with self.lock:
+            opened, self.opened = self.opened, None
+            self.url, self.name, self.keys, self.allow_pickle = url, name, keys, allow_pickle
+            self._options, self._zone, self._codec = dict(options), astimezone(timezone), None
+            self._companion = None
+            self._time = StoreTime(lambda: self.lasting.beat(), self.clock, TRUSTED_SECONDS)
+        if opened is not None:
+            opened.shutdown()
 
     @property
     def codec(self) -> Codec:
@@ -177,7 +212,9 @@ class AppStore:
         if runs:
             self.events.sums(ALIAS).added(runs, runs[0].created_at)
             if self.link is None and self.clock.monotonic() >= self._hands_over_at:
-                self.hand_over_sums()
+                self._hands_over_at = self.clock.monotonic() + HAND_OVER_SECONDS
+                # All nodes add to the same rows: a long transaction must not keep them locked.
+                self.lasting.after_commit(self.hand_over_sums)
 
     def hand_over_sums(self) -> None:
         """Let the store keep what was counted here."""
@@ -189,8 +226,8 @@ class AppStore:
         """Wake this process's own worker for runs enqueued here; the store wakes the other nodes."""
         link = self.link
         if link is not None:
-            for queue in dict.fromkeys(run.queue for run in runs):
-                link.worker.look(queue)
+            for lane in dict.fromkeys(run.lane for run in runs):
+                link.worker.look(lane)
 
     def wake_scheduler(self, at: int | None) -> None:
         """Wake this process's own scheduler in time for a job that is due at `at`."""

@@ -28,7 +28,7 @@ _VERBS: Final = {
     "enqueue": ("mainspring.cli.calling", "enqueue", "Have a task called by a worker."),
     "call": ("mainspring.cli.calling", "call", "Have a task called by a worker, and wait for its result."),
     "db": ("mainspring.cli.db", "db", "Check what a store keeps, migrate it, delete what is past its retention."),
-    "move": ("mainspring.cli.db.move", "move", "Move jobs and waiting runs to another store, while nodes work."),
+    "move": ("mainspring.cli.move", "move", "Move jobs and runs to another store, while nodes work."),
     "top": ("mainspring.cli.top", "top", "Watch jobs, queues, nodes and runs live, and act on them."),
     "runs": ("mainspring.cli.runs", "runs", "Find runs; retry, cancel, change, delete or wait for them."),
     "jobs": (

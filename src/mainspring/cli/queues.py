@@ -1,4 +1,4 @@
-"""`mainspring queues`: list queues and their runs; pause, resume, purge them."""
+"""`mainspring queues`: list queues and their runs; pause, resume, limit, purge them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from mainspring.app.doctor import duration
 from mainspring.cli.common.output import Column, echo, print_json, table
 from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options, why_option
 from mainspring.cli.common.visible import visible
+from mainspring.core.run import HELD_PREFIX
 from mainspring.errors import near
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["queues"]
 
 @click.group()
 def queues() -> None:
-    """Show what waits in queues; pause, resume or purge them.
+    """Show what waits in queues; pause, resume, limit or purge them.
 
     \b
     Example:
@@ -46,7 +47,8 @@ def list_(as_json: bool, where: str | None, name: str) -> None:
         return print_json(found)
     columns = (
         Column("queue", cut=True), Column("state"), Column("waiting", right=True), Column("delayed", right=True),
-        Column("running", right=True), Column("oldest", right=True),
+        Column("blocked", right=True), Column("running", right=True), Column("limit", right=True),
+        Column("oldest", right=True),
     )  # fmt: skip
     return table(columns, [_row(queue) for queue in found])
 
@@ -57,10 +59,18 @@ def _gather(app: Mainspring) -> list[dict[str, Any]]:
     return [
         {
             "name": queue.name,
-            "state": "paused" if queue.paused else "served" if queue.name in served else "unserved",
+            "state": "paused"
+            if queue.paused
+            else "served"
+            if queue.name in served
+            else "held"
+            if queue.name.startswith(HELD_PREFIX)
+            else "unserved",
             "waiting": queue.waiting,
             "delayed": queue.delayed,
+            "blocked": queue.blocked,
             "running": queue.running,
+            "limit": abs(queue.limit) if queue.limit else None,
             "oldest_seconds": None if queue.oldest_at is None else max(0, now - queue.oldest_at) / 1e6,
         }
         for queue in app.queues()
@@ -68,9 +78,15 @@ def _gather(app: Mainspring) -> list[dict[str, Any]]:
 
 
 def _row(queue: dict[str, Any]) -> list[str]:
-    numbers = [f"{queue[kind]:,}" for kind in ("waiting", "delayed", "running")]
-    oldest = queue["oldest_seconds"]
-    return [queue["name"], queue["state"], *numbers, "" if oldest is None else duration(round(oldest * 1e6))]
+    numbers = [f"{queue[kind]:,}" for kind in ("waiting", "delayed", "blocked", "running")]
+    limit, oldest = queue["limit"], queue["oldest_seconds"]
+    return [
+        queue["name"],
+        queue["state"],
+        *numbers,
+        "" if limit is None else f"{limit:,}",
+        "" if oldest is None else duration(round(oldest * 1e6)),
+    ]
 
 
 def _check_known(app: Mainspring, names: Sequence[str], force: bool) -> None:
@@ -113,6 +129,54 @@ def resume(names: tuple[str, ...], force: bool, where: str | None, name: str) ->
     """
     with opened(where, name) as app:
         _each(app, names, force, app.resume_queue, "resumed")
+
+
+@queues.command()
+@click.argument("queue", metavar="QUEUE")
+@click.argument("number", metavar="NUMBER|none")
+@click.option("--force", is_flag=True, help="Also a queue that is empty and that nobody serves.")
+@why_option
+@target_options
+def limit(queue: str, number: str, force: bool, where: str | None, name: str) -> None:
+    """Let at most so many runs of a queue run at once, on all nodes together.
+
+    \b
+    Examples:
+      mainspring queues limit mail 10 --app shop:app
+      mainspring queues limit mail none --app shop:app
+    """
+    if number != "none" and not (number.isdecimal() and int(number)):
+        raise CommandFailed(f"{number!r} is no limit: give a whole number of at least 1, or none", code=USAGE)
+    with opened(where, name) as app:
+        _check_known(app, [queue], force)
+        app.limit_queue(_checked(queue), None if number == "none" else int(number))
+    echo(
+        f"lifted the limit of {visible(queue)}" if number == "none" else f"limited {visible(queue)} to {number} at once"
+    )
+
+
+@queues.command("limit-key")
+@click.argument("key", metavar="KEY")
+@click.argument("number", metavar="NUMBER|none")
+@why_option
+@target_options
+def limit_key(key: str, number: str, where: str | None, name: str) -> None:
+    """Let at most so many runs of a limit's key run at once, whatever their task says; none takes that back.
+
+    \b
+    Examples:
+      mainspring queues limit-key tenant-7 5 --app shop:app
+      mainspring queues limit-key tenant-7 none --app shop:app
+    """
+    if number != "none" and not number.isdecimal():
+        raise CommandFailed(f"{number!r} is no limit: give a whole number, or none", code=USAGE)
+    with opened(where, name) as app:
+        app.set_limit(key, None if number == "none" else int(number))
+    echo(
+        f"{visible(key)} has the limit of its task"
+        if number == "none"
+        else f"limited {visible(key)} to {number} at once"
+    )
 
 
 def _each(app: Any, names: tuple[str, ...], force: bool, act: Callable[[str], None], done: str) -> None:

@@ -12,8 +12,9 @@ from mainspring.app.doctor import OVERDUE_US, duration
 from mainspring.cli.common.output import Column, ago, echo, print_json, table
 from mainspring.cli.common.target import json_option, opened, target_options
 from mainspring.core.instants import from_us
+from mainspring.core.run import HELD_PREFIX
 
-__all__ = ["status"]
+__all__ = ["gather", "show", "status"]
 
 JOBS_SHOWN: Final = 10
 """Jobs that are listed, those that are due first."""
@@ -31,20 +32,22 @@ def status(target: str | None, where: str | None, name: str, as_json: bool) -> N
       mainspring status shop:app
     """
     with opened(target or where, name) as app:
-        found = _gather(app)
+        found = gather(app)
     if as_json:
         print_json(found)
     else:
-        _show(found)
+        show(found)
 
 
-def _gather(app: Any) -> dict[str, Any]:
+def gather(app: Any) -> dict[str, Any]:
+    """Return what there is to show of an app."""
     now = app.now()
     queues = [
         {
             "name": queue.name,
             "waiting": queue.waiting,
             "delayed": queue.delayed,
+            "blocked": queue.blocked,
             "running": queue.running,
             "paused": queue.paused,
             "oldest_seconds": None if queue.oldest_at is None else round(max(0, now - queue.oldest_at) / 1e6, 1),
@@ -70,7 +73,11 @@ def _gather(app: Any) -> dict[str, Any]:
         for at, job_id in jobs[:JOBS_SHOWN]
     ]
     served = {queue for node in nodes if node["state"] != "silent" for queue in node["queues"]}
-    unserved = [queue["name"] for queue in queues if queue["waiting"] and queue["name"] not in served]
+    unserved = [
+        queue["name"]
+        for queue in queues
+        if queue["waiting"] and queue["name"] not in served and not queue["name"].startswith(HELD_PREFIX)
+    ]
     return {
         "queues": queues,
         "schedules": schedules,
@@ -82,11 +89,12 @@ def _gather(app: Any) -> dict[str, Any]:
     }
 
 
-def _show(found: dict[str, Any]) -> None:
+def show(found: dict[str, Any]) -> None:
+    """Print what `gather` found."""
     echo("queues")
     table(
-        (Column("queue", cut=True), *(Column(name, right=True) for name in ("waiting", "delayed", "running", "oldest")),
-         Column("")),
+        (Column("queue", cut=True),
+         *(Column(name, right=True) for name in ("waiting", "delayed", "blocked", "running", "oldest")), Column("")),
         [_queue_row(queue, found["unserved"]) for queue in found["queues"]],
     )  # fmt: skip
     if found["schedules"]:
@@ -113,7 +121,12 @@ def _show(found: dict[str, Any]) -> None:
 def _queue_row(queue: dict[str, Any], unserved: list[str]) -> list[str]:
     oldest = "" if queue["oldest_seconds"] is None else duration(round(queue["oldest_seconds"] * 1e6))
     words = "paused" if queue["paused"] else "nobody serves it" if queue["name"] in unserved else ""
-    return [queue["name"], *(f"{queue[kind]:,}" for kind in ("waiting", "delayed", "running")), oldest, words]
+    return [
+        queue["name"],
+        *(f"{queue[kind]:,}" for kind in ("waiting", "delayed", "blocked", "running")),
+        oldest,
+        words,
+    ]
 
 
 def _fire_row(job: dict[str, Any]) -> list[str]:

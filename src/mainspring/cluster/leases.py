@@ -7,7 +7,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from msgspec.structs import replace
 
@@ -49,7 +49,7 @@ class LeaseKeeper:
         self.steady_since: float | None = None
         """Since when the store has answered, by the monotonic clock; new workers start from it."""
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="mainspring-renew", daemon=True)
+        self._thread = threading.Thread(target=self._begin, name="mainspring-renew", daemon=True)
 
     def start(self) -> None:
         """Begin to renew."""
@@ -60,6 +60,10 @@ class LeaseKeeper:
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
+
+    def _begin(self) -> None:
+        with self._app.store.on_thread():
+            self._run()
 
     def _run(self) -> None:
         down, pause = False, 0.0
@@ -154,7 +158,7 @@ class LeaseKeeper:
         store, now = self._app.store, self._app.now()
         if worker.claiming is not None:
             node, token, queues = worker.claiming
-            brought = store.claim(queues, node=node, token=token, limit=1, lease=self._lease)
+            brought = store.claim([(queues, 1)], node=node, token=token, lease=self._lease)
             worker.claims.update((run.id, Claim(token, time.monotonic())) for run in brought.runs)
             worker.claiming = None
         ids = list(worker.claims)
@@ -199,6 +203,10 @@ class _NoNotesSink:
 
     def said(self, live: RunNotes) -> None:
         """Do nothing."""
+
+    def inputs(self, run: Run) -> list[Any]:
+        """Return nothing: the run is over."""
+        return []
 
 
 def _is_held(run: Run, claims: dict[str, Claim]) -> bool:

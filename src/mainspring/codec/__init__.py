@@ -88,13 +88,16 @@ class Codec:
         self._book.register(cls, dump, load)
         return cls
 
-    def dumps(self, value: Any, context: str) -> bytes:
-        """Return a value as a frame that is valid for `context`, such as `job:<id>` or `run:<id>`."""
+    def dumps(self, value: Any, context: str, *, inputs: int = 0) -> bytes:
+        """Return a value as a frame that is valid for `context`, such as `job:<id>` or `run:<id>`.
+
+        The value may hold `inputs` placeholders for the results of runs.
+        """
         if not isinstance(context, str):
             raise _wrong_context(context)
         flags, payload = 0, pack_plain(value)
         if payload is None:
-            packer = Packer(self._book, pickles=self.allow_pickle)
+            packer = Packer(self._book, pickles=self.allow_pickle, inputs=inputs)
             payload = packer.pack(value)
             flags = PICKLED if packer.pickled else 0
         size = len(payload)

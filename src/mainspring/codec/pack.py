@@ -11,7 +11,7 @@ import ormsgpack
 from mainspring.codec.containers import as_builtin, builtin_of, check_keys, write_container
 from mainspring.codec.errors import EncodeError
 from mainspring.codec.layouts import a_kind, full_name, layout, write_object
-from mainspring.codec.types import TypeBook, dump_custom, write_enum
+from mainspring.codec.types import Hooks, TypeBook, dump_custom, write_enum
 from mainspring.codec.values import ATOMS, CONTAINER_BYTES, MAX_DEPTH, Code, UnsupportedValue
 from mainspring.errors import RunTimeout
 
@@ -59,11 +59,13 @@ def _is_unsuspicious(data: bytes) -> bool:
 class Packer:
     """Packs one value; `pickled` says whether a part of it had to be pickled."""
 
-    __slots__ = ("_book", "_interrupt", "_nested", "_pickles", "pickled")
+    __slots__ = ("_book", "_inputs", "_interrupt", "_left", "_nested", "_pickles", "pickled")
 
-    def __init__(self, book: TypeBook, *, pickles: bool) -> None:
+    def __init__(self, book: TypeBook, *, pickles: bool, inputs: int = 0) -> None:
         self._book = book
         self._pickles = pickles
+        self._inputs = self._left = inputs
+        """How many placeholders the value may hold, and how many it may still hold."""
         self._nested = 0
         self._interrupt: BaseException | None = None
         self.pickled = False
@@ -78,7 +80,7 @@ class Packer:
         else:
             if _is_unsuspicious(data) or _is_known(value):
                 return data
-        self.pickled = False
+        self.pickled, self._left = False, self._inputs
         return ormsgpack.packb(self._walk(value, (), 0), None, _OPTIONS)
 
     # -- at speed --------------------------------------------------------------------------------------------------
@@ -143,6 +145,10 @@ class Packer:
         atom = ATOMS.get(cls)
         try:
             if atom is not None:
+                if atom[0] == Code.PLACEHOLDER:
+                    self._left -= 1
+                    if self._left < 0:
+                        raise UnsupportedValue(_STRAY_PLACEHOLDER)
                 return atom[0], atom[1](value)
             if cls is dict:
                 check_keys(value)
@@ -153,6 +159,9 @@ class Packer:
             hooks = self._book.hooks(cls)
             if hooks is not None:
                 return Code.CUSTOM, [self._book.ref(cls), dump_custom(value, hooks)]
+            make = self._book.substitution(cls)
+            if make is not None:
+                return None, dump_custom(value, Hooks(make, make))
             if issubclass(cls, Enum):
                 return Code.ENUM, write_enum(value, self._book.ref(cls))
             shape = layout(cls)
@@ -167,7 +176,7 @@ class Packer:
                 raise UnsupportedValue(_why_not(cls))
             return None, as_builtin(value, base)
         except UnsupportedValue:
-            if not self._pickles:
+            if not self._pickles or (atom is not None and atom[0] == Code.PLACEHOLDER):
                 raise
             return Code.PICKLE, self._pickle(value)
 
@@ -214,6 +223,10 @@ def _deeper(value: Any, path: Path, depth: int) -> int:
     return depth + 1
 
 
+_STRAY_PLACEHOLDER: Final = (
+    "stands for the result of a run; it can only be an argument of an enqueued call, alone or inside lists, tuples and"
+    " dicts"
+)
 _HOLDERS: Final = frozenset({"mainspring.schedulers.base", "mainspring.app.app", "mainspring.jobstores.base"})
 """The modules of the classes of schedulers, apps and stores."""
 

@@ -92,12 +92,13 @@ def load_custom(book: TypeBook, items: list[Any]) -> Any:
 class TypeBook:
     """The types that values may have: registered types, and under a signature any type that can be imported."""
 
-    __slots__ = ("_by_ref", "_hooks", "_imports")
+    __slots__ = ("_by_ref", "_hooks", "_imports", "_substitutes")
 
     def __init__(self, types: Iterable[type] | TypeBook, *, imports: bool) -> None:
         shared = types if isinstance(types, TypeBook) else None  # others go on writing in it
         self._by_ref: dict[str, type] = {} if shared is None else shared._by_ref
         self._hooks: dict[type, Hooks] = {} if shared is None else shared._hooks
+        self._substitutes: dict[type, Callable[[Any], Any]] = {} if shared is None else shared._substitutes
         self._imports = imports
         for cls in () if isinstance(types, TypeBook) else types:
             self.register(cls)
@@ -122,6 +123,14 @@ class TypeBook:
             raise ConfigurationError(f"another type is registered as {ref!r} already; give one of them another name")
         if hooks is not None:
             self._hooks[cls] = hooks
+
+    def substitute(self, base: type, make: Callable[[Any], Any]) -> None:
+        """Store another value, which `make` returns, in place of each value of this type and of its subclasses."""
+        self._substitutes[base] = make
+
+    def substitution(self, cls: type) -> Callable[[Any], Any] | None:
+        """Return the function that makes the value to store in place of one of this type."""
+        return next((make for base, make in self._substitutes.items() if issubclass(cls, base)), None)
 
     def hooks(self, cls: type) -> Hooks | None:
         """Return the functions that a type was registered with."""

@@ -16,6 +16,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from mainspring.codec.errors import FrameError, Reason
+from mainspring.core.waiting.placeholders import Placeholder
 
 __all__ = [
     "ATOMS",
@@ -62,6 +63,7 @@ class Code:
     UUID: Final = 23
     DECIMAL: Final = 24
     PATH: Final = 25
+    PLACEHOLDER: Final = 26
     PICKLE: Final = 32
 
 
@@ -170,6 +172,15 @@ def _read_path(body: bytes) -> PurePath:
     return _PATHS[kind](text)
 
 
+def _write_placeholder(value: Placeholder) -> bytes:
+    return f"{value.kind}:{value.id}".encode("utf-8", "surrogatepass")
+
+
+def _read_placeholder(body: bytes) -> Placeholder:
+    kind, _, run_id = body.decode("utf-8", "surrogatepass").partition(":")
+    return Placeholder(run_id, kind)
+
+
 Writer = Callable[[Any], bytes]
 Reader = Callable[[bytes], Any]
 
@@ -186,6 +197,7 @@ ATOMS: Final[dict[type, tuple[int, Writer]]] = {
     WindowsPath: (Code.PATH, _write_path("")),
     PurePosixPath: (Code.PATH, _write_path("posix")),
     PureWindowsPath: (Code.PATH, _write_path("windows")),
+    Placeholder: (Code.PLACEHOLDER, _write_placeholder),
 }
 
 READERS: Final[dict[int, Reader]] = {
@@ -198,4 +210,5 @@ READERS: Final[dict[int, Reader]] = {
     Code.UUID: lambda body: UUID(bytes=body),
     Code.DECIMAL: lambda body: Decimal(body.decode()),
     Code.PATH: _read_path,
+    Code.PLACEHOLDER: _read_placeholder,
 }

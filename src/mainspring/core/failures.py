@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
@@ -14,12 +14,27 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.filters import arguments_of
 from mainspring.core.run_view import RunError, RunView
 
-__all__ = ["ErrorGroup", "ErrorPage", "Frame", "folded", "frames_of", "group_errors", "in_common", "key_of", "place_of"]
+__all__ = [
+    "ErrorGroup",
+    "ErrorPage",
+    "Frame",
+    "folded",
+    "frames_of",
+    "group_errors",
+    "in_common",
+    "key_of",
+    "name_of",
+    "place_of",
+    "with_counts",
+]
 
 GROUP_RUN_IDS: Final = 5
 SHARE_IN_COMMON: Final = 0.9
 """A value that this share of the failures has is worth a word."""
 VALUE_CHARS: Final = 80
+TYPE_CHARS: Final = 110
+PLACE_CHARS: Final = 80
+"""A name of 200 characters holds both."""
 BACKSLASH: Final = "\\"
 _FRAME: Final = re.compile(r'^  File "(.+)", line \d+, in (.+)$', re.MULTILINE)
 _OTHERS: Final = re.compile(r"[\\/](site-packages|dist-packages|lib[\\/]python\d[\d.]*)[\\/]|^<frozen ")
@@ -49,6 +64,8 @@ class ErrorGroup:
     """How many starts of these runs failed."""
     runs: list[RunView] = field(default_factory=list)
     """The runs, in the order in which they were given."""
+    counted: list[tuple[datetime, int]] = field(default_factory=list)
+    """How many runs failed so in each step of time, by counters, which outlive runs; empty steps are left out."""
 
     @property
     def key(self) -> str:
@@ -76,7 +93,12 @@ class Frame(NamedTuple):
 
 def key_of(type: str, place: str) -> str:
     """Return the key of a group: twelve characters that stand for the exception's type and the place."""
-    return hashlib.blake2b(f"{type}\n{place}".encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return hashlib.blake2b(name_of(type, place).encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def name_of(type: str, place: str) -> str:
+    """Return the name under which errors of a type at a place are counted."""
+    return f"{type[:TYPE_CHARS]}\n{place[:PLACE_CHARS]}"
 
 
 def group_errors(runs: Iterable[RunView]) -> list[ErrorGroup]:
@@ -98,6 +120,24 @@ def group_errors(runs: Iterable[RunView]) -> list[ErrorGroup]:
         if len(group.run_ids) < GROUP_RUN_IDS:
             group.run_ids.append(run.id)
     return sorted(groups.values(), key=lambda group: (-group.count, group.type, group.place))
+
+
+def with_counts(groups: list[ErrorGroup], counted: Mapping[str, Sequence[tuple[datetime, int]]]) -> list[ErrorGroup]:
+    """Return groups with what counters know of them, and those of which no run is kept any more."""
+    known = {name_of(group.type, group.place): group for group in groups}
+    for name, steps in counted.items():
+        if not steps or not name:
+            continue
+        kind, _, place = name.partition("\n")
+        if name not in known:
+            last = RunError(kind, "", "", steps[-1][0], 0)
+            known[name] = ErrorGroup(kind, place, last, RunError(kind, "", "", steps[0][0], 0))
+        group = known[name]
+        group.counted = list(steps)
+        group.count = max(group.count, sum(number for _, number in steps))
+        if steps[0][0] < group.oldest.at:
+            group.oldest = RunError(kind, group.oldest.message, "", steps[0][0], 0)
+    return list(known.values())
 
 
 def place_of(traceback: str) -> str:

@@ -9,8 +9,8 @@ from mainspring.errors import ConfigurationError
 
 __all__ = ["FOLLOW_UP", "check_id", "check_run_id", "check_text", "pin"]
 
-FOLLOW_UP: Final = re.compile(r"(?<=.)~(?:([1-9][0-9]{0,2})|(hook)[0-9]*)\Z", re.DOTALL)
-"""The end of a follow-up's id: the number of a chain's step, up to 1,000, or a hook."""
+FOLLOW_UP: Final = re.compile(r"~(?:!?[0-9]*|hook[0-9]*)\Z")
+"""The end of the id of a part of a flow (a step, a join, the marker), or of a hook."""
 
 
 def check_id(value: Any) -> str:
@@ -35,7 +35,7 @@ def check_text(name: str, value: str) -> str:
 
 
 def check_run_id(value: str) -> str:
-    """Check an id that a caller gives a run: it must not look like the id of a follow-up."""
+    """Check an id that a caller gives a run: it must not look like the id of a part of another run's flow."""
     if FOLLOW_UP.search(value) is not None:
         raise ValueError(f"an id cannot end like that of a step (~1) or a hook (~hook) of another run: {value!r}")
     return check_text("id", value)

@@ -5,13 +5,15 @@ The cost is bounded: however long a job slept, its trigger counts the overdue fi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Run, Status
+from mainspring.core.run import ON, After, Run, Status
+from mainspring.core.waiting.followups import with_hooks
 
 if TYPE_CHECKING:
     from mainspring.core.job import Job
@@ -25,7 +27,7 @@ __all__ = [
     "Place",
     "Plan",
     "firing",
-    "make_run",
+    "make_runs",
     "passed_over",
     "plan",
     "superseded",
@@ -113,6 +115,7 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     node: str | None = None
     token: str | None = None
     until: int | None = None  # the end of the lease, so that the store need not compute it
+    executor: str | None = None  # what the run needs, as far as that is known: see `core.lanes`
 
 
 def plan(due: DueJob, now: int, noise: float = 0.0) -> Plan:
@@ -181,13 +184,8 @@ def firing(due: DueJob, planned: Plan, place: Place, now: int) -> Firing:
     job = due.job
     runs: tuple[Run, ...] = ()
     if planned.fires:
-        fire_time, *later = planned.fires
         grace = job.misfire_grace_time
-        start_by = None if grace is None else fire_time + int(grace * SECOND)
-        run = make_run(
-            job, due.incarnation, place, fire_time, now, start_by=start_by, count=planned.count, later=tuple(later)
-        )
-        runs = (run,)
+        runs = make_runs(job, due.incarnation, place, planned.fires, now, grace=grace, count=planned.count)
     missed: list[Run] = []
     miss = None if planned.fires else due.miss
     for item in planned.missed:
@@ -225,24 +223,40 @@ def passed_over(job: Job, changed: Job, now: int) -> Firing | None:
     return Firing(job.id, job.version, changed.at, changed.nominal, missed=(record,), job=changed, besides=True)
 
 
-def make_run(
+def make_runs(
     job: Job,
     incarnation: int,
     place: Place,
-    fire_time: int,
+    fires: Sequence[int],
     now: int,
     *,
-    start_by: int | None = None,
+    grace: float | None = None,
     count: int = 1,
-    later: tuple[int, ...] = (),
-) -> Run:
+) -> tuple[Run, ...]:
+    """Make the runs of a job's fires, each after the one before, and their hooks; the first may come claimed.
+
+    Together they count as one unfinished run of the job: the last one counts, which is unfinished as long as any is.
+    """
+    runs: list[Run] = []
+    for fire_time in fires:
+        after = (After(runs[-1].id, ON["end"]),) if runs else ()
+        start_by = None if grace is None else fire_time + int(grace * SECOND)
+        there = Place(place.queue, executor=place.executor) if runs else place
+        run = _make_run(job, incarnation, there, fire_time, now)
+        status = Status.BLOCKED if after else run.status
+        counted = fire_time == fires[-1]
+        runs.append(replace(run, status=status, after=after, counted=counted, start_by=start_by, count=count))
+    return tuple(with_hooks(runs))
+
+
+def _make_run(job: Job, incarnation: int, place: Place, fire_time: int, now: int) -> Run:
     """Make the run of a job's fire, named by the fire; claimed already if its place says so."""
     held = place.token is not None
     return Run(
         id=f"{job.id}@{incarnation}@{fire_time}",
         call=job.call,
         queue=place.queue,
-        executor=job.executor,
+        executor=place.executor or job.executor,
         job_id=job.id,
         status=Status.RUNNING if held else Status.PENDING,
         policy=job.policy,
@@ -251,13 +265,10 @@ def make_run(
         created_at=now,
         fire_time=fire_time,
         run_at=fire_time,
-        start_by=start_by,
         started_at=now if held else None,
         node=place.node,
         token=place.token,
         lease_until=place.until,
-        count=count,
-        later=later,
     )
 
 

@@ -72,19 +72,13 @@ class Policy(msgspec.Struct, frozen=True):
     """`process` executes the run in a child process of its own, which can be killed at once."""
     hook: Callable[..., Any] | str | None = None
     """Called with the run when it has ended, as a run of its own."""
-    then: tuple[Mapping[str, Any], ...] = ()
-    """The steps that follow when the run has succeeded; see `followups.step_of`."""
-    collect: str | None = None
-    """The id of the run that waits until all runs of this one's group have ended."""
 
     def __repr__(self) -> str:
         return f"Policy({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        # Of later steps only how many there are, since they hold arguments.
         found = [(name, getattr(self, name)) for name in self.__struct_fields__]
-        changed = [pair for pair, default in zip(found, self.__struct_defaults__, strict=True) if pair[1] != default]
-        return [(name, len(value) if name == "then" else value) for name, value in changed]
+        return [pair for pair, default in zip(found, self.__struct_defaults__, strict=True) if pair[1] != default]
 
     def wants_retry(self, failures: int, exception: BaseException | None) -> bool:
         """Return True if a run that has now failed `failures` times is tried again."""

@@ -44,7 +44,7 @@ class Secret(Generic[T]):
         return HIDDEN
 
 
-class _Placeholder:
+class _MaskedValue:
     """An object whose repr is a given text."""
 
     def __init__(self, text: str) -> None:
@@ -54,7 +54,7 @@ class _Placeholder:
         return self._text
 
 
-_hidden: Final = _Placeholder(HIDDEN)
+_hidden: Final = _MaskedValue(HIDDEN)
 
 
 def masked(
@@ -85,7 +85,7 @@ def _masked(value: Any, depth: int) -> Any:
     names = [each.name for each in fields(kind)] if is_dataclass(kind) else getattr(kind, "_fields", ())
     if names and kind is not Secret:
         parts = _masked({name: getattr(value, name, None) for name in names}, depth)
-        return _Placeholder(f"{kind.__qualname__}({', '.join(f'{name}={part!r}' for name, part in parts.items())})")
+        return _MaskedValue(f"{kind.__qualname__}({', '.join(f'{name}={part!r}' for name, part in parts.items())})")
     return value
 
 
@@ -197,4 +197,6 @@ def without_password(url: str) -> str:
     """Return a URL without its password."""
     # Up to the last @, since a password may hold any character, written as it should be or not.
     shown = re.sub(r"(?<=://)([^/@:]*):.*@", r"\1:***@", url)
-    return re.sub(r"(?i)([?&;][^=&]*(?:passw|pwd|secret|token)[^=&]*=)[^&;\s]*", r"\1***", shown)
+    # An option may be a URL of its own, quoted.
+    shown = re.sub(r"(?i)(%3a%2f%2f[^%&;\s]*%3a)[^&;\s]*(%40)", r"\1***\2", shown)
+    return re.sub(r"(?i)([?&;](?:[^=&]*(?:passw|pwd|secret|token)[^=&]*|auth)=)[^&;\s]*", r"\1***", shown)

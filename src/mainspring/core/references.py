@@ -120,6 +120,15 @@ def ref_to_obj(ref: str) -> Any:
     return obj
 
 
+def loaded(ref: str) -> Any:
+    """Return the object that a reference names if its module is imported already, else None."""
+    module_name, _, path = ref.partition(":")
+    obj: Any = sys.modules.get(module_name)
+    for part in path.split("."):
+        obj = getattr(obj, part, None)
+    return obj
+
+
 def _module(name: str) -> Any:
     main, program = main_name(), sys.modules["__main__"]
     if main.partition(".")[0] == "mainspring":

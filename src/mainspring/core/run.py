@@ -10,13 +10,19 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import lane_of
 from mainspring.core.policy import DEFAULT_POLICY, Policy
 
 __all__ = [
     "BY_HAND_PREFIX",
     "FINAL",
+    "HELD_PREFIX",
+    "HOLDS",
+    "ON",
     "TRANSITIONS",
     "UNFINISHED",
+    "WAITING",
+    "After",
     "Beat",
     "Call",
     "Condition",
@@ -28,6 +34,7 @@ __all__ = [
     "Start",
     "Status",
     "Transition",
+    "bit_of",
     "describe",
     "kept_starts",
 ]
@@ -44,9 +51,14 @@ BY_HAND_PREFIX: Final = "by-hand:"
 nobody waits for a sign of life."""
 
 
+HELD_PREFIX: Final = "!"
+"""No node serves queues whose names begin so: people or the app end the runs in them."""
+
+
 class Status(StrEnum):
     """The status of a run."""
 
+    BLOCKED = "blocked"  # it waits for other runs, or for a slot of its gate; no node can claim it
     PENDING = "pending"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -58,7 +70,33 @@ class Status(StrEnum):
 
 FINAL: Final = frozenset({Status.SUCCEEDED, Status.FAILED, Status.CANCELLED, Status.MISSED, Status.BROKEN})
 
-UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
+WAITING: Final = (Status.BLOCKED, Status.PENDING)
+
+UNFINISHED: Final = (*WAITING, Status.RUNNING)
+
+_BITS: Final = {
+    Status.SUCCEEDED: 1,
+    Status.FAILED: 2,
+    Status.CANCELLED: 4,
+    Status.MISSED: 8,
+    Status.BROKEN: 16,
+}
+ON: Final = {"success": 1, "failure": 2 | 8 | 16, "end": 31}
+"""The masks of an edge by the words that people use: one bit for each end that lets the successor go on."""
+HOLDS: Final = 32
+"""A further bit of an edge: the store keeps the predecessor as long as it keeps the successor, whatever its status."""
+
+
+def bit_of(status: str) -> int:
+    """Return the bit of a final status in the mask of an edge."""
+    return _BITS[Status(status)]
+
+
+class After(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A predecessor of a run, and the ends of it that let the run go on."""
+
+    id: str
+    on: int = ON["success"]
 
 
 class Condition(StrEnum):
@@ -66,7 +104,8 @@ class Condition(StrEnum):
 
     HELD = "held"  # running, under this token; to wait again, also not to be stopped
     EXPIRED = "expired"  # the same, and the lease over by the store's clock
-    WAITING = "waiting"  # pending, and not claimed since it was read
+    WAITING = "waiting"  # blocked or pending, and not claimed since it was read; a change also needs the same status
+    REFUSED = "refused"  # waiting, and refused: by the store, or because the same call has ended `run.refused`
     FINISHED = "finished"  # in a final status, and not retried since it was read
 
 
@@ -83,13 +122,24 @@ class Transition(NamedTuple):
 _S, _C = Status, Condition
 TRANSITIONS: Final = (
     Transition("add", None, _S.PENDING, None, "enqueued, or fired while no slot is free"),
+    Transition("block", None, _S.BLOCKED, None, "enqueued or fired, and to come after runs that have not ended"),
     Transition("fire", None, _S.RUNNING, None, "fired straight into a free slot of this node"),
     Transition(
         "miss", None, _S.MISSED, None, "too late, above max_instances, beyond the catch-up, or its job was changed"
     ),
     Transition("claim", _S.PENDING, _S.RUNNING, None, "a node leased it"),
+    Transition("release", _S.BLOCKED, _S.PENDING, None, "the last run that it came after has ended as it should"),
+    Transition("refuse", _S.BLOCKED, _S.PENDING, None, "a run that it came after has ended otherwise"),
+    Transition("park", _S.PENDING, _S.BLOCKED, None, "a node would have leased it, and no slot of its gate was free"),
+    Transition("let in", _S.BLOCKED, _S.PENDING, None, "a run of its gate stopped running, or its number was raised"),
     Transition("change", _S.PENDING, _S.PENDING, _C.WAITING, "somebody moved, postponed or prioritized it"),
+    Transition("change", _S.BLOCKED, _S.BLOCKED, _C.WAITING, "somebody moved, postponed or prioritized it"),
+    Transition("change", _S.BLOCKED, _S.PENDING, _C.WAITING, "somebody postponed it while it waited for a slot"),
     Transition("cancel", _S.PENDING, _S.CANCELLED, _C.WAITING, "somebody cancelled it before it started"),
+    Transition("cancel", _S.BLOCKED, _S.CANCELLED, _C.WAITING, "somebody cancelled it before it could start"),
+    Transition("signal", _S.PENDING, _S.SUCCEEDED, _C.WAITING, "somebody gave the signal that it stands for"),
+    Transition("drop", _S.PENDING, _S.CANCELLED, _C.REFUSED, "it was refused"),
+    Transition("drop", _S.BLOCKED, _S.CANCELLED, _C.REFUSED, "the same call cancelled a run that it comes after"),
     Transition("succeed", _S.RUNNING, _S.SUCCEEDED, _C.HELD, "the callable returned"),
     Transition("fail", _S.RUNNING, _S.FAILED, _C.HELD, "the callable raised and no retry is left"),
     Transition("retry later", _S.RUNNING, _S.PENDING, _C.HELD, "the callable raised and a retry is left"),
@@ -102,8 +152,12 @@ TRANSITIONS: Final = (
     Transition("stop", _S.RUNNING, _S.CANCELLED, _C.EXPIRED, "its node is gone, and it was to be stopped"),
     Transition("lose", _S.RUNNING, _S.FAILED, _C.EXPIRED, "its node is gone and delivery is at_most_once"),
     Transition("retry", _S.FAILED, _S.PENDING, _C.FINISHED, "a person sent it back"),
+    Transition("retry", _S.FAILED, _S.BLOCKED, _C.FINISHED, "a person sent it back behind runs that have not ended"),
     Transition("retry", _S.CANCELLED, _S.PENDING, _C.FINISHED, "a person sent it back"),
+    Transition("retry", _S.CANCELLED, _S.BLOCKED, _C.FINISHED, "a person sent it back behind runs that have not ended"),
     Transition("retry", _S.BROKEN, _S.PENDING, _C.FINISHED, "a person sent it back"),
+    Transition("retry", _S.BROKEN, _S.BLOCKED, _C.FINISHED, "a person sent it back behind runs that have not ended"),
+    Transition("retry", _S.PENDING, _S.BLOCKED, _C.WAITING, "a person sent back the run that had refused it"),
 )
 
 
@@ -116,6 +170,8 @@ class Call(msgspec.Struct, frozen=True):
     name: str = ""
     frame: bytes | None = None  # the stored bytes it was read from, passed on as they are
     task: str | None = None  # the name that `func` was found by, where `func` is the callable itself
+    inputs: int = 0  # how many of its arguments are placeholders for the results of other runs
+    unfilled: Call | None = None  # the call with its placeholders, where `args` has the results instead; never stored
 
     @property
     def task_name(self) -> str:
@@ -176,7 +232,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One execution. Times are microseconds, UTC.
 
     A run waits in its `queue`. The runs of a scheduler's job wait in a queue named after their executor, `.default` for
-    example; only nodes that have this executor claim from it. Names of other queues do not start with a dot.
+    example; only nodes that have this executor claim from it. Names of other queues do not start with a dot. Of a run
+    in such a queue, `executor` says what it needs, as far as that is known: see `core.lanes`.
     """
 
     id: str
@@ -211,7 +268,14 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None = None
     count: int = 1  # fires this record stands for: coalesced into it, or missed in a row
     last: int | None = None  # the last of those fires
-    later: tuple[int, ...] = ()  # overdue fire times that run one after another, after this one
+    after: tuple[After, ...] = ()  # the runs that it comes after, each once; kept for the day it is sent back
+    delay: int = 0  # microseconds that it waits after the last of those has ended; kept for the same day
+    waits: int = 0  # how many of those have not ended; the store counts
+    followed: int = 0  # how many runs come after this one; the store counts
+    refused: str | None = None  # the run whose end refused this one: it is cancelled instead of started
+    gate: str | None = None  # the gate whose slot it needs to run
+    gate_spec: str | None = None  # how many slots the gate has, as text: see `core.waiting.gates`
+    counted: bool = True  # whether it counts as an unfinished run of its job; of chained fires only the last does
     key: str | None = None  # the unique key that it had when it ended
     retried: int = 0  # how often a person has sent it back
     earlier_starts: tuple[Start, ...] = ()  # those after which it waited again: the first two, the last eighteen
@@ -225,6 +289,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         return [(name, getattr(self, name)) for name in ("id", "name", "status", "queue", "attempt")]
+
+    @property
+    def lane(self) -> str:
+        """The part of its queue in which it waits."""
+        return self.queue if self.executor is None else lane_of(self.queue, self.executor)
 
     @property
     def func(self) -> Callable[..., Any] | str:
@@ -287,6 +356,7 @@ class Result(StrEnum):
     RETURNED = "returned"
     RAISED = "raised"
     LATE = "late"  # not started: past start_by
+    REFUSED = "refused"  # not started: a run that it comes after has not ended as it should
     UNSTARTED = "unstarted"  # not started: given back
     ABSENT = "absent"  # not started: this node cannot import the function
     BUSY = "busy"  # not started: this node is not done with an earlier claim of the same run

@@ -10,7 +10,7 @@ import msgspec
 
 from mainspring.core.instants import from_us
 from mainspring.core.policy import Policy
-from mainspring.core.run import FINAL, Call, Run, Status
+from mainspring.core.run import FINAL, After, Call, Run, Status
 
 __all__ = ["RunError", "RunPage", "RunStart", "RunView"]
 
@@ -31,6 +31,8 @@ _FIELDS: Final = (
         "priority",
         "attempt",
         "failures",
+        "waits",
+        "refused",
     ),
     *("created_at", "fire_time", "run_at", "start_by", "started_at", "finished_at", "duration"),
     *("node", "result", "errors", "starts", "progress", "data", "log"),
@@ -96,6 +98,9 @@ class RunView:
     count: int
     retried: int
     copied_from: str | None
+    after: tuple[After, ...]
+    waits: int
+    refused: str | None
 
     def __init__(self, run: Run, zone: tzinfo | None) -> None:
         self._run, self._zone = run, zone
@@ -149,8 +154,9 @@ class RunView:
 
     @property
     def run_at(self) -> datetime:
-        """When it may start."""
-        return self._moment(self._run.run_at)
+        """When it may start; a blocked run that starts some time after those before it has no such time yet."""
+        run = self._run
+        return self._moment(run.run_at if run.run_at >= 0 else run.created_at)
 
     @property
     def fire_time(self) -> datetime | None:
@@ -161,11 +167,6 @@ class RunView:
     def last(self) -> datetime | None:
         """The last of the fire times that it stands for."""
         return self._optional(self._run.last)
-
-    @property
-    def later(self) -> tuple[datetime, ...]:
-        """The overdue fire times that run one after another, after this one."""
-        return tuple(map(self._moment, self._run.later))
 
     @property
     def start_by(self) -> datetime | None:

@@ -55,15 +55,16 @@ class RunSource(Protocol):
     ) -> RunPage:
         """Return the newest runs that match what a store can look for."""
 
-    def count(
+    def counted(
         self,
         *,
         status: str | Iterable[str] | None = None,
         queue: str | None = None,
         group: str | None = None,
         job: str | None = None,
-    ) -> int:
-        """Return how many runs match what a store can look for."""
+        cap: int,
+    ) -> RunCount:
+        """Return how many runs match what a store can look for, up to a cap."""
 
     def views(self, run_ids: Sequence[str]) -> list[RunView]:
         """Return the runs with these ids, without those that are gone."""
@@ -126,8 +127,7 @@ def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
         if statuses == ():
             return RunCount(0, True)
         names = {key: wanted.only(key) for key in ("queue", "group", "job")}
-        number = app.count(status=statuses, **names)
-        return RunCount(min(number, cap), number <= cap)
+        return app.counted(status=statuses, cap=cap, **names)
     page = search(app, wanted, limit=cap, most=cap)
     return RunCount(len(page.runs), page.complete and not page.more)
 

@@ -11,6 +11,10 @@ STORE_CLASSES: Final = {
     "memory": "mainspring.jobstores.memory:MemoryJobStore",
     "sqlalchemy": "mainspring.jobstores.sqlalchemy:SQLAlchemyJobStore",
     "redis": "mainspring.jobstores.redis:RedisJobStore",
+    "zookeeper": "mainspring.jobstores.zookeeper:ZooKeeperJobStore",
+    "etcd": "mainspring.jobstores.etcd:EtcdJobStore",
+    "mongodb": "mainspring.jobstores.mongodb:MongoDBJobStore",
+    "rethinkdb": "mainspring.jobstores.rethinkdb:RethinkDBJobStore",
 }
 """The built-in stores, by the names that a configuration calls them."""
 
@@ -34,6 +38,11 @@ SCHEMES: Final = {
     "redis": StoreScheme("redis", "redis", "redis"),
     "rediss": StoreScheme("redis", "redis", "redis"),
     "unix": StoreScheme("redis", "redis", "redis"),
+    "zookeeper": StoreScheme("zookeeper", "zookeeper", "kazoo"),
+    "etcd": StoreScheme("etcd", "etcd"),
+    "etcds": StoreScheme("etcd", "etcd"),
+    "mongodb": StoreScheme("mongodb", "mongodb", "pymongo"),
+    "rethinkdb": StoreScheme("rethinkdb", "rethinkdb", "rethinkdb"),
 }
 """The built-in schemes; a package adds more by entry points. The dialect is SQLAlchemy's name for the database."""
 

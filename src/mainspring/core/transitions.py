@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from mainspring.core.followups import briefly, follow_ups
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import PROCESSES_EXECUTOR
 from mainspring.core.policy import Policy, bounded, delay_after
 from mainspring.core.run import (
     ERRORS_KEPT,
@@ -17,6 +17,7 @@ from mainspring.core.run import (
     MESSAGE_CHARS,
     MOST_CRASHES,
     TRANSITIONS,
+    WAITING,
     Condition,
     Error,
     Outcome,
@@ -27,9 +28,25 @@ from mainspring.core.run import (
     describe,
     kept_starts,
 )
+from mainspring.core.waiting.followups import hook_of
+from mainspring.core.waiting.refusals import reason_after
 from mainspring.errors import Cancel, Retry, WorkerDied
 
-__all__ = ["cancel", "change", "conclude", "failures", "recover", "retry", "shortened", "stop", "unkeyed"]
+__all__ = [
+    "cancel",
+    "change",
+    "conclude",
+    "drop",
+    "failures",
+    "recover",
+    "retry",
+    "send_back",
+    "sent_back",
+    "shortened",
+    "signal",
+    "stop",
+    "unkeyed",
+]
 
 
 def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> Outcome:
@@ -46,7 +63,7 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
             lease_until=None,
             unique=None,
         )
-        return Outcome(done, Condition.HELD, follow_ups(done, now))
+        return Outcome(done, Condition.HELD)
     if result is Result.UNSTARTED:
         return Outcome(_waiting(run, run_at=run.run_at, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.ABSENT:
@@ -55,6 +72,8 @@ def conclude(report: Report, now: int, noise: float, *, retry: bool = True) -> O
         return Outcome(_waiting(run, run_at=now + wait, attempt=max(0, run.attempt - 1)), Condition.HELD)
     if result is Result.BUSY:
         return Outcome(_waiting(run, run_at=now + SECOND, attempt=max(0, run.attempt - 1)), Condition.HELD)
+    if result is Result.REFUSED:
+        return drop(run, reason_after(None, run.refused or "another run"), now)
     if result is Result.LATE:
         return _end(report, Status.MISSED, now, reason="late")
     if result is Result.CANCELLED or isinstance(report.exception, Cancel):
@@ -95,7 +114,8 @@ def _crashed(report: Report, now: int) -> Outcome:
         reason = f"crashed the process that executed it {crashes} times"
         return _end(report, Status.BROKEN, now, crashes=crashes, errors=errors, reason=reason)
     starts = run.after_start("crashed", report.finished_at or now, now, report.started_at)
-    again = _waiting(run, run_at=now, crashes=crashes, errors=errors, earlier_starts=starts)
+    alone = {"crashes": crashes, "executor": PROCESSES_EXECUTOR}
+    again = _waiting(run, run_at=now, errors=errors, earlier_starts=starts, **alone)
     return Outcome(again, Condition.HELD)
 
 
@@ -121,12 +141,29 @@ def _lost(run: Run, now: int, condition: Condition, how: str) -> Outcome:
         lease_until=None,
         **_freed(run),
     )
-    return Outcome(ended, condition, follow_ups(ended, now))
+    return Outcome(ended, condition)
 
 
 def cancel(run: Run, now: int, reason: str | None = None) -> Outcome:
-    """Return the outcome that cancels a pending run."""
+    """Return the outcome that cancels a run that waits."""
     return _cancelled(run if reason is None else replace(run, reason=reason), now, Condition.WAITING)
+
+
+def drop(run: Run, reason: str, now: int) -> Outcome:
+    """Return the outcome that cancels a run because the run `run.refused` has not ended as it should.
+
+    If it was claimed meanwhile, it is not charged a start.
+    """
+    condition = Condition.HELD if run.status is Status.RUNNING else Condition.REFUSED
+    if condition is Condition.HELD:
+        run = replace(run, attempt=max(0, run.attempt - 1), started_at=None, node=None)
+    return _cancelled(replace(run, reason=reason), now, condition)
+
+
+def signal(run: Run, value: Any, now: int) -> Outcome:
+    """Return the outcome that ends a run that stands for a signal, with the value that was given."""
+    ended = replace(run, status=Status.SUCCEEDED, result=value, finished_at=now, lease_until=None, unique=None)
+    return Outcome(ended, Condition.WAITING)
 
 
 def stop(refused: Outcome, now: int) -> Outcome:
@@ -138,12 +175,12 @@ def _cancelled(run: Run, now: int, condition: Condition) -> Outcome:
     ended = msgspec.structs.replace(
         run, status=Status.CANCELLED, policy=_kept(run.policy), finished_at=now, lease_until=None, **_freed(run)
     )
-    return Outcome(ended, condition, follow_ups(ended, now))
+    return Outcome(ended, condition)
 
 
 def change(run: Run, **changes: Any) -> Outcome:
     """Return the outcome that changes the `queue`, the `run_at` or the `priority` of a run that waits."""
-    if run.status is not Status.PENDING:
+    if run.status not in WAITING:
         raise ValueError(f"run {run.id!r} is {run.status}; only a run that waits can be changed")
     if changes.get("queue", run.queue) != run.queue:
         changes |= {"moved": True, "call": msgspec.structs.replace(run.call, frame=None)}
@@ -154,49 +191,72 @@ def change(run: Run, **changes: Any) -> Outcome:
 
 def shortened(outcome: Outcome) -> Iterator[Outcome]:
     """Yield ever shorter forms of an outcome that is too large to be stored; the run ends the same way in each."""
-    outcome = replace(outcome, then=briefly(outcome.then))
-    yield outcome
     brief = replace(outcome.run, errors=outcome.run.errors[-1:], log=())
     yield replace(outcome, run=brief)
     yield replace(outcome, run=replace(brief, progress=None, data=None))
 
 
 def failures(report: Report, outcome: Outcome, problem: Exception, now: int) -> Iterator[tuple[Report, Outcome]]:
-    """Yield ever shorter failures of a run whose outcome cannot be stored, the last one without its hook."""
+    """Yield failures of a run whose outcome cannot be stored, the second one shorter than the first."""
     run = report.run
     error = describe(problem, report.finished_at or now, run.attempt)
     bare = replace(run, errors=(), progress=None, data=None, log=(), policy=replace(run.policy, retention=None))
-    for form in (run, bare, replace(bare, policy=replace(bare.policy, hook=None))):
+    for form in (run, bare):
         failed = replace(report, run=form, result=Result.RAISED, value=None, exception=problem, error=error)
         end = conclude(failed, now, 0.0, retry=False)
-        yield failed, Outcome(end.run, outcome.condition, briefly(end.then))
+        yield failed, Outcome(end.run, outcome.condition)
 
 
 def retry(run: Run, now: int, at: int | None = None) -> Outcome:
-    """Return the outcome that sends a failed, cancelled or broken run back to pending, with its unique key.
+    """Return the outcome that sends a failed, cancelled or broken run back, with its unique key and a new hook.
 
-    It may start at `at`, or at once.
+    It may start at `at`, or at once. If it comes after other runs, it is blocked, and the store judges it by them.
     """
-    allowed = [step.before for step in TRANSITIONS if step.verb == "retry"]
+    allowed = list(dict.fromkeys(step.before for step in TRANSITIONS if step.condition is Condition.FINISHED))
     if run.status not in allowed:
         words = ", ".join(str(status) for status in allowed)
         raise ValueError(f"run {run.id!r} is {run.status}; only a run that is {words} can be sent back to pending")
     run_at = now if at is None else max(now, at)
-    again = _waiting(
-        run,
-        run_at=run_at,
+    again = replace(
+        _waiting(run, run_at=run_at),
+        status=Status.BLOCKED if run.after else Status.PENDING,
+        executor=_executor_again(run),
         failures=0,
         crashes=0,
         finished_at=None,
         reason=None,
         start_by=None,
-        later=(),
+        refused=None,
         unique=run.key,
         retried=run.retried + 1,
         unverified=None,
         earlier_starts=kept_starts(tuple(replace(start, run_at=start.run_at or run_at) for start in run.starts)),
     )
-    return Outcome(again, Condition.FINISHED)
+    hook = hook_of(replace(again, created_at=now))
+    return Outcome(again, Condition.FINISHED, () if hook is None else (hook,))
+
+
+def _executor_again(run: Run) -> str | None:
+    """Return the executor of a run that is sent back: its crashes are forgotten, so it need not run alone."""
+    return None if run.crashes and run.policy.isolation is None and not run.queue.startswith(".") else run.executor
+
+
+def send_back(run: Run, refused: Iterable[Run], now: int, at: int | None = None) -> list[Outcome]:
+    """Return the outcomes that send a run back, and with it the runs that it has refused, in their order."""
+    return [retry(run, now, at), *(sent_back(each, now) for each in refused)]
+
+
+def sent_back(run: Run, now: int) -> Outcome:
+    """Return the outcome that sends a run back; one that was refused and is not cancelled yet becomes blocked.
+
+    The hook of such a run still waits for it.
+    """
+    # Its delay counts again from its release; the time at which it was refused means nothing.
+    run_at = -run.delay if run.delay and run.refused is not None else run.run_at
+    if run.status in WAITING:
+        return Outcome(replace(run, status=Status.BLOCKED, refused=None, run_at=run_at), Condition.WAITING)
+    again = retry(run, now)
+    return msgspec.structs.replace(again, run=replace(again.run, run_at=run_at)) if run_at < 0 else again
 
 
 def unkeyed(again: Outcome) -> Outcome:
@@ -223,7 +283,7 @@ def _end(report: Report, status: Status, now: int, **changes: Any) -> Outcome:
         **_freed(run),
         **changes,
     )
-    return Outcome(ended, Condition.HELD, follow_ups(ended, now))
+    return Outcome(ended, Condition.HELD)
 
 
 def _text(exception: BaseException | None) -> str | None:

@@ -129,10 +129,10 @@ def check_queue(value: Any) -> str:
     """Check a queue's name."""
     if not isinstance(value, str) or not value:
         raise TypeError(f"queue must be a text that is not empty, not {value!r}")
-    if len(value) > NAME_CHARS or value.startswith(".") or not value.isprintable() or set(value) & set(",:{}*"):
+    if len(value) > NAME_CHARS or value.startswith((".", "!")) or not value.isprintable() or set(value) & set(",:{}*"):
         raise ValueError(
-            f"{value!r} cannot name a queue: it has up to {NAME_CHARS} printable characters, no dot in front, and none "
-            "of , : { } *"
+            f"{value!r} cannot name a queue: it has up to {NAME_CHARS} printable characters, no dot or ! in front, and "
+            "none of , : { } *"
         )
     return value
 

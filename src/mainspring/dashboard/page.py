@@ -15,6 +15,7 @@ from mainspring.dashboard.roles import Role
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.dashboard.summary import Summary
+    from mainspring.jobstores.values import NodeInfo
 
 __all__ = ["Action", "ActionLink", "BadParameter", "Deed", "NoSuchThing", "Page", "Question", "View"]
 
@@ -137,6 +138,19 @@ class View:
         self.app, self.page, self.path, self.params, self.query = app, page, path, params, query
         self.role, self.times, self.summary, self.root, self.csrf, self.env = role, times, summary, root, csrf, env
         self._actions = actions
+        self._once: dict[str, Any] = {}
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Return what `make` returned first in this view: its regions share it."""
+        if name not in self._once:
+            self._once[name] = make()
+        found: T = self._once[name]
+        return found
+
+    @property
+    def nodes(self) -> list[NodeInfo]:
+        """The living nodes, read once for all regions."""
+        return self.once("nodes", self.app.nodes)
 
     def cached(self, name: str, seconds: float, make: Callable[[], T]) -> T:
         """Return what `make` returns, or what it returned to somebody else in the last seconds.

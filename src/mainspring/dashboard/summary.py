@@ -87,7 +87,7 @@ class SummaryReader:
         return len(self._app.errors().groups)
 
     def _flows_that_go_on(self) -> int:
-        return sum(flow.goes_on for flow in self._app.flows()[0])
+        return sum(flow.goes_on for flow in self._app.flow_graphs()[0])
 
     def _store_words(self) -> str:
         if time.monotonic() >= self._store_until:

@@ -99,6 +99,9 @@ class NotesSink(Protocol):
     def said(self, live: RunNotes) -> None:
         """Pass on that the notes of a run have changed."""
 
+    def inputs(self, run: Run) -> list[Any]:
+        """Return the results of the runs that a run came after."""
+
 
 CURRENT: ContextVar[tuple[Run, Any] | None] = ContextVar("mainspring_current", default=None)
 
@@ -130,6 +133,14 @@ class CurrentRun:
     def record(self) -> Run:
         """The run as it was when it was claimed."""
         return self._run
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The results of the runs that this one came after, read from the store when asked for.
+
+        They are in the order of `after`. A run that did not succeed has its error as its item.
+        """
+        return self._teller.inputs(self._run)
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Report how far the run has got; this is stored within a second, or with the outcome."""

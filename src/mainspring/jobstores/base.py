@@ -9,19 +9,22 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from mainspring.clock import Clock
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import from_us, to_us
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import Firing
 from mainspring.core.run import Beat, Outcome, Run
-from mainspring.errors import ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
+from mainspring.errors import ConfigurationError, ConflictingIdError, JobLookupError, TransientJobError, VersionConflict
 from mainspring.jobstores.health import Health
 from mainspring.jobstores.values import (
+    Answers,
     BrokenJob,
     ClaimedRuns,
     DuePage,
@@ -31,13 +34,20 @@ from mainspring.jobstores.values import (
     NodeInfo,
     QueueInfo,
     RunQuery,
+    RunStanding,
     Stats,
 )
 
+CHANGES: Final = "changes"
+ENDS: Final = "ends"
+"""The topics of `wait`: what may concern a loop, and ends of runs."""
 _SUGGEST_FROM_JOBS = 1000
 """Suggest similar ids for an unknown job only if the store has at most this many jobs."""
 
 __all__ = [
+    "CHANGES",
+    "ENDS",
+    "Answers",
     "BaseJobStore",
     "BrokenJob",
     "ClaimedRuns",
@@ -52,9 +62,11 @@ __all__ = [
     "NodeInfo",
     "QueueInfo",
     "RunQuery",
+    "RunStanding",
     "Stats",
     "TransientJobError",
     "VersionConflict",
+    "Want",
     "unknown_job",
 ]
 
@@ -223,19 +235,34 @@ class JobStore(BaseJobStore):
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    @abstractmethod
-    def add_runs(self, runs: Sequence[Run]) -> list[str]:
-        """Add pending runs; return the id of each, or of the unfinished run that holds its unique key.
+    # An edge leads from a run to one that comes after it (`Run.after`). A run that waits for others is blocked, and
+    # `waits` is how many of them have not ended. The call that ends a run judges its edges, in the same step and after
+    # all statuses of the call are written. An end in the mask of an edge takes one off the successor's `waits`; the
+    # last one releases it: it becomes pending. Its `run_at` stays if that lies ahead; a negative `run_at` is a delay
+    # in microseconds that counts from the release. Any other end refuses the successor: it becomes pending with
+    # `refused` set to the id of the run that ended, due at once, outside its gate, and whoever claims it cancels it.
+    # Refused beats released. An edge stays until one of its runs is deleted or its predecessor is sent back.
 
-        A known id changes nothing. A run may be packed: see `pack_run`.
+    @abstractmethod
+    def add_runs(self, runs: Sequence[Run]) -> Answers[str | None]:
+        """Add waiting runs; return the id of each, or of the unfinished run that holds its unique key.
+
+        A known id changes nothing, and its predecessors are not looked at. A predecessor is a run of this call that
+        comes before, or one in the store: while it is unfinished it cannot end before the edge is stored; one that has
+        ended counts by its status. If a predecessor is not there, the run is not stored (None); nor is a run of this
+        call that comes after one which was not stored for this reason or because its unique key is taken. A run has at
+        most 1,000 predecessors and 1,000 successors; one more raises ValueError. A run may be packed: see `pack_run`.
         """
 
     @abstractmethod
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
-        """Lease up to `limit` due runs of these queues to `node`: higher priority first, then earlier run time.
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
+        """Lease due runs to `node`: for each want, up to its limit of its lanes (see `core.lanes`), in this order.
 
-        Each becomes running, with `attempt` raised, `token` set and `started_at` at the store's now. A repeated call
-        with the same token returns the runs still held under it instead of claiming more. A paused queue gives nothing.
+        Within a want, higher priority goes first, then earlier run time; one want takes nothing from the limit of
+        another. Each run becomes running, with `attempt` raised, `token` set and `started_at` at the store's now;
+        `followed` and `refused` are told. A unique key that begins with `>` is given up. A repeated call with the same
+        token returns the runs still held under it instead of claiming more. A paused queue gives nothing from any of
+        its lanes. `next_at` is the earliest over all wants.
         """
 
     @abstractmethod
@@ -243,16 +270,25 @@ class JobStore(BaseJobStore):
         """Renew the lease of each claim that is still held, keep its reports, and return its standing."""
 
     @abstractmethod
-    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
         """Write each outcome whose condition holds for the stored run, with its `then`; return which were written.
 
         Do not write a running run as pending if it is marked to be stopped: the caller of `cancel` expects its end. Nor
-        if it needs a unique key that another unfinished run has by now. An outcome may be packed: see `pack_outcome`.
+        if it needs a unique key that another unfinished run has by now. The runs in `then` are added as `add_runs` does
+        it. A run that ends releases or refuses those after
+        it. A run that is sent back from its end loses the edges to and from it; one that is written as blocked is
+        judged anew by its `after`, as `add_runs` does it, except that a predecessor that is gone counts as satisfied.
+        The store, not the outcome, keeps `waits`, `followed`, and (but for a run that is sent back) `refused`. An
+        outcome may be packed: see `pack_outcome`.
         """
 
     @abstractmethod
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         """Return the run with each of these ids, or None."""
+
+    @abstractmethod
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        """Return the status of the run with each of these ids, or None; read no bytes."""
 
     @abstractmethod
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
@@ -267,11 +303,15 @@ class JobStore(BaseJobStore):
 
     @abstractmethod
     def delete_runs(self, run_ids: Sequence[str]) -> int:
-        """Delete finished runs; return how many."""
+        """Delete finished runs and the edges to and from them; return how many."""
 
     @abstractmethod
     def prune(self, limit: int = 1000) -> int:
-        """Delete up to `limit` finished runs that are past their retention by age or count; broken ones are kept."""
+        """Delete up to `limit` finished runs that are past their retention by age or count; broken ones are kept.
+
+        A run stays while one that comes after it is unfinished; over an edge that holds (`HOLDS`), while the successor
+        is there at all. Such a run is looked at again an hour later.
+        """
 
     # -- what people did -----------------------------------------------------------------------------------------
 
@@ -318,22 +358,37 @@ class JobStore(BaseJobStore):
     def nodes(self) -> list[NodeInfo]:
         """Return the living nodes."""
 
+    # A run may name a gate and carry its limit (`gate`, `gate_spec`). `claim` judges it by `core.waiting.gates.judge`,
+    # with the number of running runs of the gate. A run without a slot is parked: it becomes blocked with no `waits`.
+    # When a run of the gate stops running, or ends without having run, or leaves the gate, the most urgent parked run
+    # of each lane becomes pending again, due now: higher priority first, then older. Each lane, so that a lane that
+    # nobody serves keeps no other out. A parked run that is postponed is pending: the claim judges it when it is due.
+    # A refused run passes no gate. Each run is judged once per turn, and a full gate hides no run behind it. The gate
+    # `queue:<name>` counts the running runs in all lanes of a queue; runs above its number wait.
+
     @abstractmethod
-    def set_queue(self, name: str, *, paused: bool) -> None:
-        """Pause or resume a queue."""
+    def set_gate(self, name: str, allowed: int | None) -> None:
+        """Let at most `allowed` runs of a gate run at once, whatever they say themselves; None means as they say.
+
+        `queue:mail` is the gate of the queue `mail`: 0 or less pauses the queue. A raised number lets in as many
+        parked runs as fit; a lowered one stops nobody. A store forgets a gate that has no number and that no run needs.
+        """
 
     @abstractmethod
     def stats(self, query: RunQuery | None = None) -> Stats:
         """Return the queues that hold unfinished runs or are paused, the totals and the number of jobs.
 
-        With a query, return only how many runs match it.
+        With a query, return only how many runs match it. If it has a `cap`, any number above that will do, and a store
+        without an index for it may look at the newest runs only; it then says that the answer is not complete.
         """
 
     @abstractmethod
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         """Sleep until a change since `cursor` may concern a loop, or for `timeout` seconds.
 
-        Return the new cursor; start with 0. Changes made between two calls are not missed.
+        Return the new cursor; start with 0. Changes made between two calls are not missed. With the topic `ENDS`, sleep
+        until a run has ended. That is a hint, which may be lost. Listening for it may cost something while nobody
+        waits, so a call with a timeout of 0 stops it; each topic has its own cursor.
         """
 
     # -- what a store may override ---------------------------------------------------------------------------------
@@ -341,6 +396,24 @@ class JobStore(BaseJobStore):
     def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
         """Return up to `limit` of the newest runs of each job; a back end may do it in one round trip."""
         return [self.find_runs(RunQuery(job_id=job_id), limit=limit) for job_id in job_ids]
+
+    def add_runs_within(self, target: Any, connection: Any, runs: Sequence[Run], now: int) -> Answers[str | None]:
+        """Add runs as `add_runs` does, in the transaction of a SQLAlchemy Session or Connection (`target`)."""
+        raise ConfigurationError(
+            f"{type(self).__name__} takes no part in a SQL transaction; give the app outbox=engine, with the engine of "
+            "your database"
+        )
+
+    def on_thread(self) -> AbstractContextManager[None]:
+        """Wrap the life of a thread that belongs to a node; a back end may keep a connection for each."""
+        return nullcontext()
+
+    def after_commit(self, work: Callable[[], object]) -> None:
+        """Call a function once a transaction of the caller's that this thread is in is committed; without one, now."""
+        work()
+
+    def check_wait(self, run_ids: Sequence[str]) -> None:
+        """Raise if these unfinished runs cannot end while this thread waits for them."""
 
     def generations(self) -> tuple[Generation, ...]:
         """Return the identity of each part of the store, to detect lost data; nothing if this store cannot tell."""

@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
+from mainspring.core.failures import name_of, place_of
 from mainspring.core.insight.metrics import (
     BUCKETS,
     CELLS,
@@ -22,7 +23,7 @@ from mainspring.core.insight.metrics import (
     WAITED_BUCKETS,
     Tally,
 )
-from mainspring.core.run import Outcome, Report, Result, Run, Status
+from mainspring.core.run import Condition, Outcome, Report, Result, Run, Status
 
 if TYPE_CHECKING:
     from mainspring.jobstores.base import JobStore
@@ -58,6 +59,7 @@ class MetricSums:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._sums: dict[_Key, list[int]] = {}
+        self._named: dict[tuple[int, str, str], list[int]] = {}
         self._left: dict[tuple[str, str, int, int], dict[int, int]] = {}
 
     def __bool__(self) -> bool:
@@ -101,6 +103,11 @@ class MetricSums:
         ended = report.finished_at or now
         cells = self._cells(run, ended)
         cells[event] += 1
+        if event in (_FAILED, _RETRIED) and run.errors:
+            last = run.errors[-1]
+            self._name("error", name_of(last.type, place_of(last.traceback)), ended)[event] += 1
+        if outcome.condition is Condition.EXPIRED and before.node:
+            self._name("lost", before.node, ended)[event] += 1
         if began:
             if event in _TIMED and report.started_at:
                 took = max(0, ended - began)
@@ -124,22 +131,24 @@ class MetricSums:
             cells = self._sums.setdefault(key, [0] * CELLS)
         return cells
 
+    def _name(self, kind: str, name: str, at: int) -> list[int]:
+        key = at // MINUTE_US, kind, name[:NAME_CHARS]
+        if key not in self._named and len(self._named) >= MOST_KEYS:
+            key = key[0], kind, ""
+        return self._named.setdefault(key, [0] * CELLS)
+
     def take(self) -> list[Tally]:
         """Return all sums as tallies, and begin anew."""
         with self._counting():
             sums, self._sums, tallies, self._left = self._sums, {}, self._left, {}
+            named, self._named = self._named, {}
         for (minute, queue, task, job), cells in sums.items():
-            counted = [(cell, number) for cell, number in enumerate(cells) if number]
             subjects = [("all", ""), ("queue", queue[:NAME_CHARS]), ("task", task[:NAME_CHARS])]
             if job is not None:
                 subjects.append(("job", job[:NAME_CHARS]))
-            for level, (step, stretch, _) in enumerate(LEVELS):
-                at = minute * MINUTE_US
-                place = at % stretch // step * CELLS_PER_STEP
-                for kind, name in subjects:
-                    tally = tallies.setdefault((kind, name, level, at - at % stretch), {})
-                    for cell, number in counted:
-                        tally[place + cell] = tally.get(place + cell, 0) + number
+            _add(tallies, subjects, minute, cells)
+        for (minute, kind, name), cells in named.items():
+            _add(tallies, [(kind, name)], minute, cells)
         return [Tally(*key, cells) for key, cells in tallies.items()]
 
     def put_back(self, tallies: Iterable[Tally]) -> None:
@@ -151,6 +160,23 @@ class MetricSums:
                     left = self._left.setdefault(key, {})
                     for cell, number in tally.cells.items():
                         left[cell] = left.get(cell, 0) + number
+
+
+def _add(
+    tallies: dict[tuple[str, str, int, int], dict[int, int]],
+    subjects: Iterable[tuple[str, str]],
+    minute: int,
+    cells: list[int],
+) -> None:
+    """Add what was counted in a minute to the tallies of some subjects, at each level."""
+    counted = [(cell, number) for cell, number in enumerate(cells) if number]
+    for level, (step, stretch, _) in enumerate(LEVELS):
+        at = minute * MINUTE_US
+        place = at % stretch // step * CELLS_PER_STEP
+        for kind, name in subjects:
+            tally = tallies.setdefault((kind, name, level, at - at % stretch), {})
+            for cell, number in counted:
+                tally[place + cell] = tally.get(place + cell, 0) + number
 
 
 def hand_over(sums: MetricSums, store: JobStore) -> None:

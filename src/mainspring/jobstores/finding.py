@@ -10,7 +10,7 @@ from typing import Final
 
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
-from mainspring.core.run import Run, Status
+from mainspring.core.run import UNFINISHED, Run, Status
 from mainspring.core.run_view import RunView
 from mainspring.errors import near
 from mainspring.jobstores.base import JobStore, RunQuery, unknown_job
@@ -27,7 +27,6 @@ __all__ = [
     "pages",
 ]
 
-_UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
 FIND_PAGE_RUNS: Final = 1000
 """Read this many runs at a time."""
 
@@ -109,12 +108,12 @@ def count_unfinished(store: JobStore, jobs: Sequence[tuple[str, int]]) -> list[i
     """Return how many unfinished runs each job has, named by id and incarnation."""
     stems = [f"{job_id}@{incarnation}" for job_id, incarnation in jobs]
     if len(jobs) > 1:
-        found = store.find_runs(RunQuery(status=_UNFINISHED), limit=FIND_PAGE_RUNS)
+        found = store.find_runs(RunQuery(status=UNFINISHED), limit=FIND_PAGE_RUNS)
         if len(found) < FIND_PAGE_RUNS:  # that is all there are
             counted = _by_stem(found)
             return [counted[stem] for stem in stems]
     return [
-        sum(_by_stem(page)[stem] for page in pages(store, RunQuery(status=_UNFINISHED, job_id=job_id)))
+        sum(_by_stem(page)[stem] for page in pages(store, RunQuery(status=UNFINISHED, job_id=job_id)))
         for (job_id, _), stem in zip(jobs, stems, strict=True)
     ]
 
@@ -137,4 +136,4 @@ def fired_instants(store: JobStore, job: Job, instants: Sequence[int]) -> set[in
 
 def _by_stem(runs: Sequence[Run]) -> Counter[str]:
     """Count fired runs by `<job id>@<incarnation>`."""
-    return Counter(run.id.rpartition("@")[0] for run in runs if not run.id.endswith(":missed"))
+    return Counter(run.id.rpartition("@")[0] for run in runs if run.counted and not run.id.endswith(":missed"))

@@ -26,6 +26,8 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     schema: int | None = None
     warnings: tuple[str, ...] = ()
+    size: int | None = None
+    """The bytes of its tables and indexes, or of the memory of its servers; None if it cannot tell."""
 
     @property
     def level(self) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace as _with
@@ -14,6 +15,7 @@ from mainspring.core.plan import DueJob
 from mainspring.core.run import Run, Status
 
 __all__ = [
+    "Answers",
     "BrokenJob",
     "ClaimedRuns",
     "DuePage",
@@ -24,8 +26,22 @@ __all__ = [
     "NodeRun",
     "QueueInfo",
     "RunQuery",
+    "RunStanding",
     "Stats",
 ]
+
+
+T = TypeVar("T")
+
+
+class Answers(list[T]):
+    """The answers of a store, one for each item of a batch; `refused` are the ids of the runs that the call refused."""
+
+    refused: tuple[str, ...]
+
+    def __init__(self, answers: Iterable[T] = (), refused: Iterable[str] = ()) -> None:
+        super().__init__(answers)
+        self.refused = tuple(refused)
 
 
 class Hold(StrEnum):
@@ -45,11 +61,18 @@ class DuePage(msgspec.Struct):
 
 
 class ClaimedRuns(msgspec.Struct):
-    """Runs leased to a node, most urgent first; the store's now; when the next waiting run of the queues is due."""
+    """Runs leased to a node, most urgent first within a want; the store's now; when the next run is due."""
 
     now: int
     runs: list[Run]
     next_at: int | None
+
+
+class RunStanding(msgspec.Struct, frozen=True, gc=False):
+    """The status of a run, and the run that refused it, for those who wait for its end."""
+
+    status: Status
+    refused: str | None = None
 
 
 class NodeRun(msgspec.Struct, frozen=True):
@@ -92,9 +115,15 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     waiting: int = 0
     delayed: int = 0
+    blocked: int = 0
     running: int = 0
-    paused: bool = False
+    limit: int | None = None  # at most so many run at once; 0 or less: it is paused, -10 with a limit of 10 afterwards
     oldest_at: int | None = None
+
+    @property
+    def paused(self) -> bool:
+        """Whether it is paused."""
+        return self.limit is not None and self.limit <= 0
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,16 +136,23 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     totals: dict[str, int] = {}
     jobs: int = 0
     matching: int = 0
+    complete: bool = True  # for a query with a cap: whether every run was looked at that may match
 
 
 class RunQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Selects runs that match every given field; or the `lapsed` ones, which are running after their lease ended."""
+    """Selects runs that match every given field; or the `lapsed` ones, which are running after their lease ended.
+
+    `after` is the id of a run: it selects the runs that come after it. `gate` selects the unfinished runs of a gate.
+    """
 
     status: tuple[Status, ...] = ()
     queue: str | None = None
     group: str | None = None
     job_id: str | None = None
+    after: str | None = None
+    gate: str | None = None
     lapsed: bool = False
+    cap: int | None = None  # who counts wants to know no more than that there are more: a store may stop there
 
 
 class Generation(msgspec.Struct, frozen=True):

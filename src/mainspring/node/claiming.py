@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import FINAL, UNFINISHED, Condition, Outcome, Report, Result, Status
-from mainspring.core.transitions import conclude
+from mainspring.core.lanes import Want, queue_of
+from mainspring.core.run import Outcome, Report, Result, Status
+from mainspring.core.transitions import conclude, drop
 from mainspring.errors import is_own
 from mainspring.events import EVENT_RUN_LOST
-from mainspring.jobstores.base import ClaimedRuns, RunQuery
+from mainspring.jobstores.base import ClaimedRuns
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS
 from mainspring.node.settling import Settler
 
@@ -28,8 +29,9 @@ CLAIM_BATCH_RUNS: Final = 1000
 STALE_SECONDS: Final = 1.0
 """Give back a claimed run that has not started after this many seconds."""
 
-GROUPS_REMEMBERED: Final = 1000
-"""Remember an unfinished run for this many groups."""
+LOOK_AGAIN_SECONDS: Final = 0.05
+"""Look again this soon into lanes that gave all they had while others of the same claim have more: the store names the
+time of the next run only once for all lanes."""
 
 LONGEST_CLAIM_PAUSE_SECONDS: Final = 0.05
 """Wait this many seconds between two claims that find nothing, however many hints come."""
@@ -48,10 +50,9 @@ class WorkerTick:
         self.outbox: deque[Report] = deque()
         self.uncertain: list[str] = []
         self._settler = Settler(link.store)
-        self._unfinished: dict[str, str] = {}
-        """For each gathered group, by the id of the run that waits for it: one run that was unfinished."""
         self._look_at: dict[str, int] = {}
         self._looking = threading.Lock()
+        self._turn = 0
         self._pause = 0.0
         self._not_before = 0
         """Ignore hints before this instant, because the last claims found nothing."""
@@ -63,27 +64,28 @@ class WorkerTick:
         """The number of runs that have ended here and are not settled yet."""
         return len(self.outbox) + len(self._settler.unsettled)
 
-    def look(self, queue: str, at: int = 0) -> None:
-        """Remember that a run of the queue becomes claimable at the instant `at`, if this node serves it."""
-        if queue not in self.link.node.served_queues:
+    def look(self, lane: str, at: int = 0) -> None:
+        """Remember that a run of the lane becomes claimable at the instant `at`, if this node serves its queue."""
+        if queue_of(lane) not in self.link.node.served_queues:
             return
-        self._note((queue,), at)
+        self._note((lane,), at)
         self.link.wake_worker()
 
-    def _note(self, queues: Iterable[str], at: int) -> None:
+    def _note(self, lanes: Iterable[str], at: int) -> None:
         # Several threads write this: do not overwrite an earlier instant with a later one.
         with self._looking:
-            for queue in queues:
-                self._look_at[queue] = min(at, self._look_at.get(queue, at))
+            for lane in lanes:
+                self._look_at[lane] = min(at, self._look_at.get(lane, at))
 
     def look_everywhere(self) -> None:
-        """Look into all queues at the next tick, or a moment later if other nodes were faster several times."""
-        self._note(self.link.node.served_queues, self._not_before)
+        """Look into all lanes at the next tick, or a moment later if other nodes were faster several times."""
+        for lanes in self.link.node.lanes.values():
+            self._note(lanes, self._not_before)
 
-    def waits(self, queue: str | None = None) -> bool:
-        """Return True if a run is known to wait in the queue (or any) for a slot."""
+    def waits(self, lane: str | None = None) -> bool:
+        """Return True if a run is known to wait in the lane (or any) for a slot."""
         now = self.link.now()
-        return any(at <= now for known, at in list(self._look_at.items()) if queue is None or known == queue)
+        return any(at <= now for known, at in list(self._look_at.items()) if lane is None or known == lane)
 
     def __call__(self) -> float:
         """Settle ended runs, then claim waiting ones; with a server as the store, two threads do the two."""
@@ -98,7 +100,7 @@ class WorkerTick:
         return LONGEST_SLEEP_SECONDS
 
     def claims(self) -> float:
-        """Claim for every executor with room; give back runs that wait behind long ones."""
+        """Claim for every executor with free slots; give back runs that wait behind long ones."""
         node, link = self.link.node, self.link
         if self.uncertain:
             self._reclaim()
@@ -106,12 +108,7 @@ class WorkerTick:
             if node.draining and not node.finishing:
                 node.withdraw()  # runs of a claim that was under way when the drain began
             return LONGEST_SLEEP_SECONDS
-        delay = LONGEST_SLEEP_SECONDS
-        if node.queues is None:
-            for alias in list(node.executors):
-                delay = min(delay, self._claim((f".{alias}",), node.free(alias)))
-        else:
-            delay = self._claim_queues(node.queues)
+        delay = self._claim()
         if link.claims:
             node.withdraw(older_than=node.elapsed() - int(STALE_SECONDS * SECOND))
             delay = min(delay, STALE_SECONDS)
@@ -128,54 +125,26 @@ class WorkerTick:
         batch = self._settler.write(now)
         link.answered()
         link.sums.settled(batch, now)
-        link.end([each.report for each in batch])
+        link.end([each.report for each in batch if not each.dropped])
         if self._look_at:  # there is room again for waiting runs
             link.wake_worker()
         # Ask once per batch: without listeners and log lines, a run that ends well costs nothing more.
         telling = bool(link.node.listening) or link.node.events.log.wanted
-        collectors: set[str] = set()
-        for report, outcome, accepted in batch:
+        for each in batch:
+            report, outcome, accepted = each
             if not accepted:
-                self._tell_lost(report)
+                if not each.dropped:
+                    self._tell_lost(report)
                 continue
             if outcome.run.status is Status.PENDING:
-                self.look(outcome.run.queue, outcome.run.run_at)
+                self.look(outcome.run.lane, outcome.run.run_at)
+            elif outcome.run.followed:  # whoever came after it may be pending now
+                self.look_everywhere()
+                link.wake_worker()
             for follower in outcome.then:
-                self.look(follower.queue, follower.run_at)
-            if outcome.run.policy.collect is not None and outcome.run.status in FINAL:
-                collectors.add(outcome.run.policy.collect)
+                self.look(follower.lane, follower.run_at)
             if telling or report.result in _REMARKABLE:
                 link.node.events.settled(outcome, link.alias, report)
-        if collectors:
-            self._wake_collectors(collectors)
-
-    def _wake_collectors(self, run_ids: Iterable[str]) -> None:
-        """Let the runs that wait for a group check whether it is complete; if this node dies first, they check later.
-
-        One unfinished run of each group is remembered: while it is unfinished, no search is needed.
-        """
-        store, now = self.link.store, self.link.now()
-        if len(self._unfinished) > GROUPS_REMEMBERED:
-            self._unfinished.clear()
-        members = {run_id: self._unfinished.pop(run_id, None) for run_id in run_ids}
-        known = [member for member in members.values() if member is not None]
-        runs = store.get_runs(known) if known else []
-        unfinished = {run.id for run in runs if run is not None and run.status in UNFINISHED}
-        self._unfinished.update((run_id, member) for run_id, member in members.items() if member in unfinished)
-        searched = [run_id for run_id in members if run_id not in self._unfinished]
-        done = []
-        for collector in store.get_runs(searched) if searched else []:
-            if collector is None or collector.status is not Status.PENDING:
-                continue
-            query = RunQuery(status=UNFINISHED, group=(collector.data or {}).get("group"))
-            found = store.find_runs(query, limit=1)
-            if found:
-                self._unfinished[collector.id] = found[0].id
-            else:
-                done.append(collector)
-        store.settle([Outcome(replace(run, run_at=now), Condition.WAITING) for run in done])
-        for run in done:
-            self.look(run.queue, now)
 
     def _conclude(self, report: Report, now: int) -> Outcome:
         self.link.date(report)
@@ -183,13 +152,17 @@ class WorkerTick:
             live = self.link.lives.pop(report.run.id, None)
             if live is not None and live.run.token == report.run.token:
                 report.run = live.final(report.run)
+        if report.run.call.unfilled is not None:  # keep the placeholders: it may be executed again
+            report.run = replace(report.run, call=report.run.call.unfilled)
         try:
+            if report.result is Result.REFUSED:
+                return drop(report.run, self._settler.reason_for(report.run), now)
             return conclude(report, now, self.link.node.clock.random())
         except BaseException as error:  # the user's back-off function raised, or a follow-up cannot be made
             if not is_own(error):
                 raise
             log.error("run %r cannot be retried or followed up", report.run.id, exc_info=error)
-            plain = replace(report.run.policy, backoff=(), hook=None, then=())
+            plain = replace(report.run.policy, backoff=())
             report.run, report.exception = replace(report.run, policy=plain), None
             return conclude(report, now, 0.0, retry=False)
 
@@ -200,51 +173,76 @@ class WorkerTick:
 
     # -- claim -------------------------------------------------------------------------------------------------
 
-    def _claim_queues(self, queues: Mapping[str, int | None]) -> float:
-        """Claim from all queues together, so that priority holds across them; claim separately from limited ones."""
-        unlimited = tuple([queue for queue, limit in queues.items() if limit is None])
-        delay = self._claim(unlimited, self.link.node.room()[0]) if unlimited else LONGEST_SLEEP_SECONDS
-        for queue, limit in queues.items():
-            if limit is not None:
-                room = min(self.link.node.room()[0], limit - self.link.in_queue.get(queue, 0))
-                delay = min(delay, self._claim((queue,), room))
-        return delay
-
-    def _claim(self, queues: tuple[str, ...], free: int) -> float:
-        link = self.link
-        times = [at for at in map(self._look_at.get, queues) if at is not None]
-        if not times:
-            return LONGEST_SLEEP_SECONDS
-        look_at, now = min(times), link.now()
-        if look_at > now:
-            return (look_at - now) / SECOND
-        if free <= 0:
-            return LONGEST_SLEEP_SECONDS  # the next report wakes us
-        node = link.node
-        limit = min(free, CLAIM_BATCH_RUNS)
+    def _claim(self) -> float:
+        """Claim for all executors at once, each for its own free slots; return when to claim again."""
+        wants, delay = self._wants()
+        if not wants:
+            return delay  # if runs wait for a slot, the next report wakes us
+        link, node = self.link, self.link.node
+        self._turn += 1
+        lanes = [lane for some, _ in wants for lane in some]
         token = node.new_token()
         if node.watcher is not None:
-            node.watcher.claiming(node.id, token, queues)
-        for queue in queues:  # before the store looks, so that hints of other nodes meanwhile are not lost
-            self._look_at.pop(queue, None)
+            node.watcher.claiming(node.id, token, lanes)
+        for lane in lanes:  # before the store looks, so that hints of other nodes meanwhile are not lost
+            self._look_at.pop(lane, None)
         asked = node.clock.monotonic()
         try:
-            claimed = link.store.claim(queues, node=node.id, token=token, limit=limit, lease=node.lease)
+            claimed = link.store.claim(wants, node=node.id, token=token, lease=node.lease)
         except Exception:
             self.uncertain.append(token)
-            self._note(queues, 0)
+            self._note(lanes, 0)
             raise
         link.observe(claimed.now, asked)
-        if claimed.next_at is not None:
-            self._note(queues, claimed.next_at)
+        self._note_next(wants, claimed)
         self._pace_hints(claimed)
         if claimed.runs:
             link.begin(claimed.runs)
-        if len(claimed.runs) >= limit and (limit < free or (node.queues is not None and node.room()[1])):
-            return 0.0
-        if len(claimed.runs) >= free or claimed.next_at is None:
-            return LONGEST_SLEEP_SECONDS
-        return max(0.0, (claimed.next_at - claimed.now) / SECOND)
+        wants, delay = self._wants()
+        return 0.0 if wants else delay
+
+    def _wants(self) -> tuple[list[Want], float]:
+        """Return what to claim of the lanes in which runs may be due, and in how many seconds others may be.
+
+        The executors take turns to come first, where a limit holds for all of them. A queue that this node limits is a
+        want of its own; it may bring runs beyond the free slots, but no more than its limit.
+        """
+        node, now, delay = self.link.node, self.link.now(), LONGEST_SLEEP_SECONDS
+        left = node.runs_left()
+        room = {
+            queue: limit - self.link.in_queue.get(queue, 0)
+            for queue, limit in (node.queues or {}).items()
+            if limit is not None
+        }
+        wants: list[Want] = []
+        served = list(node.lanes.items())
+        first = self._turn % (len(served) or 1)
+        for alias, lanes in served[first:] + served[:first]:
+            times = [(lane, at) for lane in lanes if (at := self._look_at.get(lane)) is not None]
+            delay = min([delay, *((at - now) / SECOND for _, at in times if at > now)])
+            due = [lane for lane, at in times if at <= now]
+            free = min(node.free(alias), CLAIM_BATCH_RUNS) if due else 0
+            some = [lane for lane in due if queue_of(lane) not in room] if room else due
+            for part in ([some] if some else []) + [[lane] for lane in due if room and queue_of(lane) in room]:
+                queue = queue_of(part[0])
+                number = min(free, left, room.get(queue, free))
+                if number > 0:
+                    wants.append((part, number))
+                    left -= number
+                    if queue in room:
+                        room[queue] -= number
+        return wants, delay
+
+    def _note_next(self, wants: list[Want], claimed: ClaimedRuns) -> None:
+        """Note when to look into the lanes again: into those of wants that got all they asked for first."""
+        next_at = claimed.next_at
+        if next_at is None:
+            return
+        taken = Counter(run.lane for run in claimed.runs)
+        full = [sum(taken[lane] for lane in lanes) >= limit for lanes, limit in wants]
+        later = max(next_at, claimed.now + int(LOOK_AGAIN_SECONDS * SECOND)) if any(full) else next_at
+        for (lanes, _), is_full in zip(wants, full, strict=True):
+            self._note(lanes, next_at if is_full else later)
 
     def _pace_hints(self, claimed: ClaimedRuns) -> None:
         """If a hint wakes a whole fleet for one run, let nodes that find nothing come a little later next time."""
@@ -259,8 +257,8 @@ class WorkerTick:
     def _reclaim(self) -> None:
         """Ask for the runs of a claim or fire whose reply was lost."""
         link, node = self.link, self.link.node
-        queues = node.served_queues
+        lanes = [lane for some in node.lanes.values() for lane in some]
         while self.uncertain:
-            held = link.store.claim(queues, node=node.id, token=self.uncertain[0], limit=1, lease=node.lease)
+            held = link.store.claim([(lanes, 1)], node=node.id, token=self.uncertain[0], lease=node.lease)
             link.begin([run for run in held.runs if run.id not in link.claims])
             del self.uncertain[0]

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from itertools import chain
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from mainspring.core.insight.alerts import ALERTS_QUEUE
 from mainspring.core.instants import SECOND
-from mainspring.core.run import BY_HAND_PREFIX, Outcome, Report, Result, Run
-from mainspring.core.transitions import recover
+from mainspring.core.run import BY_HAND_PREFIX, Outcome, Report, Result, Run, Status
+from mainspring.core.transitions import cancel, recover
+from mainspring.core.waiting.flows import MARKER_QUEUE
 from mainspring.jobstores.base import RunQuery
+from mainspring.jobstores.finding import pages
 from mainspring.node.settling import Settler
 from mainspring.node.watch.lookouts import JobHealthWatch, UnservedQueues
 
@@ -21,6 +27,11 @@ __all__ = ["JanitorTick"]
 RECOVERY_PAGE_RUNS: Final = 100
 RESTORE_AFTER_SECONDS: Final = 60.0
 """Try this often to restore jobs that a node with other keys could not read."""
+
+ABANDONED_SECONDS: Final = 600.0
+"""Cancel a flow that is not stored as a whole after this many seconds: whoever stored it is gone."""
+MARKERS_SECONDS: Final = 60.0
+"""Look this often for such flows."""
 
 SWEEP_SECONDS: Final = 300.0
 """Look this often for records that somebody altered so that no other query finds them."""
@@ -40,7 +51,10 @@ class JanitorTick:
         self._seen: tuple[int, float] | None = None
         """The store's time at the last look, and this node's monotonic time just before it."""
         self._patient_until = self._prunes_at = 0.0
+        self._markers_at = link.node.clock.monotonic() + MARKERS_SECONDS * link.node.clock.random()
         self.unserved, self.health = UnservedQueues(link), JobHealthWatch(link)
+        self.chores: list[Callable[[], object]] = []
+        """What else to do at each look; a chore that raises is logged and tried again."""
 
     def __call__(self) -> float:
         """Recover a page of expired runs; prune; now and then restore records that other nodes have set aside."""
@@ -60,9 +74,17 @@ class JanitorTick:
                 return 0.0
         if node.clock.monotonic() >= self._prunes_at and link.store.prune() >= 1000:
             return 0.0
+        if not jumped and node.clock.monotonic() >= self._markers_at:
+            self._markers_at = node.clock.monotonic() + MARKERS_SECONDS * (0.5 + node.clock.random())
+            self._cancel_abandoned()
         self.unserved.look_if_due()
         self.health.look_if_due()
         self._mend()
+        for chore in self.chores:
+            try:
+                chore()
+            except Exception as error:
+                log.warning("a chore failed and is tried again: %s", error)
         return node.lease / 3 * (0.5 + 0.5 * node.clock.random())
 
     def _mend(self) -> None:
@@ -106,17 +128,33 @@ class JanitorTick:
             except Exception as error:  # its follow-ups cannot be made
                 log.error("run %r was lost with its node and cannot be recovered", run.id, exc_info=error)
         try:
-            for settled in settler.settle(now):
-                self.link.sums.settled([settled], now)
-                if settled.accepted:
+            for each in settler.settle(now):
+                self.link.sums.settled([each], now)
+                if each.accepted and each.dropped:
+                    self.link.node.events.settled(each.outcome, self.link.alias)
+                elif each.accepted:
                     recovered += 1
-                    self._announce(settled.outcome)
+                    self._announce(each.outcome)
         except OSError:  # the store is away
             raise
         except Exception as error:
             lost = ", ".join(repr(report.run.id) for report, *_ in settler.unsettled)
             log.error("runs lost with their nodes cannot be recovered: %s", lost, exc_info=error)
         return recovered
+
+    def _cancel_abandoned(self) -> None:
+        """Cancel the markers of flows that nobody goes on storing; each takes its flow along."""
+        link, now = self.link, self.link.now()
+        query = RunQuery(status=(Status.PENDING,), queue=MARKER_QUEUE)
+        settler = Settler(link.store)
+        for run in chain.from_iterable(pages(link.store, query)):
+            if now - run.created_at > ABANDONED_SECONDS * SECOND:
+                marker = replace(run, reason="the process that stored the flow is gone")
+                settler.add(Report(marker, Result.CANCELLED), cancel(marker, now), now)
+                log.warning("the flow %r was not stored as a whole, and is cancelled", run.group)
+        for each in settler.settle(now):
+            if each.accepted:
+                link.node.events.settled(each.outcome, link.alias)
 
     def _announce(self, outcome: Outcome) -> None:
         link, run = self.link, outcome.run

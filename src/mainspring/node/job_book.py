@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, overload
 from mainspring.core.ids import check_id, pin
 from mainspring.core.instants import SECOND, from_us, to_us
 from mainspring.core.job import Job
-from mainspring.core.plan import Firing, Place, make_run, passed_over
+from mainspring.core.plan import Firing, Place, make_runs, passed_over
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Run
 from mainspring.core.run_view import RunView
@@ -45,10 +45,10 @@ _Fires = list[Fire]
 RUN_NOW_TRIES: Final = 1000
 """Give up after so many others have changed a job just as it was to be run now."""
 MOST_BACKFILLED: Final = 1000
-"""One backfill runs at most this many fires: its first run carries all later ones."""
+"""One backfill runs at most this many fires: one write stores all their runs, each after the one before."""
 SUGGEST_FROM: Final = 1000
 """Read the ids of at most this many jobs to suggest one that was meant."""
-JOB_OPTIONS: Final = (POLICY_FIELDS - {"then", "collect"}) | {
+JOB_OPTIONS: Final = POLICY_FIELDS | {
     *("args", "kwargs", "id", "name", "misfire_grace_time", "coalesce", "max_instances", "next_run_time"),
     *("exclude", "overlap", "queue", "shard", "replace_existing", "late_after", "down_after"),
 }
@@ -441,16 +441,20 @@ class JobBook:
             now = self._now(alias)
             if count_unfinished(store, [(read.id, read.incarnation)])[0] >= read.max_instances:
                 raise MaxInstancesReachedError(read)
-            place = Place(read.queue if read.executor == "queue" else f".{read.executor}")
-            first, *later = fires or (now,)
-            run = make_run(read, read.incarnation, place, first, now, later=tuple(later))
-            step = Firing(read.id, read.version, read.at, read.nominal, (run,), besides=True)
+            queued = read.executor == "queue"
+            place = Place(read.queue, executor=self._executor_for(read)) if queued else Place(f".{read.executor}")
+            runs = make_runs(read, read.incarnation, place, fires or (now,), now)
+            step = Firing(read.id, read.version, read.at, read.nominal, runs, besides=True)
             # Whatever fired the job since it was read has made a new version, and is counted next time.
             if store.fire([step], lease) != [None]:
-                self._events.sums(alias).added([run], now)
-                self._events.submitted([run], alias)
-                return run
+                self._events.sums(alias).added(runs, now)
+                self._events.fired(runs, alias)
+                return runs[0]
         raise VersionConflict(job_id)
+
+    def _executor_for(self, job: Job) -> str | None:
+        """Return the executor that the runs of a job in a queue need, if that is known here."""
+        return None
 
     def run_past(
         self,

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 from mainspring.clock import Clock
@@ -32,12 +33,15 @@ class Loop:
         clock: Clock,
         failed: Callable[[BaseException], float],
         finished: Callable[[], bool],
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._name = name
         self._ticks = list(ticks)
         self._clock = clock
         self._failed = failed
         self._finished = finished
+        self._around = around
+        """Wraps the life of the thread."""
         self._wake = clock.wake()
         self._woken = [True] * len(self._ticks)
         self._due = [0.0] * len(self._ticks)
@@ -87,8 +91,12 @@ class Loop:
 
     def start(self) -> None:
         """Run on a thread of its own."""
-        self._thread = threading.Thread(target=self.run, name=self._name, daemon=True)
+        self._thread = threading.Thread(target=self._run_wrapped, name=self._name, daemon=True)
         self._thread.start()
+
+    def _run_wrapped(self) -> None:
+        with self._around():
+            self.run()
 
     def join(self) -> None:
         """Wait until the loop has ended."""

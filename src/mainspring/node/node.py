@@ -20,8 +20,10 @@ from mainspring import __version__
 from mainspring.clock import Clock, SystemClock
 from mainspring.core.insight.alerts import ALERTS_QUEUE, AlertTarget
 from mainspring.core.instants import from_us
+from mainspring.core.lanes import QUEUE_EXECUTORS, lane_of
+from mainspring.core.policy import Policy
 from mainspring.core.references import ref_to_obj
-from mainspring.core.run import Report, Result, Run
+from mainspring.core.run import Call, Report, Result, Run
 from mainspring.events import SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import JobStore, NodeInfo
@@ -37,19 +39,12 @@ CLAIM_AHEAD_SECONDS: Final = 0.2
 """Claim this many seconds of work ahead of what the slots execute now."""
 MOST_CLAIMED_RUNS: Final = 4000
 """Claim them in several batches, so that the node executes and settles while the store hands out the next batch."""
-FULL_EXECUTOR_CLAIM_RUNS: Final = 10
 FIRST_RATE_PER_SECOND: Final = 250.0
 """Assume that this many runs end per second until the node has measured it."""
 RATE_WINDOW_SECONDS: Final = 0.1
 """Count ended runs for this many seconds to measure the rate."""
-RARE_EXECUTOR_SHARE: Final = 0.01
-"""Ignore the room of an executor that gets less than this share of the claimed runs."""
-ISOLATED_EXECUTOR: Final = "processes"
-"""The executor of runs that are isolated or have crashed a worker before: see `app.placement`."""
 REFERENCE_LIMIT_CHARS: Final = 200
 """Cut the name of a function to this length when the node announces that it lacks it."""
-MOST_ISOLATED_AHEAD_RUNS: Final = 100
-"""Claim at most this many isolated runs ahead, so that they cannot starve the runs queued behind them."""
 MOST_SLOTS_SHOWN: Final = 100
 """An executor with more slots, as an event loop, counts only those that execute a run."""
 MOST_RUNS_SHOWN: Final = 64
@@ -67,7 +62,7 @@ class Watcher(Protocol):
     def runs_left(self) -> int | None:
         """How many more runs this process may execute, including those it holds; None for any number."""
 
-    def claiming(self, node: str, token: str, queues: Sequence[str]) -> None:
+    def claiming(self, node: str, token: str, lanes: Sequence[str]) -> None:
         """Note that a claim is about to be tried: repeating it with this token finds what it brought."""
 
     def claimed(self, runs: Sequence[Run]) -> None:
@@ -92,6 +87,8 @@ class Node:
         events: RunEvents | None = None,
         queues: Mapping[str, int | None] | None = None,
         prepare: Callable[[Run], Run] | None = None,
+        executor_for: Callable[[Call, Policy], str | None] | None = None,
+        unstarted: Mapping[str, int] | None = None,
         schedules: bool = True,
         watcher: Watcher | None = None,
         declare: Callable[[], None] | None = None,
@@ -112,6 +109,11 @@ class Node:
         """The queues this node serves, each with its limit of runs at once; None: those named after its executors."""
         self.prepare = prepare or _with_function
         """Finds the function and the executor of a claimed run; raises LookupError if this node lacks the code."""
+        self.executor_for = executor_for or _unknown
+        """Names the executor that the runs of a call in a queue need, None if that is not known here."""
+        self.unstarted = unstarted or {}
+        """The slots of executors that start when a run first needs them."""
+        self._lanes: tuple[object, dict[str, tuple[str, ...]]] = None, {}
         self.schedules = schedules
         self.watcher = watcher
         self.declare = declare
@@ -135,8 +137,6 @@ class Node:
         """Runs that ended per second lately, by executor."""
         self._ended: dict[str, tuple[float, int]] = {}
         """By executor: an instant of the monotonic clock, and how many runs have ended since."""
-        self.shares: dict[str, float] = {}
-        """The share of each executor in the runs that were lately claimed from queues."""
         self.events = events or RunEvents(listeners, zone=lambda: timezone)
         """Publishes events about runs."""
         self._started = False
@@ -231,6 +231,24 @@ class Node:
         return tuple(f".{alias}" for alias in self.executors) if self.queues is None else tuple(self.queues)
 
     @property
+    def lanes(self) -> dict[str, tuple[str, ...]]:
+        """The lanes that this node claims for each of its executors.
+
+        The first executor also gets the lanes for those that this node lacks: `prepare` knows where the runs go.
+        """
+        if self.queues is None:
+            return {alias: (f".{alias}",) for alias in list(self.executors)}
+        aliases = tuple(dict.fromkeys((*self.executors, *self.unstarted)))
+        known = aliases, tuple(self.queues)
+        if self._lanes[0] != known and aliases:
+            lacking = [alias for alias in QUEUE_EXECUTORS if alias not in aliases]
+            lanes = {alias: tuple(lane_of(queue, alias) for queue in self.queues) for alias in aliases}
+            more = (lane_of(queue, alias) for alias in lacking for queue in self.queues)
+            lanes[aliases[0]] = tuple(dict.fromkeys((*lanes[aliases[0]], *more)))
+            self._lanes = known, lanes
+        return self._lanes[1] if aliases else {}
+
+    @property
     def listening(self) -> int:
         """The mask of the events that have a listener: other events are not even made."""
         return self.events.listeners.mask
@@ -250,14 +268,14 @@ class Node:
 
     def free(self, alias: str) -> int:
         """Return how many more runs an executor should be given, of those that this process may still execute."""
-        return min(self._runs_left(), self._free(alias))
+        return min(self.runs_left(), self._free(alias))
 
     def _free(self, alias: str) -> int:
         """Return how many more runs an executor has room for: its slots, or what they will end in a moment."""
-        executor = self.executors[alias]
-        if not getattr(executor, "accepting", True):
+        executor = self.executors.get(alias)
+        if executor is not None and not getattr(executor, "accepting", True):
             return 0
-        slots = executor.slots - executor.stuck
+        slots = self.unstarted.get(alias, 0) if executor is None else executor.slots - executor.stuck
         pace = self.pace.get(alias)
         wanted = slots
         if pace is not None:  # by what one takes, and by how many really end: the store, or the machine, may be slower
@@ -274,33 +292,13 @@ class Node:
             wanted -= link.in_flight.get(alias, 0)
         return wanted
 
-    def _runs_left(self) -> int:
+    def runs_left(self) -> int:
         """Return how many more runs this process may claim before it reaches its limit of executed runs."""
         left = None if self.watcher is None else self.watcher.runs_left
         # In this order, since a run is counted as executed before its claim is forgotten: none is counted as neither.
         if left is None:
             return MOST_CLAIMED_RUNS
         return min(MOST_CLAIMED_RUNS, left - sum(len(link.claims) for link in self.links.values()))
-
-    def room(self) -> tuple[int, bool]:
-        """Return how many more runs to claim from queues, and whether every executor has room.
-
-        The room of an executor is divided by its share of the recent runs, so one that is hardly ever needed does not
-        hold up the others. While an executor is full, the node claims a few runs at a time for the sake of the others,
-        and gives back those for the full one. Many of these may be isolated runs, which have few slots.
-        """
-        left = self._runs_left()
-        room, most = left, 0
-        for alias, executor in list(self.executors.items()):
-            free, share = self._free(alias), self.shares.get(alias, 1.0)
-            if free <= -(
-                max(MOST_ISOLATED_AHEAD_RUNS, executor.slots) if alias == ISOLATED_EXECUTOR else executor.slots
-            ):
-                return 0, False
-            most = max(most, free)
-            if share > RARE_EXECUTOR_SHARE:
-                room = min(room, int(free / share))
-        return (room, True) if room > 0 else (min(FULL_EXECUTOR_CLAIM_RUNS, most, left), False)
 
     def note_ended(self, alias: str, number: int) -> None:
         """Measure how many runs an executor ends per second: a rise counts at once, a fall by and by."""
@@ -313,14 +311,6 @@ class Node:
             self.rates[alias] = max(rate, (rate + self.rates.get(alias, rate)) / 2)
             since, count = now, 0
         self._ended[alias] = since, count
-
-    def note_shares(self, numbers: Mapping[str, int]) -> None:
-        """Measure which executors the runs from the queues need."""
-        total = sum(numbers.values())
-        weight = min(0.5, total / 20)
-        for alias in self.executors:
-            share = self.shares.get(alias, 1.0)
-            self.shares[alias] = share + (numbers.get(alias, 0) / total - share) * weight
 
     def publish(self, event: SchedulerEvent) -> None:
         """Tell the listeners."""
@@ -376,6 +366,11 @@ def resident_bytes() -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
+
+
+def _unknown(call: Call, policy: Policy) -> str | None:
+    """Say that nothing is known of the executor that a call needs."""
+    return None
 
 
 def _with_function(run: Run) -> Run:

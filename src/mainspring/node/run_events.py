@@ -6,7 +6,7 @@ Without a listener or a reader that costs one look at a mask.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, tzinfo
 from typing import Final
 
@@ -80,8 +80,18 @@ class RunEvents:
         """Publish that runs were enqueued or fired."""
         if self.listeners.mask & EVENT_JOB_SUBMITTED:
             for run in runs:
-                times = [self._local(us) for us in (_due(run), *run.later)]
-                self._deliver(_about(run, JobSubmissionEvent(EVENT_JOB_SUBMITTED, run.job_id, alias, times)))
+                self._submitted(run, [run], alias)
+
+    def fired(self, runs: Sequence[Run], alias: str) -> None:
+        """Publish that a job came due: one event for all its overdue fires, and one for each of their hooks."""
+        fires = [run for run in runs if run.job_id is not None]
+        if fires and self.listeners.mask & EVENT_JOB_SUBMITTED:
+            self._submitted(fires[0], fires, alias)
+            self.submitted((run for run in runs if run.job_id is None), alias)
+
+    def _submitted(self, run: Run, fires: Sequence[Run], alias: str) -> None:
+        times = [self._local(_due(each)) for each in fires]
+        self._deliver(_about(run, JobSubmissionEvent(EVENT_JOB_SUBMITTED, run.job_id, alias, times)))
 
     def settled(self, outcome: Outcome, alias: str, report: Report | None = None) -> None:
         """Publish and log the outcome of a run and its follow-ups; `report` is its executor's report."""
@@ -97,8 +107,7 @@ class RunEvents:
             self.tell(EVENT_RUN_RETRIED, run, alias, "" if report.error is None else report.error.message)
         elif report is not None and report.result is Result.INTERRUPTED:
             self.tell(EVENT_RUN_LOST, run, alias, "the process that executed it is gone")
-        # Overdue fires that run one after another were submitted together.
-        self.submitted((follower for follower in outcome.then if follower.job_id is None), alias)
+        self.submitted(outcome.then, alias)
 
     def ended(self, run: Run, alias: str, report: Report | None = None) -> None:
         """Say that a run is over."""

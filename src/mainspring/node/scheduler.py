@@ -11,7 +11,7 @@ from mainspring.errors import is_own
 from mainspring.events import EVENT_JOB_REMOVED, JobEvent
 from mainspring.node.complaints import Complaints
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS
-from mainspring.node.overlaps import WaitingFires
+from mainspring.node.watch.overlaps import WaitingFires
 
 if TYPE_CHECKING:
     from mainspring.core.job import Job
@@ -129,7 +129,7 @@ class SchedulerTick:
                     continue
                 added.append(run)
                 if run.token is None:
-                    link.worker.look(run.queue)
+                    link.worker.look(run.lane)
                 else:
                     started.append(run)
             for record, item in zip(step.missed, missed.get(step.job_id, ()), strict=False):
@@ -167,7 +167,7 @@ class SchedulerTick:
 
     def _tell(self, step: Firing, inserted: tuple[str, ...]) -> None:
         node, alias = self.link.node, self.link.alias
-        node.events.submitted((run for run in step.runs if run.id in inserted), alias)
+        node.events.fired([run for run in step.runs if run.id in inserted], alias)
         for run in step.missed:
             node.events.ended(run, alias)
         if step.next_at is None:
@@ -203,7 +203,7 @@ class _Places:
         """Return the place for the job's run; None if this node lacks its executor."""
         alias = job.executor
         if alias == "queue":
-            return Place(job.queue)
+            return Place(job.queue, executor=self.link.node.executor_for(job.call, job.policy))
         known = self._places.get(alias)
         if known is None:
             if alias not in self.link.node.executors:

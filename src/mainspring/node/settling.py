@@ -1,25 +1,37 @@
 """Pack and write the outcomes of runs, for the worker, the janitor, the sentinel and people.
 
 Each outcome is packed once, by itself, before any is written: so one that cannot be stored concerns only its own run.
+
+A run that ends otherwise than a run after it needs refuses that run. The settler that wrote the end cancels the refused
+runs in its next write, and then those that this refuses, until none is left. If this process dies, whoever claims a
+refused run cancels it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from itertools import chain
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
 from mainspring.core.insight.acts import about
-from mainspring.core.run import Outcome, Report, Run, Status
-from mainspring.core.transitions import failures, shortened, stop
+from mainspring.core.run import FINAL, WAITING, Condition, Outcome, Report, Result, Run, Status
+from mainspring.core.transitions import drop, failures, shortened, stop
+from mainspring.core.waiting.refusals import doomed, reason_after
 from mainspring.errors import is_own
-from mainspring.jobstores.base import JobStore
+from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.jobstores.finding import pages
 
 __all__ = ["SettledOutcome", "Settler"]
 
+MOST_OUTCOMES: Final = 1000
+"""Write at most this many outcomes in one call."""
+MOST_SUCCESSORS: Final = 2000
+"""End at most so many runs in one call that together about this many others come after them."""
+REASONS_REMEMBERED: Final = 10_000
 ACTS_LOOKED_AT: Final = 5
 
 log = logging.getLogger("mainspring.worker")
@@ -32,6 +44,11 @@ class SettledOutcome(NamedTuple):
     outcome: Outcome
     accepted: bool
 
+    @property
+    def dropped(self) -> bool:
+        """Whether nobody reported it: the settler cancelled a run that can no longer run, or tried to."""
+        return self.outcome.condition is Condition.REFUSED
+
 
 class Settler:
     """Packs and writes the outcomes of one store's runs."""
@@ -40,6 +57,12 @@ class Settler:
         self._store = store
         self.unsettled: list[tuple[Report, Outcome, Any]] = []
         """Packed outcomes that are not written yet: after an outage the same ones are written again."""
+        self._doomed: deque[tuple[str, str]] = deque()
+        """Runs to cancel, each with the run that refuses it."""
+        self._known: set[str] = set()
+        """The runs that are or were among those, until a write refuses none."""
+        self._reasons: dict[str, str] = {}
+        """Why a run is cancelled that comes after this one."""
 
     def add(self, report: Report, outcome: Outcome, now: int) -> None:
         """Pack an outcome for the next write; if it cannot be stored, shorten it or fail its run."""
@@ -70,15 +93,86 @@ class Settler:
     def write(self, now: int) -> list[SettledOutcome]:
         """Write all unsettled outcomes; return those that the store has judged.
 
-        A run that may not be retried, because it is lost or should be stopped, stays unsettled, as cancelled.
+        A run that may not be retried, because it is lost or should be stopped, stays unsettled, as cancelled. So do
+        the runs that can no longer run because of this write.
         """
-        settled = []
-        for each in self._write(now):
+        settled, refused = [], list[str]()
+        for each in self._write(now, refused):
             if each.accepted or each.outcome.run.status is not Status.PENDING:
                 settled.append(each)
             else:
                 self.add(each.report, stop(each.outcome, now), now)
+        if refused or self._doomed:
+            self._note_reasons(each.outcome.run for each in settled if each.accepted)
+            self.drop(refused, now)
+        elif self._known:
+            self._known.clear()
         return settled
+
+    # -- runs that can no longer run -----------------------------------------------------------------------------
+
+    def drop(self, refused: Iterable[str], now: int) -> None:
+        """Prepare to cancel refused runs, and those that can no longer run then."""
+        try:
+            self._doom([run_id for run_id in refused if run_id not in self._known])
+            self._cancel_doomed(now)
+        except Exception as error:  # what was written must be told; whoever claims these runs cancels them
+            log.warning("refused runs are left to those who claim them: %s", error)
+            self._doomed.clear()
+
+    def reason_for(self, run: Run) -> str:
+        """Return why a refused run is cancelled."""
+        before = run.refused or "another run"
+        if before not in self._reasons:
+            try:
+                self._note_reasons(found for found in self._store.get_runs([before]) if found is not None)
+            except Exception as error:
+                log.info("cannot read why run %r was refused: %s", run.id, error)
+        return self._reasons.get(before) or reason_after(None, before)
+
+    def _note_reasons(self, ended: Iterable[Run]) -> None:
+        if len(self._reasons) > REASONS_REMEMBERED:
+            self._reasons.clear()
+        self._reasons.update((run.id, reason_after(run, run.id)) for run in ended if run.status in FINAL)
+
+    def _doom(self, refused: list[str]) -> None:
+        """Note refused runs; if the second run in a row is refused in a flow, note the rest of the flow, too.
+
+        A settle releases or refuses only the runs right after those that it ends. So a long flow would be cancelled
+        step by step.
+        """
+        groups: dict[str, list[str]] = {}
+        for run in self._store.get_runs(refused) if refused else ():
+            if run is None or run.refused is None or run.status not in WAITING:
+                continue  # somebody else has it
+            self._note(run.id, run.refused)
+            followed = run.followed > (1 if run.policy.hook is not None else 0)
+            if run.group is not None and followed and run.refused in self._known:
+                groups.setdefault(run.group, []).append(run.id)
+        for group, ids in groups.items():
+            blocked = pages(self._store, RunQuery(status=(Status.BLOCKED,), group=group))
+            steps = ((run.id, run.after) for run in chain.from_iterable(blocked))
+            for run_id, before in doomed(ids, steps):
+                if run_id not in self._known:
+                    self._note(run_id, before)
+
+    def _note(self, run_id: str, before: str) -> None:
+        self._known.add(run_id)
+        self._doomed.append((run_id, before))
+
+    def _cancel_doomed(self, now: int) -> None:
+        """Add the outcomes of as many doomed runs as fit into the next write."""
+        while self._doomed and len(self.unsettled) < MOST_OUTCOMES:
+            some = list(islice(self._doomed, MOST_OUTCOMES - len(self.unsettled)))
+            for run, (run_id, before) in zip(self._store.get_runs([run_id for run_id, _ in some]), some, strict=True):
+                self._doomed.popleft()
+                if run is None or run.status not in WAITING:
+                    continue
+                refused = replace(run, refused=run.refused or before)
+                reason = self._reasons[run_id] = self.reason_for(refused)
+                self.add(Report(refused, Result.REFUSED), drop(refused, reason, now), now)
+
+    # -- packing and writing -------------------------------------------------------------------------------------
 
     def _pack_shorter(
         self, report: Report, outcome: Outcome, error: BaseException, now: int
@@ -98,18 +192,19 @@ class Settler:
             return told, form, packed
         raise problem
 
-    def _write(self, now: int) -> list[SettledOutcome]:
+    def _write(self, now: int, refused: list[str]) -> list[SettledOutcome]:
         """Write all at once; if the store refuses, write smaller parts, so that one bad outcome delays no other."""
         settled: list[SettledOutcome] = []
-        size = len(self.unsettled)
+        size = MOST_OUTCOMES
         while self.unsettled:
-            part = self.unsettled[:size]
+            part = self._part(size)
             try:
                 answers = self._store.settle([packed for _, _, packed in part])
                 written = [
                     SettledOutcome(report, outcome, yes)
                     for (report, outcome, _), yes in zip(part, answers, strict=True)
                 ]
+                refused += answers.refused
             except OSError:  # the store is away
                 if settled:
                     break
@@ -119,7 +214,7 @@ class Settler:
                     size = len(part) // 2
                     continue
                 try:
-                    written = [self._write_failure(*part[0][:2], problem, now)]
+                    written = [self._write_failure(*part[0][:2], problem, now, refused)]
                 except Exception:  # the store itself is down; next time this outcome comes last
                     self.unsettled.append(self.unsettled.pop(0))
                     if settled:
@@ -127,18 +222,31 @@ class Settler:
                     raise
             del self.unsettled[: len(part)]
             settled += written
-            size *= 2
+            size = min(MOST_OUTCOMES, size * 2)
         return settled
 
-    def _write_failure(self, report: Report, outcome: Outcome, problem: Exception, now: int) -> SettledOutcome:
+    def _part(self, size: int) -> list[tuple[Report, Outcome, Any]]:
+        """Return the outcomes of the next call."""
+        part, successors = self.unsettled[:size], 0
+        for number, (_, outcome, _) in enumerate(part):
+            if outcome.run.followed and outcome.run.status in FINAL:
+                successors += outcome.run.followed
+                if number and successors > MOST_SUCCESSORS:
+                    return part[:number]
+        return part
+
+    def _write_failure(
+        self, report: Report, outcome: Outcome, problem: Exception, now: int, refused: list[str]
+    ) -> SettledOutcome:
         """End a run as failed because the store cannot write its outcome."""
         for failed, end in failures(report, outcome, problem, now):
             try:
-                [accepted] = self._store.settle([end])
+                answers = self._store.settle([end])
             except OSError:
                 raise
             except Exception:
                 continue
+            refused += answers.refused
             log.error("the outcome of run %r cannot be written, so the run has failed: %s", report.run.id, problem)
-            return SettledOutcome(failed, end, accepted)
+            return SettledOutcome(failed, end, answers[0])
         raise problem

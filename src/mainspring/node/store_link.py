@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from mainspring.jobstores.base import Generation, JobStore
 from mainspring.jobstores.counting import hand_over
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.heartbeat import HeartbeatTick
+from mainspring.node.inputs import fill_inputs, read_inputs
 from mainspring.node.janitor import JanitorTick
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
 from mainspring.node.scheduler import SchedulerTick
@@ -67,15 +68,17 @@ class StoreLink:
         # A settle that waits for a server must not delay the next claim.
         self._alone = store.volatile
         work = (settles, claims, self.scheduler) if self._alone else (claims, self.scheduler)
-        self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained)
+        thread = store.on_thread
+        self.work = Loop(f"mainspring-work-{alias}", work, clock, self._failed, self._drained, thread)
         self.monitor = (
             self.work
             if self._alone
-            else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out)
+            else Loop(f"mainspring-monitor-{alias}", (settles,), clock, self._failed, self._settled_out, thread)
         )
-        self.care = Loop(f"mainspring-care-{alias}", (self.heartbeat, self.janitor), clock, self._failed, self._ended)
+        care = (self.heartbeat, self.janitor)
+        self.care = Loop(f"mainspring-care-{alias}", care, clock, self._failed, self._ended, thread)
         self._alerts: Loop | None = None
-        self.report = _Outbox(self)
+        self.report = _ReportBox(self)
         self._generations: tuple[Generation, ...] | None = None
         self._claimed_out = self._worked_out = False
         self._listener: threading.Thread | None = None
@@ -87,7 +90,7 @@ class StoreLink:
         if not self._alone:
             self.monitor.start()
         self.care.start()
-        self._listener = threading.Thread(target=self._listen, name=f"mainspring-listen-{self.alias}", daemon=True)
+        self._listener = threading.Thread(target=self._listen_here, name=f"mainspring-listen-{self.alias}", daemon=True)
         self._listener.start()
         self.wake_alerts()
 
@@ -184,7 +187,9 @@ class StoreLink:
         """Hand claimed runs to their executors."""
         if not runs:
             return
-        batches: dict[str, list[Run]] = {}
+        ready: list[Run] = []
+        unfilled: list[Run] = []
+        room: dict[str, int] = {}
         claims, queues = self.claims, self.node.queues
         busy = {run.id for run in runs if run.id in claims}
         # Announce after computing `busy`: `end()` announces before it drops a claim, so the watcher always sees a claim
@@ -198,22 +203,57 @@ class StoreLink:
                 self._count(run, 1)
                 self.report(Report(run, Result.BUSY))
                 continue
+            if run.refused is not None:
+                self._count(run, 1)
+                claims[run.id] = run
+                self.report(Report(run, Result.REFUSED))
+                continue
             if queues is not None or isinstance(run.call.func, str):
-                found = self._prepared(run)
+                lane, found = run.lane, self._prepared(run)
                 if found is None:
                     self._count(run, 1)
                     claims[run.id] = run
                     self.report(Report(run, Result.ABSENT))
                     continue
                 run = found
+                if queues is not None and run.lane != lane and not self._has_room(room, str(run.executor)):
+                    self._count(run, 1)
+                    claims[run.id] = run
+                    self.report(Report(run, Result.UNSTARTED))  # into the lane where it belongs
+                    continue
             claims[run.id] = run
+            (unfilled if run.call.inputs else ready).append(run)
+        self._submit(ready)
+        if unfilled:
+            self._submit(self._filled(unfilled))
+
+    def _has_room(self, room: dict[str, int], alias: str) -> bool:
+        """Return True if an executor can be given a run that was claimed for another one."""
+        room[alias] = room.get(alias, self.node.free(alias)) - 1
+        return room[alias] >= 0
+
+    def _filled(self, runs: list[Run]) -> list[Run]:
+        """Put results in place of placeholders; if the store does not answer, give the runs back."""
+        try:
+            filled = fill_inputs(self.store, runs)
+        except OSError:
+            for run in runs:
+                self._count(run, 1)
+                self.report(Report(run, Result.UNSTARTED))
+            return []
+        self.claims.update((run.id, run) for run in filled)
+        return filled
+
+    def _submit(self, runs: list[Run]) -> None:
+        """Hand prepared runs to their executors."""
+        queues = self.node.queues
+        batches: dict[str, list[Run]] = {}
+        for run in runs:
             alias = run.executor or run.queue[1:]
             batch = batches.get(alias)
             if batch is None:
                 batch = batches[alias] = []
             batch.append(run)
-        if queues is not None and batches:
-            self.node.note_shares({alias: len(batch) for alias, batch in batches.items()})
         with self._books:
             for alias, batch in batches.items():
                 self.in_flight[alias] = self.in_flight.get(alias, 0) + len(batch)
@@ -304,7 +344,7 @@ class StoreLink:
         self.work.wake()
 
     def wake_worker(self) -> None:
-        """Let the worker tick look into the queues soon."""
+        """Let the worker tick look into the lanes soon."""
         self.work.wake(self.worker.claims)
 
     def wake_alerts(self) -> None:
@@ -319,6 +359,10 @@ class StoreLink:
 
     def _is_leaving(self) -> bool:
         return self.node.draining or self.leaving
+
+    def _listen_here(self) -> None:
+        with self.store.on_thread():
+            self._listen()
 
     def _listen(self) -> None:
         cursor = 0
@@ -370,7 +414,7 @@ class StoreLink:
                 loop.wake()
 
 
-class _Outbox:
+class _ReportBox:
     """Takes the reports of the executors, cheaply and from any thread; wakes the worker tick only if it may sleep."""
 
     def __init__(self, link: StoreLink) -> None:
@@ -387,6 +431,10 @@ class _Outbox:
         if not self._worker.told:
             self._worker.told = True
             self._wake()
+
+    def inputs(self, run: Run) -> list[Any]:
+        """Return the results of the runs that a run came after."""
+        return read_inputs(self._link.store, run)
 
     def live(self, run: Run) -> RunNotes:
         """Return the notes of the run; notes made after its end are dropped."""

@@ -7,6 +7,7 @@ import platform
 from typing import Any, Final
 
 from mainspring.app import Mainspring
+from mainspring.core.lanes import lanes_of
 from mainspring.core.quantities import check_seconds
 from mainspring.core.run import BY_HAND_PREFIX, FINAL, Error, Report, Result, Run, Status
 from mainspring.core.run_view import RunView
@@ -42,7 +43,7 @@ class Broker:
         """Take up to `count` due runs; return for each the id to acknowledge it by, and the run."""
         self._give_back()
         claimed = self.app.store.claim(
-            [self.list_key], node=self._holder, token=os.urandom(12).hex(), limit=count, lease=self.retry
+            [(lanes_of(self.list_key), count)], node=self._holder, token=os.urandom(12).hex(), lease=self.retry
         )
         return [(run.id, RunView(run, self.app.timezone)) for run in claimed.runs]
 

@@ -8,8 +8,8 @@ from typing import Final
 from weakref import WeakKeyDictionary
 
 from mainspring.app import Mainspring
-from mainspring.app.registry import COLLECT_TASK
 from mainspring.core.references import ref_to_obj
+from mainspring.core.waiting.flows import OWN_TASKS
 from mainspring.errors import ConfigurationError
 from mainspring.tasks import intended
 
@@ -75,7 +75,7 @@ def inline_twin(app: Mainspring) -> Mainspring:
             twin.events.share(app.events)
             twin._middleware.share(app._middleware)
         for task in app.tasks:
-            if task.name != COLLECT_TASK and twin.tasks.get(task.name) is not task:
+            if task.name not in OWN_TASKS and twin.tasks.get(task.name) is not task:
                 twin.tasks.add(task)
     return twin
 

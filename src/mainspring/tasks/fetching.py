@@ -8,10 +8,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from mainspring.app import Mainspring
-from mainspring.app.waiting.waiter import FIRST_LOOK_SECONDS, LONGEST_LOOK_PAUSE_SECONDS
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import FINAL, UNFINISHED, Status
 from mainspring.core.run_view import RunView
-from mainspring.errors import RunNotFound, StoreUnavailable
+from mainspring.errors import RunNotFound, StoreUnavailable, TransactionOpen
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 from mainspring.tasks import intended
 from mainspring.tasks.broker import Broker
@@ -36,7 +35,9 @@ __all__ = [
 
 ENDED: Final = tuple(status.value for status in FINAL)
 FAILURES: Final = tuple(status.value for status in FINAL if status is not Status.SUCCEEDED)
-UNFINISHED: Final = (Status.PENDING.value, Status.RUNNING.value)
+FIRST_LOOK_SECONDS: Final = 0.001
+LONGEST_LOOK_PAUSE_SECONDS: Final = 0.1
+UNENDED: Final = tuple(status.value for status in UNFINISHED)
 
 
 class FetchedTask:
@@ -164,6 +165,10 @@ def _fetch(app: Mainspring, task_id: str, wait: float) -> FetchedTask | None:
             continue
         except TimeoutError:
             return None
+        except TransactionOpen:  # it would wait for ever, but a look is no wait
+            if wait:
+                raise
+            return None
     return None
 
 
@@ -204,7 +209,7 @@ def _fetch_group(
     app: Mainspring, group: str, failures: bool, wait: float, count: int | None = None
 ) -> list[FetchedTask]:
     def complete() -> bool:
-        return _count(app, group, UNFINISHED) == 0 if count is None else _count(app, group, ENDED) >= count
+        return _count(app, group, UNENDED) == 0 if count is None else _count(app, group, ENDED) >= count
 
     if wait:
         _wait_until(complete, _seconds(wait))
@@ -214,7 +219,7 @@ def _fetch_group(
 def _of_group(app: Mainspring, group: str, failures: bool) -> list[FetchedTask]:
     statuses = ENDED if failures else (Status.SUCCEEDED.value,)
     tasks = [FetchedTask(app, run) for side in sides(app) for run in _all(side, group, statuses)]
-    found = [task for task in tasks if failures or task.success]
+    found = [task for task in tasks if task.success or (failures and task.run.refused is None)]
     return sorted(found, key=lambda task: (task.run.record.finished_at or 0, task.run.record.created_at))
 
 
@@ -231,7 +236,13 @@ def _results(tasks: list[FetchedTask]) -> list[Any]:
 
 
 def _count(app: Mainspring, group: str, statuses: tuple[str, ...]) -> int:
-    return sum(side.count(status=statuses, group=group) for side in sides(app))
+    """Count the runs of a group; the rest of a chain that failed has never run, and does not count in django-q."""
+    number = 0
+    for side in sides(app):
+        number += side.count(status=statuses, group=group)
+        if Status.CANCELLED.value in statuses:
+            number -= sum(run.refused is not None for run in _all(side, group, (Status.CANCELLED.value,)))
+    return number
 
 
 def _delete_group(app: Mainspring, group: str, tasks: bool) -> int:

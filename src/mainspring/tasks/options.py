@@ -34,7 +34,7 @@ OPTIONS: Final = (
     "task_name",
     "timeout",
 )
-OURS: Final = (POLICY_FIELDS | frozenset(Options.__struct_fields__)) - {"policy", "then", "collect", "inline"}
+OURS: Final = (POLICY_FIELDS | frozenset(Options.__struct_fields__)) - {"policy", "inline"}
 JOB_OPTIONS: Final = frozenset({"coalesce", "max_instances", "misfire_grace_time"})
 UNACKNOWLEDGED: Final = {"retries": 1000, "backoff": (60.0,)}
 """The meaning of `ack_failure=False` for a task without retries of its own."""
@@ -99,7 +99,8 @@ def call_of(app: Mainspring, func: Any, args: tuple[Any, ...], asked: CallOption
 
 def with_options(app: Mainspring, task: Task[..., Any], changes: Mapping[str, Any]) -> Task[..., Any]:
     """Return a task with django-q's options as part of its own."""
-    ours = dict(changes)
+    # A function that is no task has no options of its own.
+    ours = {**({} if app.tasks.get(task.name) else app.call_defaults), **changes}
     save, ack_failure = ours.pop("save", None), ours.pop("ack_failure", None)
     if ours.get("hook") is not None:
         ours["hook"] = find_task(app, ours["hook"]).name

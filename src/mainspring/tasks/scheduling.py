@@ -118,24 +118,24 @@ def _plan(
     start = start.astimezone(app.timezone)
     if kind == Schedule.ONCE or repeats == 1:
         if kind == Schedule.CRON and next_run is None:
-            start = _first(_trigger(app, kind, minutes, cron, start, None), start, cron)
+            start = first_of(make_trigger(app, kind, minutes, cron, start, None), start, cron)
         return start, DateTrigger(start, timezone=app.timezone)
-    trigger = _trigger(app, kind, minutes, cron, start, None)
+    trigger = make_trigger(app, kind, minutes, cron, start, None)
     if kind == Schedule.CRON and next_run is None:
-        start = _first(trigger, start, cron)
+        start = first_of(trigger, start, cron)
     if repeats > 0:
-        trigger = _trigger(app, kind, minutes, cron, start, _last(trigger, start, repeats))
+        trigger = make_trigger(app, kind, minutes, cron, start, last_of(trigger, start, repeats))
     return start, trigger
 
 
-def _first(trigger: BaseTrigger, start: datetime, cron: str | None) -> datetime:
+def first_of(trigger: BaseTrigger, start: datetime, cron: str | None) -> datetime:
     fire = trigger.first_fire(to_us(start))
     if fire is None:
         raise ValueError(f"the crontab expression {cron!r} never comes due")
     return from_us(fire).astimezone(start.tzinfo)
 
 
-def _last(trigger: BaseTrigger, start: datetime, repeats: int) -> datetime | None:
+def last_of(trigger: BaseTrigger, start: datetime, repeats: int) -> datetime | None:
     """Return the time of the last of so many fires."""
     fire: int | None = to_us(start)
     for _ in range(repeats - 1):
@@ -143,7 +143,7 @@ def _last(trigger: BaseTrigger, start: datetime, repeats: int) -> datetime | Non
     return None if fire is None else from_us(fire).astimezone(start.tzinfo)
 
 
-def _trigger(
+def make_trigger(
     app: Mainspring, kind: str, minutes: int | None, cron: str | None, start: datetime, end: datetime | None
 ) -> BaseTrigger:
     zone = app.timezone

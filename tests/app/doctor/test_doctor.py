@@ -188,7 +188,7 @@ def test_records_that_were_set_aside_are_counted_and_the_first_are_named(app: Ma
         connection.execute("UPDATE mainspring_runs SET payload = x'00'")
         connection.execute("UPDATE mainspring_jobs SET frame = x'00'")
     connection.close()
-    app.store.claim(["default"], node="n1", token="t1", limit=10, lease=60)
+    app.store.claim([(["default"], 10)], node="n1", token="t1", lease=60)
     assert app.store.lookup_job(job.id) is None
     jobs, runs = wrong(diagnose(app))
     assert jobs.text.startswith("1 job was set aside: 'hourly' (")

@@ -15,13 +15,15 @@ from mainspring.core.insight.runs import explain_run
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import MissedFires, Place, Plan, firing
 from mainspring.core.policy import Policy
-from mainspring.core.run import Beat, Report, Result, Status, describe
+from mainspring.core.run import Beat, Call, Report, Result, Status, describe
 from mainspring.core.transitions import conclude, recover
 from mainspring.errors import Cancel, Retry, RunNotFound
 from mainspring.jobstores.base import JobStore
 from mainspring.testing.conformance.helpers import (
+    add_after,
     add_job,
     add_run,
+    behind,
     break_,
     claim,
     current,
@@ -381,3 +383,66 @@ def test_an_outcome_that_nobody_signed_is_not_believed(app: Mainspring) -> None:
         "The store says that it is succeeded, but nobody who holds the key has signed that: unsigned: its outcome is "
         "not signed."
     )
+
+
+# -- runs that come after others ---------------------------------------------------------------------------------
+
+
+@EVERY_STORE
+def test_a_blocked_run_says_how_many_it_waits_for_and_how_it_stands_with_one(app: Mainspring) -> None:
+    store = app.store
+    fetch = start(store, "fetch", call=Call(TASK, name="fetch"), policy=Policy(retries=1, backoff=(3.0,)))
+    done = start(store, "done", queue="other")
+    add_run(store, "r", queue="next", after=behind(done, fetch))
+    announce(app)
+    assert said(app, "r").startswith("[blocked] Waits for 2 of 2: ")
+    settle(store, succeed(store, done))
+    assert re.fullmatch(r"\[blocked\] Waits for 1 of 2: fetch runs for .+\.", said(app, "r"))
+    settle(store, fail(store, fetch))
+    assert re.fullmatch(r"\[blocked\] Waits for 1 of 2: fetch is retrying in [23] s\.", said(app, "r"))
+    fact = app.explain("r").facts[-1]
+    assert (fact.name, fact.value, fact.kind, fact.id) == ("after", "fetch", "run", "fetch")
+
+
+@LOCAL
+def test_a_blocked_run_says_that_the_one_before_waits_itself(app: Mainspring) -> None:
+    first = add_run(app.store, "a", call=Call(TASK, name="a"))
+    second = add_after(app.store, first, id="b", call=Call(TASK, name="b"))
+    add_after(app.store, second, id="c")
+    assert said(app, "b") == "[blocked] Waits for 1 run: a waits in queue 'default'."
+    assert said(app, "c") == "[blocked] Waits for 1 run: b is blocked, too."
+
+
+@EVERY_STORE
+def test_a_refused_run_says_which_run_failed_and_what_to_send_back(app: Mainspring) -> None:
+    first = start(app.store, "a", call=Call(TASK, name="a"))
+    add_after(app.store, first, id="b")
+    refused = app.store.settle([fail(app.store, first, "torn")]).refused
+    assert said(app, "b") == "[waiting] Will not run: run 'a', which it comes after, has not ended as it should."
+    app.runs.drop_refused(refused)
+    assert re.fullmatch(
+        r"\[cancelled\] Cancelled, .+: it came after a, which failed: ValueError: torn\.", said(app, "b")
+    )
+    assert app.explain("b").actions == ("runs retry a",)
+
+
+@LOCAL
+def test_a_signal_waits_for_people_and_its_queue_for_nobody(app: Mainspring) -> None:
+    add_run(app.store, "s", queue="!signal")
+    assert said(app, "s") == "[waiting] Waits for somebody to give the signal that it stands for."
+    assert app.explain("queue:!signal").state == "held"
+    assert app.explain().state == "well"
+
+
+@LOCAL
+def test_the_story_of_a_run_tells_how_long_it_waited_for_others(app: Mainspring) -> None:
+    first = start(app.store, "a")
+    run = add_after(app.store, first, id="b", due_in=0)
+    assert [each.text.partition(",")[0] for each in app.story("b")] == ["waits for 1 run"]
+    app.store.shift_clock(60)
+    settle(app.store, succeed(app.store, first))
+    (released,) = claim(app.store, run.queue)
+    settle(app.store, succeed(app.store, released))
+    waited, *_, started = app.story("b")
+    assert (waited.kind, started.kind) == ("wait", "start")
+    assert waited.text.startswith("waited for 1 run, 1 min")

@@ -89,7 +89,7 @@ def test_steps_are_as_long_as_what_is_kept_that_far_back(app: Mainspring) -> Non
 @LOCAL
 def test_unknown_subjects_and_endless_charts_are_refused(app: Mainspring) -> None:
     assert app.metrics(queue="nobody").total() == Counts()
-    with pytest.raises(ValueError, match="can be 'queue', 'task' or 'job'"):
+    with pytest.raises(ValueError, match="can be 'queue', 'task', 'job', 'error' or 'lost'"):
         app.metrics(by="node")
     with pytest.raises(TypeError, match="give one of"):
         app.metrics(by="queue", queue="mail")

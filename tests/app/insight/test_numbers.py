@@ -167,9 +167,26 @@ def test_a_node_says_what_it_executes(app: Mainspring) -> None:
     assert info.cluster == ""
 
 
-@LOCAL
+@pytest.mark.parametrize("url", ["memory", "sqlite", "postgresql", "redis", "mariadb"], indirect=True)
 def test_the_store_tells_its_size_and_latency(app: Mainspring) -> None:
     app.enqueue(fine, 1)
     figures = app.store_figures()
     assert figures.latency >= 0
     assert (figures.size is None) == (app.url == "memory://")
+    assert figures.size is None or figures.size > 1000
+
+
+@LOCAL
+def test_errors_are_counted_after_their_runs_are_gone(app: Mainspring) -> None:
+    app.start(work=True)
+    runs = [app.enqueue(torn, number) for number in (1, 2, 3)]
+    app.wait(runs, LIMIT)
+    assert app.node is not None
+    app.node.links["default"].hand_over_sums()
+    key = app.errors().groups[0].key
+    for run in runs:
+        app.delete(run.id)
+    (group,) = app.errors().groups
+    assert (group.key, group.type, group.place, group.count) == (key, "ValueError", "test_numbers.py:torn", 3)
+    assert group.runs == []
+    assert sum(number for _, number in group.counted) == 3

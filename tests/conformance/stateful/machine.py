@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
+from mainspring.core.lanes import lanes_of
 from mainspring.core.plan import DueJob, Place, firing, plan
 from mainspring.core.policy import Policy
 from mainspring.core.run import Beat, Call, Report, Result, Run, Status, describe
@@ -31,6 +32,8 @@ STEP = 1000
 LEASE = 500.0
 NAMES = ["a", "b", "c@1", "d:{x}"]
 QUEUES = ["default", "mail", ".default"]
+EXECUTORS = [None, "loop", "processes"]
+LANES = sorted({lane for queue in QUEUES for lane in lanes_of(queue)})
 
 
 def budget(examples: int) -> settings:
@@ -176,18 +179,29 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(
         queue=st.sampled_from(QUEUES),
+        executor=st.sampled_from(EXECUTORS),
         steps=st.integers(-2, 2),
         priority=st.integers(-1, 1),
         unique=st.none() | st.sampled_from(["u1", "u2"]),
         again=st.booleans(),
         retries=st.integers(0, 1),
     )
-    def enqueue(self, queue: str, steps: int, priority: int, unique: str | None, again: bool, retries: int) -> None:
+    def enqueue(
+        self,
+        queue: str,
+        executor: str | None,
+        steps: int,
+        priority: int,
+        unique: str | None,
+        again: bool,
+        retries: int,
+    ) -> None:
         run_id = self.seen[-1].id if again and self.seen else f"r{self.number()}"
         run = Run(
             id=run_id,
             call=Call(noop, name="noop"),
             queue=queue,
+            executor=executor,
             run_at=self.instant(steps),
             created_at=self.base + self.number(),
             priority=priority,
@@ -197,13 +211,18 @@ class StoreMachine(RuleBasedStateMachine):
         self.agree(lambda store: store.add_runs([run]))
         self.seen.append(run)
 
-    @rule(queues=st.lists(st.sampled_from(QUEUES), min_size=1, max_size=3, unique=True), limit=st.integers(1, 3))
-    def claim(self, queues: list[str], limit: int) -> None:
+    @rule(
+        lanes=st.lists(st.sampled_from(LANES), min_size=1, max_size=5, unique=True),
+        limit=st.integers(1, 3),
+        second=st.integers(0, 2),
+    )
+    def claim(self, lanes: list[str], limit: int, second: int) -> None:
+        """Claim for two executors: the first gets the first lane, the second the others."""
         token = f"t{self.number()}"
-        ours, model = self.both(
-            lambda store: store.claim(queues, node="node", token=token, limit=limit, lease=LEASE).runs
-        )
-        self.claims += self.pairs(ours, model)
+        wants = [(lanes[:1], limit), (lanes[1:], second)]
+        ours, model = self.both(lambda store: store.claim(wants, node="node", token=token, lease=LEASE).runs)
+        # The order holds within a want.
+        self.claims += self.pairs(*(sorted(runs, key=lambda run: run.lane in lanes[1:]) for runs in (ours, model)))
 
     @precondition(lambda self: self.claims)
     @rule(data=st.data())
@@ -213,9 +232,7 @@ class StoreMachine(RuleBasedStateMachine):
         running = self.model.find_runs(RunQuery(status=(Status.RUNNING,)), limit=1000)
         held = {_name(run.id) for run in running if run.token == token}
         if held:
-            ours, model = self.both(
-                lambda store: store.claim(QUEUES, node="node", token=token, limit=1, lease=LEASE).runs
-            )
+            ours, model = self.both(lambda store: store.claim([(LANES, 1)], node="node", token=token, lease=LEASE).runs)
             assert {_name(run.id) for run in ours} == {_name(run.id) for run in model} == held
 
     @precondition(lambda self: self.claims)
@@ -280,7 +297,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(queue=st.sampled_from(QUEUES), paused=st.booleans())
     def pause(self, queue: str, paused: bool) -> None:
-        self.agree(lambda store: store.set_queue(queue, paused=paused))
+        self.agree(lambda store: store.set_gate(f"queue:{queue}", 0 if paused else None))
 
     @rule(queue=st.sampled_from(QUEUES))
     def cancel_all(self, queue: str) -> None:
@@ -298,7 +315,7 @@ class StoreMachine(RuleBasedStateMachine):
         """Let every lease end and another node have the runs: the claims from before are stale now."""
         self.advance()
         self.recover()
-        self.claim(QUEUES, 50)
+        self.claim(LANES, 50, 50)
         self.settle(data, Result.RETURNED)
 
     # -- what must hold after every command ------------------------------------------------------------------------
@@ -345,9 +362,10 @@ def _id(run: Run) -> str:
 
 
 def _told(run: Run) -> tuple[Any, ...]:
-    """Return what both stores must agree on: all but what their clocks said."""
+    """Return what both stores must agree on: all but what their clocks said, such as when they released a run."""
+    run_at = run.run_at if run.status is Status.PENDING and not run.after else None
     return (
         run.status, run.queue, run.priority, run.attempt, run.failures, run.interruptions, run.token, run.unique,
-        run.run_at if run.status is Status.PENDING else None, run.cancelling, run.reason, run.count, run.progress,
+        run_at, run.cancelling, run.reason, run.count, run.progress,
         len(run.errors),
     )  # fmt: skip

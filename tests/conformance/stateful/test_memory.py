@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from mainspring.core.plan import Firing
 from mainspring.core.run import Outcome
+from mainspring.jobstores.base import Answers
 from mainspring.jobstores.memory import MemoryJobStore
 from tests.conformance.stateful.machine import StoreMachine, budget
 
@@ -26,7 +27,7 @@ TestMemory.settings = budget(40)
 class SettlesById(MemoryJobStore):
     """Takes every word about a run, whoever says it."""
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
         current = self.get_runs([outcome.run.id for outcome in outcomes])
         return super().settle(
             [

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, s
 from mainspring import Mainspring
 from mainspring.dashboard import DashboardApp
 from mainspring.dashboard.serving import DashboardServer
-from tests.dashboard.shop import make_shop, seed
+from tests.dashboard.shop import make_shop, seed, seed_flow
 
 LIMIT = 30_000
 """Milliseconds to wait for something on a busy machine."""
@@ -43,6 +43,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mainspring]:
     """A shop with a past; nobody works in it, so nothing happens but what a test does."""
     app = make_shop(f"sqlite:///{tmp_path_factory.mktemp('shop')}/shop.db")
     seed(app)
+    seed_flow(app)
     yield app
     app.close()
 

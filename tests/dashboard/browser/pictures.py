@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 from mainspring.dashboard import DashboardApp
 from mainspring.dashboard.serving import DashboardServer
-from tests.dashboard.shop import make_shop, seed
+from tests.dashboard.shop import make_shop, seed, seed_flow
 
 PAGES = {
     "overview": "/",
@@ -24,6 +24,7 @@ PAGES = {
     "job": "/jobs/nightly-backup",
     "job-new": "/jobs/new?task=shop.ops:backup&kind=cron&when=30+2+*+*+mon-fri",
     "timeline": "/timeline",
+    "flow": "/flows/import%207",
     "runs": "/runs?since=1d",
     "run": "/runs/{failed}",
     "run-new": "/runs/new?again={failed}",
@@ -58,6 +59,7 @@ def main(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as place:
         app = make_shop(f"sqlite:///{place}/shop.db")
         seed(app)
+        seed_flow(app)
         failed = app.find(status="failed", job="reconcile-stripe", limit=1)[0].id
         server = DashboardServer(DashboardApp(app, env="production"), port=0)
         server.start()

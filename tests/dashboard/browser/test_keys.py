@@ -18,7 +18,7 @@ def test_two_keys_lead_to_a_page(page: Page) -> None:
     page.wait_for_url("**/queues")
 
 
-def test_rows_are_walked_and_opened(page: Page) -> None:
+def test_check_10_rows_are_walked_and_opened(page: Page) -> None:
     page.goto("/jobs")
     page.keyboard.press("j")
     page.keyboard.press("j")
@@ -48,10 +48,13 @@ def test_the_keys_are_told_and_can_be_switched_off(page: Page) -> None:
     expect(page.locator("#keys")).to_be_hidden()
 
 
-def test_a_failed_run_is_retried_without_a_mouse(page: Page, shop: Mainspring) -> None:
+def test_check_10_a_failed_run_is_selected_and_retried_without_a_mouse(page: Page, shop: Mainspring) -> None:
     run = shop.find(status="failed", job="expire-carts", limit=1)[0]
     page.goto(f"/runs?id={run.id}")
     page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.locator("[data-chosen]")).to_have_text("1 selected")
+    page.keyboard.press("x")
     page.keyboard.press("r")
     expect(page.locator("#toasts .toast")).to_be_visible(timeout=LIMIT)
     assert shop.get(run.id).status != "failed"

@@ -33,7 +33,7 @@ def test_the_focus_stays_in_its_row_while_the_table_changes(page: Page, shop: Ma
     shop.resume_queue("mail")
 
 
-def test_a_hundred_updates_of_a_region_keep_focus_and_rows(page: Page) -> None:
+def test_check_9_a_hundred_updates_of_a_region_keep_focus_and_rows(page: Page) -> None:
     page.goto("/queues")
     page.locator("tr[data-key=media]").focus()
     kept = page.evaluate(
@@ -49,7 +49,7 @@ def test_a_hundred_updates_of_a_region_keep_focus_and_rows(page: Page) -> None:
     assert kept == [True, True]
 
 
-def test_selected_text_is_not_taken_away(page: Page, shop: Mainspring) -> None:
+def test_check_9_selected_text_is_not_taken_away(page: Page, shop: Mainspring) -> None:
     page.goto("/queues")
     name = page.locator("tr[data-key=mail] a.name")
     name.evaluate("node => getSelection().selectAllChildren(node)")
@@ -76,7 +76,7 @@ def test_updates_can_be_held(page: Page, shop: Mainspring) -> None:
     shop.resume_queue("mail")
 
 
-def test_a_hidden_tab_opens_no_connection(context: BrowserContext) -> None:
+def test_check_9_a_hidden_tab_opens_no_connection(context: BrowserContext) -> None:
     page = context.new_page()
     page.add_init_script("Object.defineProperty(document, 'hidden', { get: () => true })")
     asked: list[str] = []
@@ -87,7 +87,7 @@ def test_a_hidden_tab_opens_no_connection(context: BrowserContext) -> None:
     assert not [url for url in asked if "/live?" in url or "/live/" in url]
 
 
-def test_a_store_that_goes_and_comes_back_says_so_by_itself(
+def test_check_9_a_store_that_goes_and_comes_back_says_so_by_itself(
     page: Page, shop: Mainspring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page.goto("/queues")

@@ -18,6 +18,10 @@ PAGES = {
     "runs": "/runs",
     "run": "/runs/{failed}",
     "timeline": "/timeline",
+    "timeline-chosen": "/timeline?from=-2h&to=%2B1h",
+    "flows": "/flows",
+    "flow": "/flows/import%207",
+    "login": "/login",
     "run-new": "/runs/new?again={failed}",
     "bulk": "/runs/bulk/retry?match=status:failed",
     "queues": "/queues",
@@ -37,7 +41,9 @@ PAGES = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_and_is_quiet(name: str, context: BrowserContext, complaints: list[str], shop: Mainspring) -> None:
+def test_check_1_a_page_fits_and_is_quiet(
+    name: str, context: BrowserContext, complaints: list[str], shop: Mainspring
+) -> None:
     failed = shop.find(status="failed", job="reconcile-stripe", limit=1)[0].id
     page = watched(context.new_page(), complaints)
     answer = page.goto(PAGES[name].format(failed=failed))
@@ -55,6 +61,8 @@ def test_a_page_fits_and_is_quiet(name: str, context: BrowserContext, complaints
         assert not too_small(page, 38 if width < 800 else 24), width
         for theme in ("light", "dark"):
             picture(page, name, theme, width)
+            page.emulate_media(color_scheme="light" if theme == "light" else "dark")
+            assert not sticking_out(page), (width, theme)
     assert not complaints
 
 

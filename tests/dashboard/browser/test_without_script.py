@@ -8,7 +8,7 @@ from mainspring import Mainspring
 from tests.dashboard.browser.conftest import LIMIT
 
 
-def test_without_scripts_one_filters_opens_pauses_and_retries(
+def test_check_12_without_scripts_one_filters_opens_pauses_and_retries(
     chromium: Browser, address: str, shop: Mainspring
 ) -> None:
     context = chromium.new_context(base_url=address, java_script_enabled=False)
@@ -50,7 +50,7 @@ def test_without_scripts_a_purge_is_asked_on_a_page_of_its_own(
     context.close()
 
 
-def test_a_phone_pauses_a_job_in_two_taps(chromium: Browser, address: str, shop: Mainspring) -> None:
+def test_check_12_a_phone_pauses_a_job_in_two_taps(chromium: Browser, address: str, shop: Mainspring) -> None:
     context = chromium.new_context(
         base_url=address, viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True
     )

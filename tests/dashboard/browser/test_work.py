@@ -31,7 +31,7 @@ def address(story: Story) -> Iterator[str]:
     server.stop()
 
 
-def test_hostile_words_are_shown_as_text_everywhere(
+def test_check_11_hostile_words_are_shown_as_text_everywhere(
     context: BrowserContext, complaints: list[str], story: Story
 ) -> None:
     page, dialogs = watched(context.new_page(), complaints), list[str]()
@@ -106,7 +106,9 @@ def test_a_run_that_ends_elsewhere_shows_it_by_itself(page: Page, story: Story) 
     expect(page.locator(".sub b")).to_have_text("cancelled", timeout=LIMIT)
 
 
-def test_a_failed_run_is_sent_back_from_a_phone_in_two_taps(chromium: Browser, address: str, story: Story) -> None:
+def test_check_12_a_failed_run_is_sent_back_from_a_phone_in_two_taps(
+    chromium: Browser, address: str, story: Story
+) -> None:
     run = story.reconcile.enqueue("phone").id
     story.app.wait([run], LIMIT / 1000)
     context = chromium.new_context(base_url=address, viewport={"width": 390, "height": 844}, has_touch=True)

@@ -166,7 +166,7 @@ def _spoil(jobs: DictRecords, change: Callable[[list[Any]], None]) -> None:
     for record in jobs.all():
         data = msgspec.msgpack.decode(record.data)
         change(data)
-        jobs.put([(replace(record, data=msgspec.msgpack.encode(data)), record.version)])
+        jobs.put([(replace(record, data=msgspec.msgpack.encode(data)), record)])
 
 
 def test_a_damaged_fire_is_set_aside_and_the_job_goes_on(

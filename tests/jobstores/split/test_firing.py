@@ -9,6 +9,7 @@ import pytest
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import Place
 from mainspring.core.run import Status
+from mainspring.jobstores.finding import count_unfinished
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.split import SplitJobStore
 from mainspring.jobstores.split.fired import add_fired
@@ -17,6 +18,7 @@ from mainspring.testing.conformance.helpers import (
     NODE,
     add_job,
     beat,
+    chained_fires,
     claim,
     due_one,
     fire,
@@ -28,6 +30,7 @@ from mainspring.testing.conformance.helpers import (
     step,
     stored,
     succeed,
+    unfinished,
 )
 from tests.jobstores.split.kit import HOUR, POINTS, Killed, Node, found, kill, open_firings
 from tests.record_stores import DictRecords
@@ -97,6 +100,42 @@ def test_the_last_fire_of_a_job_is_finished_too_and_nothing_stays_behind(
     assert store.due(10, 0).jobs == []
     assert [run.id for run in claim(store)] == [last.runs[0].id]
     assert jobs.all() == []
+
+
+@POINTS
+def test_a_chain_of_overdue_fires_is_made_whole_and_runs_in_its_order(
+    first: Node, store: SplitJobStore, jobs: DictRecords, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    job = add_job(store)
+    runs = chained_fires(store, job, 3)
+    with monkeypatch.context() as patch:
+        first.dies(patch, point)
+        with pytest.raises(Killed):
+            first.store.fire([step(store, job, next_in=HOUR, runs=runs)], LEASE)
+    store.shift_clock(LEASE + 1)
+    assert store.due(10, 0).jobs == []
+    assert open_firings(jobs) == 0
+    for run in runs:
+        assert [unfinished(store, job), count_unfinished(store, [(job.id, job.incarnation)])] == [1, [1]]
+        [claimed] = claim(store)
+        assert claimed.id == run.id
+        assert settle(store, succeed(store, claimed))
+    assert unfinished(store, job) == 0
+
+
+def test_a_chain_that_was_lost_for_too_long_is_recorded_as_failed(
+    first: Node, store: SplitJobStore, jobs: DictRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = add_job(store)
+    with monkeypatch.context() as patch:
+        first.dies(patch, "before the runs")
+        with pytest.raises(Killed):
+            first.store.fire([step(store, job, next_in=3 * HOUR, runs=chained_fires(store, job, 3))], LEASE)
+    store.shift_clock(2 * HOUR)
+    store.due(10, 0)
+    assert [(run.status, run.reason) for run in found(store)] == [(Status.FAILED, "lost")] * 3
+    assert claim(store) == []
+    assert open_firings(jobs) == 0
 
 
 @POINTS

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from mainspring.jobstores.split import watch as watching
+from mainspring.jobstores.split import changes
 from mainspring.jobstores.split.watch import StoreWatch
 
 
@@ -57,7 +57,7 @@ def test_a_change_of_either_store_wakes(which: int) -> None:
 
 
 def test_a_store_that_fails_is_listened_to_again_and_its_return_wakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "FAILURE_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(changes, "PAUSE_SECONDS", 0.01)
     source = Source()
     watch = StoreWatch([source.wait])
     seen_by_now(watch)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.core.filters import Filter
 from mainspring.core.instants import from_us
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import FINAL, UNFINISHED, WAITING, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.searching import filter_for, matching
 from mainspring.errors import RunNotFound, near
@@ -41,14 +41,13 @@ class BulkVerb(NamedTuple):
     takes: tuple[str, ...] = ()
 
 
-_WAITING: Final = (Status.PENDING,)
 VERBS: Final[Mapping[str, BulkVerb]] = {
     "retry": BulkVerb((Status.FAILED, Status.CANCELLED, Status.BROKEN), "sent back", takes=("at",)),
-    "cancel": BulkVerb((Status.PENDING, Status.RUNNING), "cancelled"),
+    "cancel": BulkVerb(UNFINISHED, "cancelled"),
     "delete": BulkVerb(FINAL, "deleted"),
-    "move": BulkVerb(_WAITING, "moved", needs=("queue",)),
-    "postpone": BulkVerb(_WAITING, "postponed", needs=("at",)),
-    "prioritize": BulkVerb(_WAITING, "prioritized", needs=("priority",)),
+    "move": BulkVerb(WAITING, "moved", needs=("queue",)),
+    "postpone": BulkVerb(WAITING, "postponed", needs=("at",)),
+    "prioritize": BulkVerb(WAITING, "prioritized", needs=("priority",)),
 }
 
 

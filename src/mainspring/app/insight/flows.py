@@ -1,12 +1,12 @@
-"""Flows of an app: the chains, groups and hooks that its runs form."""
+"""The flows of an app as graphs: the chains, groups and hooks that its runs form."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
-from mainspring.core.insight.flows import Flow, flow_key, flow_of, is_part, members_of
+from mainspring.core.insight.flows import FlowGraph, flow_key, graph_of, is_part
 from mainspring.core.run import FINAL, Run
 from mainspring.core.run_view import RunView
 from mainspring.errors import RunNotFound
@@ -15,7 +15,7 @@ from mainspring.jobstores.base import RunQuery
 if TYPE_CHECKING:
     from mainspring.app.app import Mainspring
 
-__all__ = ["FlowBrief", "Flows"]
+__all__ = ["FlowBrief", "FlowGraphs"]
 
 MOST_RUNS: Final = 1000
 """Look at this many of the newest runs to find flows, and show this many runs of one."""
@@ -33,35 +33,49 @@ class FlowBrief(NamedTuple):
     goes_on: bool
 
 
-class Flows:
+class FlowGraphs:
     """Finds the flows of an app's runs."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
 
-    def flow(self, run: str | RunHandle[Any] | RunView) -> Flow:
-        """Return the flow of a run or of a group; raise RunNotFound."""
+    def flow_graph(self, run: str | RunHandle[Any] | RunView) -> FlowGraph:
+        """Return the graph of the flow that a run belongs to, or of a group; raise RunNotFound."""
         name = run if isinstance(run, str) else run.id
         record = self._app.store.get_runs([name])[0]
         key = name if record is None else flow_key(record)
         runs = {each.id: each for each in self._app.store.find_runs(RunQuery(group=key), limit=MOST_RUNS)}
         if record is not None:
             runs[record.id] = record
-        wanted = [each for run in list(runs.values())[:100] for each in members_of(run)]
-        missing = [each for each in dict.fromkeys([key, *wanted]) if each not in runs]
-        runs |= {each.id: each for each in self._app.store.get_runs(missing[:MOST_RUNS]) if each is not None}
         if not runs:
             raise RunNotFound(name)
-        return flow_of(key, runs.values())
+        self._add_neighbours(runs)
+        return graph_of(key, runs.values())
 
-    def flows(self) -> tuple[list[FlowBrief], bool]:
+    def _add_neighbours(self, runs: dict[str, Run]) -> None:
+        """Add the runs before and after those that are known, until there are no others or too many."""
+        new: Iterable[Run] = list(runs.values())
+        while new and len(runs) < MOST_RUNS:
+            before = {edge.id for run in new for edge in run.after} - runs.keys()
+            found = [run for run in self._app.store.get_runs(sorted(before)) if run is not None] if before else []
+            behind = [run for run in new if run.followed and self._misses(run, runs)]
+            for run in behind[:100]:  # each costs a round trip
+                found += self._app.store.find_runs(RunQuery(after=run.id), limit=MOST_RUNS)
+            new = list({run.id: run for run in found if run.id not in runs}.values())
+            runs.update((run.id, run) for run in new)
+
+    @staticmethod
+    def _misses(run: Run, runs: dict[str, Run]) -> bool:
+        return sum(any(edge.id == run.id for edge in other.after) for other in runs.values()) < run.followed
+
+    def flow_graphs(self) -> tuple[list[FlowBrief], bool]:
         """Return the flows among the newest runs, newest first, and whether these are all runs."""
         newest = self._app.store.find_runs(RunQuery(), limit=MOST_RUNS)
         groups: dict[str, list[Run]] = {}
         for run in newest:
             if is_part(run):
                 groups.setdefault(flow_key(run), []).append(run)
-        found = [_brief(key, runs) for key, runs in groups.items() if len(runs) > 1 or runs[0].policy.then]
+        found = [_brief(key, runs) for key, runs in groups.items() if len(runs) > 1]
         found.sort(key=lambda each: (not each.goes_on, -each.begun))
         return found, len(newest) < MOST_RUNS
 
@@ -70,5 +84,4 @@ def _brief(key: str, runs: Sequence[Run]) -> FlowBrief:
     first = min(runs, key=lambda run: (run.created_at, run.id))
     ended = sum(run.status in FINAL for run in runs)
     failed = sum(str(run.status) in ("failed", "broken") for run in runs)
-    planned = max(len(run.policy.then) for run in runs if run.status not in FINAL) if ended < len(runs) else 0
-    return FlowBrief(key, first.name, first.created_at, len(runs) + planned, ended, failed, ended < len(runs))
+    return FlowBrief(key, first.name, first.created_at, len(runs), ended, failed, ended < len(runs))

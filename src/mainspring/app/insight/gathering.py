@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from mainspring.core.insight.acts import about
-from mainspring.core.insight.explanation import Explanation, NodeFacts, QueueFacts, Scene
+from mainspring.core.insight.explanation import Explanation, NodeFacts, PredecessorFacts, QueueFacts, Scene
 from mainspring.core.insight.health import RUNS_LOOKED_AT
 from mainspring.core.insight.subjects import explain_broken_job, explain_unreadable_job
 from mainspring.core.job import Job
 from mainspring.core.references import variable_of
-from mainspring.core.run import Run, Status
+from mainspring.core.run import FINAL, Run, Status
 from mainspring.jobstores.base import JobStore, NodeInfo, QueueInfo, RunQuery
 
 if TYPE_CHECKING:
@@ -92,6 +92,20 @@ class Gatherer:
         mine = (act for act in purges if act.verb == "purge" and act.details.get("began", ended + 1) <= ended <= act.at)
         return replace(told, acts=(*told.acts, *mine))
 
+    def before(self, run: Run) -> PredecessorFacts:
+        """Look at the runs that a blocked run comes after, or at those that hold the slots it waits for."""
+        if run.gate is not None and not run.waits:
+            running = self.store.find_runs(RunQuery(status=(Status.RUNNING,)), limit=MOST_COUNTED)
+            return PredecessorFacts(holders=tuple(each for each in running if each.gate == run.gate))
+        ids = [edge.id for edge in run.after]
+        standings = self.store.standings(ids)
+        left = [
+            run_id
+            for run_id, standing in zip(ids, standings, strict=True)
+            if standing is not None and standing.status not in FINAL
+        ]
+        return PredecessorFacts(total=len(ids), waits=len(left), first=self.run(left[0]) if left else None)
+
     def queue_of(self, run: Run) -> QueueFacts:
         """Read the queue of a waiting run, and count the runs ahead of it if that is cheap."""
         queue = self.queues().get(run.queue) or QueueFacts(name=run.queue)
@@ -114,8 +128,10 @@ def _queue(info: QueueInfo) -> QueueFacts:
         name=info.name,
         waiting=info.waiting,
         delayed=info.delayed,
+        blocked=info.blocked,
         running=info.running,
         paused=info.paused,
+        limit=abs(info.limit) if info.limit else None,
         oldest_at=info.oldest_at,
     )
 

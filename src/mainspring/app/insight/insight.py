@@ -22,7 +22,7 @@ from mainspring.core.insight.subjects import (
 )
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
-from mainspring.core.run import UNFINISHED, Run, Status
+from mainspring.core.run import HELD_PREFIX, UNFINISHED, Run, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.schedules.simulating import Simulation, simulate
 from mainspring.errors import RunNotFound, near
@@ -105,7 +105,8 @@ class Insight:
             scene = gatherer.with_cancel(scene, run)
         elif run.cancelling or run.retried or (queue is not None and run.run_at > gatherer.now):
             scene = gatherer.with_acts(scene, "run", run.id)
-        return explain_run(run, scene, queue, usual)
+        before = gatherer.before(run) if run.status is Status.BLOCKED else None
+        return explain_run(run, scene, queue, usual, before)
 
     def _job(self, gatherer: Gatherer, job: Job, runs: Sequence[Run], scene: Scene) -> Explanation:
         health = health_of(job, runs, gatherer.now, scheduled=_scheduled(scene))
@@ -121,7 +122,8 @@ class Insight:
         runs = recent_runs(gatherer.store, jobs)
         told = [self._job(gatherer, job, runs[job.id], scene) for job in jobs]
         told += others
-        queues = [explain_queue(queue, scene) for queue in gatherer.queues().values()]
+        served = [queue for queue in gatherer.queues().values() if not queue.name.startswith(HELD_PREFIX)]
+        queues = [explain_queue(queue, scene) for queue in served]
         nodes = [explain_node(node, scene) for node in scene.nodes]
         broken = gatherer.store.find_runs(RunQuery(status=(Status.BROKEN,)), limit=100)
         return explain_system(told, queues, nodes, broken)

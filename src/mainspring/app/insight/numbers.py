@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.app.handle import RunHandle
-from mainspring.core.failures import ErrorGroup, ErrorPage, group_errors
+from mainspring.core.failures import ErrorGroup, ErrorPage, group_errors, with_counts
 from mainspring.core.insight.metrics import KINDS, LEVELS, MINUTE_US, MetricSeries, level_for, series
 from mainspring.core.insight.task_figures import TaskFigures, figures_of
 from mainspring.core.instants import SECOND, from_us
@@ -23,7 +23,7 @@ from mainspring.jobstores.finding import instant_of, newest
 if TYPE_CHECKING:
     from mainspring.app.app import Mainspring
 
-__all__ = ["Eta", "Numbers", "StoreFigures"]
+__all__ = ["Eta", "LostNode", "Numbers", "StoreFigures"]
 
 MOST_FAILED: Final = 1000
 MADE_EARLIER: Final = timedelta(days=1)
@@ -52,6 +52,14 @@ class StoreFigures(NamedTuple):
     latency: float
 
 
+class LostNode(NamedTuple):
+    """A node that fell silent: its id, about when its runs were last given to others, and how many those were."""
+
+    id: str
+    at: datetime
+    runs: int
+
+
 class Numbers:
     """Counts and measures what an app's runs did."""
 
@@ -61,11 +69,11 @@ class Numbers:
     def errors(self, since: datetime | timedelta = DAY, *, most: int | None = MOST_FAILED) -> ErrorPage:
         """Return the errors of runs that failed or are retried since then, grouped by type and place in your code.
 
-        Each run counts once, by its last error. The newest group comes first. `most` is how many of the newest such
-        runs are looked at; None looks at all.
+        Each run counts once, by its last error. The newest group comes first. Counters tell how many there were: they
+        outlive the runs. `most` is how many of the newest runs are read for messages and traces; None reads all.
         """
         runs, complete = self._failures(since, most)
-        groups = group_errors(runs)
+        groups = with_counts(group_errors(runs), self._counted_errors(since))
         groups.sort(key=lambda group: group.newest.at, reverse=True)
         return ErrorPage(groups, len(runs), complete)
 
@@ -76,6 +84,27 @@ class Numbers:
         runs, _ = self._failures(since, most)
         group = next((each for each in group_errors(runs) if each.key == key), None)
         return None if group is None else (group, group.runs)
+
+    def _counted_errors(self, since: datetime | timedelta) -> dict[str, list[tuple[datetime, int]]]:
+        counted = self.metrics(since, by="error")
+        oldest = self._instant(since)
+        found: dict[str, list[tuple[datetime, int]]] = {}
+        for name, line in counted.lines.items():
+            times = (max(oldest, counted.since + number * counted.step) for number in range(counted.number))
+            steps = [(at, each.of("failed")) for at, each in zip(times, line, strict=True) if each.of("failed")]
+            found[name] = [(from_us(at).astimezone(self._app.timezone), number) for at, number in steps]
+        return found
+
+    def lost_nodes(self, since: datetime | timedelta = DAY) -> list[LostNode]:
+        """Return the nodes whose runs others had to take over since then, the newest first, by counters."""
+        counted = self.metrics(since, by="lost", step=timedelta(minutes=1))
+        found = []
+        for name, line in counted.lines.items():
+            steps = [number for number, each in enumerate(line) if any(each.events)]
+            if steps:
+                at = from_us(counted.since + steps[-1] * counted.step).astimezone(self._app.timezone)
+                found.append(LostNode(name, at, sum(sum(each.events) for each in line)))
+        return sorted(found, key=lambda lost: lost.at, reverse=True)
 
     def _failures(self, since: datetime | timedelta, most: int | None) -> tuple[list[RunView], bool]:
         oldest = self._instant(since)
@@ -115,7 +144,7 @@ class Numbers:
         if len(named) + (by is not None) > 1:
             raise TypeError("give one of by=, queue=, task= and job=: counters are kept for each of them by itself")
         if by not in (None, *KINDS[1:]):
-            raise ValueError(f"by={by!r} is unknown; it can be 'queue', 'task' or 'job'")
+            raise ValueError(f"by={by!r} is unknown; it can be 'queue', 'task', 'job', 'error' or 'lost'")
         now = self._app.now()
         first, last = self._instant(since), now + 1 if until is None else self._instant(until)
         length = max(MINUTE_US, (last - first) // MOST_STEPS_SHOWN) if step is None else _step_us(step)
@@ -182,12 +211,12 @@ class Numbers:
         return None if us is None else from_us(us).astimezone(self._app.timezone)
 
     def store_figures(self) -> StoreFigures:
-        """Return the size of the store, if it is a file, and how long it takes to answer."""
+        """Return the size of the store, if it can tell, and how long it takes to answer."""
         began = time.perf_counter()
         self._app.store.beat()
         latency = time.perf_counter() - began
         path = sqlite_file(self._app.url) if isinstance(self._app.url, str) else None
-        return StoreFigures(None if path is None else _size(path), latency)
+        return StoreFigures(self._app.store.health().size if path is None else _size(path), latency)
 
 
 def _step_us(step: timedelta) -> int:

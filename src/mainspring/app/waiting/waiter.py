@@ -1,76 +1,70 @@
-"""Wait for runs: poll them at growing intervals until they have ended, then return their results."""
+"""What one wait knows: ask for the statuses of its runs, and read each record once, when its run has ended.
+
+`Waiter.look` asks the store for one waiter alone. The hub (`hub.py`) asks for all waiters of the process together: a
+waiter yields its questions, so that both ways share every line.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Sequence
-from functools import cached_property
-from typing import Any, Final
+from collections.abc import Generator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mainspring.app.waiting.coming import ExpectedRuns
 from mainspring.core.quantities import check_timeout
 from mainspring.core.run import FINAL, Run, Status
-from mainspring.errors import RunCancelled, RunFailed, StoreUnavailable, UnverifiedOutcome
+from mainspring.core.waiting.flows import SIGNAL_QUEUE
+from mainspring.core.waiting.results import result_of
+from mainspring.errors import RunNotFound, StoreUnavailable
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 
-__all__ = ["FIRST_LOOK_SECONDS", "LONGEST_LOOK_PAUSE_SECONDS", "Waiter", "result_of"]
+if TYPE_CHECKING:
+    from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
 
-FIRST_LOOK_SECONDS: Final = 0.001
-LONGEST_LOOK_PAUSE_SECONDS: Final = 0.1
+__all__ = ["RunQuestion", "Waiter", "result_of"]
+
 FIRST_PAGE_RUNS: Final = 50
-"""Poll this many runs at a time; the others are polled when these have ended."""
+"""Look at this many runs first, and at the others when these have ended."""
 WARN_AFTER_SECONDS: Final = 5.0
 """After this many seconds, warn if no living worker could execute the run."""
+MOST_STEPS_BACK: Final = 100
+"""Go back from a blocked run by this many steps to find the one that has to run first."""
 FULL_LOOK_FACTOR: Final = 20
-"""Poll all runs again after this many times the duration of the last such poll."""
+"""Look at all runs again after this many times the duration of the last such look."""
 
 log = logging.getLogger("mainspring.app")
 
 
-def result_of(run: Run) -> Any:
-    """Return the result of a finished run; raise RunFailed, RunCancelled or UnverifiedOutcome."""
-    if run.unverified is not None:
-        raise UnverifiedOutcome(run.id, run.status.value, run.unverified)
-    if run.status is Status.SUCCEEDED:
-        return run.result
-    if run.status is Status.CANCELLED:
-        raise RunCancelled(run.id, run.reason or "")
-    last = run.errors[-1] if run.errors else None
-    if last is None:
-        raise RunFailed(run.id, run.status.value, run.reason or "", "")
-    raise RunFailed(run.id, last.type, last.message, last.traceback)
+class RunQuestion(NamedTuple):
+    """Runs of which a waiter wants the records, or only the statuses."""
+
+    run_ids: list[str]
+    records: bool
 
 
 class Waiter:
-    """Polls runs at growing intervals until they have ended."""
+    """The runs that somebody waits for, and which of them have ended."""
 
-    def __init__(self, run_ids: Sequence[str], timeout: float | None = None) -> None:
+    def __init__(self, run_ids: Sequence[str], timeout: float | None = None, outbox: Outbox | None = None) -> None:
         self._wanted = list(run_ids)
+        self._outbox = outbox
         self._timeout = check_timeout(timeout)
         self._deadline = time.monotonic() + self._timeout
         self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
-        self._first: Run | None = None
-        """The first unfinished run, unless it is a chain step that does not exist yet."""
-        self._pause = FIRST_LOOK_SECONDS
         self._all_at = 0.0
-        """When to poll all unfinished runs, even if the first ones have not ended."""
+        """When to look at all unfinished runs, even if the first ones have not ended."""
         self._answered = False
-        self._away = False
-        """Whether the last poll got no answer from the store."""
-
-    @cached_property
-    def _expected(self) -> ExpectedRuns:
-        return ExpectedRuns()
+        self.away = False
+        """Whether the last look got no answer from the store."""
 
     def look(self, store: JobStore) -> bool:
         """Return True if all have ended; raise TimeoutError when it has taken too long.
 
-        A poll during an outage of the store counts as one that found nothing. If the store has never answered, its
+        A look during an outage of the store counts as one that found nothing. If the store has never answered, its
         error ends the wait: at the time-out, or at once if there is none.
         """
         try:
@@ -83,16 +77,33 @@ class Waiter:
                 raise TimeoutError(
                     f"{self._unended()}, as far as known: the store does not answer ({error})"
                 ) from error
-            if not self._away:
+            if not self.away:
                 log.warning("the store does not answer; the wait goes on: %s", error)
-            self._away = True
+            self.away = True
             return False
-        self._answered, self._away = True, False
         return ended
 
     def _look(self, store: JobStore) -> bool:
+        began, questions = time.monotonic(), self.questions(store)
+        try:
+            question = next(questions)
+            while True:
+                ask = store.get_runs if question.records else store.standings
+                question = questions.send(ask(question.run_ids))
+        except StopIteration as stop:
+            if stop.value:
+                return True
+        store.check_wait(self._left)
+        if began >= self._deadline:
+            raise TimeoutError(self._describe(store))
+        if began >= self._warn_at:
+            self._warn_at = math.inf
+            self._warn(store)
+        return False
+
+    def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:
+        """Look once: yield questions, take what the store answers to each, and return True if all have ended."""
         left: list[str] = []
-        self._first = None
         began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
         while start < len(self._left):
             if left and began < min(self._all_at, self._deadline):
@@ -100,48 +111,56 @@ class Waiter:
                 break
             part = self._left[start : start + size]
             start, size = start + size, FIND_PAGE_RUNS
-            seen = dict(zip(part, store.get_runs(part), strict=True))
-            if None in seen.values():
-                broken = self._expected.expect([run_id for run_id in part if seen[run_id] is None], seen, store)
-                if broken is not None:
-                    result_of(broken)
-            for run_id in part:
-                run = seen[run_id]
-                if run is not None and run.status in FINAL:
-                    self._done[run_id] = run
-                    continue
-                if not left:
-                    self._first = run
-                left.append(run_id)
+            over: list[str] = []
+            for run_id, standing in zip(part, (yield RunQuestion(part, False)), strict=True):
+                if standing is None and not self._underway(run_id, store):
+                    raise RunNotFound(run_id)
+                (over if standing is not None and standing.status in FINAL else left).append(run_id)
+            if over:
+                left += self._keep(over, (yield RunQuestion(over, True)))
         else:
             now = time.monotonic()
             self._all_at = now + FULL_LOOK_FACTOR * (now - began)
-        self._left = left
-        if left and began >= self._deadline:
-            raise TimeoutError(self._describe(store))
-        if left and began >= self._warn_at:
-            self._warn_at = math.inf
-            self._warn(store)
+        self._left, self._answered, self.away = left, True, False
         return not left
+
+    def _underway(self, run_id: str, store: JobStore) -> bool:
+        """Return True if a run that was not in the store waits in the outbox, or has just left it for the store."""
+        if self._outbox is None:
+            return False
+        return self._outbox.holds(run_id) or store.standings([run_id])[0] is not None
+
+    def _keep(self, run_ids: list[str], runs: Sequence[Run | None]) -> list[str]:
+        """Keep the records of ended runs; return the ids of those that somebody has sent back meanwhile."""
+        again = []
+        for run_id, run in zip(run_ids, runs, strict=True):
+            if run is None:
+                raise RunNotFound(run_id)
+            if run.status in FINAL:
+                self._done[run_id] = run
+            else:
+                again.append(run_id)
+        return again
 
     def _warn(self, store: JobStore) -> None:
         """Warn if no worker can execute the run: the caller might wait for ever."""
-        missing = "" if self._first is None else _unserved(self._first, store)
+        run = _front(self._left[0], store)
+        missing = "" if run is None else _unserved(run, store)
         if missing:
             log.warning("waiting for run %s, which has not started%s", self._left[0], missing)
 
-    def pause(self) -> float:
-        """Return the seconds until the next poll."""
-        pause, self._pause = self._pause, min(LONGEST_LOOK_PAUSE_SECONDS, self._pause * 1.5)
-        return max(0.0, min(pause, self._deadline - time.monotonic()))
+    @property
+    def looks_at(self) -> float:
+        """When this waiter has to look alone, by the monotonic clock: to give up, or to warn that nothing happens."""
+        return min(self._deadline, self._warn_at)
 
     def _describe(self, store: JobStore) -> str:
         """Say which runs have not ended, the status of the first, and whether a worker could execute it."""
         first, *others = self._left
-        run = self._first
-        shown = [f"{first} ({'a step that its chain has not reached' if run is None else run.status})", *others[:2]]
+        run = _front(first, store)
+        status = "gone" if run is None else run.status if run.id == first else f"waits for {run.id}, {run.status}"
         text = f"{self._unended()}: "
-        text += ", ".join(shown) + (", ..." if len(self._left) > 3 else "")
+        text += ", ".join([f"{first} ({status})", *others[:2]]) + (", ..." if len(self._left) > 3 else "")
         return text if run is None else text + _unserved(run, store)
 
     def _unended(self) -> str:
@@ -154,10 +173,26 @@ class Waiter:
         return list(map(self._done.__getitem__, self._wanted))
 
 
+def _front(run_id: str, store: JobStore) -> Run | None:
+    """Return a run, or if it is blocked, the first unfinished run that it waits for; None if it is gone."""
+    run = store.get_runs([run_id])[0]
+    for _ in range(MOST_STEPS_BACK):
+        if run is None or run.status is not Status.BLOCKED:
+            break
+        before = [found for found in store.get_runs([edge.id for edge in run.after]) if found is not None]
+        waiting = next((found for found in before if found.status not in FINAL), None)
+        if waiting is None:
+            break
+        run = waiting
+    return run
+
+
 def _unserved(run: Run, store: JobStore) -> str:
     """Return a hint if the queue of a run is paused or no worker serves it, with what to do; else nothing."""
     if run.status is not Status.PENDING or run.queue.startswith("."):  # no worker serves a scheduler's own queue
         return ""
+    if run.queue == SIGNAL_QUEUE:
+        return f"; it waits for a signal: app.signal({run.id!r}, value) gives it"
     try:
         served = any(run.queue in node.queues for node in store.nodes())
         paused = any(info.name == run.queue and info.paused for info in store.stats().queues)

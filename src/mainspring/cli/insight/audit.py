@@ -20,6 +20,7 @@ _DID: Final = {
     "cancel": "cancelled", "retry": "retried", "delete": "deleted", "purge": "purged", "run_now": "ran now",
     "pause_queue": "paused", "resume_queue": "resumed", "pause_job": "paused", "resume_job": "resumed",
     "modify_job": "changed", "remove_job": "removed", "backfill": "backfilled",
+    "limit_queue": "limited", "set_limit": "limited",
 }  # fmt: skip
 """Acts as people say them; JSON has the app's own verbs."""
 

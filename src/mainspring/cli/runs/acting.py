@@ -12,14 +12,13 @@ from mainspring.cli.common.reading import policy_of, policy_options, read_argume
 from mainspring.cli.common.target import USAGE, CommandFailed, command, json_option, opened, target_options, why_option
 from mainspring.cli.common.visible import visible
 from mainspring.cli.runs.group import runs
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import FINAL, UNFINISHED, WAITING, Status
 from mainspring.core.validation import check_queue
 from mainspring.errors import MainspringError, RunNotFound
 
 __all__ = ["again", "cancel", "delete", "move", "postpone", "prioritize", "retry"]
 
 _RETRYABLE: Final = (Status.FAILED, Status.CANCELLED, Status.BROKEN)
-_WAITING: Final = (Status.PENDING,)
 
 
 def _bulk(func: Any) -> Any:
@@ -94,10 +93,16 @@ def cancel(words: tuple[str, ...], dry_run: bool, yes: bool, where: str | None, 
       mainspring runs cancel 019a8c3b5e7d0c4f2a --app shop:app
       mainspring runs cancel status:waiting task:send* --dry-run --app shop:app
     """
-    able = (Status.PENDING, Status.RUNNING)
     with opened(where, name) as app:
         act_on_runs(
-            app, words_of(words), verb="cancel", done="cancelled", able=able, act=app.cancel, dry_run=dry_run, yes=yes
+            app,
+            words_of(words),
+            verb="cancel",
+            done="cancelled",
+            able=UNFINISHED,
+            act=app.cancel,
+            dry_run=dry_run,
+            yes=yes,
         )
 
 
@@ -118,7 +123,7 @@ def move(words: tuple[str, ...], queue: str, dry_run: bool, yes: bool, where: st
         raise CommandFailed(str(error), code=USAGE) from None
     with opened(where, name) as app:
         act_on_runs(
-            app, words_of(words), verb="move", done="moved", able=_WAITING,
+            app, words_of(words), verb="move", done="moved", able=WAITING,
             act=lambda run_id: app.move(run_id, queue), dry_run=dry_run, yes=yes,
         )  # fmt: skip
 
@@ -137,7 +142,7 @@ def postpone(words: tuple[str, ...], until: str, dry_run: bool, yes: bool, where
     with opened(where, name) as app:
         moment = read_moment(until, app.now(), app.timezone)
         act_on_runs(
-            app, words_of(words), verb="postpone", done="postponed", able=_WAITING,
+            app, words_of(words), verb="postpone", done="postponed", able=WAITING,
             act=lambda run_id: app.postpone(run_id, moment), dry_run=dry_run, yes=yes,
         )  # fmt: skip
 
@@ -155,7 +160,7 @@ def prioritize(words: tuple[str, ...], priority: int, dry_run: bool, yes: bool, 
     """
     with opened(where, name) as app:
         act_on_runs(
-            app, words_of(words), verb="prioritize", done="prioritized", able=_WAITING,
+            app, words_of(words), verb="prioritize", done="prioritized", able=WAITING,
             act=lambda run_id: app.prioritize(run_id, priority), dry_run=dry_run, yes=yes,
         )  # fmt: skip
 

@@ -17,7 +17,7 @@ from mainspring.errors import StoreUnavailable
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
-__all__ = ["top"]
+__all__ = ["print_once", "top", "watch"]
 
 _CUT: Final = ("queue", "job", "when", "node", "queues", "call", "says")
 
@@ -42,11 +42,12 @@ def top(interval: float, once: bool, as_json: bool, where: str | None, name: str
         if as_json:
             return print_json(take(app).to_json())
         if once or not has_terminal():
-            return _print(take(app))
-        return _watch(app, interval)
+            return print_once(take(app))
+        return watch(app, interval)
 
 
-def _print(snapshot: Snapshot) -> None:
+def print_once(snapshot: Snapshot) -> None:
+    """Print a snapshot as tables."""
     echo(str(visible(snapshot.title)))
     for section in SECTIONS:
         rows = snapshot.rows[section]
@@ -56,7 +57,8 @@ def _print(snapshot: Snapshot) -> None:
             table(columns, [row.cells for row in rows])
 
 
-def _watch(app: Mainspring, interval: float) -> None:
+def watch(app: Mainspring, interval: float) -> None:
+    """Show an app live in this terminal, until somebody quits."""
     from rich.console import Console
     from rich.live import Live
 

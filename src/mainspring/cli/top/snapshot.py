@@ -12,6 +12,7 @@ from mainspring.cli.runs.looking import call_of
 from mainspring.core.insight.run_texts import kind_of, says, took_of
 from mainspring.core.instants import from_us
 from mainspring.core.redaction import without_password
+from mainspring.core.run import HELD_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ JOBS_JUDGED: Final = 200
 """Jobs whose health is looked at, the next to fire first: each costs a look at its newest runs."""
 SECTIONS: Final = ("queues", "jobs", "nodes", "runs")
 COLUMNS: Final = {
-    "queues": ("queue", "state", "waiting", "delayed", "running", "oldest"),
+    "queues": ("queue", "state", "waiting", "delayed", "blocked", "running", "oldest"),
     "jobs": ("job", "health", "next", "how soon", "when"),
     "nodes": ("node", "state", "up", "heard", "queues"),
     "runs": ("status", "run", "call", "made", "took", "says"),
@@ -81,14 +82,23 @@ def _title(app: Mainspring, now: int) -> str:
 def _queues(app: Mainspring, served: set[str], now: int) -> list[Row]:
     rows = []
     for queue in app.queues():
-        state = "paused" if queue.paused else "served" if queue.name in served else "unserved"
+        state = (
+            "paused"
+            if queue.paused
+            else "served"
+            if queue.name in served
+            else "held"
+            if queue.name.startswith(HELD_PREFIX)
+            else "unserved"
+        )
         oldest = "" if queue.oldest_at is None else duration(max(0, now - queue.oldest_at))
-        numbers = (f"{number:,}" for number in (queue.waiting, queue.delayed, queue.running))
+        numbers = (f"{number:,}" for number in (queue.waiting, queue.delayed, queue.blocked, queue.running))
         data = {
             "name": queue.name,
             "state": state,
             "waiting": queue.waiting,
             "delayed": queue.delayed,
+            "blocked": queue.blocked,
             "running": queue.running,
             "oldest_seconds": None if queue.oldest_at is None else max(0, now - queue.oldest_at) / 1e6,
         }

@@ -10,8 +10,9 @@ import msgspec
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.wording import brief, duration, moment
 from mainspring.core.instants import SECOND
+from mainspring.core.run import Run
 
-__all__ = ["Explanation", "Fact", "NodeFacts", "QueueFacts", "Scene"]
+__all__ = ["FIRST_NAMED", "Explanation", "Fact", "NodeFacts", "PredecessorFacts", "QueueFacts", "Scene"]
 
 FIRST_NAMED: Final = 3
 """Ids that are named of the things that share a cause."""
@@ -87,13 +88,26 @@ class QueueFacts(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     waiting: int = 0
     delayed: int = 0
+    blocked: int = 0
     running: int = 0
     paused: bool = False
+    limit: int | None = None
+    """How many of its runs may go at once."""
     oldest_at: int | None = None
     ahead: int | None = None
     """Runs that will be handed out before the one that is explained."""
     urgent: int | None = None
     """Those of them that have a higher priority."""
+
+
+class PredecessorFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run comes after: how many runs there are, how many have not ended, and one that has not or that failed."""
+
+    total: int = 0
+    waits: int = 0
+    first: Run | None = None
+    holders: tuple[Run, ...] = ()
+    """The running runs that hold the slots of its gate, if it waits for one."""
 
 
 class Scene(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from mainspring.core.insight.wording import brief, duration
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
 from mainspring.core.plan import PAUSED, RESCHEDULED
-from mainspring.core.run import FINAL, UNFINISHED, Run, Status
+from mainspring.core.run import FINAL, UNFINISHED, WAITING, Run, Status
 
 __all__ = ["RUNS_LOOKED_AT", "JobHealth", "JobState", "health_of", "usual_duration"]
 
@@ -59,7 +59,7 @@ def health_of(job: Job, runs: Sequence[Run], now: int, *, scheduled: bool = True
     open_fires = [run for run in runs if run.status in UNFINISHED and _due(run) + late_after < now]
     if not ended and job.late_after is None and job.down_after is None:
         # How long it takes is not known: a first run that goes on is not late.
-        open_fires = [run for run in open_fires if run.status is Status.PENDING]
+        open_fires = [run for run in open_fires if run.status in WAITING]
     waiting = min(open_fires, key=_due, default=None)
     overdue = job.at if job.at + late_after < now else None
     if overdue is not None and (waiting is None or overdue < _due(waiting)):
@@ -136,7 +136,7 @@ def _failed(bad: Sequence[Run]) -> str:
 def _overdue(job: Job, run: Run | None, due: int, now: int, late_after: int, doing: str = "") -> JobHealth:
     state = JobState.DOWN if now - due > _down_after(job, due, late_after) else JobState.LATE
     if not doing:
-        doing = "has not fired" if run is None else "waits" if run.status is Status.PENDING else "still runs"
+        doing = "has not fired" if run is None else "waits" if run.status in WAITING else "still runs"
     why = f"a fire that was due {duration(now - due)} ago {doing}"
     return JobHealth(job.id, state, why, due, None if run is None else run.id)
 

@@ -47,8 +47,12 @@ EVENTS: Final = ("added", "started", "succeeded", "failed", "retried", "cancelle
 """What is counted."""
 BUCKETS: Final = tuple(int(SECOND * 0.001 * 2.2**number) for number in range(19))
 """The upper bounds of the first nineteen of the twenty buckets of a histogram: from 1 ms to about 24 minutes."""
-KINDS: Final = ("all", "queue", "task", "job")
-"""What a tally can be about; the only name of the kind `all` is empty."""
+KINDS: Final = ("all", "queue", "task", "job", "error", "lost")
+"""What a tally can be about; the only name of the kind `all` is empty.
+
+Of an error the name is its type and its place, as `failures.name_of` writes it; what is lost is a node. Stores keep the
+place of a kind in this list, so new kinds come last.
+"""
 MOST_NAMES: Final = 500
 """A store keeps at most this many names of a kind in one stretch; it counts the others under an empty name."""
 

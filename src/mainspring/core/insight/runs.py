@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from mainspring.core.insight.explanation import Explanation, Fact, NodeFacts, QueueFacts, Scene
+from mainspring.core.insight.explanation import (
+    FIRST_NAMED,
+    Explanation,
+    Fact,
+    NodeFacts,
+    PredecessorFacts,
+    QueueFacts,
+    Scene,
+)
 from mainspring.core.insight.wording import brief, duration, several, took
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED, SUPERSEDED
 from mainspring.core.policy import kind_name
-from mainspring.core.run import MOST_CRASHES, Run, Status
+from mainspring.core.run import HELD_PREFIX, MOST_CRASHES, Run, Status
+from mainspring.core.waiting.gates import KEY_GATE, Limit
 
 __all__ = ["explain_run", "place_of_run", "remedy_of"]
 
@@ -27,17 +36,31 @@ _REMEDIES: Final = {
 }
 
 
-def explain_run(run: Run, scene: Scene, queue: QueueFacts | None = None, usual: int | None = None) -> Explanation:
-    """Say why a run has or has not run; `usual` is how long runs of its job take, if that is known."""
-    if run.unverified is None:
+def explain_run(
+    run: Run,
+    scene: Scene,
+    queue: QueueFacts | None = None,
+    usual: int | None = None,
+    before: PredecessorFacts | None = None,
+) -> Explanation:
+    """Say why a run has or has not run; `usual` is how long runs of its job take, if that is known.
+
+    `before` is what a run comes after that is blocked.
+    """
+    if run.unverified is None and run.status is Status.BLOCKED:
+        state, sentence, actions = _blocked(run, scene, before or PredecessorFacts(waits=run.waits))
+    elif run.unverified is None:
         state, sentence, actions = _EXPLAINERS[run.status](run, scene, queue or QueueFacts(name=run.queue), usual)
     else:
         state, actions = "unverified", ("doctor",)
         sentence = f"The store says that it is {run.status}, but nobody who holds the key has signed that: "
         sentence += f"{brief(run.unverified)}."
-    return Explanation(
-        kind="run", id=run.id, state=state, sentence=sentence, facts=tuple(_facts(run, scene, usual)), actions=actions
-    )
+    facts = _facts(run, scene, usual)
+    if before is not None and before.first is not None:
+        facts.append(Fact("after", before.first.name or before.first.id, "run", before.first.id))
+    if before is not None:
+        facts += [Fact("slot", each.name or each.id, "run", each.id) for each in before.holders[:FIRST_NAMED]]
+    return Explanation(kind="run", id=run.id, state=state, sentence=sentence, facts=tuple(facts), actions=actions)
 
 
 def remedy_of(reason: str) -> str:
@@ -56,7 +79,52 @@ _Answer = tuple[str, str, tuple[str, ...]]
 # -- it waits ------------------------------------------------------------------------------------------------------
 
 
+def _blocked(run: Run, scene: Scene, before: PredecessorFacts) -> _Answer:
+    actions = (f"runs cancel {run.id}",)
+    if not run.waits and run.gate is not None:
+        return (
+            "blocked",
+            f"Waits for a slot of {run.gate.removeprefix(KEY_GATE)!r}{_taken(run, before.holders)}.",
+            actions,
+        )
+    number = f"{before.waits} of {before.total}" if before.total > 1 else "1 run"
+    first = before.first
+    if first is None:
+        return "blocked", f"Waits for {several(max(1, before.waits), 'run')} that it comes after.", actions
+    return "blocked", f"Waits for {number}: {first.name or first.id} {_doing(first, scene)}.", actions
+
+
+def _taken(run: Run, holders: tuple[Run, ...]) -> str:
+    """Say how many slots of a gate are taken, and by which run."""
+    if not holders:
+        return ""
+    at_once = Limit.from_text(run.gate_spec).at_once if run.gate_spec else None
+    number = f"{len(holders)} of {at_once}" if at_once is not None and len(holders) <= at_once else f"{len(holders)}"
+    others = f" and {several(len(holders) - 1, 'other')}" if len(holders) > 1 else ""
+    return f": {number} taken by {holders[0].name or holders[0].id}{others}"
+
+
+def _doing(run: Run, scene: Scene) -> str:
+    """Say in a few words how it stands with an unfinished run."""
+    if run.status is Status.RUNNING:
+        return "is being stopped" if run.cancelling else f"runs for {took(scene.now - (run.started_at or scene.now))}"
+    if run.status is Status.BLOCKED:
+        return "is blocked, too"
+    if run.refused is not None:
+        return "will not run"
+    if run.queue.startswith(HELD_PREFIX):
+        return "has not been given"
+    if run.run_at > scene.now:
+        return f"{'is retrying' if run.failures else 'starts'} in {scene.ahead(run.run_at)}"
+    return f"waits in {place_of_run(run.queue)}"
+
+
 def _pending(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _Answer:
+    if run.refused is not None:
+        sentence = f"Will not run: run {run.refused!r}, which it comes after, has not ended as it should."
+        return "waiting", sentence, (f"explain {run.refused}",)
+    if run.queue.startswith(HELD_PREFIX):
+        return "waiting", "Waits for somebody to give the signal that it stands for.", (f"runs cancel {run.id}",)
     place, serving = place_of_run(run.queue), scene.serving(run.queue)
     if queue.paused:
         paused = scene.act("pause_queue")
@@ -73,6 +141,9 @@ def _pending(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
     if run.run_at > scene.now:
         return _delayed(run, scene, lacking)
     nodes = several(len(serving), "node serves", "nodes serve")
+    if queue.limit is not None and queue.running >= queue.limit:
+        limited = f"{queue.running} of it run, and its limit is {queue.limit}"
+        return "waiting", f"Waits for a slot of {place}: {limited}.", (f"queues limit {run.queue} {queue.limit + 1}",)
     if queue.urgent:
         return "waiting", f"Waits behind {several(queue.urgent, 'run')} of higher priority; {nodes} {place}.", ()
     if queue.ahead is None:
@@ -224,6 +295,9 @@ def _cancelled(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> 
     act = scene.act("cancel", "purge")
     if act is not None:
         return "cancelled", f"Cancelled{scene.by(act)}{';' if act.why else ','}{after}.", actions
+    if run.refused is not None and run.reason:
+        when = "" if run.finished_at is None else f", {scene.at(run.finished_at)}"
+        return "cancelled", f"Cancelled{when}: it {brief(run.reason)}.", (f"runs retry {run.refused}",)
     when = "" if run.finished_at is None else f", {scene.at(run.finished_at)}"
     if run.reason == SUPERSEDED:
         why = "a later fire of its job took its place, since its overlap is cancel_other"
@@ -272,7 +346,7 @@ def _last_error(run: Run) -> str:
 
 
 _EXPLAINERS: Final[dict[Status, Callable[[Run, Scene, QueueFacts, int | None], _Answer]]] = {
-    Status.PENDING: _pending,
+    Status.PENDING: _pending,  # a blocked one needs to know what it comes after
     Status.RUNNING: _running,
     Status.SUCCEEDED: _succeeded,
     Status.FAILED: _failed,

@@ -64,7 +64,8 @@ class _Teller:
         run, number, ready = self.run, 0, self.run.created_at
         if not run.earlier_starts and run.run_at > ready:  # each later wait has a time of its own
             later = run.run_at <= self.now or run.status in FINAL
-            yield from self.wait(ready, run.run_at if later else None, "set for later")
+            why = f"waited for {several(len(run.after), 'run')}" if run.after else "set for later"
+            yield from self.wait(ready, run.run_at if later else None, why)
             ready = run.run_at
         for start in run.starts:
             began = start.started_at if start.claimed_at is None else start.claimed_at
@@ -81,7 +82,9 @@ class _Teller:
                 why = "was over until somebody sent it back" if start.how in FINAL else "backs off"
                 yield from self.wait(ready, start.run_at if over else None, why)
                 ready = max(ready, start.run_at)
-        if run.status is Status.PENDING and ready <= self.now:
+        if run.status is Status.BLOCKED:
+            yield from self.wait(ready, None, f"waits for {several(max(1, run.waits), 'run')}")
+        elif run.status is Status.PENDING and ready <= self.now:
             yield from self.wait(ready, None, f"waits in {_place(run)}")
         elif run.status in FINAL and (not run.starts or run.starts[-1].how not in FINAL):
             end = ready if run.finished_at is None else run.finished_at

@@ -13,7 +13,7 @@ from mainspring.core.insight.runs import place_of_run
 from mainspring.core.insight.wording import brief, duration, held_runs, several
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
-from mainspring.core.run import Run
+from mainspring.core.run import HELD_PREFIX, Run
 from mainspring.triggers.clock_notes import clock_note
 
 __all__ = [
@@ -94,10 +94,13 @@ def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
     """Say whether the runs of a queue are handed out, and if not, why."""
     serving, place = scene.serving(queue.name), place_of_run(queue.name)
     held = held_runs(queue.waiting, queue.delayed)
+    held += f", and {queue.blocked:,} behind other runs or limits" if queue.blocked else ""
     oldest = "" if queue.oldest_at is None else f"; the oldest has been due for {scene.ago(queue.oldest_at)}"
     nodes = several(len(serving), "node serves", "nodes serve")
     actions: tuple[str, ...] = ()
-    if queue.paused:
+    if queue.name.startswith(HELD_PREFIX):
+        state, sentence = "held", f"Nodes serve no queue of this kind: people or the app end its runs. It holds {held}."
+    elif queue.paused:
         state, sentence = "paused", f"Paused{scene.by(scene.act('pause_queue'))}. It holds {held}{oldest}."
         actions = (f"queues resume {queue.name}",)
     elif not serving and (queue.waiting or queue.delayed):
@@ -107,12 +110,15 @@ def explain_queue(queue: QueueFacts, scene: Scene) -> Explanation:
         state, sentence = "unserved", f"Unserved: no living node serves {place}; it is empty."
     elif queue.waiting:
         running = f"{several(queue.running, 'run')} of it {'goes' if queue.running == 1 else 'go'} on"
+        if queue.limit is not None and queue.running >= queue.limit:
+            running += f", as many as its limit of {queue.limit} allows"
+            actions = (f"queues limit {queue.name} {queue.limit + 1}",)
         state, sentence = "waiting", f"Waiting: {nodes} {place}, and {running}. It holds {held}{oldest}."
     else:
         state = "flowing"
         sentence = f"Flowing: {nodes} {place}, nothing waits, {several(queue.running, 'run goes', 'runs go')} on"
         sentence += f", {several(queue.delayed, 'is', 'are')} for later." if queue.delayed else "."
-    facts = [Fact(name, f"{getattr(queue, name):,}") for name in ("waiting", "delayed", "running")]
+    facts = [Fact(name, f"{getattr(queue, name):,}") for name in ("waiting", "delayed", "blocked", "running")]
     facts += [Fact("node", node.name, "node", node.id) for node in serving]
     return Explanation(kind="queue", id=queue.name, state=state, sentence=sentence, facts=tuple(facts), actions=actions)
 

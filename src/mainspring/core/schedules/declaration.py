@@ -15,7 +15,7 @@ __all__ = ["SCHEDULE", "Difference", "declared_values", "differences", "is_same_
 
 SCHEDULE: Final = "schedule"
 """The field of a difference that is the whole schedule: it is only in the code, or only in the store."""
-_POLICY_FIELDS: Final = tuple(name for name in Policy.__struct_fields__ if name not in ("then", "collect"))
+_POLICY_FIELDS: Final = Policy.__struct_fields__
 
 
 class Difference(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mainspring.app.handle import RunHandle
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import FINAL, WAITING
 from mainspring.core.validation import check_queue
 from mainspring.dashboard.api.plain import job_data, plain, run_data
 from mainspring.dashboard.api.request import ApiRequest
@@ -68,7 +68,7 @@ def change_run(asked: ApiRequest) -> dict[str, Any]:
     """Move, postpone or prioritize a run that waits."""
     run_id = asked.params["id"]
     queue, priority, later = asked.field("queue", str), asked.field("priority", int), asked.later()
-    if asked.app.get(run_id).status is not Status.PENDING:
+    if asked.app.get(run_id).status not in WAITING:
         raise BadParameter(f"the run does not wait: it is {asked.app.get(run_id).status}")
     if queue is not None:
         asked.app.move(run_id, check_queue(queue))

@@ -176,6 +176,7 @@ def stats(asked: ApiRequest) -> dict[str, Any]:
     return {
         "waiting": sum(each.waiting for each in found),
         "delayed": sum(each.delayed for each in found),
+        "blocked": sum(each.blocked for each in found),
         "running": sum(each.running for each in found),
         "counters": app.counters(),
         "queues": len(found),

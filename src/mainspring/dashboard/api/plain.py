@@ -128,6 +128,7 @@ def queue_data(queue: QueueInfo, now: int, nodes: list[NodeInfo]) -> dict[str, A
         "name": queue.name,
         "waiting": queue.waiting,
         "delayed": queue.delayed,
+        "blocked": queue.blocked,
         "running": queue.running,
         "paused": queue.paused,
         "oldest_seconds": None if queue.oldest_at is None else max(0, now - queue.oldest_at) / 1e6,

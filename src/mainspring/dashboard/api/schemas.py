@@ -71,7 +71,7 @@ _JOB: Final = {
     **{"max_instances": "int", "overlap": "text", "coalesce": "bool", "misfire_grace_time": "any", "declared": "bool"},
 }
 _QUEUE: Final = {
-    **dict.fromkeys(("waiting", "delayed", "running", "slots"), "int"),
+    **dict.fromkeys(("waiting", "delayed", "blocked", "running", "slots"), "int"),
     **{"name": "text", "paused": "bool", "served": "bool", "oldest_seconds": "number?"},
 }
 _NODE: Final = {
@@ -155,7 +155,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "WholeError": obj({"error": "Error", "runs": "list of Run"}),
     "Stats": obj(
         {
-            **dict.fromkeys(("waiting", "delayed", "running", "queues", "nodes", "slots", "busy"), "int"),
+            **dict.fromkeys(("waiting", "delayed", "blocked", "running", "queues", "nodes", "slots", "busy"), "int"),
             "counters": "map of int",
         }
     ),

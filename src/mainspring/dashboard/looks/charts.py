@@ -206,11 +206,18 @@ def _deploys(deploys: Sequence[Deploy], height: float) -> list[Markup]:
     return parts
 
 
+FLAT_SHARE: Final = 0.6
+"""Loads of which the least is more than this share of the most are flat."""
+
+
 def heat(
     cells: Sequence[Heat], label: str, *, band: HeatBand | None = None, peak: str = "", height: int = 46
 ) -> Markup:
     """Draw load ahead: height and five tints say how much, a tinted band says where the clock changes."""
-    top = max((cell.value for cell in cells), default=0)
+    loads = [cell.value for cell in cells if cell.value > 0]
+    top = max(loads, default=0)
+    if loads and min(loads) > FLAT_SHARE * top:  # the same load all day is no peak: do not draw one solid block
+        top *= 3
     top = top if top >= LEAST_LOAD else 1.0  # fires of unknown length must not look like a full house
     y0, width, parts = 20, 100 / max(1, len(cells)), []
     if band is not None:

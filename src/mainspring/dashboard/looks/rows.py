@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mainspring.core.insight.run_texts import kind_of, says, took_of, waited_of
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import FINAL, UNFINISHED, Status
 from mainspring.core.searching import function_of
 from mainspring.dashboard.looks.values import arguments_text
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ProgressShare", "RunLine", "progress_of", "run_row"]
 
 SAYS_CHARS: Final = 300
-CANCELLABLE: Final = (Status.PENDING, Status.RUNNING)
+CANCELLABLE: Final = UNFINISHED
 RETRYABLE: Final = (Status.FAILED, Status.CANCELLED, Status.BROKEN)
 
 

@@ -57,6 +57,7 @@ _ICONS: Final = {
 MARKS: Final = {
     "waiting": '<circle cx="8" cy="8" r="5.25" fill="none" stroke="currentColor" stroke-width="1.75"/>',
     "delayed": '<circle cx="8" cy="8" r="5.25" fill="none" stroke="currentColor" stroke-width="1.5"/><path d="M8 5v3.2h2.4" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round"/>',
+    "blocked": '<circle cx="8" cy="8" r="5.25" fill="none" stroke="currentColor" stroke-width="1.5"/><path d="M5.5 8h5" fill="none" stroke="currentColor" stroke-width="1.75" stroke-linecap="round"/>',
     "running": '<circle cx="8" cy="8" r="5.25" fill="none" stroke="currentColor" stroke-width="2" opacity=".28"/><path class="turn" d="M8 2.75A5.25 5.25 0 0 1 13.25 8" fill="none" stroke="currentColor" stroke-width="2" stroke-linecap="round"/>',
     "retrying": '<path d="M13 8.25a5 5 0 1 1-1.5-3.75" fill="none" stroke="currentColor" stroke-width="1.75" stroke-linecap="round"/><path d="M13.6 1.9v3.7H9.9z" fill="currentColor"/>',
     "succeeded": '<circle cx="8" cy="8" r="6.25" fill="currentColor"/><path class="cut" d="m5.1 8.3 2 2 3.9-4.5" fill="none" stroke-width="1.75" stroke-linecap="round" stroke-linejoin="round"/>',
@@ -68,13 +69,14 @@ MARKS: Final = {
     "paused": '<circle cx="8" cy="8" r="5.25" fill="none" stroke="currentColor" stroke-width="1.5"/><path d="M6.5 6v4M9.5 6v4" stroke="currentColor" stroke-width="1.6" stroke-linecap="round"/>',
     "new": '<circle cx="8" cy="8" r="5.25" fill="none" stroke="currentColor" stroke-width="1.6" stroke-dasharray="2.2 1.9"/>',
 }
+MARKS["held"] = MARKS["blocked"]
 MARKS["up"] = MARKS["flowing"] = MARKS["succeeded"]
 MARKS["down"] = MARKS["unserved"] = MARKS["failed"]
 MARKS["warn"] = MARKS["growing"] = MARKS["full"] = MARKS["silent"] = MARKS["late"]
 MARKS["draining"] = MARKS["paused"]
 
 TONES: Final = {
-    **dict.fromkeys(("waiting", "delayed", "cancelled", "paused", "draining", "new"), "idle"),
+    **dict.fromkeys(("waiting", "delayed", "blocked", "held", "cancelled", "paused", "draining", "new"), "idle"),
     **dict.fromkeys(("retrying", "missed", "late", "warn", "growing", "full", "silent"), "warn"),
     **dict.fromkeys(("succeeded", "up", "flowing"), "ok"),
     **dict.fromkeys(("failed", "down", "unserved"), "bad"),

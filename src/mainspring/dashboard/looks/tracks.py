@@ -17,7 +17,7 @@ __all__ = ["Bar", "Stretch", "TrackContent", "axis", "load_track", "track"]
 TRACK_HEIGHT: Final = 30
 LOAD_HEIGHT: Final = 66
 LEAST_WIDTH: Final = 0.22
-_HOURS: Final = (1, 2, 3, 6, 12, 24, 48)
+_STEP_MINUTES: Final = (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720, 1440, 2880, 7200)
 MOST_LABELS: Final = 13
 
 
@@ -83,8 +83,9 @@ def _now(stretch: Stretch, height: int) -> Markup:
 
 def _ticks(stretch: Stretch) -> list[tuple[datetime, bool]]:
     """Return the moments that the axis names: whole hours of the local clock, each with whether it comes twice."""
-    hours = (stretch.until - stretch.since) / SECOND / 3600
-    step = next((each for each in _HOURS if hours / each <= MOST_LABELS), _HOURS[-1])
+    length = (stretch.until - stretch.since) / SECOND / 60
+    minutes = next((each for each in _STEP_MINUTES if length / each <= MOST_LABELS), _STEP_MINUTES[-1])
+    step = max(1, minutes // 60)
     begin = stretch.times.local(stretch.since)
     at = to_us(begin.replace(minute=0, second=0, microsecond=0))
     found: list[tuple[datetime, bool]] = []
@@ -95,9 +96,9 @@ def _ticks(stretch: Stretch) -> list[tuple[datetime, bool]]:
             and stretch.band.since <= (at - stretch.since) / (stretch.until - stretch.since) < stretch.band.until
         )
         whole = moment.hour % step == 0 if step < 24 else moment.hour == 0 and moment.toordinal() % (step // 24) == 0
-        if at > stretch.since and (whole or (near and step <= 2)):
-            found.append((moment, near))
-        at += 3600 * SECOND
+        if at > stretch.since and (whole or minutes < 60 or (near and step <= 2)):
+            found.append((moment, near and moment.minute == 0))
+        at += min(60, minutes) * 60 * SECOND
     return found
 
 
@@ -108,15 +109,16 @@ def axis(stretch: Stretch) -> Markup:
         x = stretch.share(to_us(moment))
         if abs(x - stretch.now) < 4 or not 2 < x < 97.5:  # it would meet the word "now", or the edge
             continue
-        midnight = moment.hour == 0
+        midnight = moment.hour == moment.minute == 0
         text = f"{moment:%H}" if near else f"{moment:%a %-d}" if midnight else f"{moment:%H:%M}"
         cls = (
             f"mid{' t-warn strong' if near else ''}{'' if number % 3 == 0 and abs(x - stretch.now) > 12 else ' hide-s'}"
         )
         parts.append(Markup('<text class="{}" x="{}" y="18">{}</text>').format(cls, per_cent(x), text))
     place, now = per_cent(stretch.now), stretch.times.local(stretch.times.now)
-    parts.append(Markup(f'<text class="now-t mid" x="{place}" y="4">now {now:%H:%M}</text>'))
-    parts.append(Markup(f'<line class="now" x1="{place}" x2="{place}" y1="9" y2="28"/>'))
+    if 0 <= stretch.now <= 100:
+        parts.append(Markup(f'<text class="now-t mid" x="{place}" y="4">now {now:%H:%M}</text>'))
+        parts.append(Markup(f'<line class="now" x1="{place}" x2="{place}" y1="9" y2="28"/>'))
     return Markup('<svg class="chart" height="28" aria-hidden="true">{}</svg>').format(Markup("").join(parts))
 
 
@@ -165,13 +167,13 @@ def _load(stretch: Stretch, at: int, end: int, busy: float, top: float, words: s
 def track(stretch: Stretch, content: TrackContent, label: str) -> Markup:
     """Draw one track."""
     parts = _ground(stretch, TRACK_HEIGHT)
-    now = stretch.now
-    if content.paused:
+    now = min(100.0, max(0.0, stretch.now))
+    if content.paused and now < 100:
         parts += _band(now, "lg-pause", content.paused)
     if content.past_band:
         box = f'<rect class="lg-dense" x="0" y="9" width="{per_cent(now)}" height="12" rx="2"'
         parts.append(Markup(box) + Markup(' data-tip="{}"/>').format(content.past_band))
-    if content.plan_band:
+    if content.plan_band and now < 100:
         parts += _band(now, "lg-dense-plan", content.plan_band)
     parts += [_bar(stretch, bar) for bar in content.bars]
     if content.note:

@@ -107,13 +107,14 @@ def _todo_row(view: View, part: Explanation) -> TodoRow:
 
 def counters(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Read the seven numbers."""
-    rows, nodes = queue_rows(view), view.app.nodes()
+    rows, nodes = queue_rows(view), view.nodes
     oldest = min((row.info.oldest_at for row in rows if row.info.oldest_at is not None), default=None)
     busiest = max(rows, key=lambda row: row.info.running, default=None)
     silent = [node for node in nodes if node.state == "silent"]
     return {
         "waiting": sum(row.info.waiting for row in rows),
         "delayed": sum(row.info.delayed for row in rows),
+        "blocked": sum(row.info.blocked for row in rows),
         "running": sum(row.info.running for row in rows),
         "slots": sum(node.slots for node in nodes if node.state != "silent"),
         "oldest": oldest,
@@ -165,7 +166,7 @@ def ahead(view: View, data: dict[str, Any]) -> dict[str, Any]:
     end = start + HOURS_AHEAD * 3600 * SECOND
     steps = load_ahead(view, start, end, STEP_AHEAD)
     band = clock_band(view, start, end)
-    slots = sum(node.slots for node in view.app.nodes() if node.state != "silent")
+    slots = sum(node.slots for node in view.nodes if node.state != "silent")
     peak = max(steps, key=lambda step: step.busy, default=None)
     words = ""
     if peak is not None and peak.busy > 0:
@@ -226,10 +227,11 @@ def errors(view: View, data: dict[str, Any]) -> dict[str, Any]:
 def _bars(view: View, group: ErrorGroup) -> list[float]:
     counts = [0.0] * ERROR_BARS
     step = 3600 * SECOND // ERROR_BARS
-    for moment in group.times:
+    known = sum(number for _, number in group.counted) >= len(group.times)
+    for moment, number in group.counted if known else [(moment, 1) for moment in group.times]:
         place = ERROR_BARS - 1 - (view.now - to_us(moment)) // step
         if 0 <= place < ERROR_BARS:
-            counts[place] += 1
+            counts[place] += number
     return counts
 
 

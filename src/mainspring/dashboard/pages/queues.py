@@ -9,12 +9,15 @@ from typing import Any, Final, NamedTuple
 from mainspring.core.insight.metrics import Counts, MetricSeries
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND
+from mainspring.core.run import HELD_PREFIX
 from mainspring.core.validation import check_queue
 from mainspring.dashboard.looks.charts import Series
 from mainspring.dashboard.looks.rows import run_row
 from mainspring.dashboard.looks.spreads import wait_chart
 from mainspring.dashboard.looks.values import cut_middle
 from mainspring.dashboard.page import Action, Deed, NoSuchThing, Page, Question, View
+from mainspring.dashboard.pages.limits import ACTIONS as LIMIT_ACTIONS
+from mainspring.dashboard.pages.limits import gate_rows, limit_of
 from mainspring.dashboard.rates import RANGES, QueueRate, queue_rates, rate_text, waits_of
 from mainspring.dashboard.roles import Role
 from mainspring.jobstores.values import NodeInfo, QueueInfo
@@ -39,6 +42,11 @@ class QueueRow(NamedTuple):
     rate: QueueRate = QueueRate()
 
     @property
+    def limit(self) -> int | None:
+        """How many of its runs may go at once, on all nodes together."""
+        return limit_of(self.info)
+
+    @property
     def per_minute(self) -> tuple[str, str]:
         """How many runs come and leave per minute, as text."""
         came, left = self.rate.per_minute
@@ -54,9 +62,13 @@ class QueueRow(NamedTuple):
 
 def queue_rows(view: View) -> list[QueueRow]:
     """Read the queues and who serves them, those in trouble first."""
-    nodes, rates = view.app.nodes(), queue_rates(view)
-    rows = [_row(queue, nodes)._replace(rate=rates.get(queue.name, QueueRate())) for queue in view.app.queues()]
-    rows = [_growing(row) for row in rows]
+    return view.once("queue rows", lambda: _read_rows(view))
+
+
+def _read_rows(view: View) -> list[QueueRow]:
+    nodes, rates = view.nodes, queue_rates(view)
+    queues = [queue for queue in view.app.queues() if not queue.name.startswith(HELD_PREFIX)]
+    rows = [_growing(_row(queue, nodes)._replace(rate=rates.get(queue.name, QueueRate()))) for queue in queues]
     return sorted(rows, key=lambda row: (_ORDER.index(row.state), -row.info.waiting, row.info.name))
 
 
@@ -68,6 +80,10 @@ def _row(queue: QueueInfo, nodes: list[NodeInfo]) -> QueueRow:
         return QueueRow(queue, "paused", "Paused: its runs are not handed out until it is resumed.", slots, "")
     if not serving and holds:
         return QueueRow(queue, "unserved", "Nobody serves it: no living node was started with this queue.", 0, "bad")
+    limit = limit_of(queue)
+    if queue.waiting and limit is not None and queue.running >= limit:
+        why = f"Its limit lets {several(limit, 'run')} go at once, and {queue.running:,} do."
+        return QueueRow(queue, "full", why, min(slots, limit), "warn")
     if queue.waiting and slots and queue.running >= slots:
         return QueueRow(queue, "full", f"All {several(slots, 'slot')} for it are busy.", slots, "warn")
     if queue.waiting:
@@ -103,7 +119,7 @@ def read(view: View) -> dict[str, Any]:
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Explain the queue that is worst off, or say that all flow."""
     wrong = [row for row in data["all_rows"] if row.state in ("unserved", "growing", "full")]
-    return {"wrong": wrong, "told": view.app.explain(f"queue:{wrong[0].info.name}") if wrong else None}
+    return {"wrong": wrong, "told": view.app.explain(wrong[0].info) if wrong else None}
 
 
 def waits(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -220,6 +236,7 @@ PAGE = Page(
         Action("queue.pause", "/queues/{name:path}/pause", pause, ask_pause, weight="undo"),
         Action("queue.resume", "/queues/{name:path}/resume", resume, ask_resume, weight="undo"),
         Action("queue.purge", "/queues/{name:path}/purge", purge, ask_purge, Role.OPERATE, weight="type"),
+        *LIMIT_ACTIONS,
     ),
 )
 
@@ -236,8 +253,8 @@ def read_one(view: View) -> dict[str, Any]:
     row = next((each for each in queue_rows(view) if each.info.name == name), None)
     if row is None:
         raise NoSuchThing("queue", name)
-    serving = [node for node in view.app.nodes() if name in node.queues]
-    return {"row": row, "told": view.app.explain(f"queue:{name}"), "serving": serving, "title": name}
+    serving = [node for node in view.nodes if name in node.queues]
+    return {"row": row, "told": view.app.explain(row.info), "serving": serving, "title": name}
 
 
 def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -245,10 +262,13 @@ def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:
     name = data["row"].info.name
     pending = view.app.find(queue=name, status="pending", limit=RUNS_COUNTED)
     due = sorted(pending, key=lambda run: (-run.priority, run.record.run_at))
+    gates, unread = gate_rows(view, name)
     ended = view.app.find(queue=name, status=("succeeded", "failed", "cancelled", "missed"), limit=10)
     return {
         "tasks": Counter(run.task for run in pending).most_common(8),
         "more": pending.more,
+        "gates": gates,
+        "gates_unread": unread,
         "next_runs": [run_row(view.app, run, view.now) for run in due[:10]],
         "ended": [run_row(view.app, run, view.now) for run in ended],
     }

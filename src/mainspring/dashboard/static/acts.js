@@ -67,7 +67,7 @@ const foresee = (form) => {
   clearTimeout(foreseen);
   foreseen = setTimeout(async () => {
     const asked = new URLSearchParams();
-    for (const name of ["kind", "when", "timezone"]) asked.set(name, form.elements[name].value);
+    for (const name of ["kind", "when", "timezone", "exclude"]) asked.set(name, form.elements[name].value);
     const answer = await fetch(`${place.dataset.preview}?${asked}`, { headers: { "x-part": "1" } });
     if (answer.ok) place.replaceChildren(...new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes);
   }, 200);

@@ -4,6 +4,7 @@ import { startActs } from "./acts.js";
 import { startKeys } from "./keys.js";
 import { startTicks } from "./ticks.js";
 import { startChoosing } from "./choosing.js";
+import { startBrush } from "./brush.js";
 
 const root = document.documentElement;
 const path = document.body.dataset.root || "/";
@@ -76,6 +77,7 @@ export { patchNow as patchForTests } from "./live.js";
 
 startTicks();
 startChoosing();
+startBrush();
 startActs();
 startKeys();
 startLive();

@@ -35,6 +35,7 @@ def metrics_text(app: Mainspring) -> str:
     for field, text in (
         ("waiting", "Runs that are due and wait."),
         ("delayed", "Runs whose time has not come."),
+        ("blocked", "Runs that wait for other runs."),
         ("running", "Runs that are being executed."),
     ):
         values = [(f'{{queue="{_label(queue.name)}"}}', float(getattr(queue, field))) for queue in named]

@@ -6,7 +6,7 @@ import os
 import threading
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -95,6 +95,12 @@ class ChildNotesSink:
     def live(self, run: Run) -> RunNotes:
         """Return the notes of the run."""
         return self._live
+
+    def inputs(self, run: Run) -> list[Any]:
+        """Refuse: a child process has no connection to the store."""
+        raise RuntimeError(
+            'a task with isolation="process" cannot read the results of the runs before it; pass handle.output to it'
+        )
 
     def said(self, live: RunNotes) -> None:
         """Send the changes."""

@@ -9,7 +9,7 @@ a million jobs its passes would be most of the time spent on adding them.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 
 import msgspec
@@ -19,10 +19,14 @@ from mainspring.core.job import Job
 from mainspring.core.plan import Miss
 from mainspring.core.run import Run
 
-__all__ = ["Entry", "History", "QueueIndex", "Record", "Timetable", "next_run_at", "take_runs"]
+__all__ = ["Entry", "History", "LaneIndex", "QueueLimit", "Record", "Timetable", "next_run_at", "take_runs"]
 
 OUTDATED_ITEMS = 64
 """Sweep a heap only if it has more outdated items than this."""
+PASSED_BY = 2000
+"""One claim passes by at most this many runs whose gate does not let them start: the next claim goes on."""
+PUT_OFF_US = 3600 * SECOND
+"""Look again after this time at a run that is kept for one that comes after it."""
 IDS_REMEMBERED_US = 3600 * SECOND
 IDS_REMEMBERED = 100_000
 
@@ -42,7 +46,7 @@ class Record(msgspec.Struct, eq=False):
 
     run: Run
     owner: Entry | None
-    number: int = 0  # the number of its valid item in a queue or in the history
+    number: int = 0  # the number of its valid item in a queue or in the history; below 0 if that is in a heap of times
 
 
 _Filed = tuple[int, int, str]  # run time, version, job id
@@ -139,22 +143,44 @@ _Ready = tuple[int, int, int, str]  # -priority, run_at, number, run id
 _Delayed = tuple[int, int, str]  # run_at, number, run id
 
 
-class QueueIndex:
-    """The waiting runs of one queue: due runs by urgency, the others by time."""
+class QueueLimit(msgspec.Struct, eq=False):
+    """How many runs of a queue may run at once, over all its lanes, and how many do."""
 
-    __slots__ = ("_delayed", "_outdated", "_ready", "_records", "paused")
+    allowed: int
+    running: int
 
-    def __init__(self, records: Mapping[str, Record]) -> None:
-        self._records = records
+    @property
+    def full(self) -> bool:
+        """Whether the queue gives no run for now: it is at its limit, or paused."""
+        return self.running >= self.allowed
+
+
+class LaneIndex:
+    """The waiting runs of one lane of a queue: due runs by urgency, the others by time."""
+
+    __slots__ = ("_delayed", "_limits", "_outdated", "_ready", "_records", "queue")
+
+    def __init__(self, records: Mapping[str, Record], queue: str, limits: Mapping[str, QueueLimit]) -> None:
+        self._records, self.queue, self._limits = records, queue, limits
         self._ready: list[_Ready] = []
         self._delayed: list[_Delayed] = []
         self._outdated = 0
-        self.paused = False
 
     @property
     def idle(self) -> bool:
-        """Whether the queue has no runs and is not paused."""
-        return not (self._ready or self._delayed or self.paused)
+        """Whether no run waits in the lane."""
+        return not (self._ready or self._delayed)
+
+    @property
+    def limit(self) -> QueueLimit | None:
+        """The limit of its queue, which few have."""
+        return self._limits.get(self.queue) if self._limits else None
+
+    @property
+    def full(self) -> bool:
+        """Whether the queue gives no run for now."""
+        limit = self.limit
+        return limit is not None and limit.full
 
     def put(self, record: Record, number: int, now: int) -> bool:
         """File a waiting run; return True if a sleeper must wake earlier."""
@@ -162,10 +188,10 @@ class QueueIndex:
         record.number = number
         if run.run_at <= now:
             heappush(self._ready, (-run.priority, run.run_at, number, run.id))
-            return not self.paused
+            return not self.full
         earlier = not self._delayed or run.run_at < self._delayed[0][0]
         heappush(self._delayed, (run.run_at, number, run.id))
-        return earlier and not self.paused
+        return earlier and not self.full
 
     def discard(self, record: Record) -> None:
         """Remove a run that was not popped."""
@@ -191,10 +217,11 @@ class QueueIndex:
 
     def head(self) -> _Ready | None:
         """Return the most urgent item, or None."""
-        ready = self._ready
+        ready, records = self._ready, self._records
         while ready:
             head = ready[0]
-            if self._current(head):
+            record = records.get(head[3])  # as `_current` does: this is the hot loop of a claim
+            if record is not None and record.number == head[2]:
                 return head
             heappop(ready)
             self._outdated -= 1
@@ -229,30 +256,47 @@ class QueueIndex:
         return record is not None and record.number == item[-2]
 
 
-def take_runs(queues: Sequence[QueueIndex], now: int, limit: int) -> list[Record]:
-    """Take up to `limit` due runs out of several queues, most urgent first."""
-    for queue in queues:
-        queue.ripen(now)
-    # No two items are equal (their numbers differ), so a queue is never compared.
-    heads = [(head, queue) for queue in queues if (head := queue.head()) is not None]
+def take_runs(lanes: Sequence[LaneIndex], now: int, limit: int, admit: Callable[[Record], bool]) -> list[Record]:
+    """Take up to `limit` due runs out of several lanes, most urgent first; `admit` judges those that have a gate.
+
+    A run that is not admitted is filed elsewhere by then.
+    """
+    for lane in lanes:
+        lane.ripen(now)
+    # No two items are equal (their numbers differ), so a lane is never compared.
+    heads = [(head, lane) for lane in lanes if not lane.full and (head := lane.head()) is not None]
     heapify(heads)
     taken: list[Record] = []
+    passed_by = 0
     while heads and len(taken) < limit:
-        queue = heads[0][1]
-        taken.append(queue.pop())
-        head = queue.head()
+        lane = heads[0][1]
+        queue_limit = lane.limit
+        if queue_limit is not None and queue_limit.full:  # another lane of the queue took its last slot
+            heappop(heads)
+            continue
+        record = lane.pop()
+        if record.run.gate is None or admit(record):
+            taken.append(record)
+            if queue_limit is not None:
+                queue_limit.running += 1
+        else:
+            passed_by += 1
+            if passed_by == PASSED_BY:
+                break
+        head = lane.head()
         if head is None:
             heappop(heads)
-        else:
-            heapreplace(heads, (head, queue))
+        elif len(heads) > 1:
+            heapreplace(heads, (head, lane))
     return taken
 
 
-def next_run_at(queues: Sequence[QueueIndex], now: int) -> int | None:
-    """Return when a waiting run of the queues can be claimed: now, if one is due."""
-    if any(queue.head() is not None for queue in queues):
+def next_run_at(lanes: Sequence[LaneIndex], now: int) -> int | None:
+    """Return when a waiting run of the lanes can be claimed: now, if one is due."""
+    open_lanes = [lane for lane in lanes if not lane.full]
+    if any(lane.head() is not None for lane in open_lanes):
         return now
-    return min((at for queue in queues if (at := queue.next_delayed()) is not None), default=None)
+    return min((at for lane in open_lanes if (at := lane.next_delayed()) is not None), default=None)
 
 
 class History:
@@ -274,21 +318,30 @@ class History:
 
     def add(self, record: Record, number: int, now: int) -> None:
         """File a finished run."""
-        record.number = number
         retention = record.run.policy.retention
         if retention is None:
+            record.number = number
             self._finished.append((now, number, record.run.id))
             self.kept += 1
         else:
-            heappush(self._expiring, (now + int(retention * SECOND), number, record.run.id))
-            self._asked += 1
+            self._keep_until(record, number, now + int(retention * SECOND))
+
+    def put_off(self, record: Record, number: int, now: int) -> None:
+        """Keep a run past its retention for an hour more; until then it is not limited in number."""
+        self.discard(record)
+        self._keep_until(record, number, now + PUT_OFF_US)
+
+    def _keep_until(self, record: Record, number: int, until: int) -> None:
+        record.number = -number
+        heappush(self._expiring, (until, -number, record.run.id))
+        self._asked += 1
 
     def discard(self, record: Record) -> None:
         """Remove a run; ignore one that was never filed."""
-        if not record.number:
+        number, record.number = record.number, 0
+        if not number:
             return
-        record.number = 0
-        if record.run.policy.retention is not None:
+        if number < 0:
             self._asked -= 1
             if len(self._expiring) > 2 * self._asked + OUTDATED_ITEMS:
                 self._expiring = [item for item in self._expiring if self._current(item) is not None]

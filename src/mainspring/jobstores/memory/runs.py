@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from itertools import count, islice
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
+import msgspec
 from msgspec.structs import replace
 
+from mainspring.core.lanes import Want
 from mainspring.core.run import FINAL, Beat, Condition, Outcome, Run, Status
-from mainspring.jobstores.base import ClaimedRuns, Hold, QueueInfo
-from mainspring.jobstores.memory.indexes import Entry, History, QueueIndex, Record, next_run_at, take_runs
+from mainspring.core.waiting.gates import PARKED, STARTS
+from mainspring.jobstores.base import Answers, ClaimedRuns, Hold
+from mainspring.jobstores.memory.indexes import Entry, Record, next_run_at, take_runs
+from mainspring.jobstores.memory.run_index import RunIndex
 
 __all__ = ["RunTable"]
 
@@ -17,54 +21,36 @@ LOG_LINES = 1000
 """Keep this many lines of a run's log, the last ones."""
 
 # Reading a member off its class takes three times as long in the hot loops.
-_PENDING, _RUNNING, _BROKEN = Status.PENDING, Status.RUNNING, Status.BROKEN
+_BLOCKED, _PENDING, _RUNNING = Status.BLOCKED, Status.PENDING, Status.RUNNING
 _HELD, _EXPIRED, _WAITING = Condition.HELD, Condition.EXPIRED, Condition.WAITING
+_FINISHED = Condition.FINISHED
 
 
-class RunTable:
-    """Runs by id, queue, token, unique key and age. `keep_for` is in microseconds."""
+class _Settling(msgspec.Struct):
+    """What one call of settle has to do once all its outcomes are written."""
 
-    def __init__(self, jobs: Mapping[str, Entry], keep_runs: int, keep_for: int) -> None:
-        self.stirred = False  # a run can be claimed or should be stopped: wake sleeping loops
-        self.totals = dict.fromkeys(sorted(FINAL), 0)
-        self._jobs = jobs
-        self.keep_runs = keep_runs
-        self._keep_for = keep_for
-        self._numbers = count(1)
-        self._records: dict[str, Record] = {}
-        self._queues: dict[str, QueueIndex] = {}
-        self._held: dict[str | None, dict[str, Record]] = {}  # the running ones, by token
-        self._unique: dict[str, str] = {}
-        self._history = History(self._records)
+    ended: dict[str, Status] = {}  # runs with successors that have ended
+    back: list[Record] = []  # runs that were sent back behind their predecessors
+    then: list[tuple[Record, Run]] = []  # runs to add, each with the run that it follows
 
-    def __len__(self) -> int:
-        return len(self._records)
 
-    def get(self, run_id: str) -> Run | None:
-        """Return a run, or None."""
-        record = self._records.get(run_id)
-        return None if record is None else record.run
+class RunTable(RunIndex):
+    """The verbs about runs."""
 
-    def all(self) -> list[Run]:
-        """Return every run, in no order."""
-        return [record.run for record in self._records.values()]
+    def add(self, runs: Sequence[Run], now: int) -> Answers[str | None]:
+        """Add enqueued runs; return the id under which each is stored, None if it is not."""
+        if successors := [run for run in runs if run.after]:
+            self._edges.check(successors)
+        self._refused = []
+        return Answers([self._add(run, now) for run in runs], self._refused)
 
-    def add(self, run: Run, now: int) -> str:
-        """Add an enqueued run; return the id under which it is stored."""
-        if self.insert(run, self._owner(run), now) or run.unique is None:
+    def _add(self, run: Run, now: int) -> str | None:
+        owner = None if run.job_id is None else self._owner(run)
+        if self.insert(run, owner, now) or (run.unique is None and not run.after):
             return run.id
-        return run.id if run.id in self._records else self._unique.get(run.unique, run.id)
-
-    def insert(self, run: Run, owner: Entry | None, now: int) -> bool:
-        """Add an unfinished run unless its id is known or its unique key is taken."""
         if run.id in self._records or self._history.remembers(run.id, now):
-            return False
-        if run.unique is not None and self._unique.setdefault(run.unique, run.id) != run.id:
-            return False
-        if owner is not None:
-            owner.unfinished += 1
-        self._put(Record(run, owner), now)
-        return True
+            return run.id
+        return None if run.unique is None else self._unique.get(run.unique)
 
     def record_missed(self, run: Run, owner: Entry, now: int) -> None:
         """Add the record of missed fires, or replace it by a longer one."""
@@ -75,29 +61,44 @@ class RunTable:
             self._history.discard(record)
             record.run = run
             self._history.add(record, next(self._numbers), now)
+        self._drop_oldest(now)
 
-    def claim(self, names: Iterable[str], node: str, token: str, limit: int, now: int, until: int) -> ClaimedRuns:
-        """Lease due runs of some queues; if this token holds runs already, return those."""
-        named = [self._queues.get(name) for name in dict.fromkeys(names)]
-        queues = [queue for queue in named if queue is not None and not queue.paused]
+    def claim(self, wants: Sequence[Want], node: str, token: str, now: int, until: int) -> ClaimedRuns:
+        """Lease due runs of some lanes, for each want up to its limit; if this token holds runs, return those."""
+        lanes = [[self._lanes[name] for name in dict.fromkeys(names) if name in self._lanes] for names, _ in wants]
         held = self._held.get(token)
         if held is None:
             held = {}
-            for record in take_runs(queues, now, limit):
-                run = record.run
-                record.run = replace(
-                    run,
-                    status=_RUNNING,
-                    attempt=run.attempt + 1,
-                    node=node,
-                    token=token,
-                    lease_until=until,
-                    started_at=now,
-                )
-                held[run.id] = record
+            for some, (_, limit) in zip(lanes, wants, strict=True):
+                for record in take_runs(some, now, limit, lambda record: self._admit(record, now)):
+                    self._lease(record, node, token, now, until)
+                    held[record.run.id] = record
             if held:
                 self._held[token] = held
-        return ClaimedRuns(now, [record.run for record in held.values()], next_run_at(queues, now))
+        runs = [record.run for record in held.values()]
+        return ClaimedRuns(now, runs, next_run_at([lane for some in lanes for lane in some], now))
+
+    def _lease(self, record: Record, node: str, token: str, now: int, until: int) -> None:
+        """Lease a run that was taken out of its lane."""
+        run = record.run
+        if run.unique is not None and run.unique.startswith(">"):
+            del self._unique[run.unique]
+            run = replace(run, unique=None)
+        record.run = replace(
+            run, status=_RUNNING, attempt=run.attempt + 1, node=node, token=token, lease_until=until, started_at=now
+        )
+
+    def _admit(self, record: Record, now: int) -> bool:
+        """Let a run pass its gate; else park it, or put it off if it comes too early for the rate of the gate."""
+        run = record.run
+        if run.refused is not None:
+            return True
+        verdict = self._gates.judge(run, now)
+        if verdict == STARTS:
+            return True
+        record.run = replace(run, status=_BLOCKED) if verdict == PARKED else replace(run, run_at=verdict)
+        self._put(record, now)
+        return False
 
     def extend(self, beat: Beat, until: int) -> Hold:
         """Renew a lease and keep its holder's reports."""
@@ -114,23 +115,77 @@ class RunTable:
         )
         return Hold.CANCEL if run.cancelling else Hold.HELD
 
-    def settle(self, outcome: Outcome, now: int) -> bool:
-        """Write a run's next record and its follow-ups, if the condition holds."""
-        run = outcome.run
+    def settle(self, outcomes: Sequence[Outcome], now: int) -> Answers[bool]:
+        """Write the next record of each run whose condition holds, then judge those after them, then add `then`."""
+        if then := [run for outcome in outcomes if outcome.then for run in outcome.then]:
+            self._edges.check(then)
+        self._refused = []
+        call = _Settling()
+        answers = [self._settle(outcome, now, call) for outcome in outcomes]
+        for record, run in self._edges.judge_ends(call.ended, now):
+            if run.refused is not None:
+                self._refused.append(run.id)
+            self._write(record, run, now)
+        for record in call.back:
+            self._judge_again(record, now)
+        for record, run in call.then:
+            self.insert(run, record.owner if run.job_id == record.run.job_id else self._owner(run), now)
+        while self._gates.freed:
+            self._let_in(*self._gates.freed.popitem(), now)
+        self._drop_oldest(now)
+        return Answers(answers, self._refused)
+
+    def _settle(self, outcome: Outcome, now: int, call: _Settling) -> bool:
+        run, condition = outcome.run, outcome.condition
         record = self._records.get(run.id)
-        if record is None or not _holds(outcome.condition, record.run, run.token, now):
+        if record is None:
             return False
-        if run.status is _PENDING and record.run.status is _RUNNING and record.run.cancelling:
+        old = record.run
+        if condition is _HELD:  # by far the most frequent one
+            if old.status is not _RUNNING or old.token != run.token:
+                return False
+            if old.progress is not None or old.data is not None or old.log:
+                run = _with_reports(run, old)
+        elif not _holds(condition, old, run, now, call.ended):
+            return False
+        if run.status is _PENDING and old.status is _RUNNING and old.cancelling:
             return False
         if run.unique is not None and run.status not in FINAL and self._unique.get(run.unique, run.id) != run.id:
             return False
-        if outcome.condition is _HELD:
-            run = _with_reports(run, record.run)
+        if condition is not _HELD and _is_sent_back(old, run):
+            run = self._cut(record, run, call)
+        elif old.followed or old.after or run.followed:
+            refused = old.refused or (run.refused if condition is Condition.REFUSED else None)
+            run = replace(run, waits=old.waits, followed=old.followed, refused=refused)
+            if old.followed and run.status in FINAL and old.status not in FINAL:
+                call.ended[run.id] = run.status
+        if run.status is _BLOCKED and not run.waits:  # parked, unless it was sent back
+            postponed = old.status is _BLOCKED and run.run_at > now
+            run = replace(run, status=_PENDING) if postponed or run.gate != old.gate else run
         self._write(record, run, now)
-        for follower in outcome.then:
-            owner = record.owner if follower.job_id == run.job_id else self._owner(follower)
-            self.insert(follower, owner, now)
+        if outcome.then:
+            call.then += [(record, follower) for follower in outcome.then]
         return True
+
+    def _cut(self, record: Record, run: Run, call: _Settling) -> Run:
+        """Return a run that is sent back without the edges to it, and without those from it if it had ended."""
+        old = record.run
+        self._edges.cut_before(old)
+        if run.status is _BLOCKED:
+            call.back.append(record)
+        if old.status in FINAL and call.ended.pop(run.id, None) is None:
+            self._edges.cut_behind(run.id)
+            return replace(run, waits=0, followed=0, refused=None)
+        return replace(run, waits=0, followed=old.followed, refused=None)
+
+    def _judge_again(self, record: Record, now: int) -> None:
+        """Let a run that was sent back wait for those of its predecessors that have not ended by now."""
+        run = self._edges.judged(record.run, now, again=True)
+        assert run is not None
+        self._edges.link(run)
+        if run.refused is not None:
+            self._refused.append(run.id)
+        self._write(record, run, now)
 
     def lapsed(self, limit: int, now: int) -> list[Run]:
         """Return running runs whose lease is over."""
@@ -146,134 +201,37 @@ class RunTable:
         self.stirred = True
         return True
 
-    def delete(self, run_id: str, now: int) -> bool:
-        """Delete a finished run."""
-        record = self._records.get(run_id)
-        if record is None or record.run.status not in FINAL:
-            return False
-        self._delete(record, now)
-        return True
 
-    def prune(self, limit: int, now: int) -> int:
-        """Delete finished runs that are past their retention, and forget queues with nothing in them."""
-        outdated = 0
-        for record in islice(self._history.outdated(now, self._keep_for), limit):
-            self._delete(record, now)
-            outdated += 1
-        for name in [name for name, queue in self._queues.items() if queue.idle]:
-            del self._queues[name]
-        return outdated
-
-    def queues(self, now: int) -> list[QueueInfo]:
-        """Describe the queues that hold unfinished runs or are paused."""
-        running: dict[str, int] = {}
-        for held in self._held.values():
-            for record in held.values():
-                running[record.run.queue] = running.get(record.run.queue, 0) + 1
-        queues = [
-            _describe(name, self._queues.get(name), running.get(name, 0), now)
-            for name in sorted(self._queues.keys() | running.keys())
-        ]
-        return [queue for queue in queues if queue.waiting or queue.delayed or queue.running or queue.paused]
-
-    def set_queue(self, name: str, paused: bool) -> None:
-        """Pause or resume a queue."""
-        queue = self._queues.setdefault(name, QueueIndex(self._records))
-        if queue.paused and not paused:
-            self.stirred = True
-        queue.paused = paused
-
-    def _owner(self, run: Run) -> Entry | None:
-        """Find the job that a run counts for: the job with its id, if it still is the same incarnation."""
-        entry = None if run.job_id is None else self._jobs.get(run.job_id)
-        if entry is None or not run.id.startswith(f"{run.job_id}@{entry.job.incarnation}@"):
-            return None
-        return entry
-
-    def _write(self, record: Record, run: Run, now: int) -> None:
-        """Replace a run by its next record: remove it from its index, and file it again."""
-        old = record.run
-        if old.status is _RUNNING:
-            held = self._held[old.token]
-            del held[old.id]
-            if not held:
-                del self._held[old.token]
-        elif old.status is _PENDING:
-            self._queues[old.queue].discard(record)
-        else:
-            self._history.discard(record)
-        ended, ends = old.status in FINAL, run.status in FINAL
-        if ended and old.status is run.status:  # the same status was written again: do not count it twice
-            self.totals[run.status] -= 1
-        if record.owner is not None:
-            record.owner.unfinished += ended - ends
-        if old.unique is not None and not ended:
-            del self._unique[old.unique]
-        if run.unique is not None and not ends:
-            self._unique[run.unique] = run.id
-        record.run = run
-        self._put(record, now)
-
-    def _put(self, record: Record, now: int) -> None:
-        """File a run under its status."""
-        run = record.run
-        self._records[run.id] = record
-        status = run.status
-        if status is _PENDING:
-            queue = self._queues.get(run.queue)
-            if queue is None:
-                queue = self._queues[run.queue] = QueueIndex(self._records)
-            if queue.put(record, next(self._numbers), now):
-                self.stirred = True
-        elif status is _RUNNING:
-            self._held.setdefault(run.token, {})[run.id] = record
-        else:
-            self.totals[status] += 1
-            if status is not _BROKEN:  # never pruned, so not in the history
-                self._history.add(record, next(self._numbers), now)
-                while self._history.kept > self.keep_runs:
-                    self._delete(self._history.pop_oldest(), now)
-
-    def _delete(self, record: Record, now: int) -> None:
-        del self._records[record.run.id]
-        self._history.discard(record)
-        self._history.remember(record.run.id, now)
-
-
-def _holds(condition: Condition, stored: Run, token: str | None, now: int) -> bool:
-    if stored.token != token:
+def _holds(condition: Condition, stored: Run, run: Run, now: int, ended: Mapping[str, Status]) -> bool:
+    if stored.token != run.token:
         return False
-    if condition is _HELD:
-        return stored.status is _RUNNING
+    status = stored.status
     if condition is _EXPIRED:
-        return stored.status is _RUNNING and (stored.lease_until or 0) <= now
-    if condition is _WAITING:
-        return stored.status is _PENDING
-    return stored.status in FINAL
+        return status is _RUNNING and (stored.lease_until or 0) <= now
+    if condition is _FINISHED:
+        return status in FINAL
+    if status is not _PENDING and status is not _BLOCKED:
+        return False
+    if condition is Condition.REFUSED:
+        return stored.refused is not None or run.refused in ended
+    if run.status is status or run.status in FINAL:
+        return True
+    # A fire into a slot starts it, or a person sends it back behind the run that has refused it.
+    return status is _PENDING and (run.status is _RUNNING or stored.refused is not None)
+
+
+def _is_sent_back(stored: Run, run: Run) -> bool:
+    """Return True if a run that ended, or was refused, is to wait again."""
+    if stored.status in FINAL:
+        return run.status not in FINAL
+    return run.status is _BLOCKED and stored.status is _PENDING
 
 
 def _with_reports(run: Run, stored: Run) -> Run:
     """Keep the reports of heartbeats where the outcome has none."""
-    if stored.progress is None and stored.data is None and not stored.log:
-        return run
     return replace(
         run,
         progress=stored.progress if run.progress is None else run.progress,
         data=stored.data if run.data is None else run.data,
         log=run.log or stored.log,
-    )
-
-
-def _describe(name: str, queue: QueueIndex | None, running: int, now: int) -> QueueInfo:
-    if queue is None:
-        return QueueInfo(name=name, running=running)
-    queue.ripen(now)
-    due = [record.run.run_at for record in queue.waiting()]
-    return QueueInfo(
-        name=name,
-        waiting=len(due),
-        delayed=len(queue.delayed()),
-        running=running,
-        paused=queue.paused,
-        oldest_at=min(due, default=None),
     )

@@ -16,12 +16,16 @@ from mainspring.core.insight.acts import KEEP_ACTS_US, MOST_ACTS, Act, act_id
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing
 from mainspring.core.quantities import check_count, check_seconds
-from mainspring.core.run import Beat, Outcome, Run, Status
+from mainspring.core.run import FINAL, Beat, Outcome, Run, Status
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.interrupts import sheltering
 from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
+    Answers,
     BrokenJob,
     ClaimedRuns,
     DuePage,
@@ -30,6 +34,7 @@ from mainspring.jobstores.base import (
     JobStore,
     NodeInfo,
     RunQuery,
+    RunStanding,
     Stats,
 )
 from mainspring.jobstores.memory.indexes import Entry, Timetable
@@ -59,6 +64,8 @@ class MemoryJobStore(JobStore):
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._cursor = 0
+        self._ended = threading.Condition(self._lock)
+        self._ends = 1
         self._stirred = False  # notified when something changes that a sleeping loop may need
         self._versions = count(1)
         self._jobs: dict[str, Entry] = {}
@@ -84,6 +91,8 @@ class MemoryJobStore(JobStore):
         """Wake all waiters; keep all records."""
         with self._lock:
             self._stirred = True
+            self._ends += 1
+            self._ended.notify_all()
             self._tell()
 
     # -- jobs --------------------------------------------------------------------------------------------------
@@ -231,33 +240,38 @@ class MemoryJobStore(JobStore):
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def add_runs(self, runs: Sequence[Run]) -> list[str]:
+    def add_runs(self, runs: Sequence[Run]) -> Answers[str | None]:
         with self._lock:
-            now = self._now()
-            ids = [self._runs.add(run, now) for run in runs]
+            ids = self._runs.add(runs, self._now())
             self._tell()
             return ids
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
         with self._lock:
             now = self._now()
-            return self._runs.claim(queues, node, token, limit, now, now + int(lease * SECOND))
+            return self._runs.claim(wants, node, token, now, now + int(lease * SECOND))
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         with self._lock:
             until = self._now() + int(lease * SECOND)
             return [self._runs.extend(beat, until) for beat in beats]
 
-    def settle(self, outcomes: Sequence[Outcome]) -> list[bool]:
+    def settle(self, outcomes: Sequence[Outcome]) -> Answers[bool]:
         with self._lock:
-            now = self._now()
-            answers = [self._runs.settle(outcome, now) for outcome in outcomes]
+            answers = self._runs.settle(outcomes, self._now())
+            if any(yes and each.run.status in FINAL for each, yes in zip(outcomes, answers, strict=True)):
+                self._ends += 1
+                self._ended.notify_all()
             self._tell()
             return answers
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         with self._lock:
             return [self._runs.get(run_id) for run_id in run_ids]
+
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        runs = self.get_runs(run_ids)
+        return [None if run is None else RunStanding(run.status, run.refused) for run in runs]
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         if query.lapsed:
@@ -286,7 +300,10 @@ class MemoryJobStore(JobStore):
 
     def _matching(self, query: RunQuery) -> Iterator[Run]:
         with self._lock:
-            runs = self._runs.all()
+            if query.after is not None:
+                runs = self._runs.successors(query.after)
+            else:
+                runs = self._runs.all() if query.gate is None else self._runs.members(query.gate)
         # Runs are never changed, only replaced, so the rest needs no lock.
         return (
             run
@@ -295,6 +312,7 @@ class MemoryJobStore(JobStore):
             and (query.queue is None or run.queue == query.queue)
             and (query.group is None or run.group == query.group)
             and (query.job_id is None or run.job_id == query.job_id)
+            and (query.gate is None or (run.gate == query.gate and run.status not in FINAL))
         )
 
     # -- what people did ---------------------------------------------------------------------------------------
@@ -344,19 +362,24 @@ class MemoryJobStore(JobStore):
             self._nodes = {name: item for name, item in self._nodes.items() if item[0] > now}
             return [self._nodes[name][1] for name in sorted(self._nodes)]
 
-    def set_queue(self, name: str, *, paused: bool) -> None:
+    def set_gate(self, name: str, allowed: int | None) -> None:
         with self._lock:
-            self._runs.set_queue(name, paused)
+            self._runs.set_gate(name, allowed, self._now())
             self._tell()
 
     def stats(self, query: RunQuery | None = None) -> Stats:
         if query is not None:
-            return Stats(matching=sum(1 for _ in self._matching(query)))
+            most = None if query.cap is None else query.cap + 1
+            return Stats(matching=sum(1 for _ in islice(self._matching(query), most)))
         with self._lock:
             totals = {str(status): total for status, total in self._runs.totals.items()}
             return Stats(queues=self._runs.queues(self._now()), totals=totals, jobs=len(self._jobs))
 
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        if topic == ENDS:
+            with self._ended:
+                self._ended.wait_for(lambda: self._ends != cursor, timeout)
+                return self._ends
         with self._changed:
             self._changed.wait_for(lambda: self._cursor != cursor, timeout)
             return self._cursor

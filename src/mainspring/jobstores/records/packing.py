@@ -10,8 +10,9 @@ import msgspec
 from mainspring.codec import Codec, EncodeError, FrameError, Reason
 from mainspring.core.instants import SECOND
 from mainspring.core.job import Job
+from mainspring.core.lanes import executor_of
 from mainspring.core.policy import Policy
-from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, Beat, Call, Error, Run, Start, Status
+from mainspring.core.run import FINAL, LONGEST_ABSENCE_US, After, Beat, Call, Error, Run, Start, Status
 from mainspring.core.validation import check_field
 from mainspring.jobstores.records.calls import (
     call_from_data,
@@ -32,6 +33,8 @@ LOG_LINES: Final = 1000
 _FRAMES_CACHED: Final = 10_000
 _CACHED_FRAME_BYTES: Final = 500
 """Cache frames of direct calls up to this many bytes: short ones often come again."""
+SHOWN_CHARS: Final = 255
+"""Write this many characters of the names that people search for."""
 _KEPT: Final = int(KEEP_SECONDS * SECOND)
 _PLAIN_TEXT_CHARS: Final = 1000
 """Keep a text result up to this many characters as plain text."""
@@ -61,7 +64,6 @@ class _RunState(msgspec.Struct, array_like=True, gc=False):
     reason: str | None = None
     count: int = 1
     last: int | None = None
-    later: tuple[int, ...] = ()
     result: bool | int | float | str | None = None
     frame: bytes | None = None
     was: bytes | None = None
@@ -70,6 +72,8 @@ class _RunState(msgspec.Struct, array_like=True, gc=False):
     earlier_starts: tuple[Start, ...] = ()
     copied_from: str | None = None
     call: bytes | None = None
+    after: tuple[After, ...] = ()
+    delay: int = 0
 
 
 class _RunEnd(NamedTuple):
@@ -176,13 +180,14 @@ class RecordPacker:
 
     def run_row(self, run: Run) -> RunRow:
         """Pack a run; a fired run carries its job's frame unchanged."""
-        frame, policy = run.call.frame, run.policy
+        frame, policy, task = run.call.frame, run.policy, run.call.func
         if frame is None:
             data = call_to_data(run.call, policy, run.id)
+            task = data["f"]
             if run.job_id is not None:
                 data["l"] = run.queue
             try:
-                frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue))
+                frame = self.codec.dumps(data, _origin(run.id, run.job_id, run.queue), inputs=run.call.inputs)
             except EncodeError as error:
                 raise in_call(error, data["f"]) from error.__cause__
         return RunRow(
@@ -190,9 +195,10 @@ class RecordPacker:
             call=frame,
             state=self._state(run, frame if run.moved else None),
             live=self._live(run.id, run.progress, run.data, run.log),
-            owner=None if run.job_id is None else run.id.rpartition("@")[0],
+            owner=run.id.rpartition("@")[0] if run.job_id is not None and run.counted else None,
             job_id=run.job_id,
             queue=run.queue,
+            lane=run.lane,
             status=run.status._value_,
             priority=run.priority,
             run_at=run.run_at,
@@ -206,6 +212,14 @@ class RecordPacker:
             cancelling=run.cancelling,
             unique=run.unique,
             group=run.group,
+            after=run.after,
+            waits=run.waits,
+            followed=run.followed,
+            refused=run.refused,
+            gate=run.gate,
+            gate_spec=run.gate_spec,
+            task=_shown(task) if isinstance(task, str) else None,
+            label=_shown(run.call.name),
         )
 
     def _state(self, run: Run, call: bytes | None) -> bytes:
@@ -219,11 +233,12 @@ class RecordPacker:
             if sealed:
                 more["reason"], reason = reason, None
             result, frame = None, self.codec.dumps(more, _seal_context(run.id, run.status._value_, run.attempt))
+        executor = None if run.lane != run.queue else run.executor  # otherwise the lane says it
         packed = _encode(
             _RunState(
-                run.executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
-                run.interruptions, reason, run.count, run.last, run.later, result, frame, None, run.key, run.retried,
-                run.earlier_starts, run.copied_from, call,
+                executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
+                run.interruptions, reason, run.count, run.last, result, frame, None, run.key, run.retried,
+                run.earlier_starts, run.copied_from, call, run.after, run.delay,
             )
         )  # fmt: skip
         return b"" if packed == _NO_STATE_BYTES else packed
@@ -255,12 +270,16 @@ class RecordPacker:
                 unique=row.unique, status=_STATUSES[row.status], priority=row.priority, attempt=row.attempt,
                 created_at=row.created_at, run_at=row.run_at, finished_at=row.finished_at, node=row.node,
                 token=row.token, lease_until=row.lease_until, cancelling=row.cancelling, errors=outcome.errors,
-                progress=progress, data=data, log=lines, result=outcome.result, executor=state.executor,
-                fire_time=state.fire_time, start_by=state.start_by, started_at=started_at,
+                progress=progress, data=data, log=lines, result=outcome.result,
+                executor=executor_of(row.lane) or state.executor, fire_time=state.fire_time,
+                start_by=state.start_by, started_at=started_at,
                 failures=state.failures, crashes=state.crashes, interruptions=state.interruptions,
-                reason=outcome.reason, count=state.count, last=state.last, later=state.later, key=state.key,
+                reason=outcome.reason, count=state.count, last=state.last, key=state.key,
                 retried=state.retried, earlier_starts=state.earlier_starts, copied_from=state.copied_from,
-                moved=state.call is not None, unverified=outcome.unverified,
+                moved=state.call is not None, unverified=outcome.unverified, after=state.after,
+                delay=state.delay, waits=row.waits,
+                followed=row.followed, refused=row.refused, gate=row.gate, gate_spec=row.gate_spec,
+                counted=row.job_id is None or row.owner is not None,
             )  # fmt: skip
         except Exception as error:
             raise _as_frame_error(error) from error
@@ -298,9 +317,11 @@ class RecordPacker:
         """Mark a row as broken; keep its bytes with the reason."""
         before = _readable_state(row)
         key = row.unique or before.key
-        state = _encode(_RunState(reason=reason, was=row.state, key=key, retried=before.retried, call=before.call))
+        kept = _RunState(
+            reason=reason, was=row.state, key=key, retried=before.retried, call=before.call, after=before.after
+        )
         return msgspec.structs.replace(
-            row, status=Status.BROKEN.value, state=state, finished_at=now, lease_until=None, unique=None
+            row, status=Status.BROKEN.value, state=_encode(kept), finished_at=now, lease_until=None, unique=None
         )
 
     def given_back_row(self, row: RunRow, now: int) -> RunRow:
@@ -381,6 +402,13 @@ def _queue(data: dict[str, Any]) -> str | None:
     if "l" in data:
         return str(data["l"])
     return None if "x" not in data else str(data["q"]) if data["x"] == "queue" else f".{data['x']}"
+
+
+def _shown(text: str) -> str:
+    """Return a name as any database keeps it."""
+    if len(text) <= SHOWN_CHARS and text.isascii() and "\0" not in text:
+        return text
+    return text[:SHOWN_CHARS].replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def _is_unchangeable(call: Call) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 
+from mainspring.core.lanes import Want
 from mainspring.core.run import Run
-from mainspring.jobstores.base import BrokenJob, Hold, JobStore, RunQuery
+from mainspring.jobstores.base import Answers, BrokenJob, Hold, JobStore, RunQuery
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 
@@ -45,12 +46,12 @@ class RowStore(JobStore):
         """Fire; see `JobStore.fire`."""
 
     @abstractmethod
-    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
         """Add runs; see `JobStore.add_runs`."""
 
     @abstractmethod
     def _claim_rows(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         """Claim runs; return the rows after the claim, most urgent first."""
 
@@ -59,7 +60,7 @@ class RowStore(JobStore):
         """Renew leases; see `JobStore.extend`."""
 
     @abstractmethod
-    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
         """Settle; see `JobStore.settle`."""
 
     @abstractmethod

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from mainspring.core.run import FINAL, Condition, Status
+from mainspring.core.run import FINAL, After, Condition, Status
 
 __all__ = [
     "ALTERED",
@@ -14,6 +14,7 @@ __all__ = [
     "FINAL_VALUES",
     "LATEST_INSTANT",
     "MOST_ATTEMPTS",
+    "MOST_EDGES",
     "STATUS_VALUES",
     "BeatRow",
     "FireRow",
@@ -35,8 +36,12 @@ LATEST_INSTANT: Final = 253_402_300_799_999_999
 MOST_ATTEMPTS: Final = 2_000_000_000
 """Nobody has counted more attempts than this, and a higher number might not fit into a column."""
 
+MOST_EDGES: Final = 1000
+"""A run has at most this many predecessors and at most this many successors."""
+
 FINAL_VALUES: Final = frozenset(str(status) for status in FINAL)
 """The final statuses as text."""
+_BLOCKED: Final = Status.BLOCKED.value
 
 
 class JobRow(msgspec.Struct, gc=False):
@@ -59,6 +64,10 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     with that id still has that incarnation. `live` holds the reports of heartbeats (None: nothing yet). `keep` is how
     many microseconds to keep the finished run; an odd number is an explicit retention, which holds however many runs
     there are. A claim writes its instant, by the store's clock, to `claimed_at`; it counts only while the run runs.
+    `after` is for the back end to judge a run that is added or sent back; it is kept inside `state`, so a row that was
+    read has none. `waits`, `followed` and `refused` are the back end's own. Claims and parking go by the `lane`, a
+    part of the queue; everything else goes by the `queue`. `task` and `label` name the function and the run for people
+    who search the tables; they are only written, when the run is added, and nothing relies on them.
     """
 
     id: str
@@ -68,6 +77,7 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     owner: str | None = None
     job_id: str | None = None
     queue: str
+    lane: str = ""
     status: str
     priority: int = 0
     run_at: int
@@ -82,6 +92,14 @@ class RunRow(msgspec.Struct, gc=False, kw_only=True):
     cancelling: bool = False
     unique: str | None = None
     group: str | None = None
+    after: tuple[After, ...] = ()
+    waits: int = 0
+    followed: int = 0
+    refused: str | None = None
+    gate: str | None = None
+    gate_spec: str | None = None
+    task: str | None = None
+    label: str | None = None
 
 
 class FireRow(msgspec.Struct, gc=False):
@@ -121,6 +139,11 @@ def run_damage(row: RunRow) -> str | None:
     """Return which field of a run has a value that no store writes; None if the run is whole."""
     if row.status not in STATUS_VALUES:
         return _said("status", row.status)
+    stuck = row.status == _BLOCKED and not row.waits and (row.gate is None or row.refused is not None)
+    if stuck or not 0 <= row.waits <= MOST_EDGES:
+        return _said("waits", row.waits)
+    if not 0 <= row.followed <= MOST_EDGES:
+        return _said("followed", row.followed)
     for at in (row.created_at, row.run_at, row.finished_at, row.claimed_at):
         if at is not None and not EARLIEST_INSTANT <= at <= LATEST_INSTANT:
             return _said("times", at)

@@ -16,10 +16,11 @@ import msgspec
 from mainspring.codec import Codec, FrameError, Reason
 from mainspring.core.insight.acts import KEEP_ACTS_US, Act, act_id
 from mainspring.core.job import Job
+from mainspring.core.lanes import Want
 from mainspring.core.plan import DueJob, Firing, Miss
 from mainspring.core.run import MESSAGE_CHARS, Beat, Condition, Outcome, Run
 from mainspring.errors import ConflictingIdError, JobLookupError, OutcomeUnknown, VersionConflict
-from mainspring.jobstores.base import ClaimedRuns, DuePage, Hold, JobList, RunQuery, unknown_job
+from mainspring.jobstores.base import Answers, ClaimedRuns, DuePage, Hold, JobList, RunQuery, unknown_job
 from mainspring.jobstores.records.acts import act_of_row, act_row
 from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.row_store import RowStore
@@ -59,6 +60,8 @@ class RecordStore(RowStore):
 
     def __init__(self, codec: Codec | None = None) -> None:
         self._packer = RecordPacker(codec or Codec())
+        self.shown = self._packer.shown
+        """Restores a row for display; if its bytes are damaged, the reason of the run says so."""
         self._missing: set[str] = set()
         self._passed = 0
         """The number of runs at the head of the lapsed ones that only other nodes can read."""
@@ -244,13 +247,13 @@ class RecordStore(RowStore):
         """Return a run as its row; raise EncodeError if it cannot be kept."""
         return self._packer.run_row(run)
 
-    def add_runs(self, runs: Sequence[Run | RunRow]) -> list[str]:
-        """Add pending runs; return the id under which each is stored."""
+    def add_runs(self, runs: Sequence[Run | RunRow]) -> Answers[str | None]:
+        """Add waiting runs; return the id under which each is stored, None if a predecessor is not there."""
         return self._add_run_rows([run if isinstance(run, RunRow) else self.pack_run(run) for run in runs])
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
-        """Lease up to `limit` due runs; set aside those that cannot be restored."""
-        now, rows, next_at = self._claim_rows(queues, node, token, limit, lease)
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
+        """Lease due runs, for each want up to its limit; set aside those that cannot be restored."""
+        now, rows, next_at = self._claim_rows(wants, node, token, lease)
         return ClaimedRuns(now, self._runs(self._whole_runs(rows)[0], now)[0], next_at)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
@@ -265,7 +268,7 @@ class RecordStore(RowStore):
         pack = self._packer.run_row
         return SettleRow(pack(outcome.run), outcome.condition, [pack(run) for run in outcome.then])
 
-    def settle(self, outcomes: Sequence[Outcome | SettleRow]) -> list[bool]:
+    def settle(self, outcomes: Sequence[Outcome | SettleRow]) -> Answers[bool]:
         """Write each outcome whose condition holds, with its `then`; return which were written."""
         return self._settle_rows([row if isinstance(row, SettleRow) else self.pack_outcome(row) for row in outcomes])
 
@@ -285,6 +288,17 @@ class RecordStore(RowStore):
         if altered:  # they have become broken
             rows = self._find_run_rows(query, after, limit)
         return [self._packer.shown(row) for row in rows]
+
+    def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
+        """Return up to `limit` of the newest runs of each job."""
+        found = self._recent_run_rows(job_ids, limit)
+        if any(self._whole_runs(rows)[1] for rows in found):  # they have become broken
+            found = self._recent_run_rows(job_ids, limit)
+        return [[self._packer.shown(row) for row in rows] for rows in found]
+
+    def _recent_run_rows(self, job_ids: Sequence[str], limit: int) -> list[list[RunRow]]:
+        """Read the newest runs of each job; a store of one file or server does it in one go."""
+        return [self._find_run_rows(RunQuery(job_id=job_id), None, limit) for job_id in job_ids]
 
     def _lapsed(self, limit: int) -> list[Run]:
         """Return running runs whose lease is over by the store's clock; set aside the damaged ones.

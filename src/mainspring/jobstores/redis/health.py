@@ -32,6 +32,7 @@ def health(link: RedisConnection, schema: int, replicas: int = 0) -> Health:
         version=", ".join(sorted({each.version for each in found})),
         schema=schema,
         warnings=tuple(dict.fromkeys(warning for each in found for warning in each.warnings)),
+        size=None if any(each.size is None for each in found) else sum(each.size or 0 for each in found),
     )
 
 
@@ -62,7 +63,14 @@ def judge(info: dict[str, str], config: dict[str, Any], replicas: int = 0) -> He
         warnings.append("it is a replica, which takes no writes; connect to the primary")
     name = "Valkey" if info.get("server_name") == "valkey" or "valkey_version" in info else "Redis"
     version = info.get("valkey_version") or info.get("redis_version") or "of an unknown version"
-    return Health(durable=durable, reasons=(reason,), version=f"{name} {version}", warnings=tuple(warnings))
+    used = info.get("used_memory")
+    return Health(
+        durable=durable,
+        reasons=(reason,),
+        version=f"{name} {version}",
+        warnings=tuple(warnings),
+        size=None if used is None else int(used),
+    )
 
 
 def _durability(info: dict[str, str], config: dict[str, Any]) -> tuple[bool | None, str]:

@@ -16,9 +16,11 @@ import msgspec
 from mainspring.core.insight.acts import MOST_ACTS
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import Want, queue_of
 from mainspring.core.run import Run, Status
-from mainspring.errors import StoreUnavailable
-from mainspring.jobstores.base import Hold, NodeInfo, QueueInfo, RunQuery, Stats
+from mainspring.core.waiting.gates import QUEUE_GATE
+from mainspring.errors import ConfigurationError, StoreUnavailable
+from mainspring.jobstores.base import CHANGES, ENDS, Answers, Hold, NodeInfo, QueueInfo, RunQuery, RunStanding, Stats
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import (
     ALTERED,
@@ -34,17 +36,15 @@ from mainspring.jobstores.redis.shards import Shard, Shards
 from mainspring.jobstores.redis.tallies import add_tallies, find_tallies
 from mainspring.jobstores.redis.waiting import Subscriptions
 from mainspring.jobstores.redis.wire import (
-    STATUS_NUMBERS,
     age,
     checksum,
-    head_row,
     instant,
     is_plain,
     new_run,
     outcome,
-    plain_run,
     raw,
     restored_outbox,
+    run_row,
     run_rows,
     texts,
 )
@@ -59,8 +59,12 @@ NEW_RUNS_PER_SCRIPT: Final = 250
 """One script call adds this many runs; several calls are under way at once."""
 SWEEP_PAGE_RECORDS: Final = 200
 """One script call of a sweep reads this many records, in about a millisecond of the server's time."""
+SWEEP_PAGE_CALLS: Final = 20
+"""One script call of a sweep reads this many calls, which may be big."""
 SWEEP_PAGES: Final = 50
 """One sweep reads this many pages."""
+MOST_EDGES: Final = 1000
+"""At most this many runs come before a run, and after it."""
 FIND_LOOKS_PER_SCRIPT: Final = 2000
 """One call reads this many runs to find matching ones."""
 OUTBOX_AFTER_US: Final = 5 * SECOND
@@ -76,6 +80,7 @@ class RedisRuns(RecordStore):
     _shards: Shards
     _searched: list[Shard]
     _subscriptions: Subscriptions
+    _ends: Subscriptions
     keep_runs: int
     _swept: dict[Shard, tuple[str, str, str]]
     """Where the next sweep of a shard continues."""
@@ -90,59 +95,93 @@ class RedisRuns(RecordStore):
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
-        def act(shard: Shard, part: Sequence[RunRow]) -> list[str]:
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
+        refused: list[str] = []
+
+        def act(shard: Shard, part: Sequence[RunRow]) -> list[str | None]:
             if len(part) == 1 and is_plain(part[0]):
-                self._call(shard, "add_run", plain_run(part[0]))
+                self._call(shard, "add_run", new_run(part[0]))
                 return [part[0].id]
-            # Pack the next runs while the server inserts these.
-            chunks = [part[first : first + NEW_RUNS_PER_SCRIPT] for first in range(0, len(part), NEW_RUNS_PER_SCRIPT)]
+            # Pack the next runs while the server inserts these. Runs after one another come or do not come together.
+            size = len(part) if any(row.after for row in part) else NEW_RUNS_PER_SCRIPT
+            chunks = [part[first : first + size] for first in range(0, len(part), size)]
             replies = self._stream(shard, "add_runs", ([[new_run(row) for row in chunk]] for chunk in chunks))
-            ids = [
-                run_id
-                for chunk, reply in zip(chunks, replies, strict=True)
-                for run_id in texts(reply) or [row.id for row in chunk]
-            ]
-            self._shards.found(ids, shard)
+            ids: list[str | None] = []
+            for chunk, reply in zip(chunks, replies, strict=True):
+                if len(reply) == 1:
+                    raise ValueError(f"more than {MOST_EDGES:,} runs would come after the run {reply[0].decode()!r}")
+                ids += [None if each is None else each.decode() for each in reply[0]] or [row.id for row in chunk]
+                refused.extend(texts(reply[1]))
+            self._shards.found([run_id for run_id in ids if run_id is not None], shard)
             return ids
 
-        return self._shards.ask(rows, lambda row: self._shards.of_new_run(row.id, row.unique), act, SCRIPT_RUNS)
+        for row in rows:
+            if len(row.after) > MOST_EDGES:
+                raise ValueError(f"the run {row.id!r} would come after more than {MOST_EDGES:,} runs")
+        homes = self._homes(rows) if len(self._shards.all) > 1 and any(row.after for row in rows) else {}
+        home = lambda row: homes.get(row.id) or self._shards.of_new_run(row.id, row.gate or row.unique)  # noqa: E731
+        batch = len(rows) if homes else SCRIPT_RUNS
+        return Answers(self._shards.ask(rows, home, act, batch), refused)
+
+    def _homes(self, rows: Sequence[RunRow]) -> dict[str, Shard]:
+        """Return the shards of runs that come after others: an edge lies in one shard, with both of its runs."""
+        outside = list({edge.id for row in rows for edge in row.after} - {row.id for row in rows})
+        there = [run_id for run_id, known in zip(outside, self.standings(outside), strict=True) if known is not None]
+        homes: dict[str, Shard] = {run_id: self._shards.of_run(run_id) for run_id in there}
+        groups = _connected(rows)
+        for group in groups:
+            placed = {homes[edge.id] for row in group for edge in row.after if edge.id in homes}
+            keyed = {self._shards.of_job(word) for row in group for word in (row.unique, row.gate) if word is not None}
+            wanted = placed | keyed
+            if len(wanted) > 1:
+                raise ValueError(
+                    f"the run {group[-1].id!r} comes after runs of different shards, and no step covers two of them; "
+                    "give all of them the same shard="
+                )
+            shard = next(iter(wanted), None) or self._shards.of_run(group[0].id)
+            homes.update((row.id, shard) for row in group)
+        return homes
 
     def _claim_rows(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        queues = list(queues)
         if len(self._shards.all) == 1:
-            return self._claim_from(self._shards.all[0], queues, node, token, limit, lease)
-        return self._claim_from_several(queues, node, token, limit, lease)
+            return self._claim_from(self._shards.all[0], wants, node, token, lease)
+        return self._claim_from_several(wants, node, token, lease)
 
     def _claim_from(
-        self, shard: Shard, queues: list[str], node: str, token: str, limit: int, lease: float
+        self, shard: Shard, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        args = [queues, node, token, limit, int(lease * SECOND)]
+        args = [[[list(lanes), limit] for lanes, limit in wants], node, token, int(lease * SECOND)]
         now, next_at, until, reply, altered = self._call(shard, "claim", args)
         if altered:
-            self._set_heads_aside(shard, altered, [None] * len(altered))
-        return now, _by_urgency(self._seen(shard, reply, until)), instant(next_at)
+            self._set_runs_aside(shard, altered)
+        claim = () if until is None else (token, node, until)
+        return now, _by_urgency(self._seen(shard, reply, claim)), instant(next_at)
 
     def _claim_from_several(
-        self, queues: list[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
         """Look into every shard, then claim from those with the most urgent runs; a repeated claim skips the look."""
         now, times = 0, {}
         runs: list[RunRow] = []
-        holders: list[Shard] = []
-        due: list[tuple[bytes, int, Shard]] = []  # the number keeps sorting from comparing shards
-        for shard in self._shards.turn():
-            at, next_at, urgencies, held = self._call(shard, "peek", [queues, token, limit])
+        shares: dict[Shard, Counter[int]] = {}  # by the number of the want: how many runs to claim
+        due: list[list[tuple[bytes, int, Shard]]] = [[] for _ in wants]  # the number keeps it from comparing shards
+        asked = [[list(lanes), limit] for lanes, limit in wants]
+        for number, shard in enumerate(self._shards.turn()):
+            at, next_at, urgencies, held = self._call(shard, "peek", [asked, token])
             now, times[shard] = max(now, at), instant(next_at)
-            if held[0]:
-                holders.append(shard)
-            due += [(urgency, len(due) + index, shard) for index, urgency in enumerate(urgencies)]
-        # Claim held runs again, too: replicas may not have them yet.
-        shares = dict.fromkeys(holders, limit) or Counter(shard for _, _, shard in nsmallest(limit, due))
-        for shard, share in shares.items():
-            at, rows, times[shard] = self._claim_from(shard, queues, node, token, share, lease)
+            if held[0]:  # claim held runs again, too: replicas may not have them yet
+                shares[shard] = Counter()
+            for found, some in zip(due, urgencies, strict=True):
+                found += [(urgency, number, shard) for urgency in some]
+        if not shares:
+            for want, (found, (_, limit)) in enumerate(zip(due, wants, strict=True)):
+                for _, _, shard in nsmallest(limit, found):
+                    shares.setdefault(shard, Counter())[want] += 1
+        for shard, numbers in shares.items():
+            part = [(lanes, numbers[want]) for want, (lanes, _) in enumerate(wants)]
+            at, rows, times[shard] = self._claim_from(shard, part, node, token, lease)
             now = max(now, at)
             runs += rows
         return now, _by_urgency(runs), _earliest(times.values())
@@ -153,7 +192,7 @@ class RedisRuns(RecordStore):
         number: int = 0
         for run_id in run_ids:
             for shard in self._shards.all:
-                number += self._set_heads_aside(shard, [run_id.encode("utf-8", "surrogateescape")], [None])
+                number += self._set_runs_aside(shard, [run_id.encode("utf-8", "surrogateescape")])
         for job_id in job_ids:
             reason = f"bad_data: its state {ALTERED}"
             number += int(self._call(self._shards.of_job(job_id), "set_aside", [job_id, False, reason]))
@@ -165,48 +204,46 @@ class RedisRuns(RecordStore):
         """Check some jobs and runs; the next sweep continues after them."""
         number = 0
         for turn in range(SWEEP_PAGES):
-            runs, index, jobs = self._swept.get(shard, ("0", "0", "0"))
+            runs, lost, jobs = self._swept.get(shard, ("0", "0", "0"))
             jobs_after, altered, jobs_mended = self._call(shard, "sweep_jobs", [jobs, SWEEP_PAGE_RECORDS])
             for job_id in altered:
                 number += int(self._call(shard, "set_aside", [raw(job_id), False, f"bad_data: its state {ALTERED}"]))
-            runs_after, ids, heads, mended = self._call(shard, "sweep", [runs, SWEEP_PAGE_RECORDS, turn == 0])
-            index_after, wrong = self._call(shard, "sweep_index", [index, SWEEP_PAGE_RECORDS])
-            number += jobs_mended + mended + wrong + self._set_heads_aside(shard, ids, heads)
-            self._swept[shard] = runs_after.decode(), index_after.decode(), jobs_after.decode()
+            runs_after, ids, mended = self._call(shard, "sweep", ["created", runs, SWEEP_PAGE_RECORDS, turn == 0])
+            lost_after, others, found = self._call(shard, "sweep", ["calls", lost, SWEEP_PAGE_CALLS, False])
+            number += jobs_mended + mended + found + self._set_runs_aside(shard, [*ids, *others])
+            self._swept[shard] = runs_after.decode(), lost_after.decode(), jobs_after.decode()
             if self._swept[shard] == ("0", "0", "0"):
                 break
         return number
 
-    def _set_heads_aside(self, shard: Shard, ids: Sequence[bytes], heads: Sequence[bytes | None]) -> int:
-        """Replace altered heads of runs by new ones that say so and keep the old bytes."""
+    def _set_runs_aside(self, shard: Shard, ids: Sequence[bytes]) -> int:
+        """Replace altered runs by broken ones that say so and keep the old bytes."""
         number: int = 0
-        for run_id, known in zip(ids, heads, strict=True):
-            head = known or self._call(shard, "get_runs", [[raw(run_id)]], reads=True)[1][0]
-            if head is None:
+        for run_id in ids:
+            found = self._call(shard, "set_run_aside", [raw(run_id)], reads=True)
+            if found is None:
                 continue
             now = self.beat()
-            old = head_row(run_id, head)
-            old.id = run_id.decode("utf-8", "backslashreplace")
-            damage = run_damage(old) or f"its head {ALTERED}, so that it is not where it belongs"
+            old = run_row(run_id, found[0])
+            damage = run_damage(old) or f"its record {ALTERED}, so that it is not where it belongs"
             log.error("run %r is set aside: %s", old.id, damage)
             row = RunRow(
-                id=old.id,
+                id=run_id.decode(),
                 call=b"",
-                state=head,
+                state=found[1],
                 queue=old.queue,
+                lane=old.lane,
                 status=old.status,
                 run_at=now,
                 created_at=old.created_at if 0 < old.created_at <= LATEST_INSTANT else now,
                 keep=0,
             )
             broken = self._packer.broken_row(row, f"bad_data: {damage}", now)
-            new = new_run(broken)
-            args = [raw(run_id), raw(head), old.id, new[1], old.queue, new[4]]
-            number += int(self._call(shard, "set_run_aside", args))
+            number += int(self._call(shard, "set_run_aside", [raw(run_id), raw(found[1]), new_run(broken)]))
         return number
 
-    def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]], until: int | None = None) -> list[RunRow]:
-        rows = run_rows(reply, until)
+    def _seen(self, shard: Shard, reply: Sequence[Sequence[Any]], claim: Sequence[Any] = ()) -> list[RunRow]:
+        rows = run_rows(reply, claim)
         self._shards.found([row.id for row in rows], shard)
         return rows
 
@@ -214,7 +251,7 @@ class RedisRuns(RecordStore):
         def act(shard: Shard, part: Sequence[BeatRow]) -> list[int]:
             args = [
                 int(lease * SECOND),
-                [[beat.run_id, beat.token, raw(beat.live) if beat.live else ""] for beat in part],
+                [[beat.run_id, beat.token, raw(beat.live) if beat.live else False] for beat in part],
             ]
             answers: list[int] = self._call(shard, "extend", args)
             return answers
@@ -222,18 +259,22 @@ class RedisRuns(RecordStore):
         answers = self._shards.ask_for_runs(beats, lambda beat: beat.run_id, act, SCRIPT_RUNS, unknown=3)
         return [_HOLDS[answer] for answer in answers]
 
-    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
+        refused: list[str] = []
+
         def act(shard: Shard, part: Sequence[SettleRow]) -> list[int]:
             parts = [self._split(step.then, shard) for step in part]
             plain = [outcome(step, *split) for step, split in zip(part, parts, strict=True)]
-            answers: list[int] = self._call(shard, "settle", [plain])
+            answers: list[int]
+            answers, ended = self._call(shard, "settle", [plain])
+            refused.extend(texts(ended))
             self._deliver(
                 shard, [run for answer, (_, away) in zip(answers, parts, strict=True) if answer == 1 for run in away]
             )
             return answers
 
         answers = self._shards.ask_for_runs(outcomes, lambda step: step.run.id, act, SCRIPT_RUNS, unknown=_UNKNOWN)
-        return [answer == 1 for answer in answers]
+        return Answers([answer == 1 for answer in answers], refused)
 
     def _split(self, runs: list[RunRow], shard: Shard) -> tuple[list[RunRow], list[RunRow]]:
         """Separate the runs of one shard from those of others."""
@@ -241,7 +282,7 @@ class RedisRuns(RecordStore):
             return runs, []
         parts: tuple[list[RunRow], list[RunRow]] = ([], [])
         for run in runs:
-            parts[self._shards.of_new_run(run.id, run.unique) is not shard].append(run)
+            parts[not run.after and self._shards.of_new_run(run.id, run.unique) is not shard].append(run)
         return parts
 
     def _deliver(self, shard: Shard, runs: Sequence[RunRow]) -> None:
@@ -277,10 +318,26 @@ class RedisRuns(RecordStore):
         )
         return list(rows.values())
 
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        """Return the status of the run with each of these ids, or None."""
+        found: dict[str, RunStanding] = {}
+
+        def act(shard: Shard, part: Sequence[str]) -> list[int]:
+            statuses, refused = self._call(shard, "standings", [list(part)], reads=True)
+            for run_id, status, by in zip(part, statuses, refused, strict=True):
+                with suppress(ValueError, AttributeError):  # it was altered, or is not there
+                    found[run_id] = RunStanding(Status(status.decode()), by.decode() or None)
+            return [1 if run_id in found else _UNKNOWN for run_id in part]
+
+        ids = list(dict.fromkeys(run_ids))
+        self._shards.ask_for_runs(ids, lambda run_id: run_id, act, SCRIPT_RUNS, unknown=_UNKNOWN)
+        return [found.get(run_id) for run_id in run_ids]
+
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         start = None if after is None else f"{age(after.created_at)}{after.id}".encode()
         # These statuses have an index, so runs are found without reading all that succeeded or wait.
-        indexed = query.job_id is None and query.group is None and _INDEXED.issuperset(query.status) and query.status
+        plain = query.job_id is query.group is query.after is query.gate is None
+        indexed = plain and _INDEXED.issuperset(query.status) and query.status
         parts = [(status,) for status in query.status] if indexed else [query.status]
         rows = []
         for shard in self._shards.all:
@@ -305,13 +362,15 @@ class RedisRuns(RecordStore):
     ) -> tuple[int, bytes | None, list[RunRow]]:
         """Find or count runs; the cursor says where to continue if the call ended before it had read all."""
         args = [
-            [STATUS_NUMBERS[status] for status in statuses or Status],
+            [status.value for status in statuses or Status],
             statuses[0].value if indexed else False,
             *(False if value is None else value for value in (query.queue, query.group, query.job_id, limit)),
             False if cursor is None else raw(cursor),
             FIND_LOOKS_PER_SCRIPT,
             limit is None,
             query.job_id is not None and checksum(query.job_id),
+            False if query.after is None else query.after,
+            False if query.gate is None else query.gate,
         ]
         count, following, reply = self._call(shard, "find_runs", args, reads=True)
         return count, following, run_rows(reply)
@@ -389,10 +448,24 @@ class RedisRuns(RecordStore):
                     found.append(msgspec.structs.replace(node, beat_at=int(float(beat_at))))
         return sorted(found, key=lambda node: node.id)
 
-    def set_queue(self, name: str, *, paused: bool) -> None:
-        """Pause or resume a queue, shard by shard."""
-        for shard in self._shards.all:
-            self._call(shard, "set_queue", [name, paused])
+    def set_gate(self, name: str, allowed: int | None) -> None:
+        """Let at most `allowed` runs of a gate run at once; the limit of a queue is split over the shards."""
+        if not name.startswith(QUEUE_GATE):
+            shard = self._shards.of_job(name)
+            self._call(shard, "set_gate", [False, name, False if allowed is None else allowed])
+            return
+        shards, queue = self._shards.all, name.removeprefix(QUEUE_GATE)
+        if allowed is not None and 0 < abs(allowed) < len(shards):
+            raise ConfigurationError(
+                f"a queue in a store of {len(shards)} shards has a limit of at least {len(shards)}, not "
+                f"{abs(allowed)}: each shard hands out its part"
+            )
+        for number, shard in enumerate(shards):
+            part: int | bool = False
+            if allowed is not None:
+                whole, rest = divmod(abs(allowed), len(shards))
+                part = (whole + (number < rest)) * (1 if allowed > 0 else -1)
+            self._call(shard, "set_gate", [True, queue, part])
 
     def stats(self, query: RunQuery | None = None) -> Stats:
         """Count the contents of the shards, or matching runs; runs of a job or group are read one by one."""
@@ -407,7 +480,7 @@ class RedisRuns(RecordStore):
                 if status.decode("utf-8", "replace") in totals and count.isdigit():
                     totals[status.decode()] += int(count)
             for queue in found:
-                name = queue[0].decode()
+                name = queue_of(queue[0].decode("utf-8", "replace"))
                 queues[name] = _sum(queues.get(name, QueueInfo(name=name)), *queue[1:])
         return Stats(queues=[queues[name] for name in sorted(queues)], totals=totals, jobs=jobs)
 
@@ -416,11 +489,16 @@ class RedisRuns(RecordStore):
         while more:
             count, cursor, _ = self._find(shard, query, query.status, cursor, None, False)
             total += count
-            more = cursor is not None
+            more = cursor is not None and (query.cap is None or total <= query.cap)
         return total
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        """Sleep until something that may interest a loop has changed since `cursor`, or for `timeout` seconds."""
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        """Sleep until a change since `cursor` may concern a loop, or a run has ended, or for `timeout` seconds."""
+        if topic == ENDS:
+            if timeout > 0:
+                return self._ends.wait(self._shards.ends, cursor, timeout)
+            self._ends.close()
+            return cursor
         return self._subscriptions.wait(self._shards.channels, cursor, timeout)
 
     def shift_clock(self, seconds: float) -> None:
@@ -429,15 +507,36 @@ class RedisRuns(RecordStore):
             self._call(shard, "shift_clock", [int(seconds * SECOND)])
 
 
-def _sum(queue: QueueInfo, waiting: int, delayed: int, running: int, paused: int, oldest: bytes | None) -> QueueInfo:
-    """Add one shard's part of a queue to those of the others."""
+def _connected(rows: Sequence[RunRow]) -> list[list[RunRow]]:
+    """Return the runs in groups that edges connect, without those that no edge touches."""
+    group_of: dict[str, list[RunRow]] = {}
+    known = {row.id: row for row in rows}
+    for row in rows:
+        mine = group_of.setdefault(row.id, [row])
+        for edge in row.after:
+            if edge.id not in known:
+                continue
+            other = group_of.setdefault(edge.id, [known[edge.id]])
+            if other is not mine:
+                mine, other = (mine, other) if len(mine) >= len(other) else (other, mine)
+                mine += other
+                group_of.update((each.id, mine) for each in other)
+    groups = {id(group): group for group in group_of.values()}
+    return [group for group in groups.values() if len(group) > 1 or group[0].after]
+
+
+def _sum(
+    queue: QueueInfo, waiting: int, delayed: int, blocked: int, running: int, limit: int | None, oldest: bytes | None
+) -> QueueInfo:
+    """Add a lane of a queue in one shard to the others."""
     ages = [at for at in (instant(oldest), queue.oldest_at) if at is not None]
     return QueueInfo(
         name=queue.name,
         waiting=queue.waiting + waiting,
         delayed=queue.delayed + delayed,
+        blocked=queue.blocked + blocked,
         running=queue.running + running,
-        paused=queue.paused or bool(paused),
+        limit=queue.limit if limit is None else limit + (queue.limit or 0),
         oldest_at=min(ages, default=None),
     )
 

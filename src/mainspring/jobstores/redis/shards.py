@@ -32,6 +32,11 @@ class Shard(NamedTuple):
         """The pub/sub channel, and the counter of its messages."""
         return f"{self.prefix}wake"
 
+    @property
+    def ends(self) -> str:
+        """The channel that tells of ends of runs, and the counter of its messages."""
+        return f"{self.prefix}ends"
+
 
 class Shards:
     """All shards of a store. Their prefixes derive from all its names, so no two stores share a key."""
@@ -47,6 +52,7 @@ class Shards:
             for prefix in (f"{{{_quoted(name)}:{index}{chosen}}}:" for index in range(number))
         ]
         self.channels = [shard.channel for shard in self.all]
+        self.ends = [shard.ends for shard in self.all]
         self._turn = 0
         self._strays: dict[str, Shard] = {}
 

@@ -28,7 +28,7 @@ from mainspring.jobstores.redis.wire import checksum, job_rows, new_run, raw, ti
 
 __all__ = ["RedisJobStore", "pin"]
 
-REDIS_SCHEMA: Final = 3
+REDIS_SCHEMA: Final = 5
 FIRINGS_PER_SCRIPT: Final = 1000
 """One script call takes this many firings."""
 OLDEST_REDIS: Final = (6, 2)
@@ -87,7 +87,7 @@ class RedisJobStore(RedisRuns):
         self._shards = Shards(self.name, options["shards"], jobs_key, run_times_key)
         self._servers = servers
         self._link = RedisConnection(servers, self._shards.channels, self._replicas, (REDIS_SCHEMA, options["shards"]))
-        self._subscriptions = Subscriptions(self._link)
+        self._subscriptions, self._ends = Subscriptions(self._link), Subscriptions(self._link)
         self._opened = False
         self._swept: dict[Shard, tuple[str, str, str]] = {}
         self._opening = threading.Lock()
@@ -147,6 +147,7 @@ class RedisJobStore(RedisRuns):
     def shutdown(self) -> None:
         """Close all connections; a later call opens new ones."""
         self._subscriptions.close()
+        self._ends.close()
         self._link.close()
 
     def _call(self, shard: Shard, script: str, args: Sequence[Any] = (), *, reads: bool = False) -> Any:

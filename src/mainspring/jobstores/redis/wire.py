@@ -1,32 +1,30 @@
-"""Rows in the form of the Lua scripts' arguments and replies; lib_heads.lua describes the head of a run."""
+"""Rows in the form of the Lua scripts' arguments and replies; lib_runs.lua describes a run, lib_jobs.lua a job."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from struct import Struct
 from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
+from mainspring.core.lanes import queue_of
 from mainspring.core.run import Status
-from mainspring.jobstores.records.rows import LATEST_INSTANT, JobRow, RunRow, SettleRow
+from mainspring.jobstores.records.rows import FINAL_VALUES, LATEST_INSTANT, JobRow, RunRow, SettleRow
 
 __all__ = [
-    "STATUS_NUMBERS",
     "age",
     "checksum",
-    "head_row",
     "instant",
     "is_plain",
     "job_rows",
     "new_run",
     "outbox_run",
     "outcome",
-    "plain_run",
     "raw",
     "restored_outbox",
+    "run_row",
     "run_rows",
     "texts",
     "times_text",
@@ -35,18 +33,9 @@ __all__ = [
 
 log = logging.getLogger("mainspring.jobstores.redis")
 
-STATUS_NUMBERS: Final = {status.value: number for number, status in enumerate(Status)}
-"""The statuses in heads, in the order of lib_heads.lua."""
-_RUNNING: Final = STATUS_NUMBERS[Status.RUNNING]
-_STATUS_NAMES: Final = tuple(status.value for status in Status)
-INLINE_STATE_BYTES: Final = 1000
-"""Keep a state of up to this many bytes in the head; scripts that read only heads would read a bigger one, too."""
-_MAGIC: Final = b"\xdc\x00\x14"
-_UINT: Final = 0xCE
-_BOOL: Final = (0xC2, 0xC3)
-_START: Final = Struct(">BBIBB")  # status, attempt, cancelling, whether the state is elsewhere
-_FIXED: Final = Struct(">3sBBIBBBIBI")  # everything before the blocks
-_FIRST: Final = _FIXED.size + 1  # Lua counts from one
+LONGEST_VALUE: Final = 64
+"""The bytes of the longest state that the hash of a run holds; see lib_runs.lua."""
+_RUNNING: Final = Status.RUNNING.value
 _SHORT: Final = tuple(b"\xd9%c" % size for size in range(0x100))
 _NONE: Final = "-" * 18
 _NO_TIME: Final = _NONE.encode()
@@ -56,31 +45,7 @@ _ZERO: Final = 10**17
 _END: Final = 10**18
 
 
-class _Head(msgspec.Struct, array_like=True, gc=False):
-    status: int
-    attempt: int
-    cancelling: bool
-    big: bool
-    block_b: int
-    block_c: int
-    owner: str | None
-    job_id: str | None
-    group: str | None
-    created_at: str
-    unique: str | None
-    queue: str
-    keep: int
-    priority: int
-    run_at: int
-    finished_at: int | None
-    state: bytes
-    token: str | None
-    node: str | None
-    place: str | None
-
-
 _packed = msgspec.msgpack.Encoder().encode
-_head = msgspec.msgpack.Decoder(_Head).decode
 _run_row = msgspec.msgpack.Decoder(RunRow).decode
 
 
@@ -94,37 +59,86 @@ def raw(value: bytes) -> msgspec.Raw:
 
 
 def new_run(row: RunRow) -> list[Any]:
-    """Return a new run in the form of lib_insert.lua."""
-    big = len(row.state) > INLINE_STATE_BYTES
-    # msgspec writes a short array as one byte and its items.
-    created = age(row.created_at)
-    first = _packed((row.owner, row.job_id, row.group, created))[1:]
-    second = _block(row, big)
-    at = _FIRST + len(first)
-    status = STATUS_NUMBERS[row.status]
-    fixed = _FIXED.pack(
-        _MAGIC, status, _UINT, row.attempt, _BOOL[row.cancelling], _BOOL[big], _UINT, at, _UINT, at + len(second)
-    )
-    claimant = b"\xc0\xc0" if row.token is row.node is None else _packed(row.token) + _packed(row.node)
-    head = fixed + first + second + claimant
-    return [
+    """Return a new run in the form of lib_runs.lua."""
+    pending = row.status == Status.PENDING or bool(row.after)
+    plain = [
         row.id,
-        raw(head),
         raw(row.call),
-        row.queue,
-        created,
-        _or_false(row.owner),
-        _or_false(row.job_id),
-        _or_false(row.group),
-        _or_false(row.unique),
-        _or_false(row.token),
-        row.keep,
-        "" if status else _urgency(row),  # only pending runs have one
+        row.status,
+        row.lane,
+        age(row.created_at),
+        _numbers(row),
+        _urgency(row) if pending else "",
         row.run_at,
-        raw(row.state) if big else "",
-        raw(row.live) if row.live else "",
-        row.job_id is not None and checksum(row.job_id),
     ]
+    if not pending or not _is_bare(row):
+        more = {
+            "fields": _fields(row),
+            "keep": row.keep,
+            "sum": None if row.job_id is None else checksum(row.job_id),
+            "job": row.job_id,
+            "incarnation": _incarnation(row),
+            "group": row.group,
+            "unique": row.unique,
+            "token": row.token,
+            "state": raw(row.state),
+            "live": raw(row.live) if row.live else None,
+            "after": _after(row) or None,
+            "gate": row.gate,
+        }
+        plain.append({name: value for name, value in more.items() if value is not None})
+    return plain
+
+
+def _after(row: RunRow) -> list[Any]:
+    """Return the runs that a run comes after, each followed by its mask."""
+    return [part for edge in row.after for part in (edge.id, edge.on)]
+
+
+def _numbers(row: RunRow) -> str:
+    end = "" if row.finished_at is None else f" {row.finished_at}"
+    return f"{age(row.created_at)} {row.run_at} {row.priority}{end}"
+
+
+def _attempts(row: RunRow) -> str:
+    # A store that is handed a running run keeps its claim; a claim of its own writes both.
+    return str(row.attempt) if row.claimed_at is None else f"{row.attempt} {row.claimed_at}"
+
+
+def _is_bare(row: RunRow) -> bool:
+    """Return True if a pending run has nothing but what every run has."""
+    return (
+        not (row.state or row.attempt or row.after)
+        and row.job_id is row.group is row.unique is row.token is row.gate is None
+        and row.live is None
+    )
+
+
+def _fields(row: RunRow) -> list[Any]:
+    """Return names and values in turn of the fields that few new runs have."""
+    rare: dict[str, Any] = {
+        "job": row.job_id,
+        "incarnation": _incarnation(row),
+        "group": row.group,
+        "unique": row.unique,
+        "cancelling": "1" if row.cancelling else None,
+        "g": row.gate,
+        "n": row.gate_spec,
+    }
+    values = {
+        "a": _attempts(row),
+        "k": row.token,
+        "h": row.node,
+        "more": "1" if row.after or any(value is not None for value in rare.values()) else None,
+        **rare,
+    }
+    return [part for name, value in values.items() if value is not None for part in (name, value)]
+
+
+def _incarnation(row: RunRow) -> str | None:
+    """Return the incarnation of the job that counts a run as unfinished, as a job's state has it."""
+    job, _, incarnation = (row.owner or "").rpartition("@")
+    return incarnation.zfill(16) if incarnation and job == row.job_id else None
 
 
 def checksum(job_id: str) -> str:
@@ -136,50 +150,48 @@ def is_plain(row: RunRow) -> bool:
     """Return True if add_run.lua can add this run."""
     return (
         row.status == Status.PENDING
-        and row.job_id is row.group is row.unique is None
+        and row.job_id is row.group is row.unique is row.gate is None
         and row.live is None
-        and len(row.state) <= INLINE_STATE_BYTES
+        and not row.after
+        and len(row.state) <= LONGEST_VALUE
     )
-
-
-def plain_run(row: RunRow) -> list[Any]:
-    """Return a new run in the form of add_run.lua."""
-    run = new_run(row)
-    return [*run[:5], run[11], run[12]]
 
 
 def outcome(step: SettleRow, here: Sequence[RunRow], away: Sequence[RunRow]) -> list[Any]:
     """Return an outcome in the form of settle.lua, with its follow-ups for this shard and for others."""
     row = step.run
-    big = len(row.state) > INLINE_STATE_BYTES
+    unfinished = row.status not in FINAL_VALUES
     plain: list[Any] = [
         row.id,
         step.condition._value_,
-        raw(
-            _START.pack(STATUS_NUMBERS[row.status], _UINT, row.attempt, _BOOL[row.cancelling], _BOOL[big])
-            + _block(row, big)
-        ),
         _or_false(row.token),
-        _or_false(row.node),
+        row.status,
+        row.lane,
+        _numbers(row),
+        row.keep,
+        raw(row.state),
     ]
-    if row.finished_at is None or big or row.live is not None or step.then:
-        plain.append(
-            [
-                _urgency(row),
-                row.run_at,
-                row.lease_until or 0,
-                raw(row.state) if big else "",
-                raw(row.live) if row.live else "",
-                [new_run(run) for run in here],
-                [outbox_run(run) for run in away],
-            ]
-        )
+    if unfinished or row.live or row.unique or row.cancelling or step.then or row.refused:
+        more: dict[str, Any] = {
+            "unique": row.unique,
+            "cancelling": "1" if row.cancelling else None,
+            "live": raw(row.live) if row.live else None,
+            "followers": [new_run(run) for run in here],
+            "away": [outbox_run(run) for run in away],
+            "after": _after(row) if unfinished else None,
+            "by": row.refused,
+        }
+        more = {name: value for name, value in more.items() if value}
+        if unfinished or row.refused:  # a refused run that was claimed is not charged a start
+            more |= {"attempts": _attempts(row), "node": row.node or ""}
+        if unfinished:
+            more |= {
+                "urgency": _urgency(row),
+                "run_at": row.run_at,
+                "until": row.lease_until or 0,
+            }
+        plain.append(more)
     return plain
-
-
-def _block(row: RunRow, big: bool) -> bytes:
-    state = b"" if big else row.state
-    return _packed((row.unique, row.queue, row.keep, row.priority, row.run_at, row.finished_at, state))[1:]
 
 
 def _urgency(row: RunRow) -> str:
@@ -218,50 +230,77 @@ def restored_outbox(reply: Iterable[bytes | None]) -> list[RunRow]:
     return [_run_row(run) for run in reply if run is not None]
 
 
-def run_rows(reply: Sequence[Sequence[Any]], until: int | None = None) -> list[RunRow]:
-    """Build rows from the reply of lib_read.lua; if `until` is given, all are leased until then."""
-    ids, heads, calls, leases, states, lives = reply
+def run_rows(reply: Sequence[Sequence[Any]], claim: Sequence[Any] = ()) -> list[RunRow]:
+    """Build rows from the reply of lib_read.lua; `claim` has what all runs that were claimed just now share."""
+    ids, found, calls, leases, states, lives = reply
     rows = []
-    for number, (run_id, head, call) in enumerate(zip(ids, heads, calls, strict=True)):
-        if head is None:
+    for number, (run_id, fields, call) in enumerate(zip(ids, found, calls, strict=True)):
+        if fields is None:
             continue
-        row = head_row(run_id, head, call or b"")
-        if states and head[10:11] == b"\xc3":
-            row.state = states[number] or b""
+        row = run_row(run_id, fields, call or b"")
+        if claim and row.status == _RUNNING:
+            row.token, row.node, row.lease_until = claim
+        elif leases and leases[number] is not None:
+            row.lease_until = _lease(leases[number])
+        if states and states[number] is not None:
+            row.state = states[number]
         row.live = lives[number] if lives else None
-        row.lease_until = until if not leases or leases[number] is None else _lease(leases[number])
         rows.append(row)
     return rows
 
 
-def head_row(run_id: bytes, head: bytes, call: bytes = b"") -> RunRow:
-    """Build a row from a head; an altered head gives a row that is not whole."""
+def run_row(run_id: bytes, fields: Sequence[Any], call: bytes = b"") -> RunRow:
+    """Build a row from the fields of a run; altered fields give a row that is not whole."""
     try:
-        known = _head(head)
-        return RunRow(
+        text, attempts, numbers, *more = fields
+        lane = text.decode()
+        created, run_at, priority, *end = map(int, numbers.split())
+        row = RunRow(
             id=run_id.decode(),
             call=call,
-            state=known.state,
-            owner=known.owner,
-            job_id=known.job_id,
-            queue=known.queue,
-            status=_STATUS_NAMES[known.status],
-            priority=known.priority,
-            run_at=known.run_at,
-            created_at=int(known.created_at) - _ZERO,
-            finished_at=known.finished_at,
-            keep=known.keep,
-            token=known.token,
-            node=known.node,
-            claimed_at=int(known.place) if known.place is not None and known.status == _RUNNING else None,
-            attempt=known.attempt,
-            cancelling=known.cancelling,
-            unique=known.unique,
-            group=known.group,
+            state=b"",
+            queue=queue_of(lane),
+            lane=lane,
+            status=_RUNNING,
+            priority=priority,
+            run_at=run_at,
+            created_at=created - _ZERO,
+            keep=0,
         )
-    except (ValueError, IndexError) as error:
+        if attempts:
+            row.attempt, *claimed = map(int, attempts.split())
+            row.claimed_at = claimed[0] if claimed else None
+        if end:
+            row.finished_at = end[0]
+        if more:
+            _add_more(row, more)
+        return row
+    except (ValueError, TypeError, AttributeError) as error:
         name = run_id.decode("utf-8", "surrogateescape")  # so that the run can be found again
-        return RunRow(id=name, call=call, state=head, queue="", status=f"{error}", run_at=0, created_at=0, keep=0)
+        return RunRow(id=name, call=call, state=b"", queue="", status=f"{error}", run_at=0, created_at=0, keep=0)
+
+
+def _add_more(row: RunRow, fields: Sequence[Any]) -> None:
+    """Put in what few runs have, and what a run has that was not claimed just now."""
+    state, more, job, incarnation, group, unique, cancelling, waits, followed, refused, gate, gate_spec, *others = (
+        fields
+    )
+    row.state = state or b""
+    if more:
+        row.job_id, row.group, row.unique = _text(job), _text(group), _text(unique) or None
+        row.owner = f"{row.job_id}@{int(incarnation)}" if incarnation else None
+        row.cancelling = bool(cancelling)
+        row.waits, row.followed, row.refused = int(waits or 0), int(followed or 0), _text(refused) or None
+        row.gate, row.gate_spec = _text(gate), _text(gate_spec)
+    if others:
+        status, token, node = others
+        row.status, row.token, row.node = status.decode(), _text(token), _text(node) or None
+        if row.status != _RUNNING:
+            row.claimed_at = None
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
 
 
 def _lease(score: bytes) -> int | None:

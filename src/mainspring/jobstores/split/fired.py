@@ -18,7 +18,7 @@ _UNCLAIMABLE_US: Final = 10 * 365 * 86400 * SECOND
 
 
 def as_waiting(run: Run) -> Run:
-    """Return a fired run as one that waits in its queue, marked with its token, if it has one."""
+    """Return a fired run as one that waits, marked with its token, if it has one; its predecessors may block it."""
     return _with(run, status=Status.PENDING, attempt=0, node=None, lease_until=None, started_at=None)
 
 
@@ -53,5 +53,5 @@ def add_fired(store: JobStore, runs: Sequence[Run], missed: Sequence[Run], lease
     held = {each.run.id for each, done in zip(outcomes, settled, strict=True) if done}
     plain = [run.id for run in runs if run.status is not Status.RUNNING and before[run.id] is None]
     # A remembered id, of a run deleted within the last hour, was not inserted.
-    stored = {run.id for run in (store.get_runs(plain) if plain else ()) if run is not None}
+    stored = {run_id for run_id, found in zip(plain, store.standings(plain), strict=True) if found is not None}
     return [run.id in held or run.id in stored for run in runs]

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from mainspring.errors import ConflictingIdError, JobLookupError, VersionConflict
 from mainspring.jobstores.base import BrokenJob
 from mainspring.jobstores.records.rows import JobRow
-from mainspring.jobstores.split.records import (
-    JobRecords,
+from mainspring.jobstores.split.contents import (
     OpenFiring,
     RecordState,
     StoredJob,
@@ -19,9 +18,10 @@ from mainspring.jobstores.split.records import (
     job_key,
     kept_in,
     new_version,
-    record_of,
     refuse_twins,
+    written,
 )
+from mainspring.jobstores.split.records import JobRecords
 from mainspring.jobstores.split.runs import RunsElsewhere
 
 __all__ = ["JobsInRecords"]
@@ -66,36 +66,54 @@ class JobsInRecords(RunsElsewhere):
 
     # -- jobs: write -------------------------------------------------------------------------------------------
 
+    def _put(self, writes: Sequence[tuple[StoredJob, StoredJob | None]]) -> list[bool]:
+        """Write each job if the stored one is still what was seen; of two writes of one job, only the first."""
+        first = {new.key: number for number, (new, _) in reversed([*enumerate(writes)])}
+        sent = [(new, old) for number, (new, old) in enumerate(writes) if first[new.key] == number]
+        done = self.jobs.put([(new.record, None if old is None else old.record) for new, old in sent]) if sent else []
+        won = {new.version for (new, _), was_written in zip(sent, done, strict=True) if was_written}
+        return [new.version in won for new, _ in writes]
+
+    def _delete(self, seen: Sequence[StoredJob]) -> list[bool]:
+        return self.jobs.delete([kept.record for kept in seen]) if seen else []
+
     def _write(self, kept: StoredJob, state: RecordState) -> StoredJob | None:
         """Write a job's next state if nobody else has changed it."""
-        new = StoredJob(kept.key, new_version(), state)
-        return new if self.jobs.put([(record_of(new), kept.version)])[0] else None
+        new = written(kept.key, state)
+        return new if self._put([(new, kept)])[0] else None
+
+    def _check_new(self, writes: Sequence[tuple[StoredJob, StoredJob | None]]) -> None:
+        """Raise if the store cannot take these jobs: it has to hold each of them together with a run."""
+        for new, _ in writes:
+            self.jobs.check_size(replace(new.record, data=new.record.data + new.state.frame), new.id)
+        self.jobs.check_room([new.record for new, old in writes if old is None])
 
     def _add_job_rows(self, rows: Sequence[JobRow], replace: bool) -> list[tuple[int, int]]:
         if not replace:
             refuse_twins(rows)
         before = self._read(row.id for row in rows)
-        written: list[tuple[StoredJob, StoredJob | None]] = []
+        writes: list[tuple[StoredJob, StoredJob | None]] = []
         for row, old in zip(rows, before, strict=True):
             if not replace and old is not None and not old.state.gone:
                 raise ConflictingIdError(row.id)
-            written.append((added(row, old), old))
-        done = self.jobs.put([(record_of(new), None if old is None else old.version) for new, old in written])
+            writes.append((added(row, old), old))
+        self._check_new(writes)
+        done = self._put(writes)
         if not replace and not all(done):
-            self._take_back([pair for pair, was_written in zip(written, done, strict=True) if was_written])
+            self._take_back([pair for pair, was_written in zip(writes, done, strict=True) if was_written])
             raise ConflictingIdError(rows[done.index(False)].id)
         stored = [
             new if was_written else self._replace_alone(row)
-            for row, (new, _), was_written in zip(rows, written, done, strict=True)
+            for row, (new, _), was_written in zip(rows, writes, done, strict=True)
         ]
-        self._watch.tell()
+        self._watch.stir()
         return [(new.version, new.state.incarnation) for new in stored]
 
-    def _take_back(self, written: Iterable[tuple[StoredJob, StoredJob | None]]) -> None:
+    def _take_back(self, done: Iterable[tuple[StoredJob, StoredJob | None]]) -> None:
         """Undo the writes of a refused batch."""
-        for new, old in written:
+        for new, old in done:
             if old is None:
-                self.jobs.delete([(new.key, new.version)])
+                self._delete([new])
             else:
                 self._write(new, old.state)
 
@@ -103,7 +121,7 @@ class JobsInRecords(RunsElsewhere):
         def attempt() -> StoredJob | None:
             old = self._read([row.id])[0]
             new = added(row, old)
-            return new if self.jobs.put([(record_of(new), None if old is None else old.version)])[0] else None
+            return new if self._put([(new, old)])[0] else None
 
         return insist(attempt)
 
@@ -111,28 +129,29 @@ class JobsInRecords(RunsElsewhere):
         kept = self._present(row.id)
         if kept.version != row.version:
             raise VersionConflict(row.id)
-        new = self._write(kept, replace(kept.state, frame=row.frame, at=row.at, nominal=row.nominal))
-        if new is None:
+        new = written(kept.key, replace(kept.state, frame=row.frame, at=row.at, nominal=row.nominal))
+        self._check_new([(new, kept)])
+        if not self._put([(new, kept)])[0]:
             self._present(row.id)  # it is gone, or was changed
             raise VersionConflict(row.id)
-        self._watch.tell()
+        self._watch.stir()
         return new.version
 
     def _take_out(self, kept: StoredJob) -> bool:
         """Remove a job, but not the runs it has fired."""
         if kept.state.fired is None:
-            return self.jobs.delete([(kept.key, kept.version)])[0]
+            return self._delete([kept])[0]
         return self._write(kept, replace(kept.state, gone=True)) is not None
 
     def remove_jobs(self, job_ids: Sequence[str] | None = None, *, broken: bool = False) -> int:
         """Remove jobs; the runs they have fired still run."""
         if broken:
             aside = [kept for kept in self._set_aside() if job_ids is None or _aside_id(kept) in job_ids]
-            return sum(self.jobs.delete([(kept.key, kept.version) for kept in aside])) if aside else 0
+            return sum(self._delete(aside))
         found = self._everything("job:") if job_ids is None else self._read(dict.fromkeys(job_ids))
         kept = [each for each in found if each is not None and not each.state.gone]
         idle = [each for each in kept if each.state.fired is None]
-        done = self.jobs.delete([(each.key, each.version) for each in idle]) if idle else []
+        done = self._delete(idle)
         changed = [each for each, deleted in zip(idle, done, strict=True) if not deleted]
         busy = [each for each in kept if each.state.fired is not None]
         return sum(done) + sum(self._remove_busy(each.id) for each in (*busy, *changed))
@@ -156,16 +175,16 @@ class JobsInRecords(RunsElsewhere):
         aside = self._keep_aside(kept, reason)
         if self._take_out(kept):
             return True
-        self.jobs.delete([(aside.key, aside.version)])
+        self._delete([aside])
         return False
 
     def _keep_aside(self, kept: StoredJob, reason: str, fired: OpenFiring | None = None) -> StoredJob:
         """Write a copy of a job among the broken ones; its open firing stays with the job, unless that is broken."""
         version = new_version()
         state = replace(kept.state, fired=fired, gone=False, reason=reason, set_aside_at=self.runs.beat())
-        aside = StoredJob(f"broken:{version}:{kept.id}", version, state)
-        # It has no wake time, so it is never due.
-        self.jobs.put([(replace(record_of(aside), wake=None), None)])
+        aside = written(f"broken:{version}:{kept.id}", state, version)
+        aside.record.wake = None  # it is never due
+        self._put([(aside, None)])
         return aside
 
     def _set_aside(self) -> list[StoredJob]:
@@ -191,11 +210,10 @@ class JobsInRecords(RunsElsewhere):
             raise ConflictingIdError(job_id)
         fired = aside.state.fired if old is None else old.state.fired
         state = replace(aside.state, fired=fired, reason="", set_aside_at=0)
-        new = StoredJob(job_key(job_id), new_version(), state)
-        if not self.jobs.put([(record_of(new), None if old is None else old.version)])[0]:
+        if not self._put([(written(job_key(job_id), state), old)])[0]:
             raise ConflictingIdError(job_id)
-        self.jobs.delete([(aside.key, aside.version)])
-        self._watch.tell()
+        self._delete([aside])
+        self._watch.stir()
         return True
 
 

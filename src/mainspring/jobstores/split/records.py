@@ -1,57 +1,67 @@
-"""Job records as a store of jobs sees them, and their contents."""
+"""The contract of a store that holds only jobs: a few primitives over opaque records."""
 
 from __future__ import annotations
 
-import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import ClassVar, Final, TypeVar
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, ClassVar, Final, Literal
 
 import msgspec
-from msgspec.structs import replace
 
-from mainspring.errors import ConflictingIdError, StoreUnavailable
-from mainspring.jobstores.records.rows import JobRow, RunRow
+from mainspring.core.redaction import without_password
+from mainspring.errors import OutcomeUnknown, RecordTooLarge, StoreUnavailable, TooManyJobs
+from mainspring.jobstores.health import Health
 
-__all__ = [
-    "JobRecord",
-    "JobRecords",
-    "OpenFiring",
-    "RecordState",
-    "StoredJob",
-    "added",
-    "insist",
-    "job_key",
-    "kept_in",
-    "new_version",
-    "record_of",
-    "refuse_twins",
-]
+__all__ = ["JobRecord", "JobRecords", "is_due", "wake_of", "wake_text"]
 
-T = TypeVar("T")
-WRITE_TRIES: Final = 100
+_WAKE_ZERO: Final = 2**62
+"""Added to a wake time to write it: instants before 1970 are negative, and must sort before the others."""
+_WAKE_DIGITS: Final = 20
 
 
 class JobRecord(msgspec.Struct, gc=False):
-    """A record as its store sees it: `version` is compared, `wake` sorts it (None: never due), `data` is opaque."""
+    """A record as its store sees it: `version` is compared, `wake` sorts it (None: never due), `data` is opaque.
+
+    `stamp` belongs to the store: what the server calls this state of the record, such as a revision.
+    """
 
     key: str
     version: int
     wake: int | None
     data: bytes
+    stamp: Any = None
 
 
 class JobRecords(ABC):
-    """The primitives of a store that holds only jobs. Methods may be called from any thread."""
+    """The primitives of a store that holds only jobs.
+
+    Methods may be called from any thread, before `start` (connect on the first use) and after a fork.
+    """
 
     watches: ClassVar[bool] = False
     """Whether `wait` notices changes by other processes; if not, they are seen within seconds."""
+    server: ClassVar[str] = ""
+    """The name of the server in messages; by default that of the class."""
+    max_bytes: ClassVar[int | None] = None
+    """The most bytes of `data`; a fire keeps the job and the runs it fires in one record for a moment."""
+    max_jobs: ClassVar[int | None] = None
+    """The most records; adding more raises TooManyJobs."""
+    unsure: ClassVar[tuple[type[BaseException], ...]] = ()
+    """Errors of the driver after which a request may have been done."""
+    refused: ClassVar[tuple[type[BaseException], ...]] = ()
+    """Errors of the driver after which a request was not done."""
+
+    @property
+    def place(self) -> str:
+        """Which server this is, for messages; without a password."""
+        return self.server or type(self).__name__
 
     def start(self) -> None:  # noqa: B027 - a store may have nothing to open
-        """Open connections."""
+        """Open connections; raise ConfigurationError if the server cannot be used."""
 
     def shutdown(self) -> None:  # noqa: B027 - or to release
-        """Release what `start` opened, and let callers of `wait` return."""
+        """Release what `start` or the first use opened, and let callers of `wait` return."""
 
     @abstractmethod
     def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
@@ -63,124 +73,73 @@ class JobRecords(ABC):
 
     @abstractmethod
     def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
-        """Read up to `limit` records whose `wake` is not after `until`, earliest first, and the `wake` of the next."""
+        """Read up to `limit` records whose `wake` is not after `until`, earliest first, and the `wake` of the next.
 
-    @abstractmethod
-    def put(self, writes: Sequence[tuple[JobRecord, int | None]]) -> list[bool]:
-        """Write each record if the stored one has this version (None: if there is none); return which were written.
-
-        Each write is one atomic step of its own, in the given order. The record contains its new version.
+        If the timetable and the records are read apart, leave out a record that was moved in between: see `is_due`.
         """
 
     @abstractmethod
-    def delete(self, marks: Sequence[tuple[str, int]]) -> list[bool]:
-        """Delete each record if it has this version; return which were deleted."""
+    def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
+        """Write each record if the stored one is still the one that was seen (None: there is none); return which were.
+
+        Each write is one atomic step of its own; no two of a call have the same key. The record contains its new
+        version. The seen record is as this object has read or written it, with its `stamp`: a store that uses stamps
+        sets it on each record that it reads, and here on each that it writes.
+        """
+
+    @abstractmethod
+    def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
+        """Delete each record if the stored one is still the one that was seen; return which were deleted."""
+
+    def count(self) -> int:
+        """Return the number of records; asked only if there is a `max_jobs`."""
+        return len(self.all())
 
     def wait(self, cursor: int, timeout: float) -> int:
         """Sleep until a record has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
         raise NotImplementedError
 
+    def health(self) -> Health:
+        """Return which acknowledged writes survive, by the settings of the server; change nothing."""
+        return Health(reasons=(f"{type(self).__name__} does not say what survives",))
 
-class OpenFiring(msgspec.Struct, gc=False, array_like=True):
-    """The open firing: runs that were decided and may not be in the other store yet."""
+    def check_size(self, record: JobRecord, job_id: str) -> None:
+        """Raise RecordTooLarge if this record is too large to be written."""
+        if self.max_bytes is not None and len(record.data) > self.max_bytes:
+            raise RecordTooLarge(job_id, len(record.data), self.max_bytes, self.place)
 
-    mark: int
-    since: int
-    until: int  # from then on, others may assume that its scheduler is gone
-    runs: list[RunRow]
-    missed: list[RunRow]
+    def check_room(self, new: Sequence[JobRecord]) -> None:
+        """Raise TooManyJobs if the server should not hold these new records besides those it has."""
+        if self.max_jobs is not None and new and (number := self.count() + len(new)) > self.max_jobs:
+            raise TooManyJobs(number, self.max_jobs, self.place)
 
-
-class RecordState(msgspec.Struct, gc=False, array_like=True):
-    """The contents of a record. A job that is `gone` stays only until its open firing is finished."""
-
-    frame: bytes
-    at: int | None = None
-    nominal: int | None = None
-    incarnation: int = 0
-    miss: str | None = None
-    fired: OpenFiring | None = None
-    gone: bool = False
-    reason: str = ""
-    set_aside_at: int = 0
-
-
-class StoredJob(msgspec.Struct, gc=False):
-    """A record and its contents."""
-
-    key: str
-    version: int
-    state: RecordState
-
-    @property
-    def id(self) -> str:
-        """The id of the job."""
-        return self.key.partition(":")[2]
-
-    @property
-    def row(self) -> JobRow:
-        """The job as its row."""
-        state = self.state
-        return JobRow(self.id, state.at, state.nominal, state.frame, self.version, state.incarnation, miss=state.miss)
+    @contextmanager
+    def asked(self, what: Literal["read", "write"]) -> Iterator[None]:
+        """Turn the driver's errors, `unsure` and `refused`, into ours: a write whose reply was lost may be done."""
+        try:
+            yield
+        except self.unsure as error:
+            kind = OutcomeUnknown if what == "write" else StoreUnavailable
+            raise kind(f"{self.place} did not answer a {what}: {_said(error)}") from error
+        except self.refused as error:
+            raise StoreUnavailable(f"{self.place} refused a {what}: {_said(error)}") from error
 
 
-_encode: Final = msgspec.msgpack.Encoder().encode
-_decode: Final = msgspec.msgpack.Decoder(RecordState).decode
+def is_due(record: JobRecord | None, until: int) -> bool:
+    """Return True if a record is there, and its own `wake` is not after `until`."""
+    return record is not None and record.wake is not None and record.wake <= until
 
 
-def new_version() -> int:
-    """Return a version that no record has ever had."""
-    # 53 bits, because some stores keep numbers as floating point.
-    return secrets.randbits(53) or 1
+def wake_text(wake: int) -> str:
+    """Return a wake time as 20 digits that sort as the numbers do, those before 1970 included."""
+    return f"{wake + _WAKE_ZERO:0{_WAKE_DIGITS}d}"
 
 
-def job_key(job_id: str) -> str:
-    """Return the key under which a job is kept."""
-    return f"job:{job_id}"
+def wake_of(text: str) -> int:
+    """Return the wake time that the first 20 digits of a text say."""
+    return int(text[:_WAKE_DIGITS]) - _WAKE_ZERO
 
 
-def kept_in(record: JobRecord) -> StoredJob:
-    """Read the contents of a record."""
-    try:
-        state = _decode(record.data)
-    except msgspec.DecodeError:  # it cannot be restored as a frame either, and is set aside like any other
-        state = RecordState(record.data, record.wake)
-    return StoredJob(record.key, record.version, state)
-
-
-def record_of(kept: StoredJob) -> JobRecord:
-    """Return a record that wakes when the job is due, or when others may finish its open firing."""
-    state = kept.state
-    times = [] if state.at is None or state.gone else [state.at]
-    if state.fired is not None:
-        times.append(state.fired.until)
-    return JobRecord(kept.key, kept.version, min(times, default=None), _encode(state))
-
-
-def added(row: JobRow, old: StoredJob | None) -> StoredJob:
-    """Return a job as it is added, or as it replaces another; an earlier open firing stays open."""
-    state, version = RecordState(row.frame, row.at, row.nominal), new_version()
-    if old is None:
-        return StoredJob(job_key(row.id), version, replace(state, incarnation=version))
-    if old.state.gone:
-        return StoredJob(old.key, version, replace(state, incarnation=version, fired=old.state.fired))
-    kept = replace(old.state, frame=row.frame, at=row.at, nominal=row.nominal)
-    return StoredJob(old.key, version, kept)
-
-
-def refuse_twins(rows: Sequence[JobRow]) -> None:
-    """Raise ConflictingIdError if two jobs of a batch have the same id."""
-    seen: set[str] = set()
-    for row in rows:
-        if row.id in seen:
-            raise ConflictingIdError(row.id)
-        seen.add(row.id)
-
-
-def insist(attempt: Callable[[], T | None]) -> T:
-    """Repeat a read-and-write step until no other writer comes in between."""
-    for _ in range(WRITE_TRIES):
-        done = attempt()
-        if done:
-            return done
-    raise StoreUnavailable(f"other processes changed the job before each of {WRITE_TRIES} attempts to write it")
+def _said(error: BaseException) -> str:
+    text = without_password(str(error))
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from mainspring.clock import Clock
 from mainspring.codec import Codec
 from mainspring.core.insight.acts import Act
 from mainspring.core.insight.metrics import Tally
+from mainspring.core.lanes import Want
 from mainspring.core.run import Beat, Outcome, Run
-from mainspring.jobstores.base import ClaimedRuns, Hold, JobStore, NodeInfo, RunQuery
+from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
+    Answers,
+    ClaimedRuns,
+    Hold,
+    JobStore,
+    NodeInfo,
+    RunQuery,
+    RunStanding,
+)
+from mainspring.jobstores.records.packing import RecordPacker
 from mainspring.jobstores.records.store import RecordStore
-from mainspring.jobstores.split.watch import StoreWatch
+from mainspring.jobstores.split.watch import StoreWatch, Wait
 
 __all__ = ["RunsElsewhere"]
 
@@ -19,23 +32,36 @@ __all__ = ["RunsElsewhere"]
 class RunsElsewhere(RecordStore):
     """Passes everything about runs, queues, nodes and time to another store."""
 
-    def __init__(self, runs: JobStore, codec: Codec | None, watch: StoreWatch) -> None:
-        if codec is None and isinstance(runs, RecordStore):
-            codec = runs._packer.codec
+    def __init__(self, runs: JobStore, codec: Codec | None) -> None:
         super().__init__(codec)
+        self._own_codec = codec
+        self._use_runs(runs)
+
+    def _use_runs(self, runs: JobStore, *, shared: bool = False) -> None:
+        """Keep runs in this store, and sign as it does unless this store has a codec of its own.
+
+        A `shared` store belongs to the same node, which opens it, closes it, and listens to it.
+        """
+        if self._own_codec is None and isinstance(runs, RecordStore):
+            self._packer = RecordPacker(runs._packer.codec)
         self.runs = runs
         self.volatile = runs.volatile  # type: ignore[misc]
         self.remote = runs.remote
-        self._watch = watch
+        self._runs_are_shared = shared
+        self._watch = StoreWatch([*([] if shared else [runs.wait]), *self._watched()])
+
+    def _watched(self) -> list[Wait]:
+        """Return how to wait for changes of jobs."""
+        return []
 
     def pack_run(self, run: Run) -> Any:
         return self.runs.pack_run(run)
 
-    def add_runs(self, runs: Sequence[Any]) -> list[str]:
+    def add_runs(self, runs: Sequence[Any]) -> Answers[str | None]:
         return self.runs.add_runs(runs)
 
-    def claim(self, queues: Sequence[str], *, node: str, token: str, limit: int, lease: float) -> ClaimedRuns:
-        return self.runs.claim(queues, node=node, token=token, limit=limit, lease=lease)
+    def claim(self, wants: Sequence[Want], *, node: str, token: str, lease: float) -> ClaimedRuns:
+        return self.runs.claim(wants, node=node, token=token, lease=lease)
 
     def extend(self, beats: Sequence[Beat], lease: float) -> list[Hold]:
         return self.runs.extend(beats, lease)
@@ -43,11 +69,14 @@ class RunsElsewhere(RecordStore):
     def pack_outcome(self, outcome: Outcome) -> Any:
         return self.runs.pack_outcome(outcome)
 
-    def settle(self, outcomes: Sequence[Any]) -> list[bool]:
+    def settle(self, outcomes: Sequence[Any]) -> Answers[bool]:
         return self.runs.settle(outcomes)
 
     def get_runs(self, run_ids: Sequence[str]) -> list[Run | None]:
         return self.runs.get_runs(run_ids)
+
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        return self.runs.standings(run_ids)
 
     def find_runs(self, query: RunQuery, *, after: Run | None = None, limit: int = 100) -> list[Run]:
         return self.runs.find_runs(query, after=after, limit=limit)
@@ -75,11 +104,14 @@ class RunsElsewhere(RecordStore):
     def nodes(self) -> list[NodeInfo]:
         return self.runs.nodes()
 
-    def set_queue(self, name: str, *, paused: bool) -> None:
-        self.runs.set_queue(name, paused=paused)
+    def set_gate(self, name: str, allowed: int | None) -> None:
+        self.runs.set_gate(name, allowed)
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        return self._watch.wait(cursor, timeout)
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        return self.runs.wait(cursor, timeout, topic) if topic == ENDS else self._watch.wait(cursor, timeout)
+
+    def use_clock(self, clock: Clock) -> None:
+        self.runs.use_clock(clock)
 
     def shift_clock(self, seconds: float) -> None:
         self.runs.shift_clock(seconds)

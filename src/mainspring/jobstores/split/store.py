@@ -25,22 +25,14 @@ from mainspring.codec import Codec, FrameError
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import Firing
 from mainspring.core.run import Error, Run, Status
-from mainspring.jobstores.base import JobStore, RunQuery, Stats
+from mainspring.jobstores.base import Health, JobStore, RunQuery, Stats
 from mainspring.jobstores.finding import count_unfinished
 from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.split.contents import OpenFiring, StoredJob, insist, kept_in, new_version, written
 from mainspring.jobstores.split.fired import add_fired, as_waiting
 from mainspring.jobstores.split.jobs import JobsInRecords
-from mainspring.jobstores.split.records import (
-    JobRecord,
-    JobRecords,
-    OpenFiring,
-    StoredJob,
-    insist,
-    kept_in,
-    new_version,
-    record_of,
-)
-from mainspring.jobstores.split.watch import StoreWatch
+from mainspring.jobstores.split.records import JobRecord, JobRecords, is_due
+from mainspring.jobstores.split.watch import Wait
 
 __all__ = ["JobRecord", "JobRecords", "SplitJobStore"]
 
@@ -59,15 +51,15 @@ class SplitJobStore(JobsInRecords):
     """
 
     def __init__(self, jobs: JobRecords, runs: JobStore, *, codec: Codec | None = None) -> None:
-        super().__init__(runs, codec, StoreWatch([runs.wait, jobs.wait] if jobs.watches else [runs.wait]))
         self.jobs = jobs
+        super().__init__(runs, codec)
         self._owns_runs = False
         self._hiding = threading.Lock()
         self._hidden: dict[str, tuple[int, int]] = {}  # records that this process leaves alone: version, until when
 
     def start(self, scheduler: Any, alias: str) -> None:
         """Open both stores; open the store of the runs only if it is not started yet."""
-        if self.runs._alias is None:
+        if self.runs._alias is None and not self._runs_are_shared:
             self._owns_runs = True
             self.runs.start(scheduler, alias)
         self.jobs.start()
@@ -80,8 +72,26 @@ class SplitJobStore(JobsInRecords):
         if self._owns_runs:
             self._owns_runs = False
             self.runs.shutdown()
+            if not self._watch.join():  # a thread that was about to wait has opened it again
+                self.runs.shutdown()
             self.runs._alias = None
         self._watch.join()
+
+    def _watched(self) -> list[Wait]:
+        return [self.jobs.wait] if self.jobs.watches else []
+
+    def health(self) -> Health:
+        """Return the weaker of the two stores, with the reasons of both."""
+        jobs, runs = self.jobs.health(), self.runs.health()
+        states = {jobs.durable, runs.durable}
+        return Health(
+            durable=False if False in states else None if None in states else True,
+            replicas=min(jobs.replicas, runs.replicas),
+            reasons=(*(f"jobs: {why}" for why in jobs.reasons), *(f"runs: {why}" for why in runs.reasons)),
+            version=", ".join(filter(None, [jobs.version, runs.version])),
+            schema=runs.schema,
+            warnings=(*jobs.warnings, *runs.warnings),
+        )
 
     def stats(self, query: RunQuery | None = None) -> Stats:
         """Return the counts of the store of the runs, and the number of jobs here."""
@@ -124,7 +134,8 @@ class SplitJobStore(JobsInRecords):
 
     def _look(self, now: int, limit: int) -> tuple[list[StoredJob], int | None]:
         records, later = self.jobs.due(now, limit)
-        return [kept_in(record) for record in records], later
+        # A record that was moved while it was read is not one whose firing was left open.
+        return [kept_in(record) for record in records if is_due(record, now)], later
 
     def _hide(self, kept: Iterable[StoredJob], now: int, until: int) -> dict[str, tuple[int, int]]:
         """Leave jobs alone for a while; return all that are left alone."""
@@ -147,8 +158,12 @@ class SplitJobStore(JobsInRecords):
             if kept.state.fired is not None:  # this makes a new version, so the step is lost
                 self._finish([kept], now)
                 continue
-            gone = step.next_at is None and not step.besides
-            steps[kept.key] = number, kept, self._fired(kept, step, gone, now, now + int(lease * SECOND))
+            until = now + int(lease * SECOND)
+            new = self._fired(kept, step, now, until)
+            if self._is_too_large(new) and len(step.runs) > 1:
+                answers[number] = self._fire_in_parts(kept, step, lease, now)
+            else:
+                steps[kept.key] = number, kept, new
         won = self._open(steps.values())
         runs = [run for number, _ in won for run in firings[number].runs]
         missed = [run for number, _ in won for run in firings[number].missed]
@@ -161,15 +176,16 @@ class SplitJobStore(JobsInRecords):
             # All is done except the tidying; the next scheduler does that.
             log.warning("jobs have fired, but their store did not take the update; a scheduler repeats it: %s", error)
         if any(firings[number].job is not None for number, _ in won):
-            self._watch.tell()
+            self._watch.stir()
         return answers
 
     def _add_fired(self, runs: Sequence[Run], missed: Sequence[Run], lease: float) -> list[bool]:
         return add_fired(self.runs, runs, missed, lease)
 
-    def _fired(self, kept: StoredJob, step: Firing, gone: bool, now: int, until: int) -> StoredJob:
+    def _fired(self, kept: StoredJob, step: Firing, now: int, until: int) -> StoredJob:
         """Return a job as it is after its fire, with the fired runs inside."""
         version, pack = new_version(), self._packer.run_row
+        gone = step.next_at is None and not step.besides
         fired = None
         if step.runs or step.missed:
             fired = OpenFiring(
@@ -179,7 +195,36 @@ class SplitJobStore(JobsInRecords):
         state = replace(kept.state, at=step.next_at, nominal=step.next_nominal, miss=miss, fired=fired, gone=gone)
         if step.job is not None:
             state = replace(state, frame=self._packer.job_row(step.job).frame)
-        return StoredJob(kept.key, version, state)
+        return written(kept.key, state, version)
+
+    def _is_too_large(self, new: StoredJob) -> bool:
+        most = self.jobs.max_bytes
+        return most is not None and len(new.record.data) > most
+
+    def _fire_in_parts(self, kept: StoredJob, step: Firing, lease: float, now: int) -> tuple[str, ...] | None:
+        """Fire many overdue runs of a job whose store cannot hold them all in one record.
+
+        Until the last part the job stays due: if this scheduler dies, another one makes the same runs, and finds the
+        first of them there.
+        """
+        number = len(step.runs) // 2
+        part = replace(step, runs=step.runs[:number], missed=(), next_at=kept.state.at, next_nominal=kept.state.nominal)
+        part = replace(part, job=None, besides=True)
+        opened = self._fired(kept, part, now, now + int(lease * SECOND))
+        opened = written(kept.key, replace(opened.state, miss=kept.state.miss), opened.version)
+        if self._is_too_large(opened) and number > 1:
+            first = self._fire_in_parts(kept, part, lease, now)
+        elif self._open([(0, kept, opened)]):
+            inserted = self._add_fired(part.runs, (), lease)
+            first = tuple(run.id for run, is_new in zip(part.runs, inserted, strict=True) if is_new)
+            self._close([opened])
+        else:
+            return None
+        left = self._read([step.job_id])[0]
+        if first is None or left is None or left.state.at != kept.state.at:  # somebody else has fired the rest
+            return first
+        rest = self.fire([replace(step, version=left.version, runs=step.runs[number:])], lease)[0]
+        return (*first, *(rest or ()))
 
     def _open(self, steps: Iterable[tuple[int, StoredJob, StoredJob]]) -> list[tuple[int, StoredJob]]:
         """Write the jobs as they are after their fire; return the steps that this call took first."""
@@ -187,19 +232,20 @@ class SplitJobStore(JobsInRecords):
         others: list[tuple[int, StoredJob, StoredJob]] = []
         for step in steps:
             (ended if step[2].state.gone and step[2].state.fired is None else others).append(step)
-        done = self.jobs.delete([(old.key, old.version) for _, old, _ in ended]) if ended else []
-        done += self.jobs.put([(record_of(new), old.version) for _, old, new in others]) if others else []
+        for _, _, new in others:
+            self.jobs.check_size(new.record, new.id)
+        done = self._delete([old for _, old, _ in ended])
+        done += self._put([(new, old) for _, old, new in others])
         return [(number, new) for (number, _, new), won in zip([*ended, *others], done, strict=True) if won]
 
     def _close(self, opened: Sequence[StoredJob]) -> None:
         """Remove these open firings from their records, but no later ones."""
-        closed = [StoredJob(kept.key, new_version(), replace(kept.state, fired=None)) for kept in opened]
-        stay = [pair for pair in zip(opened, closed, strict=True) if not pair[0].state.gone]
+        stay = [kept for kept in opened if not kept.state.gone]
         leave = [kept for kept in opened if kept.state.gone]
-        done = self.jobs.put([(record_of(new), old.version) for old, new in stay]) if stay else []
-        done += self.jobs.delete([(kept.key, kept.version) for kept in leave]) if leave else []
-        for kept, written in zip([*(old for old, _ in stay), *leave], done, strict=True):
-            if not written:
+        done = self._put([(written(kept.key, replace(kept.state, fired=None)), kept) for kept in stay])
+        done += self._delete(leave)
+        for kept, is_closed in zip([*stay, *leave], done, strict=True):
+            if not is_closed:
                 insist(lambda kept=kept: self._close_again(kept))  # type: ignore[misc]
 
     def _close_again(self, opened: StoredJob) -> bool:
@@ -211,7 +257,7 @@ class SplitJobStore(JobsInRecords):
         if kept.state.fired.mark != opened.state.fired.mark:
             return True
         if kept.state.gone:
-            return self.jobs.delete([(kept.key, kept.version)])[0]
+            return self._delete([kept])[0]
         return self._write(kept, replace(kept.state, fired=None)) is not None
 
     # -- finishing what others left open -----------------------------------------------------------------------
@@ -253,7 +299,7 @@ class SplitJobStore(JobsInRecords):
         why = "its scheduler died while it fired, and nobody knows whether it has run: send it back if it has not"
         error = Error(type="SchedulerLost", message=why, traceback="", at=now, attempt=0)
         return [
-            replace(run, status=Status.FAILED, reason="lost", errors=(error,), finished_at=now, later=())
+            replace(run, status=Status.FAILED, reason="lost", errors=(error,), finished_at=now, after=())
             for run, known in zip(runs, found, strict=True)
             if known is None
         ]

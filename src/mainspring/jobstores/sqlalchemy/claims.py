@@ -3,155 +3,233 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import Want, queue_of
 from mainspring.jobstores.base import Hold
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
-from mainspring.jobstores.sqlalchemy.runs import COLUMNS, LONGEST_LEASE_US, NEXT_ATTEMPT, RUN_COLUMNS, run_row
+from mainspring.jobstores.sqlalchemy.runs import (
+    CLAIMED,
+    NEXT_ATTEMPT,
+    RUN_COLUMNS,
+    Terms,
+    claimed_row,
+    run_row,
+)
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
+from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs
+from mainspring.jobstores.sqlalchemy.waiting.judging import LONGEST_LEASE_US
+from mainspring.jobstores.sqlalchemy.waiting.limited import LimitedClaim
 
-__all__ = ["FEW_QUEUES", "ClaimVerbs", "Level", "cancel", "extend", "lapsed"]
+__all__ = ["FEW_LANES", "STARTING_KEY", "ClaimVerbs", "Level", "cancel", "extend", "lapsed", "queues_of"]
 
 Level = tuple[str, int]
-"""A queue and a priority at which runs wait in it."""
+"""A lane and a priority at which runs wait in it."""
 
-FEW_QUEUES: Final = 4
-"""Up to this many queues, read as many runs of each as are wanted from all together."""
+STARTING_KEY: Final = ">"
+"""A unique key that begins with this lasts only until its run starts."""
+
+FEW_LANES: Final = 4
+"""Up to this many lanes, read as many runs of each as are wanted from all together."""
 
 _HELD: Final = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE status = 'running' AND token = ?"
 # Enter the index once per priority, and skip runs that are not due yet, however many there are. Do not use min and
 # max: PostgreSQL may compute them by reading all waiting runs.
 _LEVELS: Final = """
 WITH RECURSIVE wanted AS (%s),
-level(queue, priority) AS (
-    SELECT name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.queue = name
-                   ORDER BY r.priority DESC LIMIT 1)
-      FROM wanted WHERE name NOT IN (SELECT name FROM {queues})
+level(lane, priority) AS (
+    SELECT wanted.name, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s
+                            AND r.lane = wanted.name ORDER BY r.priority DESC LIMIT 1)
+      FROM wanted
     UNION ALL
-    SELECT queue, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending'
-                      AND r.queue = level.queue AND r.priority < level.priority
+    SELECT lane, (SELECT r.priority FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s
+                      AND r.lane = level.lane AND r.priority < level.priority
                     ORDER BY r.priority DESC LIMIT 1)
       FROM level WHERE priority IS NOT NULL),
-first(queue, priority, run_at) AS (
-    SELECT queue, priority, (SELECT r.run_at FROM {runs} r WHERE r.status = 'pending'
-                                AND r.queue = level.queue AND r.priority = level.priority
+first(lane, priority, run_at) AS (
+    SELECT lane, priority, (SELECT r.run_at FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s
+                                AND r.lane = level.lane AND r.priority = level.priority
                               ORDER BY r.run_at LIMIT 1)
       FROM level WHERE priority IS NOT NULL)
-SELECT queue, priority, run_at FROM first WHERE run_at IS NOT NULL
+SELECT lane, priority, run_at FROM first WHERE run_at IS NOT NULL
 """
-_LEVELS_OF_ONE: Final = _LEVELS % "SELECT {param} AS name"
-_LEVELS_OF_MANY: Final = _LEVELS % "{each}"
+_AT_GATE: Final = {False: "IS NULL", True: "IS NOT NULL"}
+_LEVELS_OF_ONE: Final = {key: _LEVELS % ("SELECT {param} AS name", *[at] * 3) for key, at in _AT_GATE.items()}
+_LEVELS_OF_MANY: Final = {key: _LEVELS % ("{each}", *[at] * 3) for key, at in _AT_GATE.items()}
 _NEXT: Final = (
-    "SELECT r.run_at FROM {runs} r WHERE r.status = 'pending'"
-    " AND r.queue = %s AND r.priority = %s AND r.run_at > ? ORDER BY r.run_at LIMIT 1"
+    "SELECT r.run_at FROM {runs} r WHERE r.status = 'pending' AND r.at_gate %s"
+    " AND r.lane = %s AND r.priority = %s AND r.run_at > ? ORDER BY r.run_at LIMIT 1"
 )
-_NEXT_OF_ONE: Final = _NEXT % ("?", "?")
-_NEXT_OF_LEVEL: Final = _NEXT % ("level.queue", "level.priority")
-_NEXT_OF_MANY: Final = f"SELECT ({_NEXT_OF_LEVEL}) FROM {{levels}}"
-_DUE: Final = (
-    "FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at <= ? ORDER BY run_at LIMIT ? {skip}"
+_NEXT_OF_ONE: Final = {key: _NEXT % (at, "?", "?") for key, at in _AT_GATE.items()}
+_NEXT_OF_MANY: Final = {
+    key: f"SELECT ({_NEXT % (at, 'level.lane', 'level.priority')}) FROM {{levels}}" for key, at in _AT_GATE.items()
+}
+_DUE: Final = {
+    key: f"FROM {{runs}} WHERE status = 'pending' AND at_gate {at} AND lane = ? AND priority = ? AND run_at <= ?"
+    " ORDER BY run_at LIMIT ? {skip}"
+    for key, at in _AT_GATE.items()
+}
+_LIMITS: Final = (
+    "SELECT name, allowed FROM {queues} WHERE name {in} UNION ALL SELECT NULL, 0 FROM (SELECT 1 FROM {runs}"
+    " WHERE status = 'pending' AND at_gate IS NOT NULL AND lane {in} LIMIT 1) AS gated"
 )
+"""The limits of queues, and a row without a name if runs wait at gates."""
 _LEASE: Final = (
     f"UPDATE {{runs}} SET status = 'running', attempt = {NEXT_ATTEMPT}, node = ?, token = ?, lease_until = ?,"
     " claimed_at = ? WHERE id {in}"
 )
-_BY_TIME: Final = itemgetter(COLUMNS.index("run_at"), COLUMNS.index("id"))
-_QUEUE: Final = COLUMNS.index("queue")
+_BY_TIME: Final = itemgetter(CLAIMED.index("run_at"), CLAIMED.index("id"))
+_LANE: Final = CLAIMED.index("lane")
 
 
-class ClaimVerbs(Tx):
+class ClaimVerbs(GateVerbs):
     """Claims due runs, in statements that every dialect has."""
 
-    def claim(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
-    ) -> tuple[int, list[RunRow], int | None]:
-        """Lease due runs of some queues; if this token holds runs already, return those."""
-        now, held = self.held(token)
-        levels = self.levels(sorted(set(queues))) if queues else []
-        if held or limit <= 0:
+    def claim(self, wants: Sequence[Want], node: str, token: str, lease: float) -> tuple[int, list[RunRow], int | None]:
+        """Lease due runs, for each want up to its limit of its lanes; if this token holds runs, return those."""
+        lanes = sorted({lane for lanes, _ in wants for lane in lanes})
+        now, limits, gated, held = self.held(token, lanes)
+        terms = (node, token, now + int(lease * SECOND), now)
+        if limits:
+            lanes = [lane for lane in lanes if limits.get(queue_of(lane), 1) > 0]  # not of paused queues
+        limited = gated or any(allowed > 0 for allowed in limits.values())
+        if limited and not held and lanes and any(limit > 0 for _, limit in wants):
+            return self.claim_limited(wants, lanes, terms)
+        if not limited:
+            self.database.limited.difference_update(queues_of(lanes))
+        levels = self.levels(lanes) if lanes else []
+        if held:
             return now, sorted(map(run_row, held), key=_urgency), min((first for *_, first in levels), default=None)
+        claimed: list[RunRow] = []
+        times: list[int] = []
+        left: dict[int, list[Level]] = {}  # by the time after which to look again
+        for names, limit in wants:
+            found, later, looked = self._claim_due([level for level in levels if level[0] in names], limit, terms)
+            claimed += found
+            times += later
+            # Due runs are left only if the claim was full; otherwise other nodes have them.
+            left.setdefault(0 if len(found) >= limit else now, []).extend(looked)
+        for after, some in left.items():
+            times += self.next_of(some, after) if some else []
+        return now, claimed, min(times, default=None)
+
+    def _claim_due(
+        self, levels: Sequence[tuple[str, int, int]], limit: int, terms: Terms
+    ) -> tuple[list[RunRow], list[int], list[Level]]:
+        """Lease the most urgent runs; return them, when others are due, and at which levels runs may be left."""
         later: list[int] = []
         due: dict[int, list[tuple[int, str]]] = {}
-        for queue, priority, first in levels:
-            if first > now:
+        for lane, priority, first in levels:
+            if first > terms[3]:
                 later.append(first)
             else:
-                due.setdefault(priority, []).append((first, queue))
+                due.setdefault(priority, []).append((first, lane))
         claimed: list[RunRow] = []
         looked: list[Level] = []
-        terms = (node, token, now + int(lease * SECOND), now)
         for priority in sorted(due, reverse=True):
-            # No queue whose first run comes after those of as many others as there is room for has one of the most
+            # No lane whose first run comes after those of as many others as there is room for has one of the most
             # urgent.
-            room = limit - len(claimed)
+            room = max(0, limit - len(claimed))
             peers = sorted(due[priority])
             later += [first for first, _ in peers[room:]]
-            wanted = [queue for _, queue in peers[:room]]
+            wanted = [lane for _, lane in peers[:room]]
             if wanted:
-                looked += [(queue, priority) for queue in wanted]
+                looked += [(lane, priority) for lane in wanted]
                 claimed += self.take(wanted, priority, room, terms)
-        if looked:  # due runs are left only if the claim was full; otherwise other nodes have them
-            later += self.next_of(looked, 0 if len(claimed) >= limit else now)
-        return now, claimed, min(later, default=None)
+        return claimed, later, looked
 
-    def held(self, token: str) -> tuple[int, list[Row]]:
-        """Return now, and the runs held under a token."""
-        return self.now, self.all(_HELD, token)
+    def held(self, token: str, lanes: list[str]) -> tuple[int, dict[str, int], bool, list[Row]]:
+        """Return now, the limits of queues, whether runs wait at gates, and the runs held under a token."""
+        limits: dict[str | None, int] = {}
+        if lanes:
+            limits.update(self.all(_LIMITS, self.many(queues_of(lanes)), self.many(lanes)))
+        gated = limits.pop(None, None) is not None
+        return self.now, {str(name): allowed for name, allowed in limits.items()}, gated, self.all(_HELD, token)
 
-    def levels(self, queues: list[str]) -> list[Any]:
-        """Return each priority at which runs wait in a queue that is not paused, and the time of the first of them."""
-        if len(queues) == 1:
-            return self.all(_LEVELS_OF_ONE, queues[0])
-        return self.all(_LEVELS_OF_MANY, self.many(queues))
+    def claim_limited(
+        self, wants: Sequence[Want], lanes: list[str], terms: Terms
+    ) -> tuple[int, list[RunRow], int | None]:
+        """Lease due runs where gates or the limits of queues matter, in one transaction."""
+        if not self.begun:
+            self.begin()
+        return LimitedClaim(self, wants, lanes, terms).make()
 
-    def next_of(self, levels: list[Level], after: int) -> list[int]:
+    def levels(self, lanes: list[str], gated: bool = False) -> list[Any]:
+        """Return each priority at which runs wait in a lane, and the time of the first of them.
+
+        Look at runs that stand at a gate, or at those that do not.
+        """
+        if len(lanes) == 1:
+            return self.all(_LEVELS_OF_ONE[gated], lanes[0])
+        return self.all(_LEVELS_OF_MANY[gated], self.many(lanes))
+
+    def next_of(self, levels: list[Level], after: int, gated: bool = False) -> list[int]:
         """Return when the first runs after a time can be had at these levels."""
         if len(levels) == 1:
-            found = self.all(_NEXT_OF_ONE, *levels[0], after)
+            found = self.all(_NEXT_OF_ONE[gated], *levels[0], after)
         else:
-            found = self.all(_NEXT_OF_MANY, after, *self.pairs(levels))
+            found = self.all(_NEXT_OF_MANY[gated], after, *self.pairs(levels))
         return [run_at for (run_at,) in found if run_at is not None]
 
     def pairs(self, levels: list[Level]) -> list[Any]:
         """Return levels as the parameters of `{levels}`."""
         return [self.many(levels)]
 
-    def take(self, queues: list[str], priority: int, room: int, terms: tuple[str, str, int, int]) -> list[RunRow]:
-        """Lease the most urgent due runs of some queues at a priority, on these terms: node, token, until when, now.
-
-        Skip runs that other nodes have locked.
-        """
+    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
+        """Lease the most urgent due runs of some lanes at a priority; skip runs that other nodes have locked."""
         if not self.begun:
             self.begin()
-        runs = self._lock(queues, priority, room, terms[3])
-        if runs:
-            self.run(_LEASE, *terms, self.many(sorted([run.id for run in runs])))
+        return self.lease(self.lock_due(lanes, priority, room, terms), terms)
+
+    def lease(self, runs: list[RunRow], terms: Terms) -> list[RunRow]:
+        """Lease locked runs; give up the unique keys that last only until the start."""
+        if not runs:
+            return runs
+        self.run(_LEASE, *terms, self.many(sorted([run.id for run in runs])))
+        starting = [run for run in runs if run.unique is not None and run.unique.startswith(STARTING_KEY)]
+        if starting:
+            ids = self.many(sorted([run.id for run in starting]))
+            self.run("UPDATE {runs} SET unique_key = NULL WHERE id {in}", ids)
+        for run in starting:
+            run.unique = None
         for run in runs:
-            run.status = "running"
-            run.node, run.token, run.lease_until, run.claimed_at = terms
             run.attempt = min(run.attempt, MOST_ATTEMPTS) + 1
         return runs
 
-    def _lock(self, queues: list[str], priority: int, room: int, now: int) -> list[RunRow]:
-        """Lock due runs; read at first only as many of each queue as are probably needed."""
-        page = room if len(queues) <= FEW_QUEUES else min(room, -(-2 * room // len(queues)))
+    def lock_gated(self, lane: str, priority: int, terms: Terms, limit: int) -> list[RunRow]:
+        """Lock due runs of a lane that stand at gates."""
+        runs = []
+        for row in self.table((*CLAIMED, "gate", "gate_spec"), _DUE[True], lane, priority, terms[3], limit):
+            run = claimed_row(row, terms)
+            run.gate, run.gate_spec = row[-2:]
+            runs.append(run)
+        return runs
+
+    def lock_due(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
+        """Lock due runs that stand at no gate; read at first only as many of each lane as are probably needed."""
+        page = room if len(lanes) <= FEW_LANES else min(room, -(-2 * room // len(lanes)))
         found: dict[str, Sequence[Sequence[Any]]] = {}
         best: list[Sequence[Any]] = []
-        while queues:
-            for queue in queues:
-                found[queue] = self.table(COLUMNS, _DUE, queue, priority, now, page)
+        while lanes:
+            for lane in lanes:
+                found[lane] = self.table(CLAIMED, _DUE[False], lane, priority, terms[3], page)
             best = sorted(chain.from_iterable(found.values()), key=_BY_TIME)[:room]
             if page == room:
                 break
-            # If all runs of a queue's page are among the best, the queue may have more of them.
-            among = Counter(row[_QUEUE] for row in best)
-            queues = [queue for queue in queues if among[queue] == page]
+            # If all runs of a lane's page are among the best, the lane may have more of them.
+            among = Counter(row[_LANE] for row in best)
+            lanes = [lane for lane in lanes if among[lane] == page]
             page = room
-        return [run_row(row) for row in best]
+        return [claimed_row(row, terms) for row in best]
+
+
+def queues_of(lanes: Iterable[str]) -> list[str]:
+    """Return the queues of some lanes."""
+    return sorted({queue_of(lane) for lane in lanes})
 
 
 def _urgency(run: RunRow) -> tuple[int, int, str]:

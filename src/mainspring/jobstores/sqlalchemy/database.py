@@ -8,22 +8,22 @@ import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
 from sqlalchemy import MetaData, Table
-from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.core.instants import SECOND
-from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.interrupts import sheltered
-from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.base import Answers
+from mainspring.jobstores.records.rows import JobRow, SettleRow
 from mainspring.jobstores.sqlalchemy import meta
 from mainspring.jobstores.sqlalchemy.claims import ClaimVerbs
+from mainspring.jobstores.sqlalchemy.connections import Connections
 from mainspring.jobstores.sqlalchemy.jobs import JobVerbs
 from mainspring.jobstores.sqlalchemy.schema import WORDS, ColumnType, Tables, ddl
 from mainspring.jobstores.sqlalchemy.transaction import Statements, Tx
@@ -55,6 +55,8 @@ CLOCK_DOUBT_SECONDS: Final = 3600.0
 """Delete nothing because of a jump of the store's clock for this many seconds."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
+
+_inherited: list[Database] = []  # copies from a fork: their connections, if closed here, would harm the parent's
 
 
 class UnreadableValue(StoreUnavailable):
@@ -103,14 +105,13 @@ class Database(ABC):
     kind: str
     placeholder: str = "?"
     waker: Waker
+    ends: Waker
+    """Wakes whoever waits for the end of a run."""
     words: dict[str, str]
     """The meaning of the words in braces, besides the names of tables."""
 
-    def __init__(
-        self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool = True
-    ) -> None:
-        self.engine = engine
-        self.own = own  # whether only this store uses the engine
+    def __init__(self, connections: Connections, tablename: str, metadata: MetaData, schema: str | None) -> None:
+        self.connections = connections
         self.shift = 0
         self._trusted = TrustedTime()
         self.other_schema: meta.SchemaMismatch | None = None
@@ -129,6 +130,8 @@ class Database(ABC):
         """Count the kept runs again when this many runs have ever ended."""
         self.forgotten = sys.maxsize
         """The number of ids that this process has remembered since the last count of all of them."""
+        self.limited: set[str] = set()
+        """The queues that have a limit, as far as is known here: when one of their runs ends, others may start."""
         # Each of these rows has few writers, so counting does not serialize commits.
         self.slot = random.randrange(16)
 
@@ -137,11 +140,7 @@ class Database(ABC):
     @sheltered
     def open(self) -> None:
         """Connect, create missing tables, and check that this release may use them."""
-        collation = self._prepare()
-        tables = Tables(self._tablename, self._metadata, self._schema, self.kind, collation)
-        self.names, self.columns = tables.names(self.engine.dialect), tables.kept()
-        self.texts = Statements({**self.words, **self.names}, self.placeholder)
-        self._locked(partial(self._set_up, tables=tables))
+        self._locked(partial(self._set_up, tables=self.describe()))
         if self.read(meta.altered):
             self.write(meta.mend)
         self._trusted.begin(self.read(lambda tx: meta.number(tx, "clock")))
@@ -151,9 +150,21 @@ class Database(ABC):
                 "`mainspring import` copies its jobs"
             )
 
+    def describe(self) -> Tables:
+        """Return the tables, and learn their names and columns."""
+        tables = Tables(self._tablename, self._metadata, self._schema, self.kind, self._prepare())
+        self.names, self.columns = tables.names(self.connections.dialect), tables.kept()
+        self.texts = Statements({**self.words, **self.names}, self.placeholder)
+        return tables
+
     @abstractmethod
     def close(self) -> None:
         """Close all connections."""
+
+    def leave_to_parent(self) -> None:
+        """Give up the connections after a fork: they are the parent's."""
+        _inherited.append(self)
+        self.connections.leave_to_parent()
 
     def is_replaced(self) -> bool:
         """Return True if another database has taken the place of the one that is open."""
@@ -173,7 +184,7 @@ class Database(ABC):
     def _set_up(self, tx: StoreTx, tables: Tables) -> None:
         """Create the tables unless they exist; refuse tables of another program or another schema."""
         by_word = dict(zip(WORDS, tables.all(), strict=True))
-        where = without_password(self.engine.url.render_as_string())
+        where = self.connections.where
         found = {word: self._columns(tx, by_word[word]) for word in ("meta", "jobs")}
         complete = bool(found["meta"])  # it is created last
         if {"name", "value"} <= found["meta"] and (mismatch := meta.other_schema(tx)):
@@ -201,7 +212,7 @@ class Database(ABC):
 
     def _create(self, tx: StoreTx, tables: Tables) -> None:
         """Create the tables; a node may have died half-way through creating them."""
-        for statement in ddl(tables.all(), self.engine.dialect):
+        for statement in ddl(tables.all(), self.connections.dialect):
             tx.cursor.execute(statement)
         tx.insert("meta", ("name", "value"), meta.first_rows())
 
@@ -230,6 +241,10 @@ class Database(ABC):
     def at_once(self, work: Callable[[StoreTx], T]) -> T:
         """Do work that calls `tx.begin` if it needs a transaction: in one round trip if it is one statement."""
 
+    def settle(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
+        """Settle, and return which outcomes were written."""
+        return self.at_once(lambda tx: Answers(tx.settle(outcomes), tx.refused))
+
     def due(self, limit: int, hold: float) -> tuple[int, list[JobRow], int | None]:
         """Return now, the due jobs, and when the next of the others can be had; hide the due jobs."""
         return self.at_once(lambda tx: tx.due(limit, hold))
@@ -253,10 +268,9 @@ class Database(ABC):
     def unavailable(self, error: BaseException, kind: type[StoreUnavailable] = StoreUnavailable) -> StoreUnavailable:
         """Return the error to raise for a driver's error: what failed and where, without the password."""
         said = str(error.__cause__ if isinstance(error, SQLAlchemyError) and error.__cause__ else error)
-        url = self.engine.url
-        for secret in (url.password, url.query.get("password")):
-            said = said.replace(str(secret), "***") if secret else said
-        where = without_password(url.render_as_string(hide_password=True))
+        for secret in self.connections.secrets:
+            said = said.replace(secret, "***")
+        where = self.connections.where
         said = f"{type(error).__name__}: {' '.join(said.split()) or 'no reason was given'}"
         meaning = self._explain(error)
         return kind(f"{where}: {meaning} ({said})" if meaning else f"{where}: {said}")

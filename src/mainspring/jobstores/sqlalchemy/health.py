@@ -6,11 +6,15 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from msgspec.structs import replace
+
 from mainspring.jobstores.health import Health
 from mainspring.jobstores.sqlalchemy.meta import number
+from mainspring.jobstores.sqlalchemy.schema import WORDS
 
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.database import Database
@@ -39,7 +43,10 @@ def health(database: Database) -> Health:
     """Read the settings of a database."""
     if database.kind == "sqlite":  # use the writer connection: `synchronous` is a setting of each connection
         return database.write(lambda tx: _sqlite(tx, database.path))  # type: ignore[attr-defined]
-    return database.read(_postgresql if database.kind == "postgresql" else _mariadb)
+    if database.kind == "postgresql":
+        return database.read(_postgresql)
+    size = database.read(lambda tx: _mariadb_size(tx, database.names.values()))
+    return replace(database.read(_mariadb), size=size)
 
 
 def _health(tx: Tx, version: str, faults: list[str], good: str, warnings: list[str], replicas: int = 0) -> Health:
@@ -130,7 +137,9 @@ def _postgresql(tx: Tx) -> Health:
         )
     if known["plan_cache_mode"] != "force_generic_plan":
         warnings.append("plan_cache_mode is not force_generic_plan, so plans may go astray; ALTER ROLE ... SET it")
-    return _health(tx, f"PostgreSQL {known['server_version']}", faults, good, warnings, replicas)
+    found = _health(tx, f"PostgreSQL {known['server_version']}", faults, good, warnings, replicas)
+    parts = " + ".join(f"pg_total_relation_size('{{{word}}}'::regclass)" for word in WORDS)
+    return replace(found, size=int(_one(tx, f"SELECT {parts}")))
 
 
 def standbys(names: str) -> int:
@@ -163,3 +172,10 @@ def _mariadb(tx: Tx) -> Health:
     good = f"innodb_flush_log_at_trx_commit is {flush}, " + ("sync_binlog is 1" if binlog else "there is no binlog")
     version = f"{'MariaDB' if 'mariadb' in known['version'].lower() else 'MySQL'} {known['version']}"
     return _health(tx, version, faults, good, warnings)
+
+
+def _mariadb_size(tx: Tx, names: Iterable[str]) -> int:
+    tables = [name.rpartition(".")[2].strip("`") for name in names]
+    sizes = "SELECT coalesce(sum(data_length + index_length), 0) FROM information_schema.tables"
+    [(size,)] = tx.all(f"{sizes} WHERE table_schema = database() AND table_name {{in}}", tx.many(tables))
+    return int(size)

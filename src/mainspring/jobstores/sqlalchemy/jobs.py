@@ -35,7 +35,7 @@ class JobVerbs(RunVerbs):
 
     def add_jobs(self, rows: Sequence[JobRow], replace: bool, versions: Sequence[int]) -> list[tuple[int, int]]:
         """Write jobs, all or none; return the version and incarnation of each."""
-        if len(rows) == 1 and not replace and not self.begun:
+        if len(rows) == 1 and not replace and not self.begun and self.may_fail:
             # One statement is enough. If the id is taken, it collides and is repeated in a transaction.
             [row], [version] = rows, versions
             self.insert("jobs", _ADDED, [(row.id, row.at, row.nominal, row.at, row.frame, version, version)])

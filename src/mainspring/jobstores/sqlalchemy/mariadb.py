@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Final, TypeVar
 
-import pymysql
+# By name: pymysql.install_as_MySQLdb(), as Django projects call it, puts a second copy of this module at pymysql.err.
+from pymysql.err import MySQLError, OperationalError
 from sqlalchemy import MetaData, Table
 from sqlalchemy.schema import CreateIndex
 
@@ -22,7 +23,8 @@ from mainspring.jobstores.sqlalchemy.meta import first_rows
 from mainspring.jobstores.sqlalchemy.schema import Tables, ddl
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
-from mainspring.jobstores.sqlalchemy.waking import Waker
+from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waking import AWAITED, AwaitedMark, Waker
 
 __all__ = ["CONNECT_ARGS", "MariaDBDatabase"]
 
@@ -37,10 +39,17 @@ CONNECT_ARGS: Final = {
 STATEMENT_BYTES: Final = 4_000_000
 """Split statements that write many rows at this many bytes, if the server takes as many."""
 _TOO_LARGE: Final = 1153
-QUEUES_PER_STATEMENT: Final = 100
-"""One statement asks for this many queues."""
+LANES_PER_STATEMENT: Final = 100
+"""One statement asks for this many lanes."""
+FIRST_END_LOOK_SECONDS: Final = 0.005
+LONGEST_END_LOOK_SECONDS: Final = 0.1
+"""The server sends no messages, so a process that waits for an end polls a number this often."""
 
 _RETRIED: Final = frozenset({1213, 1062, 1020})  # deadlock, a key taken meanwhile, a row changed since it was read
+_WAITING: Final = {
+    False: "{runs} WHERE status = 'pending' AND at_gate IS NULL",
+    True: "{runs} WHERE status = 'pending' AND at_gate IS NOT NULL",
+}
 _NOW: Final = "SELECT TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))"
 
 
@@ -48,6 +57,7 @@ class MariaDBTx(StoreTx):
     """A transaction on a pooled connection."""
 
     database: MariaDBDatabase
+    judged = (*JUDGED, AWAITED)
 
     @staticmethod
     def many(values: list[Any], /) -> Any:
@@ -58,10 +68,10 @@ class MariaDBTx(StoreTx):
         self.cursor.execute("START TRANSACTION")
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
-        marks = f"({', '.join(['%s'] * len(columns))})"
         head = f"INSERT INTO {self.database.names[table]} ({', '.join(columns)}) VALUES "
         for chunk in _chunks(rows, self.database.packet):
-            self._execute(head + ", ".join([marks] * len(chunk)), [value for row in chunk for value in row])
+            marks = ", ".join(f"({', '.join(map(_mark, row))})" for row in chunk)
+            self._execute(head + marks, [value for row in chunk for value in row])
 
     def update(self, table: str, columns: tuple[Set, ...], rows: Sequence[Row]) -> None:
         names, sets = ["id"], []
@@ -69,12 +79,13 @@ class MariaDBTx(StoreTx):
             name, value = (column, "{new}") if isinstance(column, str) else column
             names.append(name)
             sets.append(f"old.{name} = {value.format(new=f'new.{name}', old=f'old.{name}')}")
-        first = f"SELECT {', '.join(f'%s AS {name}' for name in names)}"
-        other = f" UNION ALL SELECT {', '.join(['%s'] * len(names))}"
         for chunk in _chunks(rows, self.database.packet):
+            marks = [list(map(_mark, row)) for row in chunk]
+            marks[0] = [f"{mark} AS {name}" for mark, name in zip(marks[0], names, strict=True)]
+            values = " UNION ALL ".join(f"SELECT {', '.join(row)}" for row in marks)
             # STRAIGHT_JOIN finds the old row of each new one by key, and never scans the table.
             statement = (
-                f"UPDATE ({first}{other * (len(chunk) - 1)}) AS new STRAIGHT_JOIN {self.database.names[table]} AS old"
+                f"UPDATE ({values}) AS new STRAIGHT_JOIN {self.database.names[table]} AS old"
                 f" ON old.id = new.id SET {', '.join(sets)}"
             )
             self._execute(statement, [value for row in chunk for value in row])
@@ -102,37 +113,57 @@ class MariaDBTx(StoreTx):
 
     # A recursive query would read all waiting runs to find the next level, so find the levels step by step.
 
-    def levels(self, queues: list[str]) -> list[Any]:
-        wanted = set(queues)
-        if len(queues) > QUEUES_PER_STATEMENT:
-            wanted &= {name for (name,) in self.all("SELECT DISTINCT queue FROM {runs} WHERE status = 'pending'")}
-        wanted -= {name for (name,) in self.all("SELECT name FROM {queues}")}
+    def levels(self, lanes: list[str], gated: bool = False) -> list[Any]:
+        wanted = set(lanes)
+        if len(lanes) > LANES_PER_STATEMENT:
+            wanted &= {name for (name,) in self.all(f"SELECT DISTINCT lane FROM {_WAITING[gated]}")}
         above = dict.fromkeys(sorted(wanted), 2**31)
         found: list[Level] = []
-        highest = "(SELECT max(priority) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority < ?)"
+        highest = f"(SELECT max(priority) FROM {_WAITING[gated]} AND lane = ? AND priority < ?)"
         while above:
             levels = self._of_each(highest, list(above.items()))
-            above = {queue: priority for queue, priority in zip(above, levels, strict=True) if priority is not None}
+            above = {lane: priority for lane, priority in zip(above, levels, strict=True) if priority is not None}
             found += above.items()
-        first = "(SELECT min(run_at) FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ?)"
+        first = f"(SELECT min(run_at) FROM {_WAITING[gated]} AND lane = ? AND priority = ?)"
         firsts = self._of_each(first, found)
         return [(*level, run_at) for level, run_at in zip(found, firsts, strict=True) if run_at is not None]
 
-    def next_of(self, levels: list[Level], after: int) -> list[int]:
-        times = self._of_each(
-            "(SELECT run_at FROM {runs} WHERE status = 'pending' AND queue = ? AND priority = ? AND run_at > ?"
-            " ORDER BY run_at LIMIT 1)",
-            [(*level, after) for level in levels],
-        )
+    def next_of(self, levels: list[Level], after: int, gated: bool = False) -> list[int]:
+        first = f"SELECT run_at FROM {_WAITING[gated]} AND lane = ? AND priority = ? AND run_at > ?"
+        times = self._of_each(f"({first} ORDER BY run_at LIMIT 1)", [(*level, after) for level in levels])
         return [run_at for run_at in times if run_at is not None]
+
+    def parked_lanes(self, gates: Sequence[str]) -> list[tuple[str, str]]:
+        parked = "SELECT DISTINCT at_gate, lane FROM {runs} WHERE status = 'blocked' AND at_gate {in}"
+        return [(gate, lane) for gate, lane in self.all(parked, self.many(list(gates)))]
+
+    def parked(self, wanted: Sequence[tuple[str, str, int]]) -> list[str]:
+        one = (
+            "(SELECT id FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND lane = ?"
+            " ORDER BY priority DESC, run_at LIMIT ?)"
+        )
+        ids: list[str] = []
+        for start in range(0, len(wanted), LANES_PER_STATEMENT):
+            some = wanted[start : start + LANES_PER_STATEMENT]
+            ids += [row[0] for row in self.all(" UNION ALL ".join([one] * len(some)), *chain.from_iterable(some))]
+        if not ids:
+            return []
+        # No row can be locked inside a union.
+        locked = "SELECT id FROM {runs} WHERE id {in} AND status = 'blocked' AND at_gate IS NOT NULL ORDER BY id {lock}"
+        return [run_id for (run_id,) in self.all(locked, self.many(sorted(ids)))]
 
     def _of_each(self, expression: str, params: Sequence[Row]) -> list[Any]:
         """Return the value of an expression for each set of parameters."""
         values: list[Any] = []
-        for start in range(0, len(params), QUEUES_PER_STATEMENT):
-            some = params[start : start + QUEUES_PER_STATEMENT]
+        for start in range(0, len(params), LANES_PER_STATEMENT):
+            some = params[start : start + LANES_PER_STATEMENT]
             values += self.all(f"SELECT {', '.join([expression] * len(some))}", *chain.from_iterable(some))[0]
         return values
+
+
+def _mark(value: Any) -> str:
+    """Return the placeholder of a value: without `_binary`, the server reads the driver's bytes as text."""
+    return "_binary %s" if isinstance(value, bytes) else "%s"
 
 
 def _size(values: Iterable[Any]) -> int:
@@ -167,14 +198,14 @@ class MariaDBDatabase(ServerDatabase):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.waker = CounterWaker(self)
+        self.waker, self.ends = CounterWaker(self), EndCounterWaker(self)
         self._collation = ""
         self.packet = STATEMENT_BYTES
         """The server takes statements of up to this many bytes."""
 
     @property
     def _driver_error(self) -> type[Exception]:
-        return pymysql.err.MySQLError  # type: ignore[no-any-return]
+        return MySQLError  # type: ignore[no-any-return]
 
     def _prepare(self) -> str | None:
         [(version, packet)] = self.read(lambda tx: tx.all("SELECT VERSION(), @@max_allowed_packet"))
@@ -192,7 +223,7 @@ class MariaDBDatabase(ServerDatabase):
 
         def attempt(tx: StoreTx) -> T:
             if not any(tx.one("SELECT GET_LOCK(?, 4)", name) == (1,) for _ in range(CREATE_TIMEOUT_SECONDS // 4)):
-                raise pymysql.err.OperationalError(
+                raise OperationalError(
                     1205, f"another node has been creating the tables for {CREATE_TIMEOUT_SECONDS} s"
                 )
             connection = tx.cursor.connection
@@ -218,15 +249,15 @@ class MariaDBDatabase(ServerDatabase):
             " WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?"
         )
         for table in tables.all()[:-1]:
-            tx.cursor.execute(*ddl([table], self.engine.dialect, indexes=False))
+            tx.cursor.execute(*ddl([table], self.connections.dialect, indexes=False))
             known = {name for (name,) in tx.all(found, table.schema, table.name)}
             for index in sorted(table.indexes, key=lambda one: str(one.name)):
                 if index.name not in known:  # a node may have died half-way
-                    tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.engine.dialect)))
+                    tx.cursor.execute(str(CreateIndex(index).compile(dialect=self.connections.dialect)))
         # This table says that the others are complete, so it must appear already filled.
         draft = tables.meta.to_metadata(MetaData(), name=f"{tables.meta.name}_new")
-        [made] = ddl([draft], self.engine.dialect)
-        quoted = self.engine.dialect.identifier_preparer.format_table(draft)
+        [made] = ddl([draft], self.connections.dialect)
+        quoted = self.connections.dialect.identifier_preparer.format_table(draft)
         tx.cursor.execute(f"DROP TABLE IF EXISTS {quoted}")
         tx.cursor.execute(made)
         tx.cursor.executemany(f"INSERT INTO {quoted} (name, value) VALUES (%s, %s)", first_rows())
@@ -268,6 +299,7 @@ class CounterWaker(Waker):
 
     pause = 0.05
     look_every = 0.5
+    name = "stirs"
 
     def __init__(self, database: MariaDBDatabase) -> None:
         super().__init__()
@@ -286,8 +318,29 @@ class CounterWaker(Waker):
         return changed
 
     def tell(self) -> None:
-        self._database.read(lambda tx: tx.run("UPDATE {meta} SET value = value + 1 WHERE name = 'stirs'"))
+        self._database.read(lambda tx: tx.run("UPDATE {meta} SET value = value + 1 WHERE name = ?", self.name))
 
     def _count(self) -> int:
-        row = self._database.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = 'stirs'"))
+        row = self._database.read(lambda tx: tx.one("SELECT value FROM {meta} WHERE name = ?", self.name))
         return 0 if row is None else int(row[0])
+
+
+class EndCounterWaker(CounterWaker):
+    """Counts ends of runs while somebody waits for one; polls soon at first, then less often."""
+
+    pause = 0.01
+    name = "ends"
+
+    def __init__(self, database: MariaDBDatabase) -> None:
+        super().__init__(database)
+        self._mark = AwaitedMark(database)
+
+    def prepare(self) -> None:
+        if self._mark.renew():
+            self.move()
+        super().prepare()
+        self.look_every = FIRST_END_LOOK_SECONDS
+
+    def look(self) -> bool:
+        self.look_every = min(LONGEST_END_LOOK_SECONDS, self.look_every * 1.5)
+        return super().look()

@@ -14,7 +14,7 @@ __all__ = ["SQL_SCHEMA", "SchemaMismatch", "altered", "first_rows", "mend", "num
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
-SQL_SCHEMA: Final = 4
+SQL_SCHEMA: Final = 6
 """The schema of the tables. Raise it when you change the tables: nodes refuse tables of another schema."""
 VERSION_MARGIN: Final = 1_000_000
 """Versions that processes may have received and not used yet."""
@@ -43,7 +43,15 @@ class SchemaMismatch(StoreUnavailable):
 def first_rows() -> list[tuple[str, int]]:
     """Return the rows of `meta` that a new store starts with."""
     schema = [(name, SQL_SCHEMA) for name in _SCHEMA_ROWS]
-    return [*schema, ("versions", 0), ("clock", 0), ("stirs", 0), ("made", random.getrandbits(62))]
+    return [
+        *schema,
+        ("versions", 0),
+        ("clock", 0),
+        ("stirs", 0),
+        ("ends", 0),
+        ("awaited", 0),
+        ("made", random.getrandbits(62)),
+    ]
 
 
 def number(tx: Tx, name: str) -> int | None:

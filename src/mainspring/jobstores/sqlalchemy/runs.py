@@ -4,41 +4,57 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import chain, repeat
+from itertools import chain
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from mainspring.core.instants import SECOND
 from mainspring.core.run import Condition, Status
 from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_ATTEMPTS, RunRow, SettleRow
 from mainspring.jobstores.sqlalchemy.schema import NEVER
-from mainspring.jobstores.sqlalchemy.transaction import Row, Set, Tx
+from mainspring.jobstores.sqlalchemy.transaction import Row, Set
+from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs, Placement
+from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, gate_of
+from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED, Judgement, WaitingState, to_lock
 
 __all__ = [
-    "COLUMNS", "INSERTED", "LONGEST_LEASE_US", "NEXT_ATTEMPT", "RUN_COLUMNS", "WRITTEN", "RunVerbs", "delete_runs",
-    "ends", "forget", "inserted_row", "run_row", "unkeyed", "written_row",
+    "CLAIMED", "COLUMNS", "INSERTED", "NEXT_ATTEMPT", "PLACED", "RUN_COLUMNS", "WRITTEN", "RunVerbs", "Terms",
+    "claimed_row",
+    "delete_runs", "ends", "forget", "inserted_row", "is_plain_end", "placed_row", "plain", "run_row", "unkeyed",
+    "written_row",
 ]  # fmt: skip
 
 _IDENTITY: Final = ("payload", "owner", "job_id", "created_at", "group_id")
 _CHANGING: Final = (
-    "state", "live", "queue", "status", "priority", "run_at", "finished_at", "keep", "token", "node", "lease_until",
-    "attempt", "cancelling", "unique_key", "expires_at",
+    "state", "live", "queue", "lane", "status", "priority", "run_at", "finished_at", "keep", "token", "node",
+    "lease_until", "attempt", "cancelling", "unique_key", "expires_at",
 )  # fmt: skip
-INSERTED: Final = ("id", *_CHANGING, *_IDENTITY)
+INSERTED: Final = ("id", *_CHANGING, *_IDENTITY, "task", "label")
 # Keep the reports of heartbeats where the new record has none.
 WRITTEN: Final[tuple[Set, ...]] = tuple(
     ("live", "COALESCE({new}, {old})") if name == "live" else name for name in _CHANGING
 )
-COLUMNS: Final = ("id", *_IDENTITY, *_CHANGING[:-1], "claimed_at")
+_FLOW: Final = ("followed", "refused", "waits", "gate", "gate_spec")
+PLACED: Final = (*INSERTED, *_FLOW, "at_gate")
+"""The columns of a run that comes after others or has a gate; for other runs the database fills in the last ones."""
+COLUMNS: Final = ("id", *_IDENTITY, *_CHANGING[:-1], "claimed_at", *_FLOW)
+CLAIMED: Final = (
+    "id", *_IDENTITY, "state", "live", "queue", "priority", "run_at", "finished_at", "keep", "attempt", "cancelling",
+    "unique_key", "followed", "refused", "lane",
+)  # fmt: skip
+"""The columns that a claim reads of a run that stands at no gate: the claim itself knows the others."""
+Terms = tuple[str, str, int, int]
+"""The terms of a claim: node, token, until when, now."""
 RUN_COLUMNS: Final = ", ".join(COLUMNS)
 IDS_REMEMBERED_US: Final = 3600 * SECOND
-LONGEST_LEASE_US: Final = 7 * 86400 * SECOND
-"""No lease ends later than this."""
 NEXT_ATTEMPT: Final = f"CASE WHEN attempt < {MOST_ATTEMPTS} THEN attempt + 1 ELSE attempt END"
 _id: Final = attrgetter("id")
 _unique: Final = attrgetter("unique")
 _BROKEN: Final = Status.BROKEN.value
-_JUDGED: Final = ("id", "status", "token", "lease_until", "cancelling", "unique_key")
+_SPECIAL: Final = (Condition.WAITING, Condition.REFUSED, Condition.FINISHED)
+_WAITING_STATES: Final = (
+    "SELECT id, refused, gate, at_gate FROM {runs} WHERE id {in} AND (refused IS NOT NULL OR gate IS NOT NULL)"
+)
 _KNOWN: Final = "SELECT id FROM {runs} WHERE id {in} UNION ALL SELECT id FROM {gone} WHERE id {in} AND expires_at > ?"
 _HOLDERS: Final = "SELECT unique_key, id FROM {runs} WHERE unique_key {in} AND unique_key IS NOT NULL"
 _COUNT: Final = (
@@ -50,9 +66,21 @@ def run_row(row: Sequence[Any]) -> RunRow:
     """Build a run's row from the values of RUN_COLUMNS."""
     return RunRow(
         id=row[0], call=row[1], owner=row[2], job_id=row[3], created_at=row[4], group=row[5], state=row[6],
-        live=row[7], queue=row[8], status=row[9], priority=row[10], run_at=row[11], finished_at=row[12], keep=row[13],
-        token=row[14], node=row[15], lease_until=row[16], attempt=row[17], cancelling=bool(row[18]), unique=row[19],
-        claimed_at=row[20],
+        live=row[7], queue=row[8], lane=row[9], status=row[10], priority=row[11], run_at=row[12], finished_at=row[13],
+        keep=row[14], token=row[15], node=row[16], lease_until=row[17], attempt=row[18], cancelling=bool(row[19]),
+        unique=row[20], claimed_at=row[21], followed=row[22], refused=row[23], waits=row[24], gate=row[25],
+        gate_spec=row[26],
+    )  # fmt: skip
+
+
+def claimed_row(row: Sequence[Any], terms: Terms) -> RunRow:
+    """Build the row of a run that is claimed from the values of CLAIMED."""
+    node, token, until, now = terms
+    return RunRow(
+        id=row[0], call=row[1], owner=row[2], job_id=row[3], created_at=row[4], group=row[5], state=row[6],
+        live=row[7], queue=row[8], status="running", priority=row[9], run_at=row[10], finished_at=row[11],
+        keep=row[12], token=token, node=node, lease_until=until, attempt=row[13], cancelling=bool(row[14]),
+        unique=row[15], claimed_at=now, followed=row[16], refused=row[17], lane=row[18],
     )  # fmt: skip
 
 
@@ -62,20 +90,33 @@ def written_row(run: RunRow, now: int) -> Row:
     # Make it even, so that the sum is odd if `keep` is: pruning by count sees in the index which runs to skip.
     expires_at = (NEVER if run.status == _BROKEN else (now & -2) + run.keep) if ended else None
     return (
-        run.id, run.state, run.live, run.queue, run.status, run.priority, run.run_at, run.finished_at, run.keep,
-        run.token, run.node, run.lease_until, run.attempt, int(run.cancelling), None if ended else run.unique,
-        expires_at,
+        run.id, run.state, run.live, run.queue, run.lane, run.status, run.priority, run.run_at, run.finished_at,
+        run.keep, run.token, run.node, run.lease_until, run.attempt, int(run.cancelling),
+        None if ended else run.unique, expires_at,
     )  # fmt: skip
 
 
 def inserted_row(run: RunRow, now: int) -> Row:
     """Return the values of INSERTED."""
-    return (*written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group)
+    return (*written_row(run, now), run.call, run.owner, run.job_id, run.created_at, run.group, run.task, run.label)
+
+
+def placed_row(run: RunRow, now: int) -> Row:
+    """Return the values of PLACED."""
+    return (*inserted_row(run, now), run.followed, run.refused, run.waits, run.gate, run.gate_spec, gate_of(run))
+
+
+def plain(runs: Iterable[RunRow]) -> bool:
+    """Return True if no run comes after another or has a gate."""
+    return not any(run.after or run.gate is not None or run.status == "blocked" for run in runs)
 
 
 def unkeyed(runs: Iterable[RunRow]) -> bool:
-    """Return True if all runs wait and none has a unique key."""
-    return all(run.unique is None and run.status not in FINAL_VALUES for run in runs)
+    """Return True if all runs wait or run, and none has a unique key or comes after another."""
+    return all(
+        run.unique is None and not run.after and run.status != "blocked" and run.status not in FINAL_VALUES
+        for run in runs
+    )
 
 
 def ends(outcomes: Sequence[SettleRow]) -> bool:
@@ -85,11 +126,19 @@ def ends(outcomes: Sequence[SettleRow]) -> bool:
     ) == len(outcomes)
 
 
-class RunVerbs(Tx):
+def is_plain_end(outcome: SettleRow) -> bool:
+    """Return True if nothing follows from the end of a run, as far as its claim knows."""
+    return not outcome.then and not outcome.run.followed and outcome.run.gate is None
+
+
+class RunVerbs(GateVerbs):
     """Adds and settles runs, in statements that every dialect has."""
 
-    def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str]:
-        """Insert the new runs; return for each id the id under which it is stored.
+    judged: ClassVar[tuple[str, ...]] = JUDGED
+    """What `settle` reads of each run; on a server also until when somebody waits for an end."""
+
+    def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
+        """Insert the new runs; return for each id the id under which it is stored, empty if the id is known.
 
         A known id changes nothing; the id of a deleted run stays known for an hour. If another node inserts the same id
         or key between the check and the insert, the insert fails and the whole transaction starts again.
@@ -100,22 +149,39 @@ class RunVerbs(Tx):
         known = set(chain.from_iterable(self.all(_KNOWN, ids, ids, self.now)))
         keys = sorted(set(map(_unique, runs)) - {None})
         holders: dict[str, str] = dict(self.all(_HOLDERS, self.many(keys))) if keys else {}
+        place = None if plain(runs) else self._placement(runs, known)
         new: dict[str, RunRow] = {}
-        answers: dict[str, str] = {}
+        answers: dict[str, str | None] = {}
         for run in runs:
             if run.id in answers:
                 continue
-            answers[run.id] = run.id
             if run.id in known:
                 answers[run.id] = ""
-            elif run.unique is not None and holders.setdefault(run.unique, run.id) != run.id:
+                continue
+            if run.unique is not None and run.unique in holders:
                 answers[run.id] = holders[run.unique]
-            else:
-                new[run.id] = run
-                self.stirred |= run.status == "pending"
-        if new:
-            self.insert("runs", INSERTED, list(map(inserted_row, map(new.__getitem__, sorted(new)), repeat(self.now))))
+                continue
+            stored = run if place is None else place.judge(run)
+            answers[run.id] = None if stored is None else run.id
+            if stored is not None:
+                new[run.id] = stored
+                self.stirred |= stored.status == "pending"
+                if run.unique is not None:
+                    holders[run.unique] = run.id
+        rows = [new[run_id] for run_id in sorted(new)]
+        if place is None:
+            self.insert("runs", INSERTED, [inserted_row(run, self.now) for run in rows])
+        else:
+            self.insert("runs", PLACED, [placed_row(place.counted(run), self.now) for run in rows])
+            self.add_edges(place.edges, {pred for pred, _, _ in place.edges} - new.keys())
+            self.refused += place.refused
         return answers
+
+    def _placement(self, runs: Sequence[RunRow], known: set[str]) -> Placement:
+        """Lock the runs outside of this call that new runs come after, and return the judge of the new ones."""
+        new = [run for run in runs if run.id not in known]
+        outside = {each.id for run in new for each in run.after}.difference(map(_id, new))
+        return Placement(self.predecessors(outside), self.now)
 
     def record_missed(self, runs: Sequence[RunRow]) -> None:
         """Insert the records of missed fires, or replace them by longer ones."""
@@ -129,41 +195,65 @@ class RunVerbs(Tx):
         self.count_ends(Counter(run.status for run in new))
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        """Write each outcome whose condition holds, with its follow-ups."""
+        """Write each outcome whose condition holds, with its follow-ups; release or refuse the runs that come after."""
         if not self.begun:
             self.begin()
-        now, locked = self.now, self.many(sorted({each.run.id for each in outcomes}))
-        rows = self.table(_JUDGED, "FROM {runs} WHERE id {in} ORDER BY id {lock}", locked)
-        stored = {run_id: tuple(row) for run_id, *row in rows}
-        holders = self._holders(outcomes, stored)
-        answers = []
-        written: dict[str, RunRow] = {}
-        ended: Counter[str] = Counter()
-        follow: list[RunRow] = []
+        locked = self.many(sorted(to_lock(outcomes)))
+        rows = self.table(self.judged, "FROM {runs} WHERE id {in} ORDER BY id {lock}", locked)
+        stored = {row[0]: tuple(row[1 : len(JUDGED)]) for row in rows}
+        found = Judgement(stored, self._holders(outcomes, stored), self._waiting_states(outcomes), self.now)
         for outcome in outcomes:
-            run = outcome.run
-            before = stored.get(run.id)
-            accepted = before is not None and _holds(outcome, before, now)
-            final = run.status in FINAL_VALUES
-            if accepted and run.unique is not None and not final:
-                accepted = holders.setdefault(run.unique, run.id) == run.id
-            answers.append(accepted)
-            if not accepted:
-                continue
-            if run.live is None and run.id in written:
-                run.live = written[run.id].live
-            written[run.id] = run
-            stored[run.id] = (run.status, run.token, run.lease_until, run.cancelling, None if final else run.unique)
-            if final and before is not None and before[0] != run.status:  # otherwise it is written again
-                ended[run.status] += 1
-            self.stirred |= run.status == "pending"
-            follow += outcome.then
+            found.judge(outcome)
+        edges, refused = found.place_back() if found.back else ([], [])
+        written = [found.written[run_id] for run_id in sorted(found.written)]
         if written:
-            self.update("runs", WRITTEN, [written_row(written[run_id], now) for run_id in sorted(written)])
-            self.count_ends(ended)
-        if follow:
-            self.add_runs(follow)
-        return answers
+            self.update("runs", WRITTEN, [written_row(run, self.now) for run in written])
+            self.count_ends(found.totals)
+            self.stirred |= any(run.status == "pending" for run in written)
+            if any(run.status in FINAL_VALUES for run in written):
+                self.note_ends(rows[0][len(JUDGED) :])
+        if found.causes:
+            self.update("runs", ("refused",), sorted(found.causes.items()))
+        if found.back:
+            self._send_back(found)
+        if gates := found.gates():
+            self.update("runs", ("gate", "gate_spec", "at_gate"), gates)
+        if found.ended:
+            self.release(found.ended)
+        if edges:
+            self.add_edges(edges, {pred for pred, _, _ in edges})
+        self.refused += refused
+        if found.then:
+            self.add_runs(found.then)
+        self.make_room(found.freed, found.written.values())
+        return found.answers
+
+    def note_ends(self, awaited: Sequence[int | None]) -> None:
+        """Note that runs have ended, and whether somebody waits for that, by the mark that was read with them."""
+        self.ended = True
+        self.awaited |= any(until is not None and until > self.now for until in awaited)
+
+    def make_room(self, freed: Mapping[str, int], runs: Iterable[RunRow]) -> None:
+        """Let parked runs in for those that have left their gates; wake sleepers if a queue may be below its limit."""
+        if freed:
+            self.let_in(freed)
+        limited = self.database.limited
+        self.stirred |= bool(limited) and any(run.queue in limited for run in runs)
+
+    def _send_back(self, found: Judgement) -> None:
+        """Forget the edges of runs that are sent back, and write what this call has counted anew."""
+        self.forget_edges(sorted(found.back), [run_id for run_id, ended in found.back.items() if not ended])
+        back = [found.written[run_id] for run_id in sorted(found.back)]
+        self.update("runs", ("waits", "refused"), [(run.id, run.waits, run.refused) for run in back])
+        self.update("runs", ("followed",), [(run_id, 0) for run_id in sorted(found.back) if found.back[run_id]])
+
+    def _waiting_states(self, outcomes: Sequence[SettleRow]) -> dict[str, WaitingState]:
+        """Return who has refused a run, and its gate, where an outcome may depend on it; most runs have neither."""
+        special = {each.run.id for each in outcomes if each.condition in _SPECIAL or each.run.gate is not None}
+        return {
+            run_id: WaitingState(*state)
+            for run_id, *state in (self.all(_WAITING_STATES, self.many(sorted(special))) if special else ())
+        }
 
     def _holders(self, outcomes: Sequence[SettleRow], stored: Mapping[str, Row]) -> dict[str, str]:
         """Return which runs hold the unique keys that other runs want back."""
@@ -182,38 +272,25 @@ class RunVerbs(Tx):
                 self.insert("totals", ("status", "slot", "n"), [(status, slot, ended[status])])
 
 
-def _holds(outcome: SettleRow, stored: Row, now: int) -> bool:
-    condition, run = outcome.condition, outcome.run
-    status, present, lease_until, cancelling, _ = stored
-    if present != run.token or (cancelling and status == "running" and run.status == "pending"):
-        return False
-    if condition is Condition.HELD:
-        return bool(status == "running")
-    if condition is Condition.EXPIRED:
-        return bool(status == "running" and not now < (lease_until or 0) <= now + LONGEST_LEASE_US)
-    if condition is Condition.WAITING:
-        return bool(status == "pending")
-    return status in FINAL_VALUES
-
-
 # -- deleting ------------------------------------------------------------------------------------------------------
 
 
-def delete_runs(tx: Tx, run_ids: Sequence[str]) -> int:
+def delete_runs(tx: EdgeVerbs, run_ids: Sequence[str]) -> int:
     """Delete finished runs and remember their ids for an hour."""
     found = tx.all(
-        "SELECT id FROM {runs} WHERE id {in} AND status NOT IN ('pending', 'running') ORDER BY id {lock}",
+        "SELECT id FROM {runs} WHERE id {in} AND status NOT IN ('blocked', 'pending', 'running') ORDER BY id {lock}",
         tx.many(sorted(set(run_ids))),
     )
     forget(tx, [run_id for (run_id,) in found])
     return len(found)
 
 
-def forget(tx: Tx, ids: list[str]) -> None:
-    """Delete locked runs, and remember their ids."""
+def forget(tx: EdgeVerbs, ids: list[str]) -> None:
+    """Delete locked runs and their edges, and remember their ids."""
     if ids:
         until, those = tx.now + IDS_REMEMBERED_US, tx.many(ids)
         tx.database.forgotten += len(ids)
         tx.run("DELETE FROM {gone} WHERE id {in}", those)
         tx.insert("gone", ("id", "expires_at"), [(run_id, until) for run_id in ids])
         tx.run("DELETE FROM {runs} WHERE id {in}", those)
+        tx.forget_edges(ids)

@@ -11,7 +11,13 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.schema import CreateIndex, CreateTable
 from sqlalchemy.types import TypeEngine
 
-from mainspring.jobstores.records.rows import EARLIEST_INSTANT, LATEST_INSTANT, MOST_ATTEMPTS, STATUS_VALUES
+from mainspring.jobstores.records.rows import (
+    EARLIEST_INSTANT,
+    LATEST_INSTANT,
+    MOST_ATTEMPTS,
+    MOST_EDGES,
+    STATUS_VALUES,
+)
 
 __all__ = ["NEVER", "ColumnType", "Tables", "ddl", "odd"]
 
@@ -22,9 +28,12 @@ ENDED_BADLY: Final = ("failed", "cancelled", "missed", "broken")
 """The final statuses that people look for; few runs have them, so an index on them is small."""
 
 ID_LENGTH: Final = 255
+LANE_LENGTH: Final = ID_LENGTH + 8  # a queue and the word for the kind of executor
 RUN_ID_LENGTH: Final = 320  # a job's id, its incarnation, a time and ":missed"
 
-WORDS: Final = ("jobs", "runs", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies", "meta")
+WORDS: Final = (
+    "jobs", "runs", "edges", "limits", "broken", "gone", "queues", "nodes", "totals", "acts", "tallies", "meta",
+)  # fmt: skip
 """The names of the tables in statements."""
 _INSTANT: Final = f"NOT BETWEEN {EARLIEST_INSTANT} AND {LATEST_INSTANT}"
 _ODD: Final = {
@@ -32,10 +41,15 @@ _ODD: Final = {
         f"status NOT IN ({', '.join(map(repr, STATUS_VALUES))})",
         *(f"{name} {_INSTANT}" for name in ("created_at", "run_at", "finished_at", "claimed_at")),
         f"attempt NOT BETWEEN 0 AND {MOST_ATTEMPTS}",
+        *(f"{name} NOT BETWEEN 0 AND {MOST_EDGES}" for name in ("waits", "followed")),
+        "at_gate IS NOT NULL AND (gate IS NULL OR gate <> at_gate)",
+        "lane <> queue AND replace(replace(lane, ':async', ''), ':process', '') <> queue",
+        "status = 'blocked' AND waits = 0 AND at_gate IS NULL",
     ),
     "jobs": (f"at {_INSTANT}", f"nominal {_INSTANT}"),
 }
-_CLASSES: Final = {"number": ("integer", int), "text": ("text", str), "bytes": ("blob", bytes)}
+_TYPES: Final[dict[str, Any]] = {"number": int, "text": str, "bytes": (bytes, bytearray, memoryview)}
+_WRONG: Final = {"number": "({0} | 0) IS NOT {0}", "text": "{0} >= x''", "bytes": "{0} < x''"}
 
 
 class ColumnType(NamedTuple):
@@ -50,12 +64,16 @@ class ColumnType(NamedTuple):
         """Return True if a value has the type of this column."""
         if value is None:
             return self.null
-        return isinstance(value, _CLASSES[self.kind][1] if self.kind != "bytes" else bytes | bytearray | memoryview)
+        return isinstance(value, _TYPES[self.kind])
 
     @property
     def wrong(self) -> str:
-        """The condition that finds values of a wrong type; SQLite keeps any type in any column."""
-        return f"typeof({self.name}) <> '{_CLASSES[self.kind][0]}'" + (f" AND {self.name} IS NOT NULL" * self.null)
+        """The condition that finds values of a wrong type; SQLite keeps any type in any column.
+
+        Every write of a row evaluates it for each column, so it calls no function. SQLite sorts numbers before text
+        and text before bytes; it turns numbers into text on their way into a column of text.
+        """
+        return _WRONG[self.kind].format(self.name)
 
 
 def odd(table: str, columns: Sequence[ColumnType], kind: str) -> str:
@@ -77,9 +95,11 @@ class Tables:
         self._collation = collation
         self.jobs = self._jobs(tablename)
         self.runs = self._runs()
+        self.edges = self._edges()
+        self.limits = self._table("limits", self._id("id"), Column("allowed", Integer), _number("tat"), _number("line"))
         self.broken = self._broken()
         self.gone = self._gone()
-        self.queues = self._table("queues", self._id("name"))
+        self.queues = self._table("queues", self._id("name"), _count("allowed"))
         self.nodes = self._table("nodes", self._id("id"), self._bytes("info"), _number("expires_at"))
         self.totals = self._table(
             "totals", self._id("status", 20), Column("slot", Integer, primary_key=True), _number("n")
@@ -93,6 +113,8 @@ class Tables:
         return [
             self.jobs,
             self.runs,
+            self.edges,
+            self.limits,
             self.broken,
             self.gone,
             self.queues,
@@ -139,6 +161,8 @@ class Tables:
             self._text("owner", RUN_ID_LENGTH),
             self._text("job_id"),
             self._text("queue", null=False),
+            # The part of the queue for one kind of executor: only claims and parking go by it.
+            self._text("lane", LANE_LENGTH, null=False),
             self._text("status", 10, null=False),
             Column("priority", Integer, nullable=False),
             _number("run_at"),
@@ -153,16 +177,35 @@ class Tables:
             Column("cancelling", Integer, nullable=False),
             self._text("unique_key"),
             self._text("group_id"),
+            # For people who search the table; no statement of the store reads them.
+            self._text("task"),
+            self._text("label"),
             _number("expires_at", null=True),
+            # How many runs that it comes after have not ended, and how many runs come after it.
+            _count("waits"),
+            _count("followed"),
+            self._text("refused", RUN_ID_LENGTH),
+            self._text("gate"),
+            self._text("gate_spec", 100),
+            # The gate that it waits at or holds a slot of; NULL while it waits for other runs, if it is refused, at the
+            # end, and for the many runs without a gate.
+            self._text("at_gate"),
         )
         if self.kind == "mysql":  # no partial indexes
-            self._index(table, "claim", "status", "queue", "priority", "run_at")
+            self._index(table, "claim", "status", "at_gate", "lane", "priority", "run_at")
             self._index(table, "held", "token")
             self._index(table, "open", "owner", "expires_at")
+            self._index(table, "by_gate", "gate")
         else:
-            self._index(table, "claim", "queue", "priority", "run_at", where="status = 'pending'")
+            due = ("lane", "priority", "run_at")
+            self._index(table, "claim", *due, where="status = 'pending' AND at_gate IS NULL")
+            self._index(table, "gated", *due, where="status = 'pending' AND at_gate IS NOT NULL")
+            self._index(table, "slots", "at_gate", "status", where="at_gate IS NOT NULL")
+            self._index(table, "by_gate", "gate", where="gate IS NOT NULL AND expires_at IS NULL")
+            # A parked run carries its age as `run_at`.
+            self._index(table, "blocked", "at_gate", "lane", "priority", "run_at", where="status = 'blocked'")
             # No index on the lease: it changes with every heartbeat, and few runs are running.
-            self._index(table, "held", "token", where="status = 'running'")
+            self._index(table, "held", "token", "queue", where="status = 'running'")
             self._index(table, "open", "owner", where="owner IS NOT NULL AND expires_at IS NULL")
         self._index(table, "ended", "expires_at", where="expires_at IS NOT NULL")
         # Without the id: PostgreSQL writes the index with every claim and end, and sorting equal times is quick.
@@ -171,8 +214,16 @@ class Tables:
             self._index(table, "bad", "status", "created_at", where=f"status IN {ENDED_BADLY}")
         self._index(table, "by_job", "job_id", "created_at", where="job_id IS NOT NULL")
         self._index(table, "by_group", "group_id", "created_at", where="group_id IS NOT NULL")
+        self._index(table, "by_task", "task", "created_at", where="task IS NOT NULL")
         self._index(table, "unique", "unique_key", where="unique_key IS NOT NULL", unique=True)
         self._odd_index(table, "runs")
+        return table
+
+    def _edges(self) -> Table:
+        """The edges from runs to those that come after them; the mask names the ends that let the successor go on."""
+        pred, succ = self._id("pred", RUN_ID_LENGTH), self._id("succ", RUN_ID_LENGTH)
+        table = self._table("edges", pred, succ, Column("mask", Integer, nullable=False))
+        self._index(table, "succ", "succ")
         return table
 
     def _broken(self) -> Table:
@@ -241,7 +292,7 @@ class Tables:
         name = f"{table.name}_{word}"
         if any(index.name == name for index in table.indexes):
             return
-        condition = None if where is None else text(where)
+        condition = None if where is None else text(where.replace(":", "\\:"))  # no parameters
         Index(
             name,
             *(table.c[column] for column in columns),
@@ -262,6 +313,11 @@ def _kept(table: Table) -> list[ColumnType]:
 
 def _number(name: str, *, null: bool = False, key: bool = False) -> Column[Any]:
     return Column(name, BigInteger, nullable=null, primary_key=key, autoincrement=False)
+
+
+def _count(name: str) -> Column[Any]:
+    """Return a column that is 0 unless an insert says otherwise: most runs have no edge and no gate."""
+    return Column(name, Integer, nullable=False, server_default=text("0"))
 
 
 def ddl(tables: Iterable[Table], dialect: Dialect, *, indexes: bool = True) -> list[str]:

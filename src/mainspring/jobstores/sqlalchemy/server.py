@@ -96,6 +96,10 @@ class ServerDatabase(Database):
             fairy.close()
             if tx.stirred:
                 self.waker.stir()
+            if tx.awaited:
+                self.ends.stir()
+            elif tx.ended:
+                self.ends.move()
             return result
         raise AssertionError("unreachable")
 
@@ -112,7 +116,7 @@ class ServerDatabase(Database):
     def _checkout(self) -> Any:
         fairy: Any = None
         try:
-            fairy = self.engine.raw_connection()
+            fairy = self.connections.take()
             self._set_autocommit(fairy.driver_connection)
         except (SQLAlchemyError, self._driver_error, OSError) as error:
             if fairy is not None:
@@ -151,12 +155,12 @@ class ServerDatabase(Database):
     def close(self) -> None:
         """Close all connections."""
         self.waker.close()
-        if self.own:
-            self.engine.dispose()
+        self.ends.close()
+        self.connections.close()
 
     def _is_lost(self, error: BaseException, connection: Any) -> bool:
         return isinstance(error, self._driver_error) and bool(
-            self.engine.dialect.is_disconnect(error, connection, None)  # type: ignore[arg-type]
+            self.connections.dialect.is_disconnect(error, connection, None)  # type: ignore[arg-type]
         )
 
     @property

@@ -9,15 +9,18 @@ from itertools import chain
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
-from mainspring.core.run import Run, Status
-from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery, Stats
-from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
+from mainspring.core.run import HOLDS, Run, Status
+from mainspring.jobstores.base import Generation, NodeInfo, QueueInfo, RunQuery, RunStanding, Stats
+from mainspring.jobstores.records.rows import FINAL_VALUES, STATUS_VALUES, RunRow
 from mainspring.jobstores.sqlalchemy.meta import number
 from mainspring.jobstores.sqlalchemy.runs import RUN_COLUMNS, forget, run_row
 from mainspring.jobstores.sqlalchemy.schema import ENDED_BADLY, NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Tx
+from mainspring.jobstores.sqlalchemy.waiting.edges import pinned
+from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs, forget_gates
 
 __all__ = [
     "beat",
@@ -27,7 +30,7 @@ __all__ = [
     "leave",
     "nodes",
     "prune",
-    "set_queue",
+    "standings",
     "stats",
 ]
 
@@ -41,11 +44,17 @@ RETENTION_SLACK_US: Final = 60 * SECOND
 """The clocks that set the end of a run and the end of its retention may differ by this much."""
 LONGEST_RETENTION_US: Final = 10**17
 """Keep a run for at most this many microseconds: 3,000 years."""
-_PRUNED: Final = ("id", "status", "finished_at", "keep")
+PINNED_US: Final = 3600 * SECOND
+"""Look again after this time at a run that stays for the sake of one that comes after it."""
+_PRUNED: Final = ("id", "status", "finished_at", "keep", "followed")
 _COUNTED: Final = (
     f"expires_at < {NEVER} AND (expires_at & 1) = 0 AND status IN ('succeeded', 'failed', 'cancelled', 'missed')"
 )
 """Finished runs without a retention in their policy."""
+_UNPINNED: Final = (
+    "(followed = 0 OR NOT EXISTS (SELECT 1 FROM {edges} e JOIN {runs} s ON s.id = e.succ"
+    f" WHERE e.pred = {{runs}}.id AND (s.expires_at IS NULL OR (e.mask & {HOLDS}) <> 0)))"
+)
 
 
 def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
@@ -54,21 +63,38 @@ def get_runs(tx: Tx, run_ids: Sequence[str]) -> list[RunRow]:
     return list(map(run_row, rows))
 
 
+def standings(tx: Tx, run_ids: Sequence[str]) -> list[RunStanding | None]:
+    """Read the statuses of runs."""
+    rows = tx.all("SELECT id, status, refused FROM {runs} WHERE id {in}", tx.many(sorted(set(run_ids))))
+    # A status that was altered is no status: whoever waits looks again after the sweep.
+    found = {
+        run_id: RunStanding(Status(status), refused) for run_id, status, refused in rows if status in STATUS_VALUES
+    }
+    return list(map(found.get, run_ids))
+
+
 def find_runs(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
     """Read matching runs, newest first."""
-    if query.job_id is None and query.group is None and query.status:
+    if query.job_id is query.group is query.after is query.gate is None and query.status:
         if all(status.value in ENDED_BADLY for status in query.status):
             # One status at a time: each has its part of the index in the wanted order.
             parts = [_find(tx, RunQuery(status=(each,), queue=query.queue), after, limit) for each in query.status]
             return nlargest(limit, chain.from_iterable(parts), key=lambda row: (row.created_at, row.id))
         if Status.SUCCEEDED not in query.status and _are_few(tx, query):
             return _find_few(tx, query, after, limit)
+        if Status.PENDING in query.status and Status.SUCCEEDED not in query.status and tx.database.kind == "postgresql":
+            # It knows how many there are of each, and chooses: walk through all by age, or sort the few.
+            halves = [
+                (RunQuery(status=(each,), queue=query.queue), part) for each in query.status for part in _parts_of(each)
+            ]
+            found = [_find(tx, half, after, limit, part) for half, part in halves]
+            return nlargest(limit, chain.from_iterable(found), key=lambda row: (row.created_at, row.id))
     return _find(tx, query, after, limit)
 
 
-def _find(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
-    where, params = _where(query, after)
-    statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {where} ORDER BY created_at DESC, id DESC LIMIT ?"
+def _find(tx: Tx, query: RunQuery, after: Run | None, limit: int, part: str = "1 = 1") -> list[RunRow]:
+    where, params = _where(tx, query, after)
+    statement = f"SELECT {RUN_COLUMNS} FROM {{runs}} WHERE {part} AND {where} ORDER BY created_at DESC, id DESC LIMIT ?"
     return [run_row(row) for row in tx.all(statement, *params, limit)]
 
 
@@ -79,22 +105,30 @@ def _are_few(tx: Tx, query: RunQuery) -> bool:
     """
     if tx.database.kind != "sqlite":
         return False
-    statement = "SELECT count(*) FROM (SELECT 1 FROM {{runs}} WHERE status = '{}' LIMIT ?)"
-    return all(tx.all(statement.format(each.value), FEW_RUNS)[0][0] < FEW_RUNS for each in query.status)
+    statement = "SELECT count(*) FROM (SELECT 1 FROM {{runs}} WHERE {} LIMIT ?)"
+    parts = [part for each in query.status for part in _parts_of(each)]
+    return all(tx.all(statement.format(part), FEW_RUNS)[0][0] < FEW_RUNS for part in parts)
+
+
+def _parts_of(status: Status) -> tuple[str, ...]:
+    """Return the conditions of the partial indexes that together hold all runs of a status: none holds all pending."""
+    term = f"status = '{status.value}'"
+    return (f"{term} AND at_gate IS NULL", f"{term} AND at_gate IS NOT NULL") if status is Status.PENDING else (term,)
 
 
 def _find_few(tx: Tx, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
     found: list[Any] = []
     for each in query.status:
-        where, params = _where(RunQuery(status=(each,), queue=query.queue), after)
-        # The plus keeps SQLite from the index by age. Sort the ids alone: the records are large.
-        statement = f"SELECT created_at, id FROM {{runs}} WHERE {where} ORDER BY +created_at DESC, id DESC LIMIT ?"
-        found += tx.all(statement, *params, limit)
+        where, params = _where(tx, RunQuery(status=(each,), queue=query.queue), after)
+        for part in _parts_of(each):
+            # The plus keeps SQLite from the index by age. Sort the ids alone: the records are large.
+            statement = "SELECT created_at, id FROM {runs} WHERE %s AND %s ORDER BY +created_at DESC, id DESC LIMIT ?"
+            found += tx.all(statement % (part, where), *params, limit)
     rows = {row.id: row for row in get_runs(tx, [run_id for _, run_id in nlargest(limit, found)])} if found else {}
     return sorted(rows.values(), key=lambda row: (row.created_at, row.id), reverse=True)
 
 
-def _where(query: RunQuery, after: Run | None = None) -> tuple[str, list[Any]]:
+def _where(tx: Tx, query: RunQuery, after: Run | None = None) -> tuple[str, list[Any]]:
     terms: list[str] = ["1 = 1"]
     params: list[Any] = []
     if query.status:  # as literals: partial indexes are used only where a statement repeats their conditions
@@ -106,26 +140,45 @@ def _where(query: RunQuery, after: Run | None = None) -> tuple[str, list[Any]]:
         if value is not None:
             terms.append(f"{column} = ?")
             params.append(value)
+    if query.gate is not None:
+        terms.append("gate = ? AND gate IS NOT NULL AND expires_at IS NULL")
+        params.append(query.gate)
+    if query.after is not None:
+        # Read the ids first: no plan can then look for them among all runs.
+        ids = [run_id for (run_id,) in tx.all("SELECT succ FROM {edges} WHERE pred = ?", query.after)]
+        terms.append("id {in}" if ids else "1 = 0")
+        params += [tx.many(sorted(ids))] if ids else []
     if after is not None:
         terms.append("created_at <= ? AND (created_at < ? OR id < ?)")
         params += [after.created_at, after.created_at, after.id]
     return " AND ".join(terms), params
 
 
-def prune(tx: Tx, limit: int, keep_runs: int) -> int:
-    """Delete finished runs past their retention by age, then by count the oldest of the others; forget old ids."""
+def prune(tx: GateVerbs, limit: int, keep_runs: int) -> int:
+    """Delete finished runs past their retention by age, then by count the oldest of the others; forget old ids.
+
+    Spare runs that must stay for the sake of others, and look at them again later.
+    """
     now = tx.database.trusted_now(tx)
     rows = tx.table(_PRUNED, "FROM {runs} WHERE expires_at <= ? ORDER BY expires_at LIMIT ? {skip}", now, limit)
     ids, spared = _old(rows, now)
+    # Ask in a later statement than the one that locks the runs: since then no edge from them is added.
+    pins = pinned(tx, sorted({row[0] for row in rows if row[4]}.intersection(ids)))
+    ids = [run_id for run_id in ids if run_id not in pins]
+    spared += [(row[0], ((now + PINNED_US) & -2) + (row[3] & 1)) for row in rows if row[0] in pins]
     if spared:
         tx.update("runs", ("expires_at",), sorted(spared))
     forget(tx, sorted(ids))
     surplus = min(limit - len(ids), _surplus(tx, keep_runs, limit)) if len(ids) < limit else 0
     if surplus > 0:
-        rows = tx.table(("id",), f"FROM {{runs}} WHERE {_COUNTED} ORDER BY expires_at LIMIT ? {{skip}}", surplus)
-        forget(tx, sorted(run_id for (run_id,) in rows))
-        ids += [run_id for (run_id,) in rows]
+        surplus_rows = f"FROM {{runs}} WHERE {_COUNTED} AND {_UNPINNED} ORDER BY expires_at LIMIT ? {{skip}}"
+        rows = tx.table(("id", "followed"), surplus_rows, surplus)
+        pins = pinned(tx, sorted(run_id for run_id, followed in rows if followed))
+        more = sorted(run_id for run_id, _ in rows if run_id not in pins)
+        forget(tx, more)
+        ids += more
     _forget_ids(tx, 2 * limit, now)
+    forget_gates(tx, limit)
     return len(ids)
 
 
@@ -133,7 +186,7 @@ def _old(rows: Sequence[Sequence[Any]], now: int) -> tuple[list[str], list[tuple
     """Separate runs that are really past their retention from those with an altered time; correct these."""
     ids: list[str] = []
     spared: list[tuple[str, int | None]] = []
-    for run_id, status, finished_at, keep in rows:
+    for run_id, status, finished_at, keep, _ in rows:
         if status == Status.BROKEN.value:
             spared.append((run_id, NEVER))
         elif status not in FINAL_VALUES or finished_at is None:
@@ -183,30 +236,28 @@ def _forget_ids(tx: Tx, limit: int, now: int) -> None:
 
 
 def _queues(tx: Tx) -> list[QueueInfo]:
-    """Describe the queues that hold unfinished runs or are paused."""
+    """Describe the queues that hold unfinished runs or have a limit."""
     now = tx.now
-    found: dict[str, dict[str, Any]] = {name: {"paused": True} for (name,) in tx.all("SELECT name FROM {queues}")}
-    pending = tx.all(
-        "SELECT queue, sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END), count(*), min(run_at)"
-        " FROM {runs} WHERE status = 'pending' GROUP BY queue",
-        now,
-    )
-    for name, waiting, total, first in pending:
-        oldest = first if first <= now else None
-        found.setdefault(name, {}).update(waiting=int(waiting), delayed=total - int(waiting), oldest_at=oldest)
+    found: dict[str, dict[str, Any]] = {
+        name: {"limit": allowed} for name, allowed in tx.all("SELECT name, allowed FROM {queues}")
+    }
+    for name, waiting, total, first in (row for part in _parts_of(Status.PENDING) for row in _pending(tx, part, now)):
+        queue = found.setdefault(name, {})
+        queue["waiting"] = queue.get("waiting", 0) + int(waiting)
+        queue["delayed"] = queue.get("delayed", 0) + total - int(waiting)
+        if first <= now:
+            queue["oldest_at"] = min(first, queue.get("oldest_at", first))
+    for name, blocked in tx.all("SELECT queue, count(*) FROM {runs} WHERE status = 'blocked' GROUP BY queue"):
+        found.setdefault(name, {}).update(blocked=blocked)
     for name, running in tx.all("SELECT queue, count(*) FROM {runs} WHERE status = 'running' GROUP BY queue"):
         found.setdefault(name, {}).update(running=running)
     return [QueueInfo(name=name, **found[name]) for name in sorted(found)]
 
 
-def set_queue(tx: Tx, name: str, paused: bool) -> None:
-    """Pause or resume a queue."""
-    known = tx.one("SELECT 1 FROM {queues} WHERE name = ?", name) is not None
-    if paused and not known:
-        tx.insert("queues", ("name",), [(name,)])
-    elif known and not paused:
-        tx.run("DELETE FROM {queues} WHERE name = ?", name)
-        tx.stirred = True
+def _pending(tx: Tx, part: str, now: int) -> list[Any]:
+    waiting = "sum(CASE WHEN run_at <= ? THEN 1 ELSE 0 END)"
+    counted = f"SELECT queue, {waiting}, count(*), min(run_at) FROM {{runs}} WHERE {part} GROUP BY queue"
+    return tx.all(counted, now)
 
 
 # -- nodes and counters --------------------------------------------------------------------------------------------
@@ -240,11 +291,36 @@ def nodes(tx: Tx) -> list[NodeInfo]:
 def stats(tx: Tx, query: RunQuery | None) -> Stats:
     """Count the runs that match; without a query, count queues, ended runs and jobs."""
     if query is not None:
-        where, params = _where(query)
-        [(matching,)] = tx.all(f"SELECT count(*) FROM {{runs}} WHERE {where}", *params)
-        return Stats(matching=matching)
+        return _count(tx, query)
     [(jobs,)] = tx.all("SELECT count(*) FROM {jobs}")
     return Stats(queues=_queues(tx), totals=_totals(tx), jobs=jobs)
+
+
+def _count(tx: Tx, query: RunQuery) -> Stats:
+    """Count matching runs, one status after the other: each has indexes of its own."""
+    plain = query.job_id is query.group is query.after is query.gate is None
+    if plain and query.cap is not None and (Status.SUCCEEDED in query.status or not query.status):
+        return _count_newest(tx, query, query.cap)
+    if query.status and plain:
+        parts = [(replace(query, status=(each,)), part) for each in query.status for part in _parts_of(each)]
+    else:
+        parts = [(query, "1 = 1")]
+    total, most = 0, NEVER if query.cap is None else query.cap + 1
+    for one, part in parts:
+        where, params = _where(tx, one)
+        counted = f"SELECT 1 AS one FROM {{runs}} WHERE {part} AND {where} LIMIT ?"
+        total += tx.all(f"SELECT count(*) FROM ({counted}) AS found", *params, most)[0][0]
+    return Stats(matching=total)
+
+
+def _count_newest(tx: Tx, query: RunQuery, cap: int) -> Stats:
+    """Count among the newest runs: no index knows which have succeeded, and they may be few among a million."""
+    where, params = _where(tx, query)
+    newest = "SELECT status, queue FROM {runs} ORDER BY created_at DESC LIMIT ?"
+    counted = f"SELECT coalesce(sum(CASE WHEN {where} THEN 1 ELSE 0 END), 0), count(*) FROM ({newest}) AS newest"
+    most = cap + cap // 2
+    [(matching, looked_at)] = tx.all(counted, *params, most)
+    return Stats(matching=int(matching), complete=looked_at < most)
 
 
 def _totals(tx: Tx) -> dict[str, int]:

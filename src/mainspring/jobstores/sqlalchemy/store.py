@@ -8,26 +8,39 @@ from __future__ import annotations
 import logging
 import os
 import threading
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from importlib import import_module
-from operator import methodcaller
 from typing import Any, ClassVar, Final, NoReturn, TypeVar
 
 from sqlalchemy import MetaData, create_engine, make_url
-from sqlalchemy.engine import URL, Engine
+from sqlalchemy.engine import URL, Connection, Engine
 from sqlalchemy.exc import ArgumentError
 
 from mainspring.codec import Codec
 from mainspring.core.insight.metrics import Tally
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import Want
 from mainspring.core.quantities import check_count
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
 from mainspring.core.store_urls import SCHEMES, with_driver
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
-from mainspring.jobstores.base import BrokenJob, Generation, Health, Hold, NodeInfo, RunQuery, Stats
+from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
+    Answers,
+    BrokenJob,
+    Generation,
+    Health,
+    Hold,
+    NodeInfo,
+    RunQuery,
+    RunStanding,
+    Stats,
+)
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import BeatRow, FireRow, JobRow, RunRow, SettleRow
 from mainspring.jobstores.records.store import RecordStore
@@ -38,59 +51,28 @@ from mainspring.jobstores.sqlalchemy import jobs as job_steps
 from mainspring.jobstores.sqlalchemy import runs as run_steps
 from mainspring.jobstores.sqlalchemy import service as service_steps
 from mainspring.jobstores.sqlalchemy import tallies as tally_steps
+from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, Database, StoreTx
 from mainspring.jobstores.sqlalchemy.meta import SchemaMismatch
 from mainspring.jobstores.sqlalchemy.sweep import sweep
+from mainspring.jobstores.sqlalchemy.waiting import gates as gate_steps
 
-__all__ = ["SQLAlchemyJobStore", "SchemaMismatch"]
+__all__ = ["SQLAlchemyJobStore", "SQLStore", "SchemaMismatch"]
 
 T = TypeVar("T")
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
 _DIALECTS: Final = {scheme.dialect: scheme for scheme in SCHEMES.values() if scheme.store == "sqlalchemy"}
-_inherited: list[Any] = []  # copies from a fork: closing them here would harm the parent's connections
 
 
-class SQLAlchemyJobStore(RecordStore):
-    """Keeps jobs and runs in a SQL database, for any number of processes.
-
-    `start` or the first use opens it. `synchronous` is SQLite's: with "NORMAL", a power failure may undo the last
-    moments. A finished run is kept for its retention; of runs without one, the newest `keep_runs` are kept.
-    `pickle_protocol` is accepted for programs written for APScheduler, and ignored: nothing is pickled.
-    """
+class SQLStore(RecordStore):
+    """The store's verbs as steps in a SQL database; a subclass makes the database."""
 
     volatile: ClassVar[bool] = False
 
-    def __init__(
-        self,
-        url: str | URL | None = None,
-        engine: Engine | None = None,
-        tablename: str = "mainspring_jobs",
-        metadata: MetaData | None = None,
-        pickle_protocol: int | None = None,
-        tableschema: str | None = None,
-        engine_options: Mapping[str, Any] | None = None,
-        *,
-        codec: Codec | None = None,
-        synchronous: str = "FULL",
-        keep_runs: int = 100_000,
-    ) -> None:
+    def __init__(self, codec: Codec | None, keep_runs: int) -> None:
         super().__init__(codec)
-        if (url is None) == (engine is None):
-            raise ConfigurationError("a SQLAlchemyJobStore takes either url= or engine=, and exactly one of them")
-        if synchronous not in ("FULL", "NORMAL"):
-            raise ConfigurationError(f"synchronous is {synchronous!r}; it can be 'FULL' or 'NORMAL'")
-        if pickle_protocol is not None:
-            log.warning("pickle_protocol=%r has no meaning: mainspring does not pickle jobs", pickle_protocol)
-        self._url = _own_driver(url) if url is not None else engine.url  # type: ignore[union-attr]
-        self._kind = _kind(self._url, engine)
-        self.remote = self._kind != "sqlite"
-        _check_driver(self._kind)
-        self._given = engine
-        self._tablename, self._metadata, self._tableschema = tablename, metadata, tableschema
-        self._engine_options = dict(engine_options or {})
-        self._synchronous = synchronous
         self.keep_runs = check_count("keep_runs", keep_runs, least=0)
         self._shift = 0
         self._opened: Database | None = None
@@ -124,8 +106,7 @@ class SQLAlchemyJobStore(RecordStore):
             self._opening = threading.Lock()  # the parent may have held this lock when it forked
         with self._opening:
             if self._opened is not None and self._pid != os.getpid():
-                _inherited.append((self._opened, self._opened.engine.pool))
-                self._opened.engine.dispose(close=False)
+                self._opened.leave_to_parent()
                 self._opened = None
             elif self._opened is not None and self._opened.is_replaced():
                 log.warning("%s was replaced by another file while it was in use; it is opened anew", self)
@@ -143,35 +124,9 @@ class SQLAlchemyJobStore(RecordStore):
                 self._opened, self._pid = database, os.getpid()
             return self._opened
 
+    @abstractmethod
     def _database(self) -> Database:
-        # Import a driver only where it is used.
-        metadata = self._metadata if self._metadata is not None else MetaData()
-        common = (self._tablename, metadata, self._tableschema)
-        own = self._given is None
-        if self._kind == "sqlite":
-            from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase
-
-            return SQLiteDatabase(
-                self._engine({"check_same_thread": False}), *common, own=own, synchronous=self._synchronous
-            )
-        if self._kind == "postgresql":
-            from mainspring.jobstores.sqlalchemy.postgresql.dialect import CONNECT_ARGS, PostgreSQLDatabase
-
-            return PostgreSQLDatabase(self._engine(CONNECT_ARGS), *common, own=own)
-        from mainspring.jobstores.sqlalchemy.mariadb import CONNECT_ARGS as ARGS
-        from mainspring.jobstores.sqlalchemy.mariadb import MariaDBDatabase
-
-        return MariaDBDatabase(self._engine(ARGS), *common, own=own)
-
-    def _engine(self, connect_args: Mapping[str, Any]) -> Engine:
-        if self._given is not None:
-            return self._given
-        options = dict(self._engine_options)
-        options["connect_args"] = {**connect_args, **options.get("connect_args", {})}
-        options.setdefault("pool_reset_on_return", None)  # transactions end before their connections go back
-        if self._kind != "sqlite" and "poolclass" not in options:
-            options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": STEP_TIMEOUT_SECONDS, **options}
-        return create_engine(self._url, **options)
+        """Make the database, not opened yet."""
 
     def _read(self, work: Callable[[StoreTx], T]) -> T:
         return self._open().read(work)
@@ -236,22 +191,22 @@ class SQLAlchemyJobStore(RecordStore):
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def _add_run_rows(self, rows: Sequence[RunRow]) -> list[str]:
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
         if not rows:
-            return []
-        answers = self._open().at_once(methodcaller("add_runs", rows))
-        return [answers[row.id] or row.id for row in rows]
+            return Answers()
+        answers, refused = self._open().at_once(lambda tx: (tx.add_runs(rows), tx.refused))
+        return Answers([row.id if (found := answers[row.id]) == "" else found for row in rows], refused)
 
     def _claim_rows(
-        self, queues: Sequence[str], node: str, token: str, limit: int, lease: float
+        self, wants: Sequence[Want], node: str, token: str, lease: float
     ) -> tuple[int, list[RunRow], int | None]:
-        return self._working().at_once(lambda tx: tx.claim(queues, node, token, limit, lease))
+        return self._working().at_once(lambda tx: tx.claim(wants, node, token, lease))
 
     def _extend_rows(self, beats: Sequence[BeatRow], lease: float) -> list[Hold]:
         return self._write(lambda tx: claim_steps.extend(tx, beats, lease)) if beats else []
 
-    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> list[bool]:
-        return self._open().at_once(lambda tx: tx.settle(outcomes)) if outcomes else []
+    def _settle_rows(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
+        return self._open().settle(outcomes) if outcomes else Answers()
 
     def _lapsed_rows(self, limit: int, skip: int) -> list[RunRow]:
         return self._read(lambda tx: claim_steps.lapsed(tx, limit, skip))
@@ -259,8 +214,15 @@ class SQLAlchemyJobStore(RecordStore):
     def _run_rows(self, run_ids: Sequence[str]) -> list[RunRow]:
         return self._open().read(partial(service_steps.get_runs, run_ids=run_ids)) if run_ids else []
 
+    def standings(self, run_ids: Sequence[str]) -> list[RunStanding | None]:
+        return self._read(lambda tx: service_steps.standings(tx, run_ids)) if run_ids else []
+
     def _find_run_rows(self, query: RunQuery, after: Run | None, limit: int) -> list[RunRow]:
         return self._read(lambda tx: service_steps.find_runs(tx, query, after, limit))
+
+    def _recent_run_rows(self, job_ids: Sequence[str], limit: int) -> list[list[RunRow]]:
+        find = service_steps.find_runs
+        return self._read(lambda tx: [find(tx, RunQuery(job_id=each), None, limit) for each in job_ids])
 
     def cancel(self, run_ids: Sequence[str]) -> list[bool]:
         return self._write(lambda tx: claim_steps.cancel(tx, run_ids)) if run_ids else []
@@ -308,14 +270,22 @@ class SQLAlchemyJobStore(RecordStore):
     def nodes(self) -> list[NodeInfo]:
         return self._read(service_steps.nodes)
 
-    def set_queue(self, name: str, *, paused: bool) -> None:
-        self._write(lambda tx: service_steps.set_queue(tx, name, paused))
+    def set_gate(self, name: str, allowed: int | None) -> None:
+        self._write(lambda tx: gate_steps.set_gate(tx, name, allowed))
 
     def stats(self, query: RunQuery | None = None) -> Stats:
         return self._read(lambda tx: service_steps.stats(tx, query))
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        return self._open().waker.wait(cursor, timeout)
+    def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
+        if topic != ENDS:
+            return self._open().waker.wait(cursor, timeout)
+        database = self._opened
+        if database is None or self._pid != os.getpid():
+            return cursor  # whoever waits for an end has looked first; a store that was closed stays closed
+        if timeout > 0:
+            return database.ends.wait(cursor, timeout)
+        database.ends.rest()
+        return cursor
 
     def generations(self) -> tuple[Generation, ...]:
         return self._read(service_steps.generations)
@@ -329,18 +299,107 @@ class SQLAlchemyJobStore(RecordStore):
         database.shift = self._shift
         database.waker.stir()
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a SQLAlchemyJobStore holds connections; give each process the URL, not the store")
-
-    def __repr__(self) -> str:
-        return f"<SQLAlchemyJobStore ({without_password(self._url.render_as_string(hide_password=True))})>"
-
 
 def _beat(database: Database, node: NodeInfo, ttl: float, tx: StoreTx) -> int:
     service_steps.beat(tx, node, ttl)
     tx.run("UPDATE {meta} SET value = ? WHERE name = 'clock'", database.trusted_now(tx) - database.shift)
     database.look_at_schema(tx)
+    database.limited = {name for (name,) in tx.all("SELECT name FROM {queues} WHERE allowed > 0")}
     return tx.now
+
+
+class SQLAlchemyJobStore(SQLStore):
+    """Keeps jobs and runs in a SQL database, for any number of processes.
+
+    `start` or the first use opens it. `synchronous` is SQLite's: with "NORMAL", a power failure may undo the last
+    moments. A finished run is kept for its retention; of runs without one, the newest `keep_runs` are kept.
+    `pickle_protocol` is accepted for programs written for APScheduler, and ignored: nothing is pickled.
+    """
+
+    def __init__(
+        self,
+        url: str | URL | None = None,
+        engine: Engine | None = None,
+        tablename: str = "mainspring_jobs",
+        metadata: MetaData | None = None,
+        pickle_protocol: int | None = None,
+        tableschema: str | None = None,
+        engine_options: Mapping[str, Any] | None = None,
+        *,
+        codec: Codec | None = None,
+        synchronous: str = "FULL",
+        keep_runs: int = 100_000,
+    ) -> None:
+        super().__init__(codec, keep_runs)
+        if (url is None) == (engine is None):
+            raise ConfigurationError("a SQLAlchemyJobStore takes either url= or engine=, and exactly one of them")
+        if synchronous not in ("FULL", "NORMAL"):
+            raise ConfigurationError(f"synchronous is {synchronous!r}; it can be 'FULL' or 'NORMAL'")
+        if pickle_protocol is not None:
+            log.warning("pickle_protocol=%r has no meaning: mainspring does not pickle jobs", pickle_protocol)
+        self._url = _own_driver(url) if url is not None else engine.url  # type: ignore[union-attr]
+        self._kind = _kind(self._url, engine)
+        self.remote = self._kind != "sqlite"
+        _check_driver(self._kind)
+        self._given = engine
+        self._tablename, self._metadata, self._tableschema = tablename, metadata, tableschema
+        self._engine_options = dict(engine_options or {})
+        self._synchronous = synchronous
+
+    def _database(self) -> Database:
+        # Import a driver only where it is used.
+        metadata = self._metadata if self._metadata is not None else MetaData()
+        common = (self._tablename, metadata, self._tableschema)
+        if self._kind == "sqlite":
+            from mainspring.jobstores.sqlalchemy.sqlite.dialect import SQLiteDatabase
+
+            return SQLiteDatabase(
+                self._connections({"check_same_thread": False}), *common, synchronous=self._synchronous
+            )
+        if self._kind == "postgresql":
+            from mainspring.jobstores.sqlalchemy.postgresql.dialect import (
+                CONNECT_ARGS,
+                PostgreSQLDatabase,
+                never_wait_for_ever,
+            )
+
+            pool = self._connections(CONNECT_ARGS)
+            if pool.own:
+                never_wait_for_ever(pool.engine)
+            return PostgreSQLDatabase(pool, *common)
+        from mainspring.jobstores.sqlalchemy.mariadb import CONNECT_ARGS as ARGS
+        from mainspring.jobstores.sqlalchemy.mariadb import MariaDBDatabase
+
+        return MariaDBDatabase(self._connections(ARGS), *common)
+
+    def _connections(self, connect_args: Mapping[str, Any]) -> PooledConnections:
+        if self._given is not None:
+            return PooledConnections(self._given, own=False)
+        options = dict(self._engine_options)
+        options["connect_args"] = {**connect_args, **options.get("connect_args", {})}
+        options.setdefault("pool_reset_on_return", None)  # transactions end before their connections go back
+        if self._kind != "sqlite" and "poolclass" not in options:
+            options = {"pool_size": 10, "max_overflow": 20, "pool_timeout": STEP_TIMEOUT_SECONDS, **options}
+        return PooledConnections(create_engine(self._url, **options))
+
+    def add_runs_within(
+        self, target: Any, connection: Connection, runs: Sequence[Run | RunRow], now: int
+    ) -> Answers[str | None]:
+        from mainspring.jobstores.sqlalchemy.joining import joined  # it imports SQLAlchemy's ORM, which few need
+
+        database = self._open()
+        rows = [run if isinstance(run, RunRow) else self.pack_run(run) for run in runs]
+        answers = joined.add_runs(database, connection, rows, now)
+        if database.kind != "postgresql":
+            joined.tell_after_commit(database, target)
+        # Refused runs are cancelled by whoever claims them: nobody else can see them before the commit.
+        return Answers([row.id if (found := answers[row.id]) == "" else found for row in rows])
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a SQLAlchemyJobStore holds connections; give each process the URL, not the store")
+
+    def __repr__(self) -> str:
+        return f"<SQLAlchemyJobStore ({without_password(self._url.render_as_string(hide_password=True))})>"
 
 
 def _own_driver(url: str | URL) -> URL:

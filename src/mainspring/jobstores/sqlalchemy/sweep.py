@@ -7,16 +7,20 @@ every statement that reads it. So the sweep looks for records by their wrong val
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import queue_of
 from mainspring.core.run import MESSAGE_CHARS, Status
 from mainspring.jobstores.records.rows import (
     ALTERED,
     EARLIEST_INSTANT,
+    FINAL_VALUES,
     LATEST_INSTANT,
     MOST_ATTEMPTS,
+    MOST_EDGES,
     STATUS_VALUES,
     JobRow,
     RunRow,
@@ -24,9 +28,10 @@ from mainspring.jobstores.records.rows import (
     run_damage,
 )
 from mainspring.jobstores.sqlalchemy.meta import take_versions
-from mainspring.jobstores.sqlalchemy.runs import COLUMNS, INSERTED, inserted_row, run_row
+from mainspring.jobstores.sqlalchemy.runs import COLUMNS, PLACED, placed_row, run_row
 from mainspring.jobstores.sqlalchemy.schema import ColumnType, odd
 from mainspring.jobstores.sqlalchemy.transaction import Row, Tx
+from mainspring.jobstores.sqlalchemy.waiting.gates import GateVerbs
 
 __all__ = ["sweep"]
 
@@ -38,6 +43,9 @@ MOST_AHEAD_US: Final = 60 * SECOND
 """No job is hidden from other schedulers for longer than this, and no clock is assumed to be ahead by more."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
+
+_DROPPED: Final = ("limits", "gone", "queues", "nodes", "totals", "acts")
+"""Tables whose altered rows are deleted."""
 
 Break = Callable[[RunRow, str, int], RunRow]
 """Turns a run into a broken one, with the reason and the time."""
@@ -51,13 +59,12 @@ class _AlteredRow(NamedTuple):
     damage: str
 
 
-def sweep(tx: Tx, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
+def sweep(tx: GateVerbs, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str]) -> int:
     """Set altered records aside, among them those with these ids; return how many."""
-    number = _set_runs_aside(tx, break_, run_ids) + _set_jobs_aside(tx, job_ids)
+    cut_off = _drop_edges(tx) if tx.database.kind == "sqlite" else {}
+    number = len(cut_off) + _set_runs_aside(tx, break_, run_ids, cut_off) + _set_jobs_aside(tx, job_ids)
     if tx.database.kind == "sqlite":
-        number += _mend_broken(tx) + sum(
-            _drop(tx, table) for table in ("gone", "queues", "nodes", "totals", "acts", "tallies")
-        )
+        number += _mend_broken(tx) + sum(_drop(tx, table) for table in _DROPPED)
     # `due_at` can be derived from `at`.
     number += tx.run(
         "UPDATE {jobs} SET due_at = at WHERE (at IS NULL) <> (due_at IS NULL) OR (due_at <> at AND due_at > ?)",
@@ -75,23 +82,57 @@ def sweep(tx: Tx, break_: Break, run_ids: Sequence[str], job_ids: Sequence[str])
     return number
 
 
-def _set_runs_aside(tx: Tx, break_: Break, ids: Sequence[str]) -> int:
+def _set_runs_aside(tx: GateVerbs, break_: Break, ids: Sequence[str], cut_off: Mapping[str, str]) -> int:
+    """Set altered runs aside, and runs that an altered edge led to; release or refuse those that come after them."""
     now, number = tx.now, 0
-    for key, values, note in _find(tx, "runs", ids):
+    ended = {}
+    freed: Counter[str] = Counter()
+    for key, values, note in _find(tx, "runs", [*ids, *cut_off]):
+        values["at_gate"] = _place(values)
+        if queue_of(values["lane"]) != values["queue"]:
+            values["lane"] = values["queue"]
         run = run_row([values[name] for name in COLUMNS])
-        damage = note or run_damage(run)
+        damage = note or run_damage(run) or (cut_off.get(run.id) if run.status == Status.BLOCKED.value else None)
         number += 1
         if damage is None:
             _overwrite(tx, "runs", key, values)
             continue
         log.error("run %r is set aside: %s", run.id, damage)
+        if run.status not in FINAL_VALUES:
+            ended[run.id] = Status.BROKEN.value
+            freed[run.gate or ""] += 1
         if run.status not in STATUS_VALUES:
             run.status = Status.BROKEN.value
         run.created_at, run.run_at = _instant(run.created_at, now), _instant(run.run_at, now)
         run.attempt = min(max(run.attempt, 0), MOST_ATTEMPTS)
-        written = inserted_row(break_(run, f"bad_data: {damage}", now), now)
-        _overwrite(tx, "runs", key, {**dict(zip(INSERTED, written, strict=True)), "claimed_at": None})
+        run.waits, run.followed = min(max(run.waits, 0), MOST_EDGES), min(max(run.followed, 0), MOST_EDGES)
+        written = placed_row(break_(run, f"bad_data: {damage}", now), now)
+        more = {"claimed_at": None, "at_gate": None}
+        _overwrite(tx, "runs", key, {**dict(zip(PLACED, written, strict=True)), **more})
+    if ended:
+        tx.release(ended)
+    del freed[""]
+    if freed:
+        tx.let_in(freed)
     return number
+
+
+def _place(values: dict[str, Any]) -> str | None:
+    """Return the gate that a run stands at, by its other values."""
+    free = values["refused"] is None and values["waits"] == 0 and values["status"] not in FINAL_VALUES
+    return values["gate"] if free else None
+
+
+def _drop_edges(tx: Tx) -> dict[str, str]:
+    """Delete altered edges; return why, for each run that may now wait for ever."""
+    cut_off = {}
+    for key, values, damage in _find(tx, "edges", ()):
+        log.error(
+            "an edge from run %r to run %r was altered and is deleted: %s", values["pred"], values["succ"], damage
+        )
+        tx.run("DELETE FROM {edges} WHERE rowid = ?", key)
+        cut_off[values["succ"]] = f"an edge to it {ALTERED}: {damage}"
+    return cut_off
 
 
 def _set_jobs_aside(tx: Tx, ids: Sequence[str]) -> int:

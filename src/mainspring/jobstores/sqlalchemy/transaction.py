@@ -33,12 +33,17 @@ class Tx(ABC):
     """One transaction, or single statements until `begin` is called."""
 
     begun = False
+    may_fail = True
+    """Whether a statement may fail and be repeated; in a transaction of the caller's, a failure would end it."""
 
     def __init__(self, database: Database, cursor: Any) -> None:
         self.database = database
         self.cursor = cursor
         self.texts = database.texts
         self.stirred = False  # set when something changes that a sleeping loop may need
+        self.ended = False  # set when a run ends
+        self.awaited = False  # set when a run ends and another process may wait for that
+        self.refused: list[str] = []  # the runs that were refused
 
     def begin(self) -> None:  # noqa: B027
         """Begin a transaction, for work of more than one statement; call it once."""

@@ -1,4 +1,9 @@
-"""Sleep until something changes, and wake sleepers: in this process at once, in others through a messenger."""
+"""Sleep until something changes, and wake sleepers: in this process at once, in others through a messenger.
+
+A database has a waker for each topic of `JobStore.wait`. Nobody pays for the ends of runs while nobody waits for one. A
+process that waits says so: in SQLite by its socket beside the file, on a server by a mark in `meta`. The mark holds for
+ten seconds, and `settle` reads it in a statement that it needs anyway.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,23 @@ import socket
 import threading
 import time
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Final
 
-__all__ = ["Waker", "readable"]
+from mainspring.core.instants import SECOND
+from mainspring.jobstores.sqlalchemy.transaction import Tx
+
+if TYPE_CHECKING:
+    from mainspring.jobstores.sqlalchemy.database import Database
+
+__all__ = ["AWAITED", "AwaitedMark", "Waker", "readable"]
+
+MARK_SECONDS: Final = 10.0
+"""A process that waits for ends is told of them for this long after it has said so."""
+RENEW_SECONDS: Final = 5.0
+GOOD_MARK_SECONDS: Final = 7.5
+"""A mark of another process that holds for longer than this is not written again."""
+AWAITED: Final = "(SELECT value FROM {meta} WHERE name = 'awaited')"
+"""Until when somebody waits for the end of a run, as far as that is known."""
 
 log = logging.getLogger("mainspring.jobstores.sqlalchemy")
 
@@ -64,8 +84,9 @@ class Waker(ABC):
         with self._changed:
             self._cursor += 1
             self._changed.notify_all()
-        with contextlib.suppress(OSError):  # the pipe is full, so the listener is awake anyway
-            self._far_end.send(b".")
+        if self._listening.locked():  # who begins to listen looks at the cursor first
+            with contextlib.suppress(OSError):  # the pipe is full, so the listener is awake anyway
+                self._far_end.send(b".")
 
     def wait(self, cursor: int, timeout: float) -> int:
         """Sleep until the cursor has moved or the time is over."""
@@ -131,8 +152,20 @@ class Waker(ABC):
             self._own_end.close()
             self._far_end.close()
 
+    def rest(self) -> None:
+        """Stop listening until the next wait, which then cannot know what it has missed."""
+        if self._listening.acquire(blocking=False):
+            try:
+                self.deafen()
+            finally:
+                self._listening.release()
+
     def prepare(self) -> None:  # noqa: B027
         """Begin to listen, unless that was done already."""
+
+    def deafen(self) -> None:
+        """Stop listening; go on telling others."""
+        self.end()
 
     def end(self) -> None:  # noqa: B027
         """Stop listening."""
@@ -152,3 +185,27 @@ class Waker(ABC):
     @abstractmethod
     def tell(self) -> None:
         """Send the other processes a message that something has changed."""
+
+
+class AwaitedMark:
+    """The mark by which this process says that it waits for the end of a run."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._renew_at = self._lapses_at = 0.0
+
+    def renew(self) -> bool:
+        """Renew the mark if it is time to; return True if it may have lapsed, so that ends were not told."""
+        now = time.monotonic()
+        if now < self._renew_at:
+            return False
+        lapsed = now >= self._lapses_at
+        self._database.write(_mark)
+        self._renew_at, self._lapses_at = now + RENEW_SECONDS, now + GOOD_MARK_SECONDS
+        return lapsed
+
+
+def _mark(tx: Tx) -> None:
+    # A thousand waiting processes then write hardly more often than one.
+    soon, until = tx.now + int(GOOD_MARK_SECONDS * SECOND), tx.now + int(MARK_SECONDS * SECOND)
+    tx.run("UPDATE {meta} SET value = ? WHERE name = 'awaited' AND value <= ?", until, soon)

@@ -156,7 +156,7 @@ class AlertSender:
         if node.paused or node.draining:
             return LOOK_SECONDS
         token = node.new_token()
-        claimed = link.store.claim((ALERTS_QUEUE,), node=node.id, token=token, limit=1, lease=SEND_LEASE_SECONDS)
+        claimed = link.store.claim([((ALERTS_QUEUE,), 1)], node=node.id, token=token, lease=SEND_LEASE_SECONDS)
         for run in claimed.runs:
             self._send(run)
         if claimed.runs:

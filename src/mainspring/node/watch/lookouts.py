@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from mainspring.core.insight.health import RUNS_LOOKED_AT, JobState, health_of
 from mainspring.core.insight.wording import duration, several
 from mainspring.core.instants import SECOND
+from mainspring.core.run import HELD_PREFIX
 from mainspring.events import EVENT_JOB_HEALTH, JobHealthEvent
 from mainspring.node.complaints import Complaints
 from mainspring.node.watch.alerts import AlertWatch
@@ -50,7 +51,8 @@ class UnservedQueues:
         if any(node.id < link.node.id for node in living):
             return
         served = {queue for node in living for queue in node.queues} | set(link.node.served_queues)
-        waiting = {queue.name: queue for queue in link.store.stats().queues if queue.waiting and not queue.paused}
+        queues = [queue for queue in link.store.stats().queues if not queue.name.startswith(HELD_PREFIX)]
+        waiting = {queue.name: queue for queue in queues if queue.waiting and not queue.paused}
         for name in [name for name in self._known.first(len(self._known)) if name in served or name not in waiting]:
             self._known.end(name)
             log.info("%s is served, or empty, again", _shown(name))

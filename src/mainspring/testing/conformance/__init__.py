@@ -21,23 +21,35 @@ _PARTS = (
     "counting",
     "instants",
     "claims",
+    "lanes",
     "leases",
     "settling",
     "changes",
+    "edges",
+    "gates",
+    "rates",
     "service",
+    "ends",
     "concurrency",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))
 
 from mainspring.testing.conformance.acts import ActConformance  # noqa: E402
-from mainspring.testing.conformance.changes import ChangeConformance  # noqa: E402
+from mainspring.testing.conformance.changes import ChangeConformance, SendBackConformance  # noqa: E402
 from mainspring.testing.conformance.claims import ClaimConformance  # noqa: E402
 from mainspring.testing.conformance.concurrency import ConcurrencyConformance  # noqa: E402
 from mainspring.testing.conformance.counting import CountConformance  # noqa: E402
+from mainspring.testing.conformance.edges.order import EdgeConformance  # noqa: E402
+from mainspring.testing.conformance.edges.races import EdgeRaceConformance  # noqa: E402
+from mainspring.testing.conformance.edges.upkeep import EdgeUpkeepConformance  # noqa: E402
+from mainspring.testing.conformance.ends import EndConformance  # noqa: E402
 from mainspring.testing.conformance.firing import FiringConformance  # noqa: E402
+from mainspring.testing.conformance.gates import GateConformance  # noqa: E402
 from mainspring.testing.conformance.instants import InstantConformance  # noqa: E402
 from mainspring.testing.conformance.jobs import JobConformance  # noqa: E402
+from mainspring.testing.conformance.lanes import LaneConformance, LaneGateConformance  # noqa: E402
 from mainspring.testing.conformance.leases import LeaseConformance  # noqa: E402
+from mainspring.testing.conformance.rates import QueueLimitConformance, RateConformance  # noqa: E402
 from mainspring.testing.conformance.service import ServiceConformance  # noqa: E402
 from mainspring.testing.conformance.settling import SettleConformance  # noqa: E402
 from mainspring.testing.conformance.tallies import TallyConformance  # noqa: E402
@@ -48,10 +60,20 @@ __all__ = [
     "ClaimConformance",
     "ConcurrencyConformance",
     "CountConformance",
+    "EdgeConformance",
+    "EdgeRaceConformance",
+    "EdgeUpkeepConformance",
+    "EndConformance",
     "FiringConformance",
+    "GateConformance",
     "InstantConformance",
     "JobConformance",
+    "LaneConformance",
+    "LaneGateConformance",
     "LeaseConformance",
+    "QueueLimitConformance",
+    "RateConformance",
+    "SendBackConformance",
     "ServiceConformance",
     "SettleConformance",
     "StoreConformance",
@@ -65,10 +87,20 @@ class StoreConformance(
     CountConformance,
     InstantConformance,
     ClaimConformance,
+    LaneConformance,
+    LaneGateConformance,
     LeaseConformance,
     SettleConformance,
     ChangeConformance,
+    EdgeConformance,
+    EdgeUpkeepConformance,
+    SendBackConformance,
+    EdgeRaceConformance,
+    GateConformance,
+    RateConformance,
+    QueueLimitConformance,
     ServiceConformance,
+    EndConformance,
     ActConformance,
     TallyConformance,
     ConcurrencyConformance,

@@ -154,7 +154,7 @@ class ConcurrencyConformance:
         for _ in range(5):
             key = new_token()
 
-            def add(index: int, key: str = key) -> str:
+            def add(index: int, key: str = key) -> str | None:
                 return store.add_runs([make_run(store, unique=key)])[0]
 
             assert len(set(together(THREADS, add))) == 1

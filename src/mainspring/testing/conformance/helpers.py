@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -9,14 +10,30 @@ from threading import Barrier
 from typing import Any, Final, TypeVar
 
 import msgspec
+import pytest
 
 from mainspring.core.instants import SECOND, from_us
 from mainspring.core.job import Job
 from mainspring.core.plan import DueJob, Firing, Place, firing, plan
 from mainspring.core.references import obj_to_ref
-from mainspring.core.run import Beat, Call, Condition, Outcome, Report, Result, Run, Status, describe
-from mainspring.core.transitions import cancel, conclude
-from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.core.run import (
+    ON,
+    UNFINISHED,
+    WAITING,
+    After,
+    Beat,
+    Call,
+    Condition,
+    Outcome,
+    Report,
+    Result,
+    Run,
+    Status,
+    describe,
+)
+from mainspring.core.transitions import cancel, conclude, retry
+from mainspring.core.waiting.gates import QUEUE_GATE
+from mainspring.jobstores.base import ClaimedRuns, JobStore, RunQuery
 from mainspring.triggers.interval import IntervalTrigger
 
 __all__ = [
@@ -24,26 +41,38 @@ __all__ = [
     "LEASE",
     "NODE",
     "UNFINISHED",
+    "add_after",
     "add_job",
     "add_run",
     "beat",
+    "behind",
     "break_",
     "cancel_all",
+    "chained_fires",
     "claim",
     "current",
+    "drop",
     "due_one",
     "fail",
     "fire",
     "fired_run",
     "give_back",
+    "in_one_shard",
+    "keep",
     "lapsed",
+    "look",
     "make_job",
     "make_run",
+    "miss",
+    "moved",
     "new_id",
     "new_token",
     "other_work",
+    "pause",
     "plain",
     "reference",
+    "resume",
+    "send_back",
     "settle",
     "start",
     "step",
@@ -60,9 +89,10 @@ T = TypeVar("T")
 NODE: Final = "node-1"
 LEASE: Final = 60.0
 """Seconds: long enough for a slow server never to reach it, since only `shift_clock` lets it pass."""
-UNFINISHED: Final = (Status.PENDING, Status.RUNNING)
 
 _numbers = count(1)
+_tags = [""]
+"""What new ids begin with; the last one counts."""
 
 
 def work(*args: Any, **kwargs: Any) -> None:
@@ -83,7 +113,27 @@ def reference(func: Callable[..., Any] | str) -> str:
 
 def new_id(word: str = "run") -> str:
     """Make an id that no other test has."""
-    return f"{word}-{next(_numbers)}"
+    return f"{_tags[-1]}{word}-{next(_numbers)}"
+
+
+def in_one_shard(conformance: type[T]) -> type[T]:
+    """Let the new ids in all tests of a class begin with one tag: edges lead from run to run within a shard."""
+
+    def pinned(test: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def run(*args: Any, **kwargs: Any) -> None:
+            _tags.append("{flow}")
+            try:
+                test(*args, **kwargs)
+            finally:
+                _tags.pop()
+
+        return run
+
+    for name, test in list(vars(conformance).items()):
+        if name.startswith("test_"):
+            setattr(conformance, name, pinned(test))
+    return conformance
 
 
 def new_token() -> str:
@@ -150,10 +200,20 @@ def fired_run(store: JobStore, job: Job, **fields: Any) -> Run:
     return make_run(store, name, **{"job_id": job.id, "fire_time": job.at, **fields})
 
 
+def chained_fires(store: JobStore, job: Job, number: int) -> tuple[Run, ...]:
+    """Make the runs of several overdue fires of a job: each comes after the one before, and only the last counts."""
+    runs: list[Run] = []
+    for place in range(number):
+        name = f"{job.id}@{job.incarnation}@{(job.at or 0) + place}"
+        after = behind(*runs[-1:], on="end")
+        runs.append(make_run(store, name, job_id=job.id, after=after, counted=place == number - 1))
+    return tuple(runs)
+
+
 def unfinished(store: JobStore, job: Job) -> int:
     """Count a job's unfinished runs by looking at all of them."""
     runs = store.find_runs(RunQuery(status=UNFINISHED, job_id=job.id), limit=10_000)
-    return sum(run.id.startswith(f"{job.id}@{job.incarnation}@") for run in runs)
+    return sum(run.counted and run.id.startswith(f"{job.id}@{job.incarnation}@") for run in runs)
 
 
 # -- runs and outcomes -------------------------------------------------------------------------------------------
@@ -173,12 +233,28 @@ def add_run(store: JobStore, id: str | None = None, **fields: Any) -> Run:
     return run
 
 
+def behind(*runs: Run, on: str | int = "success") -> tuple[After, ...]:
+    """Make the predecessors of a run; `on` is a word of `ON` or a mask."""
+    return tuple(After(run.id, ON[on] if isinstance(on, str) else on) for run in runs)
+
+
+def add_after(store: JobStore, *runs: Run, on: str | int = "success", **fields: Any) -> Run:
+    """Store a run that comes after others, in the queue `next`; return it as it is then."""
+    return current(store, add_run(store, **{"queue": "next", "after": behind(*runs, on=on), **fields}))
+
+
 def claim(
     store: JobStore, *queues: str, limit: int = 1000, token: str | None = None, node: str = NODE, lease: float = LEASE
 ) -> list[Run]:
     """Claim what is due in the queues, `default` if none is named."""
-    token = token or new_token()
-    return store.claim(queues or ("default",), node=node, token=token, limit=limit, lease=lease).runs
+    return look(store, *queues, limit=limit, token=token, node=node, lease=lease).runs
+
+
+def look(
+    store: JobStore, *queues: str, limit: int = 1000, token: str | None = None, node: str = NODE, lease: float = LEASE
+) -> ClaimedRuns:
+    """Claim what is due in the queues, and return all that the store answers."""
+    return store.claim([(queues or ("default",), limit)], node=node, token=token or new_token(), lease=lease)
 
 
 def start(store: JobStore, id: str | None = None, **fields: Any) -> Run:
@@ -192,6 +268,30 @@ def start(store: JobStore, id: str | None = None, **fields: Any) -> Run:
 def lapsed(store: JobStore, limit: int = 10) -> list[Run]:
     """Return running runs whose lease is over."""
     return store.find_runs(RunQuery(lapsed=True), limit=limit)
+
+
+def moved(run: Run, queue: str) -> Run:
+    """Return a run as somebody moves it to another queue, for which its call is signed anew."""
+    call = msgspec.structs.replace(run.call, frame=None)
+    return msgspec.structs.replace(run, queue=queue, moved=True, call=call)
+
+
+def pause(store: JobStore, queue: str) -> None:
+    """Pause a queue."""
+    store.set_gate(f"{QUEUE_GATE}{queue}", 0)
+
+
+def resume(store: JobStore, queue: str) -> None:
+    """Resume a queue, without a limit."""
+    store.set_gate(f"{QUEUE_GATE}{queue}", None)
+
+
+def keep(store: Any, number: int) -> None:
+    """Have the store that has the runs keep so many finished ones."""
+    holder = getattr(store, "runs", store)
+    if not hasattr(holder, "keep_runs"):
+        pytest.skip("this store has no attribute keep_runs that says how many finished runs it keeps")
+    holder.keep_runs = number
 
 
 def current(store: JobStore, run: Run) -> Run:
@@ -226,6 +326,11 @@ def stop(store: JobStore, run: Run) -> Outcome:
     return conclude(Report(run, Result.CANCELLED), store.beat(), 0.5)
 
 
+def miss(store: JobStore, run: Run) -> Outcome:
+    """Make the outcome of a run that was not started in time."""
+    return conclude(Report(run, Result.LATE), store.beat(), 0.5)
+
+
 def give_back(store: JobStore, run: Run) -> Outcome:
     """Make the outcome of a run that its node will not start."""
     return conclude(Report(run, Result.UNSTARTED), store.beat(), 0.5)
@@ -237,6 +342,20 @@ def break_(store: JobStore, run: Run) -> Outcome:
         run, status=Status.BROKEN, reason="unreadable", finished_at=store.beat(), lease_until=None, unique=None
     )
     return Outcome(broken, Condition.HELD)
+
+
+def drop(store: JobStore, run: Run, by: str | None = None) -> Outcome:
+    """Make the outcome that cancels a run because another refused it: the one in its record, or `by`."""
+    ended = cancel(run, store.beat()).run
+    return Outcome(msgspec.structs.replace(ended, refused=by or run.refused), Condition.REFUSED)
+
+
+def send_back(store: JobStore, run: Run) -> Outcome:
+    """Make the outcome by which a person sends a run back behind its predecessors: it ended, or was just refused."""
+    if run.status in WAITING:
+        return Outcome(msgspec.structs.replace(run, status=Status.BLOCKED, refused=None), Condition.WAITING)
+    again = retry(run, store.beat()).run
+    return Outcome(msgspec.structs.replace(again, status=Status.BLOCKED, refused=None), Condition.FINISHED)
 
 
 def cancel_all(store: JobStore, queue: str = "default") -> int:

@@ -120,7 +120,7 @@ class InstantConformance:
     def test_runs_are_claimed_in_the_order_of_their_years(self, store: JobStore) -> None:
         for at in reversed(ALL_TIMES):
             add_run(store, run_at=at)
-        claimed = store.claim(["default"], node="node", token="token", limit=100, lease=60.0)
+        claimed = store.claim([(["default"], 100)], node="node", token="token", lease=60.0)
         assert [run.run_at for run in claimed.runs] == [*PAST]
         assert claimed.next_at == FUTURE[0]
 
@@ -129,7 +129,7 @@ class InstantConformance:
         self, store: JobStore, at: int
     ) -> None:
         add_run(store, run_at=at)
-        claimed = store.claim(["default"], node="node", token="token", limit=100, lease=60.0)
+        claimed = store.claim([(["default"], 100)], node="node", token="token", lease=60.0)
         assert (claimed.runs, claimed.next_at) == ([], at)
 
     def test_runs_are_found_in_the_order_of_their_years_page_by_page(self, store: JobStore) -> None:

@@ -22,8 +22,11 @@ from mainspring.testing.conformance.helpers import (
     current,
     fail,
     give_back,
+    keep,
     make_job,
     make_run,
+    pause,
+    resume,
     settle,
     start,
     stored,
@@ -150,7 +153,7 @@ class ServiceConformance:
         assert [store.prune(limit=2) for _ in range(4)] == [2, 2, 1, 0]
 
     def test_a_run_for_which_a_retention_was_asked_for_is_kept_so_long_however_many_are(self, store: JobStore) -> None:
-        _keep(store, 0)
+        keep(store, 0)
         week = 7 * 86400.0
         asked, usual, failed = start(store, policy=Policy(retention=week)), start(store), start(store)
         waiting = add_run(store, queue="other", policy=Policy(retention=week))
@@ -165,7 +168,7 @@ class ServiceConformance:
         assert store.stats(ALL).matching == 0
 
     def test_runs_for_which_a_retention_was_asked_for_take_no_room_from_others(self, store: JobStore) -> None:
-        _keep(store, 1)
+        keep(store, 1)
         usual = start(store)
         assert settle(store, succeed(store, usual))
         asked = [start(store, policy=Policy(retention=60.0)) for _ in range(5)]
@@ -193,18 +196,18 @@ class ServiceConformance:
         add_run(store, queue="mail", due_in=-20, priority=9)
         add_run(store, queue="mail", due_in=100)
         start(store, queue=".pool")
-        store.set_queue("idle", paused=True)
+        pause(store, "idle")
         assert store.stats().queues == [
             QueueInfo(name=".pool", running=1),
-            QueueInfo(name="idle", paused=True),
+            QueueInfo(name="idle", limit=0),
             QueueInfo(name="mail", waiting=2, delayed=1, oldest_at=oldest.run_at),
         ]
 
     def test_a_queue_without_unfinished_runs_is_not_listed(self, store: JobStore) -> None:
         run = start(store)
-        store.set_queue("idle", paused=True)
+        pause(store, "idle")
         settle(store, succeed(store, run))
-        store.set_queue("idle", paused=False)
+        resume(store, "idle")
         assert store.stats().queues == []
 
     def test_a_delayed_run_waits_when_its_time_has_come(self, store: JobStore) -> None:
@@ -215,22 +218,22 @@ class ServiceConformance:
 
     def test_pausing_twice_is_pausing_once(self, store: JobStore) -> None:
         add_run(store)
-        store.set_queue("default", paused=True)
-        store.set_queue("default", paused=True)
+        pause(store, "default")
+        pause(store, "default")
         assert store.stats().queues[0].paused is True
-        store.set_queue("default", paused=False)
-        store.set_queue("default", paused=False)
+        resume(store, "default")
+        resume(store, "default")
         assert store.stats().queues[0].paused is False
 
     def test_what_waits_in_one_queue_can_be_cancelled_at_once(self, store: JobStore) -> None:
         running = start(store)
         due, delayed, other = add_run(store), add_run(store, due_in=500), add_run(store, queue="other")
-        store.set_queue("default", paused=True)
+        pause(store, "default")
         assert cancel_all(store) == 2
         states = [current(store, run).status for run in (running, due, delayed, other)]
         assert states == [Status.RUNNING, Status.CANCELLED, Status.CANCELLED, Status.PENDING]
         assert current(store, due).finished_at is not None
-        store.set_queue("default", paused=False)
+        resume(store, "default")
         store.shift_clock(501)
         assert claim(store) == []
         assert cancel_all(store) == 0
@@ -300,7 +303,7 @@ class ServiceConformance:
         store.set_aside("broken", stored(store, "broken").version, "unreadable")
         run, other = start(store), start(store)
         add_run(store, queue="idle")
-        store.set_queue("idle", paused=True)
+        pause(store, "idle")
         store.due(10, 0)  # what a loop looks at before it sleeps
         cursor = store.wait(0, 0)
         job.at = paused.at = store.beat() + 5 * SECOND
@@ -315,7 +318,7 @@ class ServiceConformance:
             "delayed run": lambda: add_run(store, due_in=5),
             "back": lambda: settle(store, give_back(store, run)),
             "then": lambda: settle(store, replace(succeed(store, other), then=(follower,))),
-            "resume": lambda: store.set_queue("idle", paused=False),
+            "resume": lambda: resume(store, "idle"),
             "cancel": lambda: store.cancel([run.id]),
         }
         changes[change]()
@@ -343,11 +346,3 @@ class ServiceConformance:
 def _node(name: str, **fields: Any) -> NodeInfo:
     base: dict[str, Any] = {"id": name, "host": "host", "pid": 7, "started_at": 1_763_000_000_123_457}
     return NodeInfo(**{**base, **fields})
-
-
-def _keep(store: Any, number: int) -> None:
-    """Have the store that has the runs keep so many finished ones."""
-    holder = getattr(store, "runs", store)
-    if not hasattr(holder, "keep_runs"):
-        pytest.skip("this store has no attribute keep_runs that says how many finished runs it keeps")
-    holder.keep_runs = number

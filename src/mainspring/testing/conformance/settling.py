@@ -14,6 +14,7 @@ from mainspring.core.transitions import cancel, retry
 from mainspring.jobstores.base import JobStore, RunQuery
 from mainspring.testing.conformance.helpers import (
     LEASE,
+    add_after,
     add_run,
     break_,
     cancel_all,
@@ -22,6 +23,7 @@ from mainspring.testing.conformance.helpers import (
     fail,
     give_back,
     make_run,
+    new_id,
     new_token,
     plain,
     settle,
@@ -35,10 +37,22 @@ ALL = RunQuery()
 HOLDS = {
     Condition.HELD: {"running", "expired"},
     Condition.EXPIRED: {"expired"},
-    Condition.WAITING: {"pending", "given back"},
+    Condition.WAITING: {"pending", "given back", "blocked", "refused"},
+    Condition.REFUSED: {"refused"},
     Condition.FINISHED: {"succeeded", "failed", "cancelled", "broken"},
 }
-STATES = ("pending", "given back", "running", "expired", "succeeded", "failed", "cancelled", "broken")
+STATES = (
+    "pending",
+    "given back",
+    "blocked",
+    "refused",
+    "running",
+    "expired",
+    "succeeded",
+    "failed",
+    "cancelled",
+    "broken",
+)
 
 
 class SettleConformance:
@@ -303,6 +317,12 @@ def _run_that_is(store: JobStore, state: str) -> Run:
     """Bring a run into a state and return it as it is then."""
     if state == "pending":
         return add_run(store)
+    if state in ("blocked", "refused"):
+        first = start(store, new_id("{flow}run"))
+        waiting = add_after(store, first, id=new_id("{flow}run"))
+        if state == "refused":
+            assert settle(store, fail(store, first))
+        return current(store, waiting)
     run = start(store)
     if state == "expired":
         store.shift_clock(LEASE + 1)

@@ -20,6 +20,7 @@ RUNS_PER_NODE: Final = 3
 MOST_NODES_OPEN: Final = 60
 """With more processes than this, hosts are folded."""
 USUAL_SECONDS: Final = 30.0
+MOST_LOST: Final = 10
 MB: Final = 1024 * 1024
 
 
@@ -144,7 +145,7 @@ def _groups(rows: Sequence[ProcessRow]) -> list[HostGroup]:
 
 def read(view: View) -> dict[str, Any]:
     """Read the living nodes and what they execute."""
-    nodes = sorted(view.app.nodes(), key=lambda node: (node.host, node.pid))
+    nodes = sorted(view.nodes, key=lambda node: (node.host, node.pid))
     wanted = view.text("q", most=200).lower()
     shown = [node for node in nodes if wanted in f"{node.id} {' '.join(node.queues)}".lower()]
     few = len(shown) <= MOST_NODES_OPEN
@@ -166,13 +167,19 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def lost(view: View, data: dict[str, Any]) -> dict[str, Any]:
+    """List the nodes whose runs others had to take over in the last day."""
+    found = view.cached("lost nodes", 5.0, view.app.lost_nodes)
+    return {"lost": found[:MOST_LOST], "more_lost": max(0, len(found) - MOST_LOST)}
+
+
 def _sentence(view: View, odd: Sequence[NodeInfo]) -> str:
     """Return why the first odd node stands as it does, with its name in front; if more are silent, how many."""
     node = odd[0]
     if node.state == "silent" and len(odd) > 1:
         silent = sum(each.state == "silent" for each in odd)
         return f"{silent:,} processes are silent: their runs go to others when the leases end."
-    said = view.app.explain(f"node:{node.id}").sentence
+    said = view.app.explain(node).sentence
     name = f"{node.host}:{node.pid}"
     return f"{name} is {said[:1].lower()}{said[1:]}" if node.state == "silent" else f"{name}: {said}"
 
@@ -183,7 +190,7 @@ PAGE = Page(
     title="Nodes",
     template="nodes.html",
     read=read,
-    regions={"state": state, "hosts": None},
+    regions={"state": state, "hosts": None, "lost": lost},
 )
 
 
@@ -193,11 +200,11 @@ PAGE = Page(
 def read_one(view: View) -> dict[str, Any]:
     """Read one node."""
     name = view.params["id"]
-    node = next((each for each in view.app.nodes() if name in (each.id, f"{each.host}:{each.pid}")), None)
+    node = next((each for each in view.nodes if name in (each.id, f"{each.host}:{each.pid}")), None)
     if node is None:
         raise NoSuchThing("node", name)
     (row,) = _processes(view, [node], 64)
-    told = view.app.explain(f"node:{node.id}")
+    told = view.app.explain(node)
     recent = [
         run_row(view.app, run, view.now)
         for run in view.app.search(text_of({"node": [node.id]}), limit=20, most=1000).runs

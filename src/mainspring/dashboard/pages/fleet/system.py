@@ -15,12 +15,14 @@ from mainspring.core.insight.acts import Act
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import from_us
 from mainspring.core.redaction import masked, without_password
-from mainspring.dashboard.memo import remembered
+from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
 
 __all__ = ["AUDIT_PAGE", "PAGE"]
 
 DOCTOR_SECONDS: Final = 15.0
+DOCTOR_PATIENCE_SECONDS: Final = 0.1
+"""Wait this long for the doctor, who looks at each job and at thousands of records; then show the page without."""
 AUDIT_PAGE_ENTRIES: Final = 50
 MOST_FINDINGS: Final = 60
 _COUNTERS: Final = ("jobs", "succeeded", "failed", "cancelled", "missed", "broken")
@@ -31,7 +33,12 @@ _KINDS: Final = ("", "run", "runs", "job", "queue", "node", "app")
 
 def findings(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Let the doctor look at the store, the nodes and the records."""
-    found: Diagnosis = remembered(view.app, "system.doctor", DOCTOR_SECONDS, lambda: diagnose(view.app))
+    found: Diagnosis | None = remembered_soon(
+        view.app, "system.doctor", DOCTOR_SECONDS, lambda: diagnose(view.app), DOCTOR_PATIENCE_SECONDS
+    )
+    if found is None:  # it looks at every job; an update brings what it finds
+        looking = "The doctor is looking: what it finds appears here by itself."
+        return {"findings": [], "more": 0, "sentence": looking, "shape": "running", "level": ""}
     ordered = sorted(found.findings, key=lambda each: list(reversed(Mark)).index(each.mark))
     problems, warnings = found.count(Mark.PROBLEM), found.count(Mark.WARNING)
     if problems:
@@ -56,7 +63,7 @@ def _first(number: int) -> str:
 def store(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Measure the store, and count what it has seen."""
     app = view.app
-    figures = remembered(app, "system.store", 5.0, app.store_figures)
+    figures = remembered(app, "system.store", 10.0, app.store_figures)
     counters = remembered(app, "system.counters", 2.0, app.counters)
     return {
         "where": without_password(app.url) if isinstance(app.url, str) else repr(app.url),

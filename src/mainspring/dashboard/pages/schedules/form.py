@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime, tzinfo
+from os import PathLike
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.instants import from_us
@@ -18,10 +19,13 @@ from mainspring.dashboard.looks.values import arguments_text
 from mainspring.dashboard.page import Action, BadParameter, Deed, Page, Question, View
 from mainspring.dashboard.pages.schedules.actions import job_of
 from mainspring.dashboard.schedule import expression_of
+from mainspring.plugins import without_excluded
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.date import DateTrigger
-from mainspring.triggers.excluding import like, plain_trigger
+from mainspring.triggers.excluding import ExcludingTrigger, like, plain_trigger
+from mainspring.triggers.exclusions.reading import exclusions_of
+from mainspring.triggers.exclusions.rules import Exclusions
 from mainspring.triggers.interval import IntervalTrigger
 from mainspring.triggers.zones import astimezone
 
@@ -29,6 +33,11 @@ __all__ = ["ACTIONS", "PAGE", "read_call_arguments"]
 
 FIRES_SHOWN: Final = 5
 MOST_ARGUMENT_CHARS: Final = 100_000
+_OVERLAPS: Final = {
+    "skip": "is missed",
+    "queue": "waits until an earlier run has ended",
+    "cancel_other": "cancels the oldest run and takes its place",
+}
 _KINDS: Final = {"cron": "by a crontab line", "every": "every so often", "at": "once"}
 _NAMED: Final = re.compile(r"([^\W\d]\w*)\s*=(.*)", re.DOTALL)
 
@@ -65,12 +74,19 @@ def read_trigger(view: View, given: Mapping[str, str], zone: tzinfo | None = Non
     return DateTrigger(moment if moment.tzinfo else moment.replace(tzinfo=place), place)
 
 
+def _without_excluded(view: View, trigger: BaseTrigger, given: Mapping[str, str]) -> BaseTrigger:
+    exclude = read_exclude(given)
+    if exclude is None:
+        return trigger
+    return without_excluded(trigger, exclude, trigger.timezone or view.app.timezone, view.now)
+
+
 def forecast(view: View, given: Mapping[str, str], zone: tzinfo | None = None) -> Forecast:
     """Say what a schedule means."""
     if not given.get("when", "").strip():
         return Forecast()
     try:
-        trigger = read_trigger(view, given, zone)
+        trigger = _without_excluded(view, read_trigger(view, given, zone), given)
         check_possible(trigger)
     except (TypeError, ValueError) as error:
         return Forecast(problem=str(error))
@@ -112,7 +128,7 @@ def _given(view: View, defaults: Mapping[str, str]) -> dict[str, str]:
 
 _EMPTY: Final = {
     "id": "", "task": "", "arguments": "", "kind": "cron", "when": "", "timezone": "", "queue": "", "retries": "",
-    "timeout": "", "max_instances": "", "grace": "", "coalesce": "",
+    "timeout": "", "max_instances": "", "grace": "", "coalesce": "", "overlap": "", "exclude": "",
 }  # fmt: skip
 
 
@@ -124,6 +140,8 @@ def _question(view: View, title: str, button: str, given: dict[str, str], job: J
     fields = {
         "given": given,
         "kinds": list(_KINDS.items()),
+        "overlaps": list(_OVERLAPS.items()),
+        "excluded": _excluded_words(job),
         "tasks": tasks,
         "forecast": forecast(view, given, None if job is None else job.trigger.timezone),
         "job": job,
@@ -132,6 +150,24 @@ def _question(view: View, title: str, button: str, given: dict[str, str], job: J
     }
     text = "A job calls a task on a schedule. Fields that you leave empty are as the task says."
     return Question(title, text, button, note=note, template="fields_job.html", fields=fields)
+
+
+def _excluded_words(job: Job | None) -> str:
+    """Return what a job excludes, in words; nothing if it excludes nothing."""
+    return job.trigger.exclude.describe() if job is not None and isinstance(job.trigger, ExcludingTrigger) else ""
+
+
+def read_exclude(given: Mapping[str, str]) -> Exclusions | None:
+    """Read the times to leave out, one a line; None if the form says nothing of them."""
+    lines = [line.strip() for line in given.get("exclude", "").splitlines() if line.strip()]
+    if not lines:
+        return None
+    return Exclusions() if lines == ["none"] else exclusions_of(lines, _no_file)
+
+
+def _no_file(name: str | PathLike[str]) -> Exclusions:
+    """Refuse to read a file: whoever fills in a form must not choose what this machine opens."""
+    raise BadParameter(f"exclude: {str(name)[:50]!r}: files can be named in code only")
 
 
 def ask_add(view: View) -> Question:
@@ -146,7 +182,7 @@ def ask_edit(view: View) -> Question:
     known |= {"coalesce": "yes" if job.coalesce else "no", "retries": str(job.policy.retries)}
     known |= {"timeout": "" if job.policy.timeout is None else f"{job.policy.timeout:g}s"}
     known |= {"grace": "any" if job.misfire_grace_time is None else f"{job.misfire_grace_time:g}s"}
-    known |= _trigger_fields(job.trigger)
+    known |= {"overlap": job.overlap} | _trigger_fields(job.trigger)
     return _question(view, f"Edit “{job.id}”", "Save", _given(view, known), job)
 
 
@@ -179,6 +215,8 @@ def _options(form: Mapping[str, str]) -> dict[str, Any]:
         found["misfire_grace_time"] = None if grace == "any" else _length(grace, "late by")
     if form.get("coalesce") in ("yes", "no"):
         found["coalesce"] = form["coalesce"] == "yes"
+    if form.get("overlap") in _OVERLAPS:
+        found["overlap"] = form["overlap"]
     return found
 
 
@@ -191,7 +229,7 @@ def _length(text: str, name: str) -> float:
 
 def add(view: View, form: Mapping[str, str]) -> Deed:
     """Add a job."""
-    trigger = read_trigger(view, form)
+    trigger = _without_excluded(view, read_trigger(view, form), form)
     check_possible(trigger)
     if trigger.next_fire(None, view.now) is None:
         raise BadParameter("it would never fire")
@@ -212,6 +250,7 @@ def edit(view: View, form: Mapping[str, str]) -> Deed:
     known = _trigger_fields(job.trigger)
     if form.get("when", "").strip() and any(form.get(name, "").strip() != known[name] for name in known):
         trigger = like(read_trigger(view, form, job.trigger.timezone), job.trigger)
+        trigger = _without_excluded(view, trigger, form)
         check_possible(trigger)
         first = trigger.next_fire(None, view.now)
         if first is None:
@@ -219,6 +258,8 @@ def edit(view: View, form: Mapping[str, str]) -> Deed:
         changes["trigger"] = trigger
         if job.at is not None:  # a paused job stays so
             changes["next_run_time"] = from_us(first)
+    elif (exclude := read_exclude(form)) is not None:
+        changes["exclude"] = exclude
     if not changes:
         return Deed(f"{job.id} stays as it is", go=view.of("job", job.id).removeprefix(view.root))
     view.app.modify_job(job.id, **changes)
@@ -231,7 +272,9 @@ def _present(job: Job, name: str) -> Any:
 
 def read_preview(view: View) -> dict[str, Any]:
     """Say what a schedule means, for the form as one types."""
-    return {"forecast": forecast(view, {name: view.text(name, "", 300) for name in ("kind", "when", "timezone")})}
+    return {
+        "forecast": forecast(view, {name: view.text(name, "", 300) for name in ("kind", "when", "timezone", "exclude")})
+    }
 
 
 ACTIONS = (

@@ -67,7 +67,7 @@ def read(view: View) -> dict[str, Any]:
 def explain(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Explain the job; what stands above is no fact worth repeating."""
     job: Job = data["job"]
-    told, drift = view.app.explain(f"job:{job.id}"), len(differences_of(view).get(job.id, []))
+    told, drift = view.app.explain(job), len(differences_of(view).get(job.id, []))
     facts = [fact for fact in told.facts if fact.kind in ("run", "node")]
     since = data["health"].since
     if since is not None and str(data["health"].state) != "up":

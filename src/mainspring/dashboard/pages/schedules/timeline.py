@@ -15,26 +15,31 @@ from mainspring.core.insight.wording import several, took
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.run import Status
-from mainspring.core.run_view import RunView
+from mainspring.core.run_view import RunPage, RunView
 from mainspring.core.schedules import upcoming
+from mainspring.dashboard.filtering import run_at_cursor
 from mainspring.dashboard.looks.tracks import Bar, Stretch, TrackContent, axis, load_track, track
 from mainspring.dashboard.page import Page, View
+from mainspring.dashboard.pages.schedules.stretches import chosen_stretch, zoom
 from mainspring.dashboard.schedule import clock_band, job_board, load_ahead, words_of
 from mainspring.triggers.clock_notes import clock_note
 
 __all__ = ["PAGE"]
 
-RANGES: Final = {"6h": (1, 5), "24h": (6, 18), "7d": (24, 144)}
-"""Hours back and ahead."""
 MOST_TRACKS: Final = 60
 RUNS_PER_JOB: Final = 40
-RUNS_BY_OTHERS: Final = 1000
+RUNS_READ: Final = 1000
+"""Runs of a chosen stretch, or of all queues and nodes together, that are drawn."""
+MADE_EARLIER_US: Final = 86_400 * SECOND
+"""A run that was made this long before a stretch may have run in it."""
+LAST_ID: Final = "\U0010ffff"
+"""It comes after every id of a run."""
 MOST_PLANNED: Final = 120
 DENSE_PIXELS: Final = 11
 PIXELS: Final = 950
 """The usual width of a track: fires nearer than some pixels become a band."""
 LOAD_STEPS: Final = 72
-MOST_NODES: Final = 1900
+MOST_NODES: Final = 1850
 """Elements that all tracks may have together: a page with more is slow to change."""
 _ORDER: Final = (JobState.DOWN, JobState.LATE, JobState.NEW, JobState.UP, JobState.PAUSED)
 _KINDS: Final = {"succeeded": "ok", "failed": "bad", "broken": "bad", "missed": "miss", "running": "run"}
@@ -49,21 +54,21 @@ class Track(NamedTuple):
     chart: Markup
 
 
-def _stretch(view: View) -> tuple[Stretch, str]:
-    span = view.choice("range", RANGES, "24h")
-    back, ahead = RANGES[span]
-    step = 600 * SECOND  # the axis moves every ten minutes, so that it is not sent anew each second
-    anchor = view.now // step * step
-    since, until = anchor - back * 3600 * SECOND, anchor + ahead * 3600 * SECOND
-    return Stretch(since, until, view.times, clock_band(view, since, until)), span
-
-
 def read(view: View) -> dict[str, Any]:
     """Choose the stretch and read what lies in it."""
-    stretch, span = _stretch(view)
+    chosen = chosen_stretch(view)
+    stretch = Stretch(chosen.since, chosen.until, view.times, clock_band(view, chosen.since, chosen.until))
     by = view.choice("by", ("job", "queue", "node"), "job")
-    tracks = _by_job(view, stretch) if by == "job" else _by_other(view, stretch, by)
-    return {"stretch": stretch, "span": span, "by": by, "tracks": _drawable(tracks), "number": len(tracks)}
+    tracks = _by_job(view, stretch, chosen.chosen) if by == "job" else _by_other(view, stretch, by)
+    return {
+        "stretch": stretch,
+        "chosen": chosen,
+        "zoom": zoom(view, chosen),
+        "span": chosen.span,
+        "by": by,
+        "tracks": _drawable(tracks),
+        "number": len(tracks),
+    }
 
 
 def _drawable(tracks: Sequence[Track]) -> list[Track]:
@@ -81,12 +86,28 @@ def _drawable(tracks: Sequence[Track]) -> list[Track]:
 # -- tracks by job ----------------------------------------------------------------------------------------------------
 
 
-def _by_job(view: View, stretch: Stretch) -> list[Track]:
+def _by_job(view: View, stretch: Stretch, chosen: bool) -> list[Track]:
     board = job_board(view)
     ordered = sorted(board.jobs.values(), key=lambda job: _rank(job, board.healths[job.id]))[:MOST_TRACKS]
     ids = [job.id for job in ordered]
-    recent = view.cached(f"timeline runs {len(ids)}", 3.0, lambda: view.app.recent(ids, RUNS_PER_JOB))
+    if chosen:  # the newest runs of a job may lie behind it
+        recent: dict[str, list[RunView]] = {}
+        for run in _runs_within(view, stretch):
+            recent.setdefault(run.job_id or "", []).append(run)
+    else:
+        recent = view.cached(f"timeline runs {len(ids)}", 3.0, lambda: view.app.recent(ids, RUNS_PER_JOB))
     return [_job_track(view, stretch, job, board.healths[job.id], recent.get(job.id, [])) for job in ordered]
+
+
+def _runs_within(view: View, stretch: Stretch) -> RunPage | list[RunView]:
+    """Return the newest runs that were made in a stretch, or up to a day before it: they may have run in it."""
+    end = min(stretch.until, view.now)
+    if end <= stretch.since - MADE_EARLIER_US:
+        return []
+    back = timedelta(microseconds=max(1, view.now - stretch.since + MADE_EARLIER_US))
+    name = f"timeline {stretch.since} {stretch.until}"
+    last = run_at_cursor(f"{end}.{LAST_ID}") if end < view.now else None
+    return view.cached(name, 3.0, lambda: view.app.find(since=back, after=last, limit=RUNS_READ))
 
 
 def _rank(job: Job, health: JobHealth) -> tuple[int, bool, int, str]:
@@ -101,7 +122,7 @@ def _job_track(view: View, stretch: Stretch, job: Job, health: JobHealth, runs: 
     words = words_of(job.trigger)
     note, note_at = _clock_words(job, ahead)
     planned = [] if dense else [_plan_bar(view, job, at, usual) for at in ahead]
-    truncated = len(runs) == RUNS_PER_JOB and runs[-1].record.created_at > stretch.since
+    truncated = len(runs) >= RUNS_PER_JOB and runs[-1].record.created_at > stretch.since
     content = TrackContent(
         bars=[*bars, *planned],
         past_band=f"{words}: only the newest {RUNS_PER_JOB} runs are drawn" if truncated else "",
@@ -127,7 +148,7 @@ def _begin(run: RunView) -> int:
 def _ahead(job: Job, stretch: Stretch, now: int) -> list[int]:
     if job.at is None:
         return []
-    coming = (at for at in upcoming.next_fires(job, now) if at > now)
+    coming = (at for at in upcoming.next_fires(job, max(now, stretch.since)) if at > now)
     return list(islice(takewhile(lambda at: at < stretch.until, coming), MOST_PLANNED))
 
 
@@ -163,8 +184,7 @@ def _plan_bar(view: View, job: Job, at: int, usual: int) -> Bar:
 
 
 def _by_other(view: View, stretch: Stretch, by: str) -> list[Track]:
-    back = timedelta(microseconds=view.now - stretch.since)
-    runs = view.cached(f"timeline newest {back}", 3.0, lambda: view.app.find(since=back, limit=RUNS_BY_OTHERS))
+    runs = [run for run in _runs_within(view, stretch) if _within(stretch, run, view.now)]
     groups: dict[str, list[RunView]] = {}
     for run in runs:
         name = run.queue if by == "queue" else run.node or ""
@@ -202,11 +222,12 @@ def _planned_by_queue(view: View, stretch: Stretch) -> tuple[dict[str, list[Bar]
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Say what is odd in the stretch: a change of the clock, or where most comes together."""
     stretch: Stretch = data["stretch"]
-    step = max(60 * SECOND, (stretch.until - view.now) // LOAD_STEPS)
-    steps = load_ahead(view, view.now // step * step, stretch.until, step)  # so that viewers share it
+    begin = max(view.now, stretch.since)
+    step = max(60 * SECOND, (stretch.until - begin) // LOAD_STEPS)
+    steps = load_ahead(view, begin // step * step, stretch.until, step) if begin < stretch.until else []  # shared
     peak = max(steps, key=lambda each: each.busy, default=None)
     fires = sum(each.fires for each in steps)
-    slots = sum(node.slots for node in view.app.nodes() if node.state == "running")
+    slots = sum(node.slots for node in view.nodes if node.state == "running")
     facts = [several(fires, "fire is", "fires are") + " planned"] if fires else []
     words = ""
     if peak is not None and peak.busy > 0:
@@ -227,10 +248,13 @@ def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
 
 def _was_busy(view: View, stretch: Stretch) -> tuple[int, list[tuple[int, float]]]:
     """Return the step of the past, and how many slots were busy in each: by how long the runs took that ended in it."""
-    back = timedelta(microseconds=view.now - stretch.since)
-    step = max(timedelta(minutes=1), back / (LOAD_STEPS // 3))
-    name = f"timeline busy {back // timedelta(minutes=10)}"
-    found = view.cached(name, 5.0, lambda: view.app.metrics(back, step=step))
+    end = min(stretch.until, view.now)
+    if end <= stretch.since:
+        return 1, []
+    since, until = view.times.local(stretch.since), view.times.local(end)
+    step = max(timedelta(minutes=1), (until - since) / (LOAD_STEPS // 3))
+    name = f"timeline busy {stretch.since} {stretch.until}"
+    found = view.cached(name, 5.0, lambda: view.app.metrics(since, until, step))
     return found.step, [
         (found.since + number * found.step, counts.took.total / found.step)
         for number, counts in enumerate(found.whole)

@@ -31,7 +31,7 @@ RANGES: Final = {
 ORDERS: Final = ("newest", "most", "rising")
 ERRORS_SECONDS: Final = 3.0
 RUNS_LOOKED_AT: Final = 600
-"""Failed runs that are grouped; the page says so if there are more."""
+"""Failed runs that are read for messages, traces and what they share; counters tell how many there were."""
 BARS: Final = 12
 CHART_BARS: Final = 48
 MOST_GROUPS: Final = 50
@@ -89,7 +89,7 @@ def _fits(group: ErrorGroup, wanted: str) -> bool:
 
 
 def _row(view: View, group: ErrorGroup, begin: int, key: str) -> GroupRow:
-    bars = _spread(group.times, begin, view.now, BARS)
+    bars = _spread(_failures(group), begin, view.now, BARS)
     tag, kind = "", ""
     first = to_us(group.oldest.at)
     marks = remembered(view.app, "errors.marks", 10.0, lambda: view.app.marks(timedelta(days=30), limit=20))
@@ -108,9 +108,18 @@ def _growth(bars: Sequence[int]) -> float:
     return sum(bars[-quarter:]) / before if before else 0.0
 
 
-def _spread(times: Sequence[datetime], begin: int, end: int, number: int) -> list[int]:
+def _failures(group: ErrorGroup) -> Sequence[tuple[datetime, int]]:
+    """Return when how many failed: by counters, unless the nodes have not handed over the newest yet."""
+    if sum(number for _, number in group.counted) >= len(group.times):
+        return group.counted
+    return [(moment, 1) for moment in group.times]
+
+
+def _spread(failures: Sequence[tuple[datetime, int]], begin: int, end: int, number: int) -> list[int]:
     width = max(1, (end - begin) // number + 1)
-    counts = Counter(min(number - 1, max(0, (to_us(each) - begin) // width)) for each in times)
+    counts = Counter[int]()
+    for moment, many in failures:
+        counts[min(number - 1, max(0, (to_us(moment) - begin) // width))] += many
     return [counts[each] for each in range(number)]
 
 
@@ -152,6 +161,8 @@ def _match(group: ErrorGroup, span: str) -> str:
 
 def _sentence(runs: Sequence[RunView], shared: dict[str, str]) -> str:
     """Say in one sentence what nearly all of the runs have in common."""
+    if not runs:
+        return "No run of it is kept any more: the counters outlive them."
     if len(runs) < 2:
         return "One run failed like this."
     parts = []
@@ -169,7 +180,7 @@ def _sentence(runs: Sequence[RunView], shared: dict[str, str]) -> str:
 
 
 def _steps(view: View, group: ErrorGroup, begin: int) -> list[Step]:
-    counts = _spread(group.times, begin, view.now, CHART_BARS)
+    counts = _spread(_failures(group), begin, view.now, CHART_BARS)
     width = (view.now - begin) / CHART_BARS
     steps = []
     for number, label in enumerate(clock_labels(view.times, begin, width, CHART_BARS)):

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from mainspring.core.insight.flows import Flow, FlowStep
+from mainspring.core.insight.flows import FlowGraph, FlowStep
 from mainspring.core.insight.wording import several, took
 from mainspring.core.instants import SECOND
-from mainspring.core.run import FINAL, Status
+from mainspring.core.run import FINAL, HELD_PREFIX, Status
 from mainspring.core.run_view import RunView
 from mainspring.dashboard.looks.graph import MOST_NODES, GraphNode, draw
 from mainspring.dashboard.looks.rows import CANCELLABLE, RETRYABLE, RunLine, run_row
@@ -42,7 +42,7 @@ class StepRow(NamedTuple):
 
 def read(view: View) -> dict[str, Any]:
     """Read the flows among the newest runs."""
-    found, complete = view.cached("flows", 2.0, view.app.flows)
+    found, complete = view.cached("flows", 2.0, view.app.flow_graphs)
     wanted = view.text("q", most=200)
     rows = [each for each in found if wanted.lower() in f"{each.key} {each.name}".lower()]
     return {
@@ -64,7 +64,7 @@ PAGE = Page(path="/flows", nav="flows", title="Flows", template="flows.html", re
 def read_one(view: View) -> dict[str, Any]:
     """Read one flow, and find what decides when it ends."""
     try:
-        flow = view.app.flow(view.params["id"])
+        flow = view.app.flow_graph(view.params["id"])
     except RunNotFound:
         raise NoSuchThing("flow", view.params["id"]) from None
     usual = view.cached("flows.usual", USUAL_SECONDS, lambda: _usual(view))
@@ -93,7 +93,7 @@ def _usual(view: View) -> dict[str, float]:
     return {each.name: each.p50 for each in view.app.task_figures() if each.p50 is not None}
 
 
-def _critical(flow: Flow, usual: Mapping[str, float], now: int) -> tuple[int | None, set[str]]:
+def _critical(flow: FlowGraph, usual: Mapping[str, float], now: int) -> tuple[int | None, set[str]]:
     """Return when the flow should end, and the steps on the longest way there; None if a length is not known."""
     ends: dict[str, int] = {}
     known = True
@@ -119,7 +119,7 @@ def _critical(flow: Flow, usual: Mapping[str, float], now: int) -> tuple[int | N
     return (max(ends.values()) if known and ends and flow.goes_on else None), hot
 
 
-def _row(view: View, step: FlowStep, flow: Flow, usual: Mapping[str, float], hot: bool) -> StepRow:
+def _row(view: View, step: FlowStep, flow: FlowGraph, usual: Mapping[str, float], hot: bool) -> StepRow:
     names = {each.id: each.call.name or each.call.task_name.rpartition(":")[2] for each in flow.steps}
     before = Counter(names[each] for each in step.after if each in names)
     after = ", ".join(f"{number} \u00d7 {name}" if number > 1 else name for name, number in before.most_common(3))
@@ -180,7 +180,7 @@ def _folded(nodes: Sequence[GraphNode]) -> list[GraphNode]:
     return [node._replace(after=tuple(dict.fromkeys(names.get(each, each) for each in node.after))) for node in found]
 
 
-def _state(flow: Flow) -> str:
+def _state(flow: FlowGraph) -> str:
     if flow.failed:
         return "failed"
     if not flow.goes_on:
@@ -188,10 +188,10 @@ def _state(flow: Flow) -> str:
     return "running" if any(run.status is Status.RUNNING for run in flow.runs) else "waiting"
 
 
-def _sentence(flow: Flow, rows: Sequence[StepRow], ends: int | None, view: View) -> str:
+def _sentence(flow: FlowGraph, rows: Sequence[StepRow], ends: int | None, view: View) -> str:
     if flow.failed:
         name = flow.failed[0].name or flow.failed[0].call.task_name
-        rest = sum(row.line is None for row in rows)
+        rest = sum(run.refused is not None for run in flow.runs)
         also = f" {several(rest, 'step')} after it will not run unless it is retried." if rest else ""
         return f"Failed: {several(len(flow.failed), 'step')}, {name} first.{also}"
     if not flow.goes_on:
@@ -199,13 +199,16 @@ def _sentence(flow: Flow, rows: Sequence[StepRow], ends: int | None, view: View)
             return f"Done: all {several(flow.done, 'step')} succeeded."
         return f"Over: {flow.done:,} of {several(len(flow.steps), 'step')} succeeded, nothing of it goes on."
     left = [row for row in rows if row.line is not None and row.line.run.status not in FINAL]
-    waits = next((row for row in left if row.kind in ("retrying", "running", "delayed")), left[0])
+    order = ("retrying", "running", "delayed", "waiting", "blocked")
+    waits = min(left, key=lambda row: order.index(row.kind))
     how = {"retrying": "is tried again", "running": "runs", "delayed": "is set for later"}.get(waits.kind, "waits")
+    if waits.line is not None and waits.line.run.queue.startswith(HELD_PREFIX):
+        how = "waits for its signal"
     end = f" If all goes well, it ends about {view.times.text(ends)}." if ends is not None else ""
     return f"Waits for {len(left):,} of {several(len(rows), 'step')}: {waits.title} {how}.{end}"
 
 
-def _facts(flow: Flow, rows: Sequence[StepRow]) -> list[str]:
+def _facts(flow: FlowGraph, rows: Sequence[StepRow]) -> list[str]:
     counts = Counter(row.kind if row.line is not None else "not made yet" for row in rows)
     return [f"{number:,} {kind}" for kind, number in counts.most_common()]
 

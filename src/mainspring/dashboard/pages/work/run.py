@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from mainspring.core.failures import key_of, place_of
 from mainspring.core.insight.flows import flow_key, is_part
-from mainspring.core.insight.story import Episode
+from mainspring.core.insight.story import Episode, story_of
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.policy import Backoff, Policy, kind_name
@@ -65,7 +65,7 @@ def read(view: View) -> dict[str, Any]:
 def why(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Explain the run; for one that waits, say when it should start."""
     run: RunView = data["run"]
-    told = view.app.explain(f"run:{run.id}")
+    told = view.app.explain(run)
     eta = view.app.eta(run) if run.status is Status.RUNNING or data["row"].kind == "waiting" else None
     return {"told": told, "eta": eta, "error_url": _group_url(view, run)}
 
@@ -82,7 +82,7 @@ def _group_url(view: View, run: RunView) -> str:
 def timeline(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Draw and tell what happened."""
     run: RunView = data["run"]
-    story = view.app.story(run)
+    story = story_of(run.record, view.now, view.app.timezone)
     now = view.times.local(view.now)
     whole = ((run.finished_at or now) - run.created_at).total_seconds()
     return {

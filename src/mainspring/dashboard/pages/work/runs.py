@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from mainspring.core.filters import KEYS, STATUSES, FilterError
 from mainspring.core.insight.run_texts import kind_of
+from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND, to_us
-from mainspring.core.run import Status
+from mainspring.core.run import HELD_PREFIX, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.searching import RunCount, SearchPage, filter_for
 from mainspring.dashboard.filtering import WantedRuns, cursor_of, run_at_cursor
@@ -19,6 +21,7 @@ from mainspring.dashboard.looks.clock_labels import clock_labels
 from mainspring.dashboard.looks.rows import RunLine, run_row
 from mainspring.dashboard.memo import remembered, remembered_soon
 from mainspring.dashboard.page import Page, View
+from mainspring.dashboard.pages.limits import gate_words
 from mainspring.dashboard.pages.queues import QueueRow, queue_rows
 from mainspring.dashboard.pages.work.bulk import ACTIONS
 
@@ -31,6 +34,9 @@ RUNS_SEARCHED: Final = 1000
 RUNS_DRAWN: Final = 400
 """Draw this many of the newest matches, if a store has an index for them."""
 COUNT_CAP: Final = 10_000
+CONDITIONS_TRIED: Final = 5
+CULPRIT_CAP: Final = 1000
+"""Count this far to tell which condition of a filter excludes most."""
 COUNTS_SECONDS: Final = 3.0
 BARS: Final = 60
 STRETCHES: Final = (900, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400)
@@ -39,6 +45,7 @@ MOST_SHARE: Final = 0.85
 FACETS: Final = (
     "waiting",
     "delayed",
+    "blocked",
     "running",
     "retrying",
     "succeeded",
@@ -56,6 +63,16 @@ class Facet(NamedTuple):
     number: str
     url: str
     here: bool
+
+
+class Culprit(NamedTuple):
+    """The condition that excludes most: its key and value, how many would match without it, where that leads."""
+
+    key: str
+    text: str
+    number: str
+    url: str
+    total: int
 
 
 class RunListing(NamedTuple):
@@ -84,20 +101,49 @@ def read(view: View) -> dict[str, Any]:
     page: RunListing | None = data["page"]
     data["rows"] = [] if page is None else _rows(view, page.runs)
     data |= _paging(wanted, page, after is not None)
-    data |= {"known": _suggestions(view), "narrowed": bool(wanted.terms)}
+    data |= {"known": _suggestions(view), "narrowed": bool(wanted.terms), "culprit": None}
+    if page is not None and page.complete and not data["rows"] and after is None:
+        data["culprit"] = _culprit(view, wanted)
     return data
+
+
+def _culprit(view: View, wanted: WantedRuns) -> Culprit | None:
+    """Return the condition without which most runs match, of the first few; None if no single one is to blame."""
+    found = []
+    for key in sorted(wanted.terms)[:CONDITIONS_TRIED]:
+        without = wanted.without(key)
+        count = remembered(view.app, ("runs.without", without), COUNTS_SECONDS, partial(_few, view, without))
+        if count.number:
+            found.append(
+                Culprit(key, ",".join(wanted.terms[key]), _shown(count), wanted.url(**{key: None}), count.number)
+            )
+    return max(found, key=lambda each: each.total, default=None)
+
+
+def _few(view: View, text: str) -> RunCount:
+    """Count what matches as far as that is quick."""
+    if filter_for(view.app.runs, text).is_indexed():
+        return view.app.count_up_to(text, CULPRIT_CAP)
+    seen = view.app.search(text, limit=CULPRIT_CAP, most=RUNS_SEARCHED)
+    return RunCount(len(seen.runs), seen.complete and not seen.more)
 
 
 def _rows(view: View, runs: Sequence[RunView]) -> list[RunLine]:
     """Return the rows of a table; those that wait say why, as far as their queue tells."""
     rows = [run_row(view.app, run, view.now) for run in runs]
-    if not any(row.kind in ("waiting", "delayed") for row in rows):
+    if not any(row.kind in ("waiting", "delayed", "blocked") for row in rows):
         return rows
     queues = {row.info.name: row for row in remembered(view.app, "runs.queues", 2.0, lambda: queue_rows(view))}
     return [row if row.says else row._replace(says=_waits(view, row, queues.get(row.run.queue))) for row in rows]
 
 
 def _waits(view: View, row: RunLine, queue: QueueRow | None) -> str:
+    if row.kind == "blocked":
+        if not row.run.waits and row.run.record.gate is not None:
+            return f"waits for a slot of {gate_words(row.run.record.gate)}"
+        return f"waits for {several(max(1, row.run.waits), 'run')}"
+    if row.run.queue.startswith(HELD_PREFIX):
+        return "waits for its signal"
     if row.kind == "delayed":
         return f"set for {view.times.text(row.run.record.run_at)}"
     if row.kind != "waiting" or queue is None:
@@ -106,6 +152,8 @@ def _waits(view: View, row: RunLine, queue: QueueRow | None) -> str:
         return "its queue is paused"
     if queue.state == "unserved":
         return "no living node serves its queue"
+    if queue.state == "full" and queue.limit is not None and queue.info.running >= queue.limit:
+        return f"the limit of its queue is {queue.limit:,}"
     return f"{queue.info.running} of {queue.slots} slots are busy" if queue.state == "full" else ""
 
 

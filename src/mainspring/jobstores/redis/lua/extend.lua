@@ -1,14 +1,12 @@
--- uses: write heads insert runs
+-- uses: write runs
 -- extend: renew the lease of each claim that is still held and keep what it reports.
---   KEYS  prefix, jobs, times (see lib_base); reads heads, t:; writes leases, extended, lives
---   ARGV  lease in microseconds, {run id, token, live ('' if nothing new)} of each beat
+--   KEYS  prefix, jobs, times (see lib_base); reads r:, t:; writes leases, extended, lives
+--   ARGV  lease in microseconds, {run id, token, live (false: nothing new)} of each beat
 -- Answers for each 0 lost, 1 held, 2 held but to be stopped, 3 no such run.
-local until_, beats, ids, answers = now + args[1], args[2], {}, {}
+local until_, answers = now + args[1], {}
 local beating = {} -- by token: the ids of its runs that beat
-for i, beat in ipairs(beats) do ids[i] = beat[1] end
-read(ids)
-for i, beat in ipairs(beats) do
-  local id, token, run = beat[1], beat[2], known(beat[1])
+for i, beat in ipairs(args[2]) do
+  local id, token, run = beat[1], beat[2], load_run(beat[1])
   if not run then
     answers[i] = 3
   elseif run.status ~= RUNNING or run.token ~= token then
@@ -16,14 +14,14 @@ for i, beat in ipairs(beats) do
   else
     beating[token] = beating[token] or {}
     beating[token][id] = true
-    store_bytes(id, '', beat[3])
-    answers[i] = byte(run.head, 10) == 195 and 2 or 1
+    if beat[3] then note(hsets, lives, id, beat[3]) end
+    answers[i] = run.cancelling and 2 or 1
   end
 end
 for token, some in pairs(beating) do
-  local count = 0
-  for _ in pairs(some) do count = count + 1 end
-  local all = count == call('SCARD', held .. token)
+  local count_ = 0
+  for _ in pairs(some) do count_ = count_ + 1 end
+  local all = count_ == call('SCARD', held .. token)
   for id in pairs(some) do
     if all then note(zrems, extended, id) else note(zadds, extended, until_, id) end
   end

@@ -1,13 +1,15 @@
--- uses: heads read
+-- uses: read
 -- find_runs: matching runs by (creation time, id), newest first, or how many there are.
 --   KEYS  prefix, jobs, times (see lib_base); reads totals, leases, t: and all that runs have
---   ARGV  statuses (numbers), name of a status in whose index to look (or false), queue, group, job id (each false: any);
---         limit; creation time and id after which to go on, as an index has them (or false); how many to look at;
---         whether to count only; checksum of the job id
+--   ARGV  statuses, one of them in whose index to look (or false), queue, group, job id (each false: any); limit;
+--         creation time and id after which to go on, as an index has them (or false); how many to look at; whether to
+--         count only; checksum of the job id; the run that they come after, the gate whose slot
+--         they need (each false: any)
 -- Answers how many match, the creation time and id after which to go on looking (or nil), and the matching runs (see
 -- lib_read), none if they are only counted.
 local statuses, index, queue, group, job = args[1], args[2], args[3], args[4], args[5]
-local limit, after, most, counting, sum = args[6], args[7], args[8], args[9], args[10]
+local limit, after, most, counting, sum, before = args[6], args[7], args[8], args[9], args[10], args[11]
+local gate = args[12]
 local wanted = {}
 for _, status in ipairs(statuses) do wanted[status] = true end
 
@@ -15,20 +17,19 @@ for _, status in ipairs(statuses) do wanted[status] = true end
 local function total(name)
   local number, all = 0, call('HGETALL', prefix .. 'totals')
   for i = 1, #all, 2 do
-    if wanted[tonumber(sub(all[i], 1, 1))] and (not name or sub(all[i], 2) == name) then
-      number = number + (tonumber(all[i + 1]) or 0)
-    end
+    local status, of = all[i]:match('^(%a+):(.*)$')
+    if wanted[status] and (not name or queue_of(of) == name) then number = number + (tonumber(all[i + 1]) or 0) end
   end
   return number
 end
 
-if counting and not job and not group then return { total(queue), false, rows({}, {}, {}) } end
+if counting and not job and not group and not before and not gate then return { total(queue), false, rows({}, {}, {}) } end
 
-local function matches(head)
-  if not head or #head < A or not wanted[byte(head, 4)] then return false end
-  if not queue and not group and not job then return true end
-  local run = parsed(head)
-  return run and (not queue or run.queue == queue) and (not group or run.group == group) and (not job or run.job == job)
+-- When a run was created, if it matches.
+local function match(id)
+  local run = call('HMGET', runs .. id, 's', 'm', 'q', 'group', 'job')
+  return wanted[run[1]] and (not queue or queue_of(run[3] or '') == queue) and (not group or run[4] == group)
+    and (not job or run[5] == job) and (run[2] or ''):match('^%d+')
 end
 
 local function answer(ids, following)
@@ -38,7 +39,7 @@ end
 -- Text compared as bytes: `<` would follow the server's locale.
 local function greater(a, b)
   for i = 1, math.min(#a, #b) do
-    local x, y = byte(a, i), byte(b, i)
+    local x, y = a:byte(i), b:byte(i)
     if x ~= y then return x > y end
   end
   return #a > #b
@@ -46,11 +47,10 @@ end
 
 -- Look through members of an index, the newest first; go on after them if there may be more.
 local function look_through(members)
-  local ids, all = {}, {}
-  for i, member in ipairs(members) do all[i] = sub(member, TIME + 1) end
-  local found = many('HMGET', heads, all)
-  for i, id in ipairs(all) do
-    if matches(found[i]) then
+  local ids = {}
+  for _, member in ipairs(members) do
+    local id = member:sub(TIME + 1)
+    if match(id) then
       ids[#ids + 1] = id
       if not counting and #ids >= limit then return answer(ids) end
     end
@@ -75,28 +75,33 @@ local function newest_of_job(key)
   return call('ZREVRANGE', key, before + low, before + math.min(size, low + most) - 1)
 end
 
+-- The newest of those that match among some ids, which are few.
+local function look_at(all)
+  local seen, members, ids = {}, {}, {}
+  for _, id in ipairs(all) do
+    local created = not seen[id] and match(id)
+    if created and (not after or greater(after, created .. id)) then members[#members + 1] = created .. id end
+    seen[id] = true
+  end
+  table.sort(members, greater)
+  for i = 1, math.min(limit or #members, #members) do ids[i] = members[i]:sub(TIME + 1) end
+  return answer(ids)
+end
+
 -- The running runs, found by their leases.
 local function look_at_running()
-  local all, seen, members, ids = call('ZRANGE', prefix .. 'extended', 0, -1), {}, {}, {}
+  local all = call('ZRANGE', prefix .. 'extended', 0, -1)
   for _, token in ipairs(call('ZRANGE', prefix .. 'leases', 0, -1)) do
     for _, id in ipairs(call('SMEMBERS', prefix .. 't:' .. token)) do all[#all + 1] = id end
   end
-  local found = many('HMGET', heads, all)
-  for i, id in ipairs(all) do
-    if matches(found[i]) and not seen[id] then
-      seen[id] = true
-      local run = parsed(found[i])
-      local member = run and run.created .. id
-      if member and (not after or greater(after, member)) then members[#members + 1] = member end
-    end
-  end
-  table.sort(members, greater)
-  for i = 1, math.min(limit, #members) do ids[i] = sub(members[i], TIME + 1) end
-  return answer(ids)
+  return look_at(all)
 end
+
+if before then return look_at(call('HKEYS', prefix .. 'f:' .. before)) end
+if gate then return look_at(call('SMEMBERS', prefix .. 'm:' .. gate)) end
 
 if job then return look_through(newest_of_job(prefix .. 'by_job')) end
 if group then return look_through(newest(prefix .. 'g:' .. group)) end
 if index then return look_through(newest(prefix .. 's:' .. index)) end
-if #statuses == 1 and wanted[RUNNING] and total() <= most then return look_at_running() end
+if #statuses == 1 and wanted.running and total() <= most then return look_at_running() end
 return look_through(newest(prefix .. 'created'))

@@ -1,20 +1,20 @@
--- uses: jobs write heads insert runs
+-- uses: jobs write runs
 -- fire: take each step whose job is unchanged and due: next run time, new version, missed records, runs.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes job_states, hidden, versions and all that runs have
 --   ARGV  lease in microseconds; {job id, version, next at (text; false: the job is removed), next at and nominal (as a
 --         state has them), runs, missed, open missed record, besides (it need not be due, and is not removed), frame
---         (what the job becomes; false: it stays)} of each step, its runs as lib_insert has them
+--         (what the job becomes; false: it stays)} of each step, its runs as lib_runs has them
 -- Answers a text for each step: '-' if it was lost, else '1' or '0' for each of its runs: inserted or known.
 local until_, steps = now + args[1], args[2]
-local ids, runs = {}, {}
+local ids, new_runs = {}, {}
 for i, step in ipairs(steps) do
   ids[i] = step[1]
   check(step[4], TIMES)
-  for _, run in ipairs(step[5]) do runs[#runs + 1] = run end
+  for _, run in ipairs(step[5]) do new_runs[#new_runs + 1] = run end
 end
 local state_of, states_ = {}, many('HMGET', job_states, ids)
 for i, id in ipairs(ids) do state_of[id] = sound(states_[i]) end
-read_for_insert(runs)
+prepare(new_runs)
 
 local version, taken, taken_before = take_versions(0), 0, {}
 local told = false
@@ -30,12 +30,11 @@ end
 
 local function record_missed(run)
   local id = run[ID]
-  read({ id })
-  local old = known(id)
+  local old = load_run(id, true)
   if old then -- the record is longer, not one more
     unfile(id, old)
     erase(id, old)
-    add(prefix .. 'counters', NAMES[old.status], -1)
+    add(prefix .. 'counters', old.status, -1)
   end
   write_new(run)
 end
@@ -51,11 +50,10 @@ local function take(step)
   note(hdels, hidden, id)
   local answer, sum = {}, unfinished_of(state)
   for i, run in ipairs(step[5]) do
-    local new = insert(run, until_)
+    local new, more = insert(run, until_), run[MORE]
     answer[i] = new and '1' or '0'
-    local owner = run[OWNER]
-    if new and owner and #owner == #id + 17 and sub(owner, -16) == incarnation_of(state) then
-      owed[owner] = nil -- written with the state
+    if new and more and more.job == id and more.incarnation == incarnation_of(state) then
+      owed[more.incarnation .. id] = nil -- written with the state
       sum = sum + 1
     end
   end

@@ -1,4 +1,4 @@
--- uses: heads read
+-- uses: read
 -- lapsed: running runs whose lease is over.
 --   KEYS  prefix, jobs, times (see lib_base); reads leases, extended, t: and all that runs have; writes leases
 --   ARGV  limit, how many of the first to skip

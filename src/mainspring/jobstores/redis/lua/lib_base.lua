@@ -1,6 +1,6 @@
 -- lib_base: the keys of one shard and its clock; the loader puts it in front of every script.
 --   KEYS  prefix  `{name:k}:`. Every key but the next two is this prefix and one of the names below, so that all keys
---                 of a shard share a hash slot. Where a name ends in a colon, text follows: a queue, a token, a number.
+--                 of a shard share a hash slot. Where a name ends in a colon, text follows: a lane, a token, a number.
 --         jobs    hash  job id -> frame
 --         times   zset  job id -> next run time, of the jobs that are not paused
 --   ARGV  1       MessagePack array of the script's arguments; absent values are false
@@ -14,30 +14,38 @@
 --   versions    text  the last version that was given
 --   broken, broken_states, broken_frames
 --               hash  version -> {job id, reason, when} of a job set aside; what job_states had; what jobs had
---   heads       hash  run id -> see lib_runs
+--   r:          hash  `r:<run id>`: a run, see lib_runs
 --   calls       hash  run id -> bytes
---   states      hash  run id -> bytes that are too big for the head
+--   states      hash  run id -> bytes that are too long for the hash of the run
 --   lives       hash  run id -> bytes that beats reported
 --   created     zset  creation time and id of all runs; its score is 0, as where nothing else is said
 --   by_job      zset  creation time and id of a job's runs -> checksum of the job's id, which others may share
 --   g:          zset  `g:<group>`: creation time and id of its runs
 --   s:          zset  `s:<status>`: creation time and id of the runs that ended in it, unless they succeeded
---   w:          zset  `w:<queue>`: place and id of the runs that are due
---   d:          zset  `d:<queue>`: place and id of the others -> run time
+--   f:          hash  `f:<run id>`: run that comes after it -> mask of the ends that let that one go on
+--   a:          hash  `a:<run id>`: run that it comes after -> the same mask
+--   m:          set   `m:<gate>`: the unfinished runs of a gate
+--   l:          set   `l:<gate>`: those of them that run, each of which takes a slot
+--   b:          zset  `b:<gate>` NUL `<lane>`: the runs that wait for a slot: urgency, creation time and id
+--   B:          set   `B:<gate>`: the lanes of those
+--   y:          hash  `y:<gate>`: allowed (the number that somebody has set), tat and line (see core/gates.py)
+--   gates       set   the gates that have a y:
+--   w:          zset  `w:<lane>`: place and id of the runs that are due
+--   d:          zset  `d:<lane>`: place and id of the others -> run time
 --   t:          set   `t:<token>`: the running runs claimed under it
 --   leases      zset  token -> when the lease of its runs is over
 --   extended    zset  id of a running run whose lease is not that of its token -> when it is over
---   e:          set   `e:<number>`: runs that ended at the same time and are kept for as long
---   ended       zset  that number -> when they ended, unless how long they are kept was asked for (it is odd)
---   expires     zset  that number -> until when they are kept
+--   e:          set   `e:<instant>+<microseconds>`: runs that ended in that instant and are kept for that long
+--   ended       zset  what follows `e:` -> when they ended, unless the user chose how long to keep them (it is odd)
+--   expires     zset  what follows `e:` -> until when they are kept
 --   gone, gone_before
 --               set   ids of deleted runs, since gone_since (text) and before
 --   unique      hash  unique key -> the unfinished run that holds it
---   totals      hash  status and queue -> runs that are there; claims only look into queues where some are pending
+--   totals      hash  `<status>:<lane>` -> runs that are there; claims only look into lanes where some are pending
 --   asked       hash  `runs` -> ended runs that are kept for as long as was asked for, however many there are
 --   counters    hash  final status -> runs that ever reached it
---   paused      set   queues that are paused
---   sequence    text  number of the last script that put runs into queues or ended some
+--   limits      hash  queue -> how many of its runs may run at once; it is paused if that is 0 or less
+--   sequence    text  number of the last script that put runs into lanes or ended some
 --   outbox      hash  id of a follow-up for another shard -> when it was made
 --   outbox_runs hash  that id -> bytes of the run
 --   nodes, node_beats, node_ends
@@ -50,6 +58,7 @@
 --   shift       text  microseconds by which a test has moved the clock
 --   wake        text  number of wake-ups so far, and the pub/sub channel of that name
 local prefix, jobs, times = KEYS[1], KEYS[2], KEYS[3]
+local runs = prefix .. 'r:'
 local call = redis.call
 local args = ARGV[1] and cmsgpack.unpack(ARGV[1])
 local clock = call('TIME')
@@ -59,8 +68,15 @@ local now = clock[1] * 1000000 + clock[2] + (tonumber(shift) or 0)
 local moment = shift and string.format('%.0f', now) or clock[1] .. ('00000' .. clock[2]):sub(-6)
 if now >= 2 ^ 53 then error('the clock of this server is beyond the year 2255') end
 
+-- The queue of a lane: see core/lanes.py.
+local function queue_of(lane)
+  local first = lane:byte()
+  if first == 46 or first == 33 or not lane:find(':', 1, true) then return lane end -- . and ! have one lane only
+  return lane:match('^(.*):async$') or lane:match('^(.*):process$') or lane
+end
+
 -- Refuse what is not as wide as its place in a record: all that comes after it would be read as something else.
-local TIME, TIMES, URGENCY_SIZE = 18, 36, 24
+local TIME, TIMES, URGENCY_SIZE, PLACE_SIZE = 18, 36, 24, 45
 local function check(text, width)
   if #text ~= width then error('the text ' .. text .. ' does not have the width ' .. width) end
 end
@@ -83,8 +99,29 @@ local function many(command, key, list)
   return all
 end
 
+-- Call a command that takes any number of keys, in pieces; answer the sum of what it answers.
+local function each(command, keys)
+  local sum = 0
+  for first = 1, #keys, CHUNK do
+    sum = sum + call(command, unpack(keys, first, math.min(first + CHUNK - 1, #keys)))
+  end
+  return sum
+end
+
 -- A number as text; integers are printed faster, and are wide enough everywhere up to there.
 local function whole(number) return string.format(number < 2147483648 and '%d' or '%.0f', number) end
+
+-- Creation time (text), run time and priority out of the numbers of a run (see lib_runs), as far as they can be read.
+local function numbers_of(text)
+  local created, run_at, priority = (text or ''):match('^(%d+) (%-?%d+) (%-?%d+)')
+  return created or '', tonumber(run_at) or now, tonumber(priority) or 0
+end
+
+-- The urgency of a run: see `_urgency` in wire.py.
+local function urgency_of(priority, run_at)
+  local first = 500000 - math.max(-499999, math.min(499999, priority))
+  return string.format('%06d', first) .. '1' .. ('00000000000000000' .. whole(run_at)):sub(-17)
+end
 
 -- The next of the numbers under a name; one that somebody altered begins anew, above all before it.
 local function count_up(name)
@@ -94,8 +131,11 @@ local function count_up(name)
   return math.floor(now / 1000)
 end
 
--- The next of the numbers that order what is put into queues and what ends, of a fixed width.
+-- The next of the numbers that order what is put into lanes and what ends, of a fixed width.
 local function next_in_sequence() return ('0000000000000' .. whole(count_up('sequence'))):sub(-14) end
 
--- Wake the loops that sleep on this shard.
-local function tell() call('PUBLISH', prefix .. 'wake', whole(count_up('wake'))) end
+-- Wake the loops that sleep on this shard; or with 'ends', whoever waits for the end of a run.
+local function tell(topic)
+  topic = topic or 'wake'
+  call('PUBLISH', prefix .. topic, whole(count_up(topic)))
+end

@@ -1,27 +1,34 @@
--- lib_read: runs as they are answered. Needs lib_heads.
--- Six arrays: ids, heads, calls, leases, big states, lives; each of the last three is empty if no run has any.
+-- lib_read: runs as they are answered.
+-- Six arrays: ids; fields, an array with a value or nil for each of FIELDS, or nil if there is no such run; calls; leases;
+-- long states; lives. Each of the last three is empty if no run has any.
+local FIELDS = { 'q', 'a', 'm', 'd', 'more', 'job', 'incarnation', 'group', 'unique', 'cancelling', 'w', 'f', 'x', 'g', 'n',
+  's', 'k', 'h' }
+local STATE_, UNIQUE_, REFUSED_, GATE_, SPEC_, RARE_, STATUS_, TOKEN_ = 4, 9, 13, 14, 15, 15, 16, 17
+
 local function rows(ids, found, leases)
-  local big = false
+  local long = false
   for i = 1, #ids do
-    if found[i] and byte(found[i], 11) == 195 then big = true end
+    if found[i] and found[i][STATE_] == '>' then long = true end
   end
   return {
     ids,
     found,
     many('HMGET', prefix .. 'calls', ids),
     leases,
-    big and many('HMGET', prefix .. 'states', ids) or {},
+    long and many('HMGET', prefix .. 'states', ids) or {},
     #ids > 0 and call('EXISTS', prefix .. 'lives') == 1 and many('HMGET', prefix .. 'lives', ids) or {},
   }
 end
 
--- Runs by id; what there is nothing of is false.
+-- Runs by id.
 local function run_rows(ids)
-  local found, places, running, tokens, leases = many('HMGET', heads, ids), {}, {}, {}, {}
-  for i = 1, #ids do
-    local run = found[i] and byte(found[i], 4) == RUNNING and parsed(found[i])
-    if run and run.token then
-      places[#places + 1], running[#running + 1], tokens[#tokens + 1] = i, ids[i], run.token
+  local found, places, running, tokens, leases = {}, {}, {}, {}, {}
+  for i, id in ipairs(ids) do
+    local fields = call('HMGET', runs .. id, unpack(FIELDS))
+    local status, token = fields[STATUS_], fields[TOKEN_]
+    found[i] = (status or call('EXISTS', runs .. id) == 1) and fields
+    if status == 'running' and token then
+      places[#places + 1], running[#running + 1], tokens[#tokens + 1] = i, id, token
     end
   end
   if #places > 0 then

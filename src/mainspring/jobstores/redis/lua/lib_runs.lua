@@ -1,26 +1,136 @@
--- lib_runs: where a run is filed, by its status, and how it leaves. Needs lib_insert.
-local REMEMBERED_FOR, REMEMBERED = 3600000000, 100000
-local NAMES = { [2] = 'succeeded', [3] = 'failed', [4] = 'cancelled', [5] = 'missed', [6] = 'broken' }
+-- lib_runs: a run, where it is filed by its status, how it comes and how it goes. Needs lib_write.
+-- A run is the hash r:<id>. A field that is absent or '' has no value. Redis keeps a hash compact while none of its values
+-- is longer than 64 bytes; a script reads and writes only the fields it needs, as each takes a fifth of a microsecond.
+--   s     status, a word
+--   q     lane
+--   m     times and numbers with a space between: when it was created (18 digits, see lib_base), run time, priority, and
+--         when it ended
+--   a     attempts, and while it runs a space and when it was claimed
+--   k, h  token and node of the last claim
+--   d     state, bytes; '>' if there are more than 64, which are in `states` then
+--   p     place. Of a pending run in its lane: 6 digits of priority, 18 of run time, 20 of order, and 1 if a claim has to
+--         look at more than s, a and m. A running one keeps it. Of an ended one: what follows `e:` in its set.
+--   more  1 if it may have one of these, which few runs have:
+--   job, incarnation
+--         the job that it is a run of; the incarnation that counts it as unfinished (16 digits)
+--   group, unique
+--   cancelling
+--         1 if it is to be stopped
+--   w     of a run that comes after others: how many of those have not ended; it is blocked while there are some
+--   f     how many runs come after it
+--   x     the run whose end refused it
+--   g, n  the gate whose slot it needs, and how many slots that has (see core/gates.py)
+local BLOCKED, PENDING, RUNNING, SUCCEEDED, BROKEN = 'blocked', 'pending', 'running', 'succeeded', 'broken'
+local UNFINISHED = { blocked = true, pending = true, running = true }
+local BITS = { succeeded = 1, failed = 2, cancelled = 4, missed = 8, broken = 16 }
+local HOLDS = 32 -- a bit of an edge: the predecessor is kept as long as the successor
+local FINAL = { succeeded = true, failed = true, cancelled = true, missed = true, broken = true }
+local LONGEST_VALUE, REMEMBERED_FOR, REMEMBERED = 64, 3600000000, 100000
+local calls, states, lives, totals = prefix .. 'calls', prefix .. 'states', prefix .. 'lives', prefix .. 'totals'
+local created_, by_job, unique = prefix .. 'created', prefix .. 'by_job', prefix .. 'unique'
+local waiting, delayed = prefix .. 'w:', prefix .. 'd:'
 local leases, extended, ended, expires = prefix .. 'leases', prefix .. 'extended', prefix .. 'ended', prefix .. 'expires'
-local held, together = prefix .. 't:', prefix .. 'e:'
+local held, together, counters = prefix .. 't:', prefix .. 'e:', prefix .. 'counters'
 
+-- A new run comes as an array. What few runs have is in a table by name: keep (of an ended one), sum (the checksum of the
+-- job's id), job, incarnation, group, unique, token, state, live, after (runs that it comes after and masks, in turn), and
+-- fields, names and values in turn.
+local ID, CALL, STATUS, LANE, CREATED, NUMBERS, URGENCY, RUN_AT, MORE = 1, 2, 3, 4, 5, 6, 7, 8, 9
+local NO_MORE = {}
+
+local changed = {}                       -- by run id: whether changes of it are collected and not written yet
+local known = {}                         -- by id of a new run: whether it is in the store, or was lately
+local lanes = {}                        -- by lane: {whether it is open, when the first of the delayed is due, its key}
+local tally, owed = {}, {}               -- by status and lane, by job and incarnation: how many runs more there are
 local left_tokens, left_ends = {}, {}    -- sets from which runs were taken
-local fresh, sets = {}, {}               -- by token: until when the lease begun here; by retention: number of a set
-local any_extended, any_lives = nil, nil -- whether there are any
+local fresh, sets = {}, {}               -- by token: until when the lease begun here; by retention: the set begun here
+local exists = {}                        -- by key that may not exist: whether it does
+local drops = {}                         -- keys of runs that are to be deleted
+local freed = {}                         -- by gate: how many of its runs have stopped running, or have ended
+local followed = {}                      -- by run id: whether a new run comes after it
+local batch, number, stirred = nil, 1000000, false
 
--- A run that was looked up or written; false if there is none.
-local function known(id)
-  local run = found[id]
-  if type(run) == 'string' then
-    run = parsed(run)
-    found[id] = run
-  end
-  return run
+-- -- reading -----------------------------------------------------------------------------------------------------------
+
+-- Note where a run is filed, of its fields p and m; answers false if it does not say when it was created.
+local function note_place(run, place, numbers)
+  run.place, run.created = place ~= '' and place, (numbers or ''):match('^%d+')
+  return run.created
 end
 
-local write_changes = write
-write = function()
-  write_changes()
+-- What a script needs of a run, and if `located` where it is filed, too; false if there is none, or none that can be read:
+-- one damaged record must not stop the others.
+local function load_run(id, located)
+  local read = located and call('HMGET', runs .. id, 's', 'q', 'k', 'more', 'p', 'm')
+    or call('HMGET', runs .. id, 's', 'q', 'k', 'more')
+  local status, lane = read[1], read[2]
+  if not lane or not FINAL[status] and not UNFINISHED[status] then return false end
+  local run = { status = status, lane = lane, token = read[3] }
+  if read[4] then
+    local rare = call('HMGET', runs .. id, 'job', 'incarnation', 'group', 'unique', 'cancelling', 'w', 'f', 'x', 'g')
+    run.job, run.incarnation, run.group, run.unique = rare[1], rare[1] and rare[2], rare[3], rare[4] ~= '' and rare[4]
+    run.cancelling = rare[5] == '1'
+    run.waits, run.followed, run.refused = tonumber(rare[6]), tonumber(rare[7]) or 0, rare[8] ~= '' and rare[8]
+    run.gate = rare[9]
+  end
+  return (not located or note_place(run, read[5], read[6])) and run
+end
+
+-- Find out where a run that was loaded is filed.
+local function locate(id, run) return note_place(run, unpack(call('HMGET', runs .. id, 'p', 'm'))) end
+
+-- Whether there is anything under a key that is often empty.
+local function any(key)
+  if exists[key] == nil then exists[key] = call('EXISTS', key) == 1 end
+  return exists[key]
+end
+
+-- -- books -------------------------------------------------------------------------------------------------------------
+
+local function count(status, lane, by)
+  local counts = tally[status]
+  if not counts then
+    counts = {}
+    tally[status] = counts
+  end
+  counts[lane] = (counts[lane] or 0) + by
+end
+
+-- A fired run is unfinished from now on (1), or is no longer (-1).
+local function owe(job, incarnation, by)
+  local owner = incarnation .. job
+  local debt = owed[owner] or { job = job, incarnation = incarnation, by = 0 }
+  debt.by = debt.by + by
+  owed[owner] = debt
+end
+
+-- Change the count of unfinished runs of jobs that still have the incarnation which fired them. It is nine digits of the
+-- job's state: see lib_jobs.
+local function pay()
+  local ids, debts, put = {}, {}, {}
+  for _, debt in pairs(owed) do
+    ids[#ids + 1], debts[#debts + 1] = debt.job, debt
+  end
+  for i, state in ipairs(many('HMGET', prefix .. 'job_states', ids)) do
+    local sum = state and #state >= 77 and state:sub(17, 32) == debts[i].incarnation and tonumber(state:sub(69, 77))
+    if sum then
+      put[#put + 1] = ids[i]
+      put[#put + 1] = state:sub(1, 68) .. string.format('%09d', math.max(0, sum + debts[i].by)) .. state:sub(78)
+    end
+  end
+  many('HSET', prefix .. 'job_states', put)
+  owed = {}
+end
+
+-- Write all that was collected.
+local function write()
+  for lane in pairs(tally[RUNNING] or {}) do count(PENDING, lane, 0) end -- a claim may have left a zero
+  for status, counts in pairs(tally) do
+    for lane, by in pairs(counts) do add(totals, status .. ':' .. lane, by) end
+  end
+  each('DEL', drops)
+  flush()
+  if next(owed) then pay() end
   for token in pairs(left_tokens) do
     if call('EXISTS', held .. token) == 0 then
       call('ZREM', leases, token)
@@ -34,90 +144,392 @@ write = function()
       sets = {}
     end
   end
-  left_tokens, left_ends = {}, {}
+  drops, tally, changed, left_tokens, left_ends = {}, {}, {}, {}, {}
+end
+
+-- A run is about to change: if it did before in this call, that is written first.
+local function touch(id)
+  if changed[id] then write() end
+  changed[id] = true
+end
+
+-- Write everything and wake who may want to know.
+local function finish()
+  write()
+  if stirred then tell() end
+end
+
+-- -- filing ------------------------------------------------------------------------------------------------------------
+
+local function put_into_lane(id, lane, urgency, run_at, flag)
+  local seen = lanes[lane]
+  if not seen then
+    local limit = call('HGET', prefix .. 'limits', queue_of(lane))
+    seen = { not limit or (tonumber(limit) or 1) > 0, nil, waiting .. lane }
+    lanes[lane] = seen
+  end
+  batch = batch or next_in_sequence()
+  number = number + 10
+  local place = urgency .. batch .. (number + flag)
+  if run_at <= now then
+    note(zadds, seen[3], '0', place .. id)
+    stirred = stirred or seen[1]
+    return place
+  end
+  if not seen[2] then
+    seen[2] = tonumber(call('ZRANGE', delayed .. lane, 0, 0, 'WITHSCORES')[2]) or math.huge
+  end
+  note(zadds, delayed .. lane, run_at, place .. id)
+  stirred = stirred or seen[1] and run_at < seen[2]
+  return place
 end
 
 -- Lease a run; runs claimed together share a lease until one of them is extended alone.
 local function lease(id, token, until_, alone)
+  if not token then
+    exists[extended] = true
+    note(zadds, extended, until_, id)
+    return
+  end
   if fresh[token] == nil then fresh[token] = call('EXISTS', held .. token) == 0 end
   note(sadds, held .. token, id)
   if not alone and fresh[token] == true then
     fresh[token] = until_
     note(zadds, leases, until_, token)
   elseif alone or fresh[token] ~= until_ then
-    any_extended = true
+    exists[extended] = true
     note(zadds, extended, until_, id)
   end
 end
 
--- Put an ended run among those that ended now and are kept for as long; broken ones are kept for ever.
-local function end_with_others(id, status, keep)
-  if status == BROKEN then return nil end
-  if not sets[keep] then
-    sets[keep] = next_number()
-    if keep % 2 == 0 then note(zadds, ended, moment, sets[keep]) end
-    note(zadds, expires, now + keep, sets[keep])
+-- Whether the user chose how long the runs of a set e: are kept.
+local function is_chosen(set) return set:find('[13579]$') end
+
+-- File a run that ended, with those that ended now and are kept for as long; broken ones are kept for ever. Answers its
+-- place.
+local function file_ended(id, status, created, keep)
+  add(counters, status, 1)
+  if status ~= SUCCEEDED then note(zadds, prefix .. 's:' .. status, '0', created .. id) end
+  if status == BROKEN then return '' end
+  local set = sets[keep]
+  if not set then
+    local name = moment .. '+' .. whole(keep)
+    set = { name = name, key = together .. name }
+    sets[keep] = set
+    if not is_chosen(name) then note(zadds, ended, moment, name) end
+    note(zadds, expires, now + keep, name)
   end
   if keep % 2 == 1 then add(prefix .. 'asked', 'runs', 1) end
-  note(sadds, together .. sets[keep], id)
-  return sets[keep]
+  note(sadds, set.key, id)
+  return set.name
 end
 
--- File a run that ended; answers its place.
-local function file_ended(id, status, queue, created, keep)
-  count(status, queue, 1)
-  add(prefix .. 'counters', NAMES[status], 1)
-  if status ~= SUCCEEDED then note(zadds, prefix .. 's:' .. NAMES[status], '0', created .. id) end
-  return end_with_others(id, status, keep)
+-- Where a run that waits for a slot is, and under which word.
+local function parking(id, gate, lane)
+  local created, _, priority = numbers_of(call('HGET', runs .. id, 'm'))
+  return prefix .. 'b:' .. gate .. '\0' .. lane, urgency_of(priority, 0):sub(1, 6) .. created .. id
 end
 
-file_new = function(run, until_)
-  local id, status, queue = run[ID], byte(run[HEAD], 4), run[QUEUE]
-  if status > RUNNING then return file_ended(id, status, queue, run[CREATED], run[KEEP]) end
-  count(status, queue, 1)
-  if status == PENDING then return put_into_queue(id, queue, run[URGENCY], run[RUN_AT]) end
-  lease(id, run[TOKEN], until_)
+-- Let a run wait for a slot of its gate.
+local function park(id, gate, lane)
+  local key, word = parking(id, gate, lane)
+  call('ZADD', key, '0', word)
+  call('SADD', prefix .. 'B:' .. gate, lane)
 end
 
--- Take a run out of where its status has it.
+local function unpark(id, gate, lane)
+  local key, word = parking(id, gate, lane)
+  if call('ZREM', key, word) == 1 and call('EXISTS', key) == 0 then call('SREM', prefix .. 'B:' .. gate, lane) end
+end
+
+-- Take a run out of where its status has it; one that does not run was located before.
 local function unfile(id, run)
-  local status = run.status
+  local status, lane, place, token = run.status, run.lane, run.place, run.token
   touch(id)
-  count(status, run.queue, -1)
-  if status == PENDING then
-    if run.place then
-      note(zrems, waiting .. run.queue, run.place .. id)
-      note(zrems, delayed .. run.queue, run.place .. id)
-    end
-  elseif status == RUNNING then
-    if run.token then
-      note(srems, held .. run.token, id)
-      left_tokens[run.token] = true
-      if any_extended == nil then any_extended = call('EXISTS', extended) == 1 end
-      if any_extended then note(zrems, extended, id) end
-    end
-  else
-    if status ~= SUCCEEDED then note(zrems, prefix .. 's:' .. NAMES[status], run.created .. id) end
-    if status ~= BROKEN and run.keep % 2 == 1 then add(prefix .. 'asked', 'runs', -1) end
-    if run.place then
-      note(srems, together .. run.place, id)
-      left_ends[run.place] = true
+  count(status, lane, -1)
+  if run.gate and not FINAL[status] then
+    if status == RUNNING and call('SREM', prefix .. 'l:' .. run.gate, id) == 1 then
+      freed[run.gate] = (freed[run.gate] or 0) + 1
+      run.freed = true
+    elseif status == BLOCKED and (run.waits or 0) == 0 then
+      unpark(id, run.gate, lane)
     end
   end
+  if status == RUNNING then
+    if any(prefix .. 'limits') and call('HEXISTS', prefix .. 'limits', queue_of(lane)) == 1 then stirred = true end
+    if token then
+      note(srems, held .. token, id)
+      left_tokens[token] = true
+    end
+    if any(extended) then note(zrems, extended, id) end
+  elseif status == BLOCKED then
+    return -- it is nowhere
+  elseif status == PENDING then
+    if place then
+      note(zrems, waiting .. lane, place .. id)
+      note(zrems, delayed .. lane, place .. id)
+    end
+  else
+    if status ~= SUCCEEDED then note(zrems, prefix .. 's:' .. status, run.created .. id) end
+    if place then
+      if is_chosen(place) then add(prefix .. 'asked', 'runs', -1) end
+      note(srems, together .. place, id)
+      left_ends[place] = true
+    end
+  end
+end
+
+-- -- edges -------------------------------------------------------------------------------------------------------------
+
+-- Make a run pending that is blocked: it was released, or refused by another.
+local function release(id, refused)
+  local read = call('HMGET', runs .. id, 'q', 'm')
+  local lane, created, run_at, priority = read[1], numbers_of(read[2])
+  if refused then run_at = now end
+  run_at = run_at < 0 and now - run_at or math.max(run_at, now) -- a negative one is a delay that counts from here
+  touch(id)
+  count(BLOCKED, lane, -1)
+  count(PENDING, lane, 1)
+  local place = put_into_lane(id, lane, urgency_of(priority, run_at), run_at, 1)
+  local numbers = created .. ' ' .. whole(run_at) .. ' ' .. whole(priority)
+  call('HSET', runs .. id, 's', PENDING, 'p', place, 'm', numbers, 'w', '0', 'x', refused or '')
+end
+
+-- Let the most urgent of those that wait for a slot of a gate be judged again, so many of each lane: higher priority
+-- first, then older. Each goes to the end of its lane.
+local function let_in(gate, most)
+  for _, lane in ipairs(call('SMEMBERS', prefix .. 'B:' .. gate)) do
+    local key = prefix .. 'b:' .. gate .. '\0' .. lane
+    for _, word in ipairs(call('ZRANGE', key, 0, most - 1)) do
+      local id = word:sub(25)
+      call('ZREM', key, word)
+      if call('HGET', runs .. id, 's') == BLOCKED then release(id) end
+    end
+    if call('EXISTS', key) == 0 then call('SREM', prefix .. 'B:' .. gate, lane) end
+  end
+end
+
+-- Let others in where slots were freed.
+local function let_others_in()
+  if not next(freed) then return end
+  write() -- what was parked or taken out in this call
+  for gate, number_ in pairs(freed) do let_in(gate, number_) end
+  freed = {}
+end
+
+-- Let a claim look at all of a run that waits: it has got something that few runs have.
+local function flag(id)
+  local read = call('HMGET', runs .. id, 's', 'q', 'p')
+  call('HSET', runs .. id, 'more', '1')
+  if read[1] ~= PENDING or not read[3] or read[3]:sub(-1) ~= '0' then return end
+  if changed[id] then write() end
+  local flagged = read[3]:sub(1, -2) .. '1'
+  for _, kind in ipairs({ waiting, delayed }) do
+    local score = call('ZSCORE', kind .. read[2], read[3] .. id)
+    if score then
+      call('ZREM', kind .. read[2], read[3] .. id)
+      call('ZADD', kind .. read[2], score, flagged .. id)
+    end
+  end
+  call('HSET', runs .. id, 'p', flagged)
+end
+
+-- Judge a run by those that it comes after: how many of them have not ended, and which of them refuses it; nil if one is
+-- not there, unless those count as satisfied.
+local function judge(after, lenient)
+  local waits, refused = 0, false
+  for i = 1, #after, 2 do
+    local status = call('HGET', runs .. after[i], 's')
+    if UNFINISHED[status] then
+      waits = waits + 1
+    elseif FINAL[status] then
+      if bit.band(after[i + 1], BITS[status]) == 0 then refused = refused or after[i] end
+    elseif not lenient then
+      return nil
+    end
+  end
+  return refused and 0 or waits, refused
+end
+
+-- Store the edges to a run from those that it comes after and that are there.
+local function link(id, after)
+  for i = 1, #after, 2 do
+    local before, mask = after[i], after[i + 1]
+    if call('EXISTS', runs .. before) == 1 then
+      if call('HSET', prefix .. 'f:' .. before, id, mask) == 1 then call('HINCRBY', runs .. before, 'f', 1) end
+      call('HSET', prefix .. 'a:' .. id, before, mask)
+      flag(before)
+    end
+  end
+end
+
+-- Forget all edges from a run.
+local function cut_behind(id)
+  for _, successor in ipairs(call('HKEYS', prefix .. 'f:' .. id)) do call('HDEL', prefix .. 'a:' .. successor, id) end
+  call('DEL', prefix .. 'f:' .. id)
+end
+
+-- Forget all edges to a run.
+local function cut_before(id)
+  for _, before in ipairs(call('HKEYS', prefix .. 'a:' .. id)) do
+    if call('HDEL', prefix .. 'f:' .. before, id) == 1 and call('EXISTS', runs .. before) == 1 then
+      call('HINCRBY', runs .. before, 'f', -1)
+    end
+  end
+  call('DEL', prefix .. 'a:' .. id)
+end
+
+-- Release or refuse those that come after runs which have ended, by id their statuses; answers whom it refused.
+local function let_go(ends)
+  local less, doomed, refused = {}, {}, {}
+  for id, status in pairs(ends) do
+    local edges = call('HGETALL', prefix .. 'f:' .. id)
+    for i = 1, #edges, 2 do
+      if bit.band(tonumber(edges[i + 1]) or 0, BITS[status]) == 0 then
+        doomed[edges[i]] = doomed[edges[i]] or id
+      else
+        less[edges[i]] = (less[edges[i]] or 0) + 1
+      end
+    end
+  end
+  local function waits_of(id)
+    local read = call('HMGET', runs .. id, 's', 'w')
+    return read[1] == BLOCKED and tonumber(read[2]) or 0
+  end
+  for id, by in pairs(doomed) do
+    if waits_of(id) > 0 then
+      release(id, by)
+      refused[#refused + 1] = id
+    end
+  end
+  for id, by in pairs(less) do
+    local waits = waits_of(id)
+    if waits > 0 and not doomed[id] then
+      if waits <= by then release(id) else call('HSET', runs .. id, 'w', waits - by) end
+    end
+  end
+  return refused
+end
+
+-- Whether an ended run has to stay for the sake of one that comes after it.
+local function is_needed(id)
+  local edges = call('HGETALL', prefix .. 'f:' .. id)
+  for i = 1, #edges, 2 do
+    local status = call('HGET', runs .. edges[i], 's')
+    if status and (UNFINISHED[status] or bit.band(tonumber(edges[i + 1]) or 0, HOLDS) > 0) then return true end
+  end
+  return false
+end
+
+-- -- coming and going --------------------------------------------------------------------------------------------------
+
+-- Put a state that is too long for the hash of its run elsewhere; answers what the hash has of it.
+local function keep_state(id, state)
+  if #state <= LONGEST_VALUE then
+    if any(states) then note(hdels, states, id) end
+    return state
+  end
+  exists[states] = true
+  note(hsets, states, id, state)
+  return '>'
+end
+
+-- Refuse new runs that could not be filed, before anything is written; look up which of them are known.
+local function prepare(new)
+  local ids, keys = {}, {}
+  for i, run in ipairs(new) do
+    local created, urgency = run[CREATED], run[URGENCY]
+    if #created ~= TIME then check(created, TIME) end
+    if #urgency ~= URGENCY_SIZE and urgency ~= '' then check(urgency, URGENCY_SIZE) end
+    ids[i], keys[i] = run[ID], runs .. run[ID]
+    for n = 1, #(run[MORE] and run[MORE].after or NO_MORE), 2 do followed[run[MORE].after[n]] = true end
+  end
+  if each('EXISTS', keys) > 0 then
+    for i, id in ipairs(ids) do known[id] = call('EXISTS', keys[i]) == 1 end
+  end
+  for _, name in ipairs({ 'gone', 'gone_before' }) do
+    for i, is in ipairs(many('SMISMEMBER', prefix .. name, ids)) do
+      if is == 1 then known[ids[i]] = true end
+    end
+  end
+end
+
+-- Take a unique key for a run; answers false if another run has it.
+local function take_key(key, id)
+  return call('HSETNX', unique, key, id) == 1 or call('HGET', unique, key) == id
+end
+
+-- Add a run that is new.
+local function write_new(run, until_)
+  local id, status, lane, created, more = run[ID], run[STATUS], run[LANE], run[CREATED], run[MORE]
+  local aged, place = created .. id, ''
+  touch(id)
+  count(status, lane, 1)
+  if status == PENDING then
+    place = put_into_lane(id, lane, run[URGENCY], run[RUN_AT], (more or followed[id]) and 1 or 0)
+  elseif status == RUNNING then
+    lease(id, more.token, until_)
+  elseif status == BLOCKED then
+    place = ''
+  else
+    place = file_ended(id, status, created, more.keep)
+  end
+  known[id] = true
+  call('HSET', runs .. id, 's', status, 'q', lane, 'm', run[NUMBERS], 'p', place)
+  note(hsets, calls, id, run[CALL])
+  note(zadds, created_, '0', aged)
+  if more then
+    call('HSET', runs .. id, 'd', keep_state(id, more.state), unpack(more.fields))
+    if more.live then note(hsets, lives, id, more.live) end
+    if more.job then note(zadds, by_job, more.sum, aged) end
+    if more.group then note(zadds, prefix .. 'g:' .. more.group, '0', aged) end
+  end
+end
+
+-- Add an unfinished run unless its id is known, its unique key is taken, or a run that it comes after is not there; answers
+-- nil in the last case, and whom refuses it.
+local function insert(run, until_)
+  local id, more = run[ID], run[MORE]
+  if known[id] then return false end
+  local after, refused = more and more.after, nil
+  if after then
+    local waits
+    waits, refused = judge(after)
+    if not waits then return nil end
+    run[STATUS] = waits > 0 and BLOCKED or PENDING
+    local fields = more.fields
+    fields[#fields + 1], fields[#fields + 2], fields[#fields + 3], fields[#fields + 4] = 'w', waits, 'x', refused or ''
+    if waits == 0 and (refused or run[RUN_AT] < 0) then
+      run[RUN_AT] = refused and now or now - run[RUN_AT]
+      local _, _, priority = numbers_of(run[NUMBERS])
+      run[NUMBERS] = run[CREATED] .. ' ' .. whole(run[RUN_AT]) .. ' ' .. whole(priority)
+      run[URGENCY] = urgency_of(tonumber(priority), run[RUN_AT])
+    end
+  end
+  if more then
+    if more.unique and not take_key(more.unique, id) then return false end
+    if more.incarnation then owe(more.job, more.incarnation, 1) end
+  end
+  write_new(run, until_)
+  if after then link(id, after) end
+  if more and more.gate then call('SADD', prefix .. 'm:' .. more.gate, id) end
+  return true, refused
 end
 
 -- Take a run out of everything but the indexes of its status.
 local function erase(id, run)
-  note(hdels, heads, id)
+  drops[#drops + 1] = runs .. id
   note(hdels, calls, id)
-  if byte(run.head, 11) == 195 then note(hdels, prefix .. 'states', id) end
-  if any_lives == nil then any_lives = call('EXISTS', prefix .. 'lives') == 1 end
-  if any_lives then note(hdels, prefix .. 'lives', id) end
+  if any(states) then note(hdels, states, id) end
+  if any(lives) then note(hdels, lives, id) end
+  if run.waits or (run.followed or 0) > 0 then
+    cut_before(id)
+    cut_behind(id)
+  end
   local aged = run.created .. id
   note(zrems, created_, aged)
   if run.job then note(zrems, by_job, aged) end
   if run.group then note(zrems, prefix .. 'g:' .. run.group, aged) end
-  found[id] = false
 end
 
 -- Ids of deleted runs are remembered for an hour at least, until there are too many of them.
@@ -129,14 +541,15 @@ local function forget_old_ids()
   call('SET', prefix .. 'gone_since', moment)
 end
 
--- Delete finished runs.
-local function delete(ids)
-  if #ids == 0 then return end
-  for _, id in ipairs(ids) do
-    local run = known(id)
+-- Delete finished runs that were located, by id.
+local function delete(found)
+  local ids = {}
+  for id, run in pairs(found) do
     unfile(id, run)
     erase(id, run)
+    ids[#ids + 1] = id
   end
+  if #ids == 0 then return end
   write()
   forget_old_ids()
   many('SADD', prefix .. 'gone', ids)

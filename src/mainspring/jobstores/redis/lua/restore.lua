@@ -1,7 +1,7 @@
--- uses: jobs heads
+-- uses: jobs
 -- restore: put the job of this id that was set aside last back as it was, with a new version.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes job_states, versions, broken, broken_states,
---         broken_frames; reads by_job, heads
+--         broken_frames; reads by_job, r:
 --   ARGV  id, its checksum
 -- Answers 1; 0 if it is not there, -1 if another job has taken its id.
 local broken, broken_states, broken_frames = prefix .. 'broken', prefix .. 'broken_states', prefix .. 'broken_frames'
@@ -26,12 +26,11 @@ local at = at_of(state)
 
 -- Its runs that ended while it was set aside were not counted off.
 local function unfinished()
-  local owner, sum = id .. '@' .. string.format('%.0f', tonumber(incarnation_of(state))), 0
-  local members = call('ZRANGEBYSCORE', prefix .. 'by_job', args[2], args[2])
-  for i, member in ipairs(members) do members[i] = member:sub(TIME + 1) end
-  for _, head in ipairs(many('HMGET', heads, members)) do
-    local run = parsed(head)
-    if run and run.status <= RUNNING and run.owner == owner then sum = sum + 1 end
+  local sum = 0
+  for _, member in ipairs(call('ZRANGEBYSCORE', prefix .. 'by_job', args[2], args[2])) do
+    local run = call('HMGET', runs .. member:sub(TIME + 1), 's', 'job', 'incarnation')
+    local is_unfinished = run[1] == 'blocked' or run[1] == 'pending' or run[1] == 'running'
+    if is_unfinished and run[2] == id and run[3] == incarnation_of(state) then sum = sum + 1 end
   end
   return string.format('%09d', sum)
 end

@@ -1,25 +1,35 @@
--- uses: write heads insert runs
--- set_run_aside: keep a run whose head was altered, under a head that can be read.
+-- uses: write runs read
+-- set_run_aside: keep a run that was altered, as one that can be read.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have
---   ARGV  id, the head that it must have, the id that it gets, the new head without its place, its queue, creation time
--- Answers 1, or 0 if it has another head.
-local id, old, new_id, head, queue, created = args[1], args[2], args[3], args[4], args[5], args[6]
-if call('HGET', heads, id) ~= old then return 0 end
-local run = parsed(old) or {}
-local function text(value) return type(value) == 'string' and value end
+--   ARGV  id; and then its bytes as this script has answered them, and the new run (see lib_runs)
+-- Answers its fields (see lib_read) and all there is of it as bytes, or nil if there is nothing; or 1, or 0 if there is
+-- something else by now.
+local id, old, new = args[1], args[2], args[3]
+local all = call('HGETALL', runs .. id)
+if not old then return #all > 0 and { run_rows({ id })[2][1], cmsgpack.pack(all) } end
+if #all == 0 or cmsgpack.pack(all) ~= old then return 0 end
+local run = {}
+for i = 1, #all, 2 do run[all[i]] = all[i + 1] ~= '' and all[i + 1] end
+local status, lane, token, place = run.s, run.q or '', run.k, run.p
 
 call('ZREM', extended, id)
-if text(run.token) then
-  call('SREM', held .. run.token, id)
-  if call('EXISTS', held .. run.token) == 0 then call('ZREM', leases, run.token) end
+if token then
+  call('SREM', held .. token, id)
+  if call('EXISTS', held .. token) == 0 then call('ZREM', leases, token) end
 end
-if text(run.place) then
-  for _, kind in ipairs({ waiting, delayed }) do call('ZREM', kind .. (run.queue or ''), run.place .. id) end
-  call('SREM', together .. run.place, id)
+if place then
+  for _, kind in ipairs({ waiting, delayed }) do call('ZREM', kind .. lane, place .. id) end
+  call('SREM', together .. place, id)
 end
-if text(run.unique) and call('HGET', unique, run.unique) == id then call('HDEL', unique, run.unique) end
-if text(run.owner) and text(run.job) and run.status <= RUNNING then owe(run.owner, run.job, -1) end
-if run.queue and run.status <= BROKEN then count(run.status, run.queue, -1) end
+if run.g then
+  if status == BLOCKED then unpark(id, run.g, lane) end
+  call('SREM', prefix .. 'm:' .. run.g, id)
+  call('SREM', prefix .. 'l:' .. run.g, id)
+  freed[run.g] = 1
+end
+if run.unique and call('HGET', unique, run.unique) == id then call('HDEL', unique, run.unique) end
+if UNFINISHED[status] and run.job and run.incarnation then owe(run.job, run.incarnation, -1) end
+if FINAL[status] or UNFINISHED[status] then count(status, lane, -1) end
 -- Its creation time may be what was altered, so all that end in its id are looked at, which is seldom.
 local cursor = '0'
 repeat
@@ -27,23 +37,21 @@ repeat
   cursor = page[1]
   for i = 1, #page[2], 2 do
     local member = page[2][i]
-    if sub(member, TIME + 1) == id then
+    if member:sub(TIME + 1) == id then
       call('ZREM', created_, member)
-      for _, name in pairs(NAMES) do call('ZREM', prefix .. 's:' .. name, member) end
+      for status in pairs(FINAL) do call('ZREM', prefix .. 's:' .. status, member) end
     end
   end
 until cursor == '0'
-
-if new_id ~= id then
-  for _, name in ipairs({ 'calls', 'states', 'lives' }) do
-    local bytes = call('HGET', prefix .. name, id)
-    if bytes then call('HSET', prefix .. name, new_id, bytes) end
-    call('HDEL', prefix .. name, id)
-  end
-  call('HDEL', heads, id)
+new[CALL] = call('HGET', calls, id) or ''
+call('DEL', runs .. id)
+write_new(new)
+local successors = call('HLEN', prefix .. 'f:' .. id)
+if successors > 0 or call('EXISTS', prefix .. 'a:' .. id) == 1 then
+  call('HSET', runs .. id, 'more', '1', 'w', '0', 'f', successors)
+  if not FINAL[status] then let_go({ [id] = BROKEN }) end
 end
-call('HSET', heads, new_id, head .. NIL)
-call('ZADD', created_, '0', created .. new_id)
-file_ended(new_id, BROKEN, queue, created, 0)
+let_others_in()
 finish()
+tell('ends')
 return 1

@@ -1,19 +1,23 @@
 -- uses: queues
--- stats: the queues that hold unfinished runs or are paused, and what was counted.
---   KEYS  prefix, jobs, times (see lib_base); reads totals, paused, w:, d:, counters, job_states
+-- stats: the lanes that hold unfinished runs, the queues that have a limit, and what was counted.
+--   KEYS  prefix, jobs, times (see lib_base); reads totals, limits, w:, d:, counters, job_states
 --   ARGV  (nothing)
 -- Answers the number of jobs; how many runs ever reached each final status, as names and numbers in turn; and for each
--- queue its name, waiting, delayed, running, 1 if paused, the run time that has been due longest (as a place has it, or
--- nil).
-local running, stopped, answers = {}, {}, {}
+-- lane its name, waiting, delayed, blocked, running, the limit of its queue (the plain lane says it; or nil), the run time
+-- that has been due longest (as a place has it, or nil).
+local running, blocked, limit_of, answers = {}, {}, {}, {}
 local counts = call('HGETALL', totals)
 for i = 1, #counts, 2 do
-  local status, name = counts[i]:sub(1, 1), counts[i]:sub(2)
-  if status == '0' then running[name] = running[name] or 0 end
-  if status == '1' then running[name] = tonumber(counts[i + 1]) or 0 end
+  local status, name = counts[i]:match('^(%a+):(.*)$')
+  if status == 'pending' then running[name] = running[name] or 0 end
+  if status == 'blocked' then
+    blocked[name], running[name] = tonumber(counts[i + 1]) or 0, running[name] or 0
+  end
+  if status == 'running' then running[name] = tonumber(counts[i + 1]) or 0 end
 end
-for _, name in ipairs(call('SMEMBERS', prefix .. 'paused')) do
-  stopped[name], running[name] = true, running[name] or 0
+local limits = call('HGETALL', prefix .. 'limits')
+for i = 1, #limits, 2 do
+  limit_of[limits[i]], running[limits[i]] = tonumber(limits[i + 1]), running[limits[i]] or 0
 end
 
 -- The first of each priority has the earliest run time of its priority.
@@ -23,17 +27,19 @@ local function oldest(name)
   while true do
     local member = call('ZRANGEBYLEX', waiting .. name, from, '+', 'LIMIT', 0, 1)[1]
     if not member then return first or false end
-    local run_at = run_at_of(member)
+    local run_at, priority = run_at_of(member), member:match('^%d%d%d%d%d%d')
+    if not priority then return first or false end -- somebody altered it; none behind it can be in order
     if not first or run_at < first then first = run_at end
-    from = '(' .. member:sub(1, 6) .. ':' -- above every digit
+    from = '[' .. string.format('%06d', priority + 1) -- above the member, so that the loop ends
   end
 end
 
 for name, number in pairs(running) do
   local ripe = call('ZCOUNT', delayed .. name, '-inf', moment)
   local due, later = call('ZCARD', waiting .. name) + ripe, call('ZCARD', delayed .. name) - ripe
-  if due + later + number > 0 or stopped[name] then
-    answers[#answers + 1] = { name, due, later, number, stopped[name] and 1 or 0, oldest(name) }
+  local held = blocked[name] or 0
+  if due + later + held + number > 0 or limit_of[name] then
+    answers[#answers + 1] = { name, due, later, held, number, limit_of[name] or false, oldest(name) }
   end
 end
 return { call('HLEN', prefix .. 'job_states'), call('HGETALL', prefix .. 'counters'), answers }

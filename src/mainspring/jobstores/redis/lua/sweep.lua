@@ -1,10 +1,13 @@
--- uses: write heads insert queues runs
+-- uses: write runs queues
 -- sweep: look through some runs for those that were altered, and file anew those that are not where they belong.
 --   KEYS  prefix, jobs, times (see lib_base); reads and writes all that runs have
---   ARGV  cursor (text; '0' at first), about how many, whether to look at the queues and leases, too
--- Answers the cursor of the next page ('0': this was the last), ids and heads of what was altered, how many were filed anew.
+--   ARGV  where to look: `created` has all runs, and `calls` those that `created` has lost; cursor (text; '0' at first),
+--         about how many, whether to look at the lanes and leases, too
+-- Answers the cursor of the next page ('0': this was the last), the ids of what was altered, how many were filed anew.
 local LONGEST = 604800000000 -- microseconds: nobody leases a run for longer
-local ids, found, mended = {}, {}, 0
+local source, cursor, most = args[1], args[2], args[3]
+local altered, mended = {}, 0
+local busy = {} -- lanes in which runs wait
 
 local function mend() mended = mended + 1 end
 
@@ -19,14 +22,15 @@ end
 
 local function file_waiting(id, run)
   local place = run.place
-  if type(place) ~= 'string' or #place ~= PLACE_SIZE or not place:find('^%d+$') then return false end
+  if not place or #place ~= PLACE_SIZE or not place:find('^%d+$') then return false end
   local member = place .. id
-  if not call('ZSCORE', waiting .. run.queue, member) and not call('ZSCORE', delayed .. run.queue, member) then
-    local at = sub(place, 7, 24)
+  busy[run.lane] = true
+  if not call('ZSCORE', waiting .. run.lane, member) and not call('ZSCORE', delayed .. run.lane, member) then
+    local at = run_at_of(place)
     if at <= present then
-      call('ZADD', waiting .. run.queue, '0', member)
+      call('ZADD', waiting .. run.lane, '0', member)
     else
-      call('ZADD', delayed .. run.queue, whole(tonumber(at) - 1e17), member)
+      call('ZADD', delayed .. run.lane, whole(tonumber(at) - 1e17), member)
     end
     mend()
   end
@@ -35,8 +39,9 @@ end
 
 local function file_running(id, run)
   local token = run.token
-  if type(token) ~= 'string' then return false end
+  if not token then return false end
   if call('SADD', held .. token, id) == 1 then mend() end
+  if run.gate and not run.refused then call('SADD', prefix .. 'l:' .. run.gate, id) end
   if not call('ZSCORE', leases, token) and not call('ZSCORE', extended, id) then
     call('ZADD', leases, moment, token)
     mend()
@@ -44,43 +49,78 @@ local function file_running(id, run)
   return true
 end
 
-local function file(id, run)
-  if #run.created ~= TIME or not run.created:find('^%d+$') or run.status > BROKEN or type(run.keep) ~= 'number' then
-    return false
+local function file_among_ended(id, run)
+  local place = run.place
+  if run.status ~= SUCCEEDED then index(prefix .. 's:' .. run.status, run.created .. id) end
+  if run.status == BROKEN then return true end
+  local at, keep = (place or ''):match('^(%d+)%+(%d+)$')
+  if not at then return false end
+  local is_listed = call('ZSCORE', expires, place)
+  if call('SISMEMBER', together .. place, id) == 0 then
+    if not is_listed then return false end -- neither knows of it: the place itself was altered
+    call('SADD', together .. place, id)
+    mend()
   end
+  if not is_listed then call('ZADD', expires, at + keep, place) end
+  return true
+end
+
+local function file(id, run)
+  if #run.created ~= TIME or not run.created:find('^%d+$') then return false end
   index(created_, run.created .. id)
-  if run.status <= RUNNING and type(run.unique) == 'string' then
-    local holder_ = call('HGET', unique, run.unique)
-    if not holder_ or holder_ ~= id and call('HEXISTS', heads, holder_) == 0 then
+  if UNFINISHED[run.status] and run.unique then
+    local holder = call('HGET', unique, run.unique)
+    if not holder or holder ~= id and call('EXISTS', runs .. holder) == 0 then
       call('HSET', unique, run.unique, id)
       mend()
     end
   end
-  if type(run.group) == 'string' then index(prefix .. 'g:' .. run.group, run.created .. id) end
+  if run.group then index(prefix .. 'g:' .. run.group, run.created .. id) end
+  if run.status == BLOCKED then
+    if run.gate and (run.waits or 0) == 0 then park(id, run.gate, run.lane) end
+    return run.waits ~= nil or run.gate
+  end
   if run.status == PENDING then return file_waiting(id, run) end
   if run.status == RUNNING then return file_running(id, run) end
-  if run.status ~= SUCCEEDED then index(prefix .. 's:' .. NAMES[run.status], run.created .. id) end
-  if run.status < BROKEN and type(run.place) == 'string' then
-    if call('SADD', together .. run.place, id) == 1 then mend() end
-    if not call('ZSCORE', expires, run.place) then call('ZADD', expires, now + run.keep, run.place) end
+  return file_among_ended(id, run)
+end
+
+-- A page of ids, each of `created` with its member there.
+local function next_page()
+  if source == 'calls' and cursor == '0' and call('HLEN', calls) == call('ZCARD', created_) then return '0', {}, {} end
+  local page = call(source == 'calls' and 'HSCAN' or 'ZSCAN', prefix .. source, cursor, 'COUNT', most)
+  local ids, members = {}, {}
+  for i = 1, #page[2], 2 do
+    ids[#ids + 1] = source == 'calls' and page[2][i] or page[2][i]:sub(TIME + 1)
+    if source == 'created' then members[#ids] = page[2][i] end
   end
-  return true
+  return page[1], ids, members
 end
 
-local page = call('HSCAN', heads, args[1], 'COUNT', args[2])
-for i = 1, #page[2], 2 do
-  local id, run = page[2][i], parsed(page[2][i + 1])
-  if not run or not file(id, run) then ids[#ids + 1], found[#found + 1] = id, page[2][i + 1] end
+local following, ids, members = next_page()
+for i, id in ipairs(ids) do
+  local run = load_run(id, true)
+  local exists = run or call('EXISTS', runs .. id) == 1
+  if exists and not (run and file(id, run)) then
+    altered[#altered + 1] = id
+  elseif members[i] and (not exists or run.created .. id ~= members[i]) then
+    call('ZREM', created_, members[i])
+    mend()
+  end
 end
 
-if args[3] then
-  -- A claim looks only into queues of which it is said that something waits in them.
+for lane in pairs(busy) do
+  call('HSETNX', totals, PENDING .. ':' .. lane, call('ZCARD', waiting .. lane) + call('ZCARD', delayed .. lane))
+end
+if args[4] then
+  -- A claim looks only into lanes of which it is said that something waits in them.
   local all = call('HGETALL', totals)
   for i = 1, #all, 2 do
-    local status, queue, number = sub(all[i], 1, 1), sub(all[i], 2), tonumber(all[i + 1])
-    if status == '0' then
-      call('HSET', totals, all[i], call('ZCARD', waiting .. queue) + call('ZCARD', delayed .. queue))
-    elseif not number or number < 0 or number > 2 ^ 52 or number % 1 ~= 0 then
+    local status, lane = all[i]:match('^(%a+):(.*)$')
+    local number_ = tonumber(all[i + 1])
+    if status == PENDING then
+      call('HSET', totals, all[i], call('ZCARD', waiting .. lane) + call('ZCARD', delayed .. lane))
+    elseif not number_ or number_ < 0 or number_ > 2 ^ 52 or number_ % 1 ~= 0 then
       call('HDEL', totals, all[i])
     end
   end
@@ -92,4 +132,4 @@ if args[3] then
   end
 end
 if mended > 0 then tell() end
-return { page[1], ids, found, mended }
+return { following, altered, mended }

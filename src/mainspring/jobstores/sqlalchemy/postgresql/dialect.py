@@ -6,7 +6,7 @@ import contextlib
 import inspect
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Container, Sequence
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -15,6 +15,9 @@ from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import SQLAlchemyError
 
+from mainspring.jobstores.base import Answers
+from mainspring.jobstores.records.rows import SettleRow
+from mainspring.jobstores.sqlalchemy.connections import Connections
 from mainspring.jobstores.sqlalchemy.database import (
     ANSWER_TIMEOUT_SECONDS,
     CREATE_TIMEOUT_SECONDS,
@@ -23,10 +26,11 @@ from mainspring.jobstores.sqlalchemy.database import (
     log,
 )
 from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
+from mainspring.jobstores.sqlalchemy.runs import ends, is_plain_end
 from mainspring.jobstores.sqlalchemy.server import ServerDatabase
-from mainspring.jobstores.sqlalchemy.waking import Waker
+from mainspring.jobstores.sqlalchemy.waking import AwaitedMark, Waker
 
-__all__ = ["CONNECT_ARGS", "PostgreSQLDatabase"]
+__all__ = ["CONNECT_ARGS", "NotifyWaker", "PostgreSQLDatabase", "never_wait_for_ever"]
 
 T = TypeVar("T")
 
@@ -86,18 +90,29 @@ class PostgreSQLDatabase(ServerDatabase):
         "skip": "FOR UPDATE SKIP LOCKED",
         "param": "CAST(? AS text)",
         "each": "SELECT unnest(CAST(? AS text[])) AS name",
-        "levels": "unnest(CAST(? AS text[]), CAST(? AS integer[])) AS level(queue, priority)",
+        "levels": "unnest(CAST(? AS text[]), CAST(? AS integer[])) AS level(lane, priority)",
     }
 
-    def __init__(self, engine: Engine, tablename: str, metadata: MetaData, schema: str | None, *, own: bool) -> None:
-        super().__init__(engine, tablename, metadata, schema, own=own)
-        self.waker = NotifyWaker(self, tablename)
-        if own and _TIMED:
-            event.listen(engine, "do_connect", _connect)
+    def __init__(self, connections: Connections, tablename: str, metadata: MetaData, schema: str | None) -> None:
+        super().__init__(connections, tablename, metadata, schema)
+        self.waker, self.ends = NotifyWaker(self, tablename), EndNotifyWaker(self, f"{tablename[:55]}~ends")
 
     @property
     def _driver_error(self) -> type[Exception]:
         return psycopg.Error
+
+    def settle(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
+        """Settle in one statement if all runs end and nobody comes after them, as far as their claims know.
+
+        Runs that somebody comes after by now are left by that statement, and settled in a transaction of their own.
+        """
+        if not (ends(outcomes) and all(is_plain_end(each) for each in outcomes)):
+            return super().settle(outcomes)
+        written: Container[str] = self.at_once(lambda tx: tx.finish(outcomes))  # type: ignore[attr-defined]
+        left = [each for each in outcomes if each.run.id not in written]
+        answers = super().settle(left) if left else Answers()
+        more = {each.run.id for each, accepted in zip(left, answers, strict=True) if accepted}
+        return Answers([each.run.id in written or each.run.id in more for each in outcomes], answers.refused)
 
     def _locked(self, work: Callable[[StoreTx], T]) -> T:
         def attempt(tx: StoreTx) -> tuple[T] | None:
@@ -123,7 +138,7 @@ class PostgreSQLDatabase(ServerDatabase):
 
     def _columns(self, tx: StoreTx, table: Table) -> set[str]:
         found = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass(?) AND attnum > 0 AND NOT attisdropped"
-        return {name for (name,) in tx.all(found, self.engine.dialect.identifier_preparer.format_table(table))}
+        return {name for (name,) in tx.all(found, self.connections.dialect.identifier_preparer.format_table(table))}
 
     def _tx(self, connection: Any) -> StoreTx:
         return PostgreSQLTx(self, connection.cursor(binary=True))
@@ -151,6 +166,12 @@ class PostgreSQLDatabase(ServerDatabase):
         return meaning or next((_MEANINGS[code] for words, code in _WORDS.items() if words in str(cause)), "")
 
 
+def never_wait_for_ever(engine: Engine) -> None:
+    """Let the connections of an engine give up on a server that does not answer at all."""
+    if _TIMED:
+        event.listen(engine, "do_connect", _connect)
+
+
 def _connect(dialect: Any, record: Any, args: Any, options: dict[str, Any]) -> Any:
     return TimedConnection.connect(*args, **options)
 
@@ -163,7 +184,7 @@ class NotifyWaker(Waker):
     def __init__(self, database: PostgreSQLDatabase, tablename: str) -> None:
         super().__init__()
         self._database = database
-        self._channel = tablename[:60]
+        self.channel = tablename[:60]
         self._self = secrets.token_hex(8)
         self._connection: Any = None
 
@@ -171,11 +192,9 @@ class NotifyWaker(Waker):
         if self._connection is None:
             database = self._database
             try:
-                fairy = database.engine.raw_connection()
-                self._connection = fairy.driver_connection
-                fairy.detach()
+                self._connection = database.connections.separate()
                 self._connection.autocommit = True
-                self._connection.execute(compose.SQL("LISTEN {}").format(compose.Identifier(self._channel)))
+                self._connection.execute(compose.SQL("LISTEN {}").format(compose.Identifier(self.channel)))
             except Exception as error:
                 self.end()
                 raise database.unavailable(error) from error
@@ -205,4 +224,19 @@ class NotifyWaker(Waker):
         return others
 
     def tell(self) -> None:
-        self._database.read(lambda tx: tx.one("SELECT pg_notify(?, ?)", self._channel, self._self))
+        self._database.read(lambda tx: tx.one("SELECT pg_notify(?, ?)", self.channel, self._self))
+
+
+class EndNotifyWaker(NotifyWaker):
+    """Tells of ends of runs while somebody waits for one; listens only while this process does."""
+
+    pause = 0.002
+
+    def __init__(self, database: PostgreSQLDatabase, channel: str) -> None:
+        super().__init__(database, channel)
+        self._mark = AwaitedMark(database)
+
+    def prepare(self) -> None:
+        super().prepare()
+        if self._mark.renew():
+            self.move()

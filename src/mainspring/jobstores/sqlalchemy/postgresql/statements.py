@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
 from mainspring.core.instants import SECOND
+from mainspring.core.run import bit_of
 from mainspring.jobstores.records.rows import FireRow, JobRow, RunRow, SettleRow
-from mainspring.jobstores.sqlalchemy.claims import FEW_QUEUES, Level
+from mainspring.jobstores.sqlalchemy.claims import FEW_LANES, STARTING_KEY, Level, queues_of
 from mainspring.jobstores.sqlalchemy.database import StoreTx
 from mainspring.jobstores.sqlalchemy.jobs import COLUMNS, MOVED, simple
 from mainspring.jobstores.sqlalchemy.runs import (
+    CLAIMED,
     INSERTED,
     NEXT_ATTEMPT,
+    PLACED,
     RUN_COLUMNS,
     WRITTEN,
+    Terms,
+    claimed_row,
     ends,
     inserted_row,
-    run_row,
+    placed_row,
+    plain,
     unkeyed,
     written_row,
 )
 from mainspring.jobstores.sqlalchemy.schema import NEVER
 from mainspring.jobstores.sqlalchemy.transaction import Row, Set
+from mainspring.jobstores.sqlalchemy.waiting.judging import JUDGED
+from mainspring.jobstores.sqlalchemy.waking import AWAITED
 
 __all__ = ["PostgreSQLTx"]
 
@@ -33,18 +41,23 @@ _CLOCK: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 _NOW: Final = f"({_CLOCK} + %(shift)s::bigint)"
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_CLOCK}"
 _BY_TIME: Final = attrgetter("run_at", "id")
+_CLAIMED: Final = ", ".join(CLAIMED)
+_PLAIN: Final = "AND stored.followed = 0 AND stored.at_gate IS NULL"
 _TYPES: Final = {
     **dict.fromkeys(("payload", "state", "live", "frame", "info", "cells"), "bytea"),
     **dict.fromkeys(
         ("at", "nominal", "due_at", "version", "incarnation", "run_at", "created_at", "finished_at", "keep"), "bigint"
     ),
     **dict.fromkeys(("lease_until", "expires_at", "broken_at", "n", "value", "was"), "bigint"),
-    **dict.fromkeys(("priority", "attempt", "cancelling", "slot"), "integer"),
+    **dict.fromkeys(("priority", "attempt", "cancelling", "slot", "waits", "followed", "mask", "allowed"), "integer"),
+    **dict.fromkeys(("tat", "line"), "bigint"),
 }
 
 
 class PostgreSQLTx(StoreTx):
     """A transaction on a pooled connection, or a single statement."""
+
+    judged = (*JUDGED, AWAITED)
 
     @staticmethod
     def many(values: list[Any], /) -> Any:
@@ -73,11 +86,12 @@ class PostgreSQLTx(StoreTx):
 
     # -- runs --------------------------------------------------------------------------------------------------
 
-    def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str]:
+    def add_runs(self, runs: Sequence[RunRow]) -> dict[str, str | None]:
         if not unkeyed(runs):
             return super().add_runs(runs)
-        rows = {run.id: inserted_row(run, 0) for run in reversed(runs)}  # the first of an id counts
-        found = self._fetch(*self._insert_new(INSERTED, [rows[run_id] for run_id in sorted(rows)]))
+        columns, values = (INSERTED, inserted_row) if plain(runs) else (PLACED, placed_row)
+        rows = {run.id: values(run, 0) for run in reversed(runs)}  # the first of an id counts
+        found = self._fetch(*self._insert_new(columns, [rows[run_id] for run_id in sorted(rows)]))
         inserted = {run_id for (run_id,) in found}
         self.stirred |= any(run.status == "pending" for run in runs)
         return {run_id: run_id if run_id in inserted else "" for run_id in rows}
@@ -95,73 +109,150 @@ class PostgreSQLTx(StoreTx):
             f" WHERE gone.id = new.id AND gone.expires_at > {_NOW}) ON CONFLICT DO NOTHING RETURNING id"
         ), params
 
-    def held(self, token: str) -> tuple[int, list[Row]]:
+    def held(self, token: str, lanes: list[str]) -> tuple[int, dict[str, int], bool, list[Row]]:
+        runs, limits = self.database.names["runs"], self.database.names["queues"]
         rows = self._fetch(
-            f"SELECT {_NOW}, held.* FROM (SELECT) AS one LEFT JOIN (SELECT {RUN_COLUMNS} FROM"
-            f" {self.database.names['runs']} WHERE status = 'running' AND token = %(token)s) AS held ON true",
-            {"token": token},
+            f"SELECT {_NOW}, ARRAY(SELECT name FROM {limits} WHERE name = ANY(%(queues)s) ORDER BY name),"
+            f" ARRAY(SELECT allowed FROM {limits} WHERE name = ANY(%(queues)s) ORDER BY name),"
+            f" EXISTS (SELECT 1 FROM {runs} WHERE status = 'pending' AND at_gate IS NOT NULL"
+            "            AND lane = ANY(%(lanes)s)),"
+            f" held.* FROM (SELECT) AS one LEFT JOIN (SELECT {RUN_COLUMNS} FROM"
+            f" {runs} WHERE status = 'running' AND token = %(token)s) AS held ON true",
+            {"token": token, "lanes": lanes, "queues": queues_of(lanes)},
         )
-        return rows[0][0], [row[1:] for row in rows if row[1] is not None]
+        now, names, allowed, gated = rows[0][:4]
+        return now, dict(zip(names, allowed, strict=True)), gated, [row[4:] for row in rows if row[4] is not None]
 
     def pairs(self, levels: list[Level]) -> list[Any]:
-        return [[queue for queue, _ in levels], [priority for _, priority in levels]]
+        return [[lane for lane, _ in levels], [priority for _, priority in levels]]
 
-    def take(self, queues: list[str], priority: int, room: int, terms: tuple[str, str, int, int]) -> list[RunRow]:
-        # No transaction is needed: if a reply is lost, the token still holds the claimed runs. For many queues, take a
+    def take(self, lanes: list[str], priority: int, room: int, terms: Terms) -> list[RunRow]:
+        # No transaction is needed: if a reply is lost, the token still holds the claimed runs. For many lanes, take a
         # page at a time, so as not to lock all due runs of each.
         runs = self.database.names["runs"]
         # Find the rows by ctid, which the lock keeps stable: no plan can read more rows than these.
         statement = f"""
         UPDATE {runs} SET status = 'running', attempt = {NEXT_ATTEMPT},
-               node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s
+               node = %(node)s, token = %(token)s, lease_until = %(until)s, claimed_at = %(now)s,
+               unique_key = CASE WHEN left(unique_key, 1) = '{STARTING_KEY}' THEN NULL ELSE unique_key END
          WHERE ctid = ANY(ARRAY(
-               SELECT first.ctid FROM unnest(%(queues)s::text[]) AS waiting(name) CROSS JOIN LATERAL (
-                      SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND queue = waiting.name
-                         AND priority = %(priority)s AND run_at <= %(now)s
+               SELECT first.ctid FROM unnest(%(lanes)s::text[]) AS waiting(name) CROSS JOIN LATERAL (
+                      SELECT ctid, run_at FROM {runs} WHERE status = 'pending' AND at_gate IS NULL
+                         AND lane = waiting.name AND priority = %(priority)s AND run_at <= %(now)s
                        ORDER BY run_at LIMIT %(page)s FOR UPDATE SKIP LOCKED) AS first
                 ORDER BY first.run_at LIMIT %(limit)s))
-        RETURNING {RUN_COLUMNS}
+        RETURNING {_CLAIMED}
         """
         params = dict(zip(("node", "token", "until", "now"), terms, strict=True))
         taken: list[RunRow] = []
-        while queues and (left := room - len(taken)) > 0:
-            page = left if len(queues) <= FEW_QUEUES else -(-2 * left // len(queues))
-            wanted = {"queues": queues, "priority": priority, "limit": left, "page": page}
-            some = [run_row(row) for row in self._fetch(statement, params | wanted)]
+        while lanes and (left := room - len(taken)) > 0:
+            page = left if len(lanes) <= FEW_LANES else -(-2 * left // len(lanes))
+            wanted = {"lanes": lanes, "priority": priority, "limit": left, "page": page}
+            some = [claimed_row(row, terms) for row in self._fetch(statement, params | wanted)]
             taken += some
-            number = Counter(run.queue for run in some)
-            queues = [queue for queue in queues if number[queue] >= page] if page < left else []
+            number = Counter(run.lane for run in some)
+            lanes = [lane for lane in lanes if number[lane] >= page] if page < left else []
         return sorted(taken, key=_BY_TIME)
 
     def settle(self, outcomes: Sequence[SettleRow]) -> list[bool]:
         if not ends(outcomes):
             return super().settle(outcomes)
-        if not self.begun and any(each.then for each in outcomes):
+        if not self.begun:
             self.begin()
-        written = self._finish(sorted(written_row(each.run, 0) for each in outcomes))
+        written = self.finish(outcomes, "")
+        followed = {each.run.id: each.run.status for each in outcomes if written.get(each.run.id, (0,))[0]}
+        if followed:
+            self.release(followed)
+        left = {run_id: gate for run_id, (_, gate) in written.items() if gate is not None}
+        if left:
+            self.run("UPDATE {runs} SET at_gate = NULL WHERE id {in}", self.many(sorted(left)))
         followers = [run for each in outcomes if each.run.id in written for run in each.then]
         if followers:
             self.add_runs(followers)
+        self.make_room(Counter(left.values()), ())
         return [each.run.id in written for each in outcomes]
 
-    def _finish(self, rows: Sequence[Row]) -> set[str]:
-        """Write the end of runs that are held under their tokens, and count them; return their ids."""
+    def finish(self, outcomes: Sequence[SettleRow], only: str = _PLAIN) -> dict[str, tuple[int, str | None]]:
+        """Write the end of runs that are held under their tokens, and count them; return `followed` and gate of each.
+
+        As one statement that commits by itself, write only runs that nobody comes after and that stand at no gate.
+        """
+        self.make_room({}, (each.run for each in outcomes))
+        rows = sorted(written_row(each.run, 0) for each in outcomes)
         from_now = ("expires_at", f"LEAST(({_NOW} & -2) + {{new}}, {NEVER})")
         values, sets, source, params = _sets([from_now if name == "expires_at" else name for name in WRITTEN], rows)
         # The planner cannot look into CASE, so it finds the rows by id, however few it expects to be running.
         statement = f"""
         WITH ended AS (
             UPDATE {self.database.names["runs"]} AS stored SET {sets} FROM {source} WHERE stored.id = new.id
-               AND CASE WHEN stored.status = 'running' AND stored.token = {values["token"]} THEN true ELSE false END
-            RETURNING stored.id, stored.status),
+               AND CASE WHEN stored.status = 'running' AND stored.token = {values["token"]} {only}
+                        THEN true ELSE false END
+            RETURNING stored.id, stored.status, stored.followed, stored.at_gate),
         counted AS (
             INSERT INTO {self.database.names["totals"]} AS totals (status, slot, n)
             SELECT status, %(slot)s::integer, count(*) FROM ended GROUP BY status
                 ON CONFLICT (status, slot) DO UPDATE
                SET n = CASE WHEN totals.n BETWEEN 0 AND {NEVER} THEN totals.n ELSE 0 END + excluded.n)
-        SELECT id FROM ended
+        SELECT id, followed, at_gate, {self.texts[AWAITED]} > {_NOW} FROM ended
         """
-        return {run_id for (run_id,) in self._fetch(statement, {**params, "slot": self.database.slot})}
+        found = self._fetch(statement, {**params, "slot": self.database.slot})
+        if found:
+            self.ended, self.awaited = True, bool(found[0][3])
+        return {run_id: (followed, at_gate) for run_id, followed, at_gate, _ in found}
+
+    def release(self, ended: Mapping[str, str]) -> None:
+        # The rows are locked in the order of the materialized ids.
+        edges, runs = self.database.names["edges"], self.database.names["runs"]
+        statement = f"""
+        WITH judged AS MATERIALIZED (
+            SELECT succ, count(*) FILTER (WHERE mask & bit <> 0)::integer AS satisfied,
+                   min(pred) FILTER (WHERE mask & bit = 0) AS refusing
+              FROM unnest(%(ids)s::text[], %(bits)s::integer[]) AS ended(id, bit)
+              JOIN {edges} AS edges ON edges.pred = ended.id GROUP BY succ ORDER BY succ)
+        UPDATE {runs} AS stored SET refused = refusing,
+               at_gate = CASE WHEN refusing IS NULL AND waits <= satisfied THEN gate END,
+               waits = CASE WHEN refusing IS NULL THEN GREATEST(waits - satisfied, 0) ELSE 0 END,
+               status = CASE WHEN refusing IS NULL AND waits > satisfied THEN 'blocked' ELSE 'pending' END,
+               run_at = CASE WHEN refusing IS NOT NULL THEN {_NOW} WHEN waits > satisfied THEN run_at
+                             WHEN run_at < 0 THEN {_NOW} - run_at ELSE GREATEST(run_at, {_NOW}) END
+          FROM judged WHERE stored.id = judged.succ
+           AND CASE WHEN stored.status = 'blocked' AND stored.waits > 0 THEN true ELSE false END
+        RETURNING stored.id, stored.status, stored.refused
+        """
+        bits = [bit_of(status) for status in ended.values()]
+        found = self._fetch(statement, {"ids": list(ended), "bits": bits})
+        refused = [run_id for run_id, _, refusing in found if refusing is not None]
+        self.note_released(refused, any(status == "pending" for _, status, _ in found))
+
+    def unpark(self, numbers: Mapping[str, int]) -> None:
+        runs = self.database.names["runs"]
+        parked = f"FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = place.gate"
+        # Find the lanes one by one: reading all parked runs of a gate would take long.
+        statement = f"""
+        WITH RECURSIVE wanted AS (SELECT * FROM unnest(%(gates)s::text[], %(numbers)s::integer[]) AS wanted(gate, n)),
+        place(gate, n, lane) AS (
+            SELECT gate, n, (SELECT r.lane FROM {runs} r WHERE r.status = 'blocked' AND r.at_gate = wanted.gate
+                              ORDER BY r.lane LIMIT 1) FROM wanted
+            UNION ALL
+            SELECT gate, n, (SELECT r.lane {parked} AND r.lane > place.lane ORDER BY r.lane LIMIT 1)
+              FROM place WHERE lane IS NOT NULL),
+        back AS (
+            UPDATE {runs} SET status = 'pending', run_at = {_NOW} WHERE ctid = ANY(ARRAY(
+                   SELECT first.ctid FROM place CROSS JOIN LATERAL (
+                          SELECT r.ctid {parked} AND r.lane = place.lane ORDER BY r.priority DESC, r.run_at
+                           LIMIT place.n FOR UPDATE SKIP LOCKED) AS first WHERE place.lane IS NOT NULL))
+            RETURNING at_gate, lane)
+        SELECT gate, lane,
+               (SELECT count(*) FROM (SELECT 1 {parked} AND r.lane = place.lane LIMIT n) AS those)::integer,
+               (SELECT count(*) FROM back WHERE at_gate = place.gate AND back.lane = place.lane)::integer
+          FROM place WHERE lane IS NOT NULL
+        """
+        gates = sorted(numbers)
+        found = self._fetch(statement, {"gates": gates, "numbers": [numbers[gate] for gate in gates]})
+        self.stirred |= any(back for *_, back in found)
+        # Wait for those who change the other ones just now: nobody would let those runs in later.
+        if left := [(gate, lane, there - back) for gate, lane, there, back in found if there > back]:
+            self.let_back(self.parked(left))
 
     # -- jobs --------------------------------------------------------------------------------------------------
 

@@ -13,12 +13,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 from sqlalchemy import Table
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import URL
 from sqlalchemy.exc import SQLAlchemyError
 
 from mainspring.errors import ConfigurationError, MainspringError, OutcomeUnknown, StoreLocked, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.records.rows import JobRow
+from mainspring.jobstores.sqlalchemy.connections import PooledConnections
 from mainspring.jobstores.sqlalchemy.database import (
     CREATE_TIMEOUT_SECONDS,
     STEP_TIMEOUT_SECONDS,
@@ -70,24 +71,27 @@ class SQLiteDatabase(Database):
         "skip": "",
         "param": "?",
         "each": "SELECT value AS name FROM json_each(?)",
-        "levels": "(SELECT json_extract(value, '$[0]') AS queue, json_extract(value, '$[1]') AS priority"
+        "levels": "(SELECT json_extract(value, '$[0]') AS lane, json_extract(value, '$[1]') AS priority"
         " FROM json_each(?)) AS level",
     }
 
-    def __init__(self, engine: Engine, tablename: str, *names: Any, synchronous: str = "FULL", **options: Any) -> None:
+    def __init__(self, connections: PooledConnections, tablename: str, *names: Any, synchronous: str = "FULL") -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             oldest = ".".join(map(str, OLDEST_SQLITE))
             raise ConfigurationError(
                 f"SQLite {oldest} or newer is needed, and this Python brings {sqlite3.sqlite_version}; use a newer "
                 "Python or another store"
             )
-        super().__init__(engine, tablename, *names, **options)
+        super().__init__(connections, tablename, *names)
+        self.engine = connections.engine
         self.clock = HostClock()
-        self._named, self.path = _paths(engine)
+        self._named, self.path = _paths(self.engine.url)
         self._files: dict[str, os.stat_result] = {}
         """The identity on disk of the file and those beside it, whatever is at their paths later."""
         self.waker = SocketWaker(self.path, tablename)
-        self.waker.data_version = self._data_version
+        # Who waits for ends of runs has a socket of this name beside the file: that is how `settle` knows.
+        self.ends = SocketWaker(self.path, f"{tablename}~ends", look_every=None)
+        self.waker.data_version = self.ends.data_version = self._data_version
         self._synchronous = synchronous
         self._writer: Any = None
         self._turn = threading.Lock()
@@ -114,9 +118,7 @@ class SQLiteDatabase(Database):
     def _connect(self, *, writer: bool = False) -> sqlite3.Connection:
         """Open a connection for one user."""
         try:
-            fairy = self.engine.raw_connection()
-            connection: Any = fairy.driver_connection
-            fairy.detach()
+            connection = self.connections.separate()
             if not isinstance(connection, sqlite3.Connection):
                 raise TypeError(f"the SQLite driver {self.engine.driver!r} cannot be used; use sqlite:/// URLs")
             connection.isolation_level = None
@@ -169,6 +171,7 @@ class SQLiteDatabase(Database):
 
     def close(self) -> None:
         self.waker.close()
+        self.ends.close()
         with self._turn:
             self._closed = True
             writer, self._writer = self._writer, None
@@ -176,8 +179,7 @@ class SQLiteDatabase(Database):
             for connection in (watcher, writer):
                 if connection is not None:
                     connection.close()
-        if self.own:
-            self.engine.dispose()
+        self.connections.close()
 
     # -- another file in its place ------------------------------------------------------------------------------
 
@@ -199,6 +201,7 @@ class SQLiteDatabase(Database):
         belong to the new file by now. If it still belongs to the old file, the new one must not use it.
         """
         self.waker.close()
+        self.ends.close()
         with self._turn:
             self._closed = True
             for each in (self._writer, self._watcher, self.engine.pool):
@@ -302,12 +305,10 @@ class SQLiteDatabase(Database):
         if self._writer is None:  # broken by an error
             self._writer = self._connect(writer=True)
         connection = self._writer
-        stirred = False
         try:
             self._begin(connection)
             cursor = connection.cursor()
-            for item in group:
-                stirred |= self._do(item, cursor, alone=len(group) == 1)
+            done = [tx for item in group if (tx := self._do(item, cursor, alone=len(group) == 1)) is not None]
         except BaseException:
             self._roll_back(connection)
             raise
@@ -323,8 +324,10 @@ class SQLiteDatabase(Database):
             raise
         if self._files and "-shm" not in self._files:  # both files appear with the first write in this journal mode
             self._note_files()
-        if stirred:
+        if any(tx.stirred for tx in done):
             self.waker.stir()
+        if any(tx.ended for tx in done):
+            self.ends.stir()
 
     def _begin(self, connection: sqlite3.Connection) -> None:
         """Take the write lock, which all processes share."""
@@ -337,8 +340,8 @@ class SQLiteDatabase(Database):
                 if not is_busy(error) or time.monotonic() > deadline:
                     raise
 
-    def _do(self, item: _SharedWork, cursor: sqlite3.Cursor, *, alone: bool) -> bool:
-        """Do one caller's work; return True if sleepers should wake for it."""
+    def _do(self, item: _SharedWork, cursor: sqlite3.Cursor, *, alone: bool) -> SQLiteTx | None:
+        """Do one caller's work; return its transaction, unless it failed."""
         tx = SQLiteTx(self, cursor)
         if not alone:
             cursor.execute("SAVEPOINT one")
@@ -349,10 +352,10 @@ class SQLiteDatabase(Database):
             if not alone:
                 cursor.execute("ROLLBACK TO one")
                 cursor.execute("RELEASE one")
-            return False
+            return None
         if not alone:
             cursor.execute("RELEASE one")
-        return tx.stirred
+        return tx
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:
@@ -393,10 +396,10 @@ class SQLiteDatabase(Database):
         return int(version)
 
 
-def _paths(engine: Engine) -> tuple[str | None, str | None]:
+def _paths(url: URL) -> tuple[str | None, str | None]:
     """Return the file's path as given and its real path, or None if the database is in memory."""
-    name = engine.url.database
-    if not name or name == ":memory:" or "mode=memory" in name or engine.url.query.get("mode") == "memory":
+    name = url.database
+    if not name or name == ":memory:" or "mode=memory" in name or url.query.get("mode") == "memory":
         return None, None
     named = os.path.abspath(name.removeprefix("file:").partition("?")[0])
     return named, os.path.realpath(named)

@@ -16,19 +16,22 @@ from mainspring.jobstores.sqlalchemy.waking import Waker, log
 __all__ = ["SocketWaker"]
 
 FRESH_NS: Final = 50_000_000  # ns: a second change of a folder within this time may not show in its timestamp
+SOCKETLESS_LOOK_SECONDS: Final = 0.05
+"""Without a socket, look for ends of runs this often: at a number that changes with every write to the file."""
 
 
 class SocketWaker(Waker):
     """Wakes other processes by datagrams; also polls once a second, in case a datagram was lost."""
 
-    look_every = 1.0
-
-    def __init__(self, path: str | None, tablename: str) -> None:
+    def __init__(self, path: str | None, tablename: str, look_every: float | None = 1.0) -> None:
         super().__init__()
+        self.look_every = look_every
         self.data_version: Callable[[], int] = int
         self._seen = 0
         # A suffix that SQLite itself does not use.
-        self._folder = None if path is None or not hasattr(socket, "AF_UNIX") else f"{path}-wake"
+        self._folder = None if path is None else f"{path}-wake"
+        if not hasattr(socket, "AF_UNIX"):
+            self._do_without()
         self._name = f"{tablename}.{os.getpid()}.{secrets.token_hex(4)}"
         self._prefix = f"{tablename}."
         self._descriptor: int | None = None
@@ -47,12 +50,18 @@ class SocketWaker(Waker):
             self._bind(own)
         except OSError as error:
             own.close()
-            log.info("no socket beside the file to be woken by, polling once a second instead: %s", error)
-            self._folder = None
+            log.info("no socket beside the file to be woken by, polling instead: %s", error)
+            self._do_without()
             return
         self._socket = own
-        self._seen = self.data_version()
+        if self.look_every is not None:
+            self._seen = self.data_version()
         self.move()  # changes before the socket existed may have been missed
+
+    def _do_without(self) -> None:
+        if self._folder is not None and self.look_every is None:
+            self.look_every = SOCKETLESS_LOOK_SECONDS
+        self._folder = None
 
     def _bind(self, own: socket.socket) -> None:
         assert self._folder is not None
@@ -70,11 +79,7 @@ class SocketWaker(Waker):
 
     def end(self) -> None:
         """Remove this node's socket, and the folder with the last of them."""
-        if self._socket is not None:
-            self._socket.close()
-            with contextlib.suppress(OSError):
-                os.unlink(self._address(self._name))
-            self._socket = None
+        self.deafen()
         if self._sender is not None:
             self._sender.close()
             self._sender = None
@@ -84,6 +89,13 @@ class SocketWaker(Waker):
         if self._folder is not None:
             with contextlib.suppress(OSError):
                 os.rmdir(self._folder)
+
+    def deafen(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            with contextlib.suppress(OSError):
+                os.unlink(self._address(self._name))
+            self._socket = None
 
     def fileno(self) -> int | None:
         return None if self._socket is None else self._socket.fileno()

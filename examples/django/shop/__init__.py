@@ -1,0 +1,1 @@
+"""An app of a shop: orders, and the tasks that follow them."""

@@ -1,0 +1,1 @@
+"""Runs that come after other runs: flows, chains, gathering, signals."""

@@ -1,0 +1,40 @@
+"""Copy runs that have ended, with their results: nothing is executed, and the source keeps its records.
+
+The contract has no verb that adds an ended run. So a copy is added as a waiting one that no node starts, since it is
+held, and then gets its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from mainspring.app.moving.marks import ARRIVING_AT, ended, has_moved, is_held, unfinished_copy
+from mainspring.app.moving.units import is_unreadable
+from mainspring.core.run import FINAL, Run
+from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.jobstores.finding import pages
+
+__all__ = ["ENDED", "copy_ended", "copy_history"]
+
+ENDED: Final = RunQuery(status=tuple(sorted(FINAL)))
+COPIED_AT_ONCE: Final = 200
+
+
+def copy_history(source: JobStore, target: JobStore) -> Iterator[tuple[int, int]]:
+    """Copy all ended runs, page by page; yield how many runs each page had, and how many of them were copied now."""
+    for page in pages(source, ENDED, size=COPIED_AT_ONCE):
+        yield len(page), copy_ended(target, page)
+
+
+def copy_ended(target: JobStore, runs: Sequence[Run]) -> int:
+    """Copy ended runs that the target does not have; return how many."""
+    chosen = {run.id: run for run in runs if not has_moved(run) and not is_unreadable(run)}
+    if not chosen:
+        return 0
+    there = dict(zip(chosen, target.get_runs(list(chosen)), strict=True))
+    new = [unfinished_copy(run) for run_id, run in chosen.items() if there[run_id] is None]
+    if new:
+        target.add_runs(new)
+    held = [run_id for run_id, copy in there.items() if copy is None or is_held(copy, ARRIVING_AT)]
+    return sum(target.settle([ended(chosen[run_id]) for run_id in held])) if held else 0

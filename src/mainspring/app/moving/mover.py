@@ -1,0 +1,170 @@
+"""Move everything from one store to another: queues' limits, jobs, waiting runs, and the records of ended ones.
+
+Nothing is lost or doubled if the process is killed between two writes; a second move goes on. Only verbs that every
+store has are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from mainspring.app.moving.history import ENDED, copy_history
+from mainspring.app.moving.jobs import JobMover
+from mainspring.app.moving.marks import ARRIVING_AT, is_held
+from mainspring.app.moving.runs import RunMover
+from mainspring.app.moving.units import RUNNING, units
+from mainspring.core.job import Job
+from mainspring.core.run import WAITING, Status
+from mainspring.core.waiting.followups import is_hook
+from mainspring.errors import ConfigurationError, ConflictingIdError
+from mainspring.jobstores.base import ENDS, JobStore, RunQuery
+from mainspring.jobstores.finding import pages
+
+__all__ = ["Movable", "Moved", "Mover", "move_store"]
+
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""How often a move that waits for running runs looks, where the store does not tell of their ends."""
+TAKEN: Final = "runs that the target does not take: it has their id or unique key, or cannot keep them together"
+_RUNNING: Final = RunQuery(status=(Status.RUNNING,))
+
+
+@dataclass
+class Movable:
+    """What a source holds that can be moved, and what stays: why, and how many."""
+
+    jobs: list[Job] = field(default_factory=list)
+    runs: int = 0
+    ended: int = 0
+    stays: dict[str, int] = field(default_factory=dict)
+
+    def leave(self, why: str, number: int = 1) -> None:
+        """Count what stays."""
+        if number:
+            self.stays[why] = self.stays.get(why, 0) + number
+
+
+@dataclass
+class Moved:
+    """What a move has moved and copied, and what stays at the source: why, and how many."""
+
+    jobs: int = 0
+    runs: int = 0
+    ended: int = 0
+    stays: dict[str, int] = field(default_factory=dict)
+
+
+class Mover:
+    """Moves what a source holds to a target."""
+
+    def __init__(self, source: JobStore, target: JobStore) -> None:
+        self._source, self._target = source, target
+        self._jobs, self._runs = JobMover(source, target), RunMover(source, target)
+
+    def look(self) -> Movable:
+        """Return what can be moved and what stays; change nothing."""
+        found = Movable()
+        jobs, unreadable = self._source.examine_jobs()
+        for job in jobs:
+            if job.at == ARRIVING_AT:
+                raise _unfinished(f"job {job.id!r}")
+            if job.executor == "queue":
+                found.jobs.append(job)
+            else:
+                found.leave("jobs for an executor of a scheduler")
+        found.leave("jobs that cannot be read here", len(unreadable))
+        seen: set[str] = set()
+        for page in pages(self._source, RunQuery(status=WAITING)):
+            for unit in units(self._source, page, seen):
+                if any(is_held(run, ARRIVING_AT) for run in unit.runs):
+                    raise _unfinished(f"run {unit.ids[0]!r}")
+                waiting = [run for run in unit.runs if run.status in WAITING]
+                if why := unit.stays() or (TAKEN if self._runs.left.intersection(unit.ids) else ""):
+                    found.leave(why, len(waiting))
+                else:
+                    found.runs += sum(not is_hook(run) for run in waiting)
+        found.leave(RUNNING, self.running())
+        found.ended = self._source.stats(ENDED).matching
+        return found
+
+    def check(self, jobs: list[Job]) -> None:
+        """Raise ConflictingIdError if the target has other jobs with the same ids."""
+        taken = self._jobs.taken(jobs)
+        if taken:
+            raise ConflictingIdError(taken[0])
+
+    def taken(self, jobs: list[Job]) -> list[str]:
+        """Return the ids of jobs that the target has, except for copies of an earlier move."""
+        return self._jobs.taken(jobs)
+
+    def running(self) -> int:
+        """Return how many runs run at the source."""
+        return self._source.stats(_RUNNING).matching
+
+    def finish(self) -> tuple[int, int]:
+        """Take the last steps of an earlier move that was killed; return how many jobs and runs that moved."""
+        return self._jobs.finish(), self._runs.finish()
+
+    def set_limits(self) -> None:
+        """Give the target's queues the limits and pauses of the source's, where they have none of their own."""
+        known = {queue.name for queue in self._target.stats().queues if queue.limit is not None}
+        for queue in self._source.stats().queues:
+            if queue.limit is not None and queue.name not in known:
+                self._target.set_gate(f"queue:{queue.name}", queue.limit)
+
+    def move_job(self, job: Job) -> bool:
+        """Move a job; False if it is gone by now."""
+        return self._jobs.move(job)
+
+    def move_runs(self) -> Iterator[int]:
+        """Move the runs that wait, page by page; yield how many each page had."""
+        return self._runs.move()
+
+    def move_later_runs(self, say: Callable[[int], None] = lambda running: None) -> Iterator[int]:
+        """Wait until no run runs at the source, and move what comes to wait meanwhile; yield how many at a time."""
+        cursor = 0
+        while True:
+            before = self.running()
+            if before:
+                say(before)
+                cursor = self._source.wait(cursor, LOOK_AGAIN_SECONDS, ENDS)
+            yield from self.move_runs()
+            # A run that ended after the pass may have let others wait: only a pass between two quiet looks is the last.
+            if not before and not self.running():
+                break
+        self._source.wait(cursor, 0, ENDS)
+
+    @property
+    def copied(self) -> int:
+        """How many ended runs were copied because runs that come after them have moved."""
+        return self._runs.copied
+
+    def copy_history(self) -> Iterator[tuple[int, int]]:
+        """Copy the ended runs, page by page; yield how many each page had, and how many of them were copied now."""
+        return copy_history(self._source, self._target)
+
+
+def move_store(source: JobStore, target: JobStore, *, history: bool = True, wait: bool = False) -> Moved:
+    """Move jobs and runs; see `Mainspring.move_to`."""
+    mover = Mover(source, target)
+    found = mover.look()
+    mover.check(found.jobs)
+    mover.set_limits()
+    jobs, runs = mover.finish()
+    moved = Moved(jobs=jobs, runs=runs)
+    moved.jobs += sum(mover.move_job(job) for job in found.jobs)
+    moved.runs += sum(mover.move_runs())
+    if wait:
+        moved.runs += sum(mover.move_later_runs())
+    if history:
+        moved.ended = sum(copied for _, copied in mover.copy_history())
+    moved.ended += mover.copied
+    moved.stays = mover.look().stays
+    return moved
+
+
+def _unfinished(what: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"a move to this store was not finished: {what} is still held here; repeat that move first"
+    )

@@ -1,0 +1,70 @@
+"""Lanes: the runs of a queue wait apart by the executor that they need, so that none waits behind a busy other one.
+
+The lane of a run follows from its queue and its executor: `mail` holds the runs for threads, and those of which nobody
+knows yet; `mail:async` those for the event loop, `mail:process` those for processes. A node claims each lane for the
+free slots of one executor. Only stores and claims speak of lanes; people see the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+__all__ = [
+    "LOOP_EXECUTOR",
+    "PROCESSES_EXECUTOR",
+    "QUEUE_EXECUTORS",
+    "THREADS_EXECUTOR",
+    "Want",
+    "executor_of",
+    "lane_of",
+    "lanes_of",
+    "needed_executor",
+    "queue_of",
+]
+
+THREADS_EXECUTOR: Final = "threads"
+LOOP_EXECUTOR: Final = "loop"
+PROCESSES_EXECUTOR: Final = "processes"
+"""The executor of runs that are isolated, or that have crashed a worker before."""
+QUEUE_EXECUTORS: Final = (THREADS_EXECUTOR, LOOP_EXECUTOR, PROCESSES_EXECUTOR)
+"""The executors that share the runs of a queue."""
+
+_ENDINGS: Final = {LOOP_EXECUTOR: ":async", PROCESSES_EXECUTOR: ":process"}
+_EXECUTORS: Final = {ending: executor for executor, ending in _ENDINGS.items()}
+
+Want = tuple[Sequence[str], int]
+"""Some lanes, and how many of their runs a claim takes at most."""
+
+
+def lane_of(queue: str, executor: str | None) -> str:
+    """Return the lane for the runs of a queue that need an executor; the queues of executors have only one."""
+    ending = _ENDINGS.get(executor) if executor is not None else None
+    return queue if ending is None or queue[:1] in (".", "!") else queue + ending
+
+
+def needed_executor(is_async: bool, isolation: str | None) -> str | None:
+    """Return the executor that a function needs; None if threads do."""
+    return PROCESSES_EXECUTOR if isolation == "process" else LOOP_EXECUTOR if is_async else None
+
+
+def lanes_of(queue: str) -> tuple[str, ...]:
+    """Return all lanes of a queue."""
+    return tuple(dict.fromkeys(lane_of(queue, executor) for executor in QUEUE_EXECUTORS))
+
+
+def queue_of(lane: str) -> str:
+    """Return the queue of a lane."""
+    ending = _ending(lane)
+    return lane[: -len(ending)] if ending else lane
+
+
+def executor_of(lane: str) -> str | None:
+    """Return the executor that a lane is for; None if its name does not say."""
+    return _EXECUTORS.get(_ending(lane))
+
+
+def _ending(lane: str) -> str:
+    if ":" not in lane or lane[:1] in (".", "!"):
+        return ""
+    return next((ending for ending in _EXECUTORS if lane.endswith(ending)), "")

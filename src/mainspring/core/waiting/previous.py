@@ -1,0 +1,12 @@
+"""`previous`: in a call of a chain, the result of the call before."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mainspring.core.waiting.placeholders import Placeholder
+
+__all__ = ["previous"]
+
+previous: Any = Placeholder("")
+"""Stands for the result of the call before, in the arguments of a later call of `app.chain`."""

@@ -1,0 +1,98 @@
+"""The project's app: a `Mainspring` over the project's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from asgiref.sync import sync_to_async
+from django.core.signals import setting_changed
+from django.db import close_old_connections, connections, transaction
+
+from mainspring.app import Mainspring
+from mainspring.django.conf import NAMES, Conf, conf, signing_keys
+from mainspring.django.references import add_types, with_instances
+from mainspring.django.reporting import report_errors
+
+__all__ = ["DjangoApp", "app"]
+
+
+class DjangoApp(Mainspring):
+    """An app whose store, keys and defaults are the project's settings, also after these change in a test."""
+
+    def __init__(self, found: Conf | None = None) -> None:
+        self.conf = found = found or conf()
+        super().__init__(
+            found.url,
+            name=found.name,
+            secret_key=signing_keys(found),
+            timezone=found.timezone,
+            allow_pickle=found.allow_pickle,
+            inline=found.inline,
+            queues=(found.default_queue, *found.queues),
+            lease=found.lease,
+            require=found.require,
+            store_options=_store_options(found),
+        )
+        self.task_defaults = found.options
+        # The thread of the request has the connection, and so the transaction.
+        self.call_off_loop_by(_in_the_threads_of_django)
+        self._app_store.after_commit = self._after_commit
+        self.middleware(_with_fresh_connections)
+        self.middleware(report_errors(lambda: self.conf))
+        add_types(self._app_store.types)
+
+    def wrapped(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function inside the middleware, which gets model instances for the references to them."""
+        return super().wrapped(with_instances(func))
+
+    def follow_settings(self) -> None:
+        """Take over settings that have changed, as `override_settings` does in tests."""
+        self.conf = found = conf()
+        self._app_store.reconfigure(
+            found.url, found.name, signing_keys(found), found.allow_pickle, _store_options(found), found.timezone
+        )
+        self.url, self.name, self.inline = found.url, found.name, found.inline
+        self.task_defaults = found.options
+
+    def _after_commit(self, work: Callable[[], object]) -> bool:
+        """Hand runs over at the commit if the store has no part in the transaction."""
+        if self.conf.alias is not None or self.inline or not connections["default"].in_atomic_block:
+            return False
+        transaction.on_commit(work)
+        return True
+
+
+def _store_options(found: Conf) -> dict[str, Any]:
+    return {"keep_runs": found.keep_runs}
+
+
+async def _in_the_threads_of_django(work: Callable[[], Any]) -> Any:
+    return await sync_to_async(work, thread_sensitive=True)()
+
+
+def _with_fresh_connections(run: Any, call_next: Callable[[], Any]) -> Any:
+    """Replace connections that are too old or have failed, before and after each run, as around a request."""
+    _close_old()
+    try:
+        return call_next()
+    finally:
+        _close_old()
+
+
+def _close_old() -> None:
+    # A run in the caller's own thread must not close the caller's connection.
+    if app._app_store.link is not None:
+        close_old_connections()
+
+
+app = DjangoApp()
+"""The app of the project."""
+
+
+def _settings_changed(*, setting: str, **_: Any) -> None:
+    if setting in NAMES:
+        app.follow_settings()
+
+
+setting_changed.connect(_settings_changed, dispatch_uid="mainspring.django.application")

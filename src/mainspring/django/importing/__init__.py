@@ -1,0 +1,1 @@
+"""Take over the queued and finished tasks of django-q. Nothing that a pickle names is imported or called."""

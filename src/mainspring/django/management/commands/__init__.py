@@ -1,0 +1,1 @@
+"""django-q's commands, and one that takes over its data."""

@@ -1,0 +1,229 @@
+"""Runs as models, under django-q's names: `Task` has all, `Success`, `Failure` and `OrmQ` a part each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cached_property
+from typing import Any, ClassVar, NoReturn
+
+from django.db import models
+from django.db.models import Case, When
+
+from mainspring.core.run import FINAL, Status
+from mainspring.core.run_view import RunView
+from mainspring.django.conf import conf
+from mainspring.django.fields import InstantField
+from mainspring.django.models.records import StoreRecord, refuse
+from mainspring.jobstores.records.rows import RunRow
+from mainspring.tasks.fetching import FetchedTask
+
+__all__ = ["Failure", "OrmQ", "Run", "RunQuerySet", "Success", "Task"]
+
+ENDED = tuple(status.value for status in Status if status in FINAL)
+FAILED = tuple(value for value in ENDED if value != Status.SUCCEEDED.value)
+WAITING = tuple(status.value for status in Status if status not in FINAL)
+
+
+def project_app() -> Any:
+    """Return the project's app; it is imported late, since the app's modules may import these models."""
+    from mainspring.django.application import app
+
+    return app
+
+
+class RunQuerySet(models.QuerySet):
+    """Runs that are read by the ORM and deleted through the store."""
+
+    def delete(self) -> tuple[int, dict[str, int]]:
+        """Delete ended runs and cancel waiting ones; a run that is executed now is stopped, and stays."""
+        app, number = project_app(), 0
+        for run_id, status in list(self.values_list("pk", "status")):
+            if status in WAITING:
+                app.cancel(run_id)
+            number += app.delete(run_id)
+        return number, {self.model._meta.label: number}
+
+    delete.alters_data = True  # type: ignore[attr-defined]
+    delete.queryset_only = True  # type: ignore[attr-defined]
+
+    def _raw_delete(self, using: str) -> int:
+        """Delete without the store's bookkeeping, as Django's own collector and `flush` do it."""
+        return int(super()._raw_delete(using))
+
+    def update(self, **values: Any) -> NoReturn:
+        """Refuse: the store changes its own rows."""
+        refuse("update() of runs", "use app.cancel, app.retry, app.prioritize, app.postpone or app.move")
+
+    def bulk_create(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse: enqueue calls instead."""
+        refuse("bulk_create() of runs", "use app.enqueue_many")
+
+
+class RunManager(models.Manager.from_queryset(RunQuerySet)):  # type: ignore[misc]
+    """All runs, or those of some statuses."""
+
+    def __init__(self, statuses: Sequence[str] = ()) -> None:
+        super().__init__()
+        self._statuses = tuple(statuses)
+
+    def deconstruct(self) -> Any:
+        """Keep managers out of migrations."""
+        raise ValueError("not serialized")
+
+    def get_queryset(self) -> Any:
+        """Return the runs; `success` can be filtered and sorted by."""
+        succeeded = Case(
+            When(status=Status.SUCCEEDED.value, then=True), default=False, output_field=models.BooleanField()
+        )
+        found = super().get_queryset().annotate(success=succeeded)
+        return found.filter(status__in=self._statuses) if self._statuses else found
+
+
+class Run(StoreRecord):
+    """A run. The columns can be filtered and sorted; what is packed in bytes is unpacked when it is asked for."""
+
+    id = models.CharField(max_length=320, primary_key=True)
+    payload = models.BinaryField()
+    state = models.BinaryField()
+    live = models.BinaryField(null=True)
+    owner = models.CharField(max_length=320, null=True)
+    job = models.CharField(max_length=255, null=True, db_column="job_id")
+    cluster = models.CharField(max_length=255, db_column="queue")
+    lane = models.CharField(max_length=263)
+    status = models.CharField(max_length=10)
+    priority = models.IntegerField()
+    run_at = InstantField()
+    created = InstantField(db_column="created_at")
+    stopped = InstantField(null=True, db_column="finished_at")
+    keep = models.BigIntegerField()
+    token = models.CharField(max_length=255, null=True)
+    node = models.CharField(max_length=255, null=True)
+    lock = InstantField(null=True, db_column="lease_until")
+    claimed_at = InstantField(null=True)
+    attempt_count = models.IntegerField(db_column="attempt")
+    cancelling = models.IntegerField()
+    unique_key = models.CharField(max_length=255, null=True)
+    group = models.CharField(max_length=255, null=True, db_column="group_id")
+    func = models.CharField(max_length=255, null=True, db_column="task")
+    name = models.CharField(max_length=255, null=True, db_column="label")
+    expires_at = models.BigIntegerField(null=True)
+    waits = models.IntegerField()
+    followed = models.IntegerField()
+    refused = models.CharField(max_length=320, null=True)
+    gate = models.CharField(max_length=255, null=True)
+    gate_spec = models.CharField(max_length=100, null=True)
+    at_gate = models.CharField(max_length=255, null=True)
+
+    objects = RunManager()
+
+    class Meta:
+        db_table = conf().table("runs")
+        ordering: ClassVar[list[str]] = ["-created", "-id"]
+        default_permissions = ("add", "change", "delete", "view")
+
+    def __str__(self) -> str:
+        return str(self.name or self.id)
+
+    @cached_property
+    def view(self) -> RunView:
+        """The run as `app.get` gives it, verified."""
+        app = project_app()
+        row = RunRow(
+            id=self.id, call=bytes(self.payload), state=bytes(self.state),
+            live=None if self.live is None else bytes(self.live), owner=self.owner, job_id=self.job,
+            queue=self.cluster, lane=self.lane, status=self.status, priority=self.priority,
+            run_at=_us(self.run_at) or 0, created_at=_us(self.created) or 0, finished_at=_us(self.stopped),
+            keep=self.keep, token=self.token, node=self.node, lease_until=_us(self.lock),
+            claimed_at=_us(self.claimed_at), attempt=self.attempt_count, cancelling=bool(self.cancelling),
+            unique=self.unique_key, group=self.group, waits=self.waits,
+            followed=self.followed, refused=self.refused, gate=self.gate, gate_spec=self.gate_spec,
+        )  # fmt: skip
+        return RunView(app.store.shown(row), app.timezone)
+
+    @property
+    def task(self) -> FetchedTask:
+        """The run under django-q's names."""
+        return FetchedTask(project_app(), self.view)
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """The positional arguments."""
+        return self.task.args
+
+    @property
+    def kwargs(self) -> Any:
+        """The keyword arguments."""
+        return self.task.kwargs
+
+    @property
+    def hook(self) -> str | None:
+        """The name of the hook."""
+        return self.task.hook
+
+    @property
+    def result(self) -> Any:
+        """What the run returned, or how it failed, as text; None while it is unfinished."""
+        return self.task.result if self.status in ENDED else None
+
+    @property
+    def started(self) -> datetime | None:
+        """When the last attempt started."""
+        return self.view.started_at
+
+    def time_taken(self) -> float | None:
+        """Return the seconds that the last attempt took."""
+        started, stopped = self.started, self.stopped
+        return None if started is None or stopped is None else (stopped - started).total_seconds()
+
+    def delete(self, *args: Any, **kwargs: Any) -> tuple[int, dict[str, int]]:
+        """Delete the run, or cancel it if it waits."""
+        found: tuple[int, dict[str, int]] = Run.objects.filter(pk=self.pk).delete()
+        return found
+
+
+def _us(moment: Any) -> int | None:
+    return InstantField().get_prep_value(moment)
+
+
+class Task(Run):
+    """Any run; django-q's name for it."""
+
+    objects = RunManager()
+
+    class Meta:
+        proxy = True
+        verbose_name = "task"
+
+
+class Success(Run):
+    """A run that succeeded."""
+
+    objects = RunManager([Status.SUCCEEDED.value])
+
+    class Meta:
+        proxy = True
+        verbose_name = "successful task"
+        verbose_name_plural = "successful tasks"
+
+
+class Failure(Run):
+    """A run that failed, was cancelled, came too late or is broken."""
+
+    objects = RunManager(FAILED)
+
+    class Meta:
+        proxy = True
+        verbose_name = "failed task"
+        verbose_name_plural = "failed tasks"
+
+
+class OrmQ(Run):
+    """A run that waits or is executed."""
+
+    objects = RunManager(WAITING)
+
+    class Meta:
+        proxy = True
+        verbose_name = "queued task"
+        verbose_name_plural = "queued tasks"

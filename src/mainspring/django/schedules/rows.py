@@ -1,0 +1,140 @@
+"""What the model `Schedule` does besides being a table: its jobs are written with it, and it knows its last run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from keyword import iskeyword
+from typing import Any
+
+from django.apps import apps
+from django.core.exceptions import ValidationError
+from django.db import models, router, transaction
+from django.db.models.signals import post_delete
+from django.utils import timezone
+
+from mainspring.core.job import Job
+from mainspring.django.conf import conf
+from mainspring.django.schedules.jobs import CRON, following, job_id_of, make_job, read_args, read_kwargs
+from mainspring.django.schedules.writing import remove_jobs, write_jobs
+
+__all__ = ["ScheduleQuerySet", "ScheduleVerbs", "watch_deletions"]
+
+
+class ScheduleQuerySet(models.QuerySet):
+    """Schedules whose jobs are written with them, in the same transaction."""
+
+    def update(self, **values: Any) -> int:
+        """Change rows and their jobs."""
+        with transaction.atomic(using=self.db):
+            pks = list(self.order_by().values_list("pk", flat=True))
+            number = int(super().update(**values))
+            write_jobs(self.model, pks, self.db)
+        return number
+
+    update.alters_data = True  # type: ignore[attr-defined]
+
+    def bulk_create(self, objs: Iterable[Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Add rows and their jobs."""
+        rows: Sequence[Any] = list(objs)
+        for row in rows:
+            row.prepare()
+        with transaction.atomic(using=self.db):
+            made: list[Any] = super().bulk_create(rows, *args, **kwargs)
+            pks = [row.pk for row in made if row.pk is not None]
+            if len(pks) < len(made):  # a database that does not tell the keys: look at all rows
+                pks = list(self.model._base_manager.using(self.db).values_list("pk", flat=True))
+            write_jobs(self.model, pks, self.db)
+        return made
+
+
+class ScheduleVerbs:
+    """The verbs of a row, under django-q's names."""
+
+    def save(self: Any, *args: Any, **kwargs: Any) -> None:
+        """Write the row and its job; raise ValueError for arguments or a cron expression that cannot be read."""
+        using = kwargs.get("using") or router.db_for_write(type(self), instance=self)
+        self.prepare()
+        with transaction.atomic(using=using):
+            super().save(*args, **kwargs)  # type: ignore[misc]
+            write_jobs(type(self), [self.pk], using)
+
+    save.alters_data = True  # type: ignore[attr-defined]
+
+    def prepare(self: Any) -> None:
+        """Give a new cron schedule its first time."""
+        if self.pk is None and self.schedule_type == CRON and self.cron:
+            self.next_run = self.calculate_next_run()
+
+    @property
+    def job(self: Any) -> Job | None:
+        """The row's job; None while the row is paused or used up."""
+        found = _app().store.get_jobs([job_id_of(self.pk)]).jobs if self.pk is not None else []
+        return found[0] if found else None
+
+    def calculate_next_run(self: Any, next_run: datetime | None = None) -> datetime | None:
+        """Return the time that follows the next one, or one that is given; of a cron schedule, the first from now on.
+
+        Times are counted by the wall clock of the project's zone: months keep their day, and days their hour.
+        """
+        if self.schedule_type == CRON:
+            return following(_app(), self, timezone.now())
+        after = next_run or self.next_run
+        return None if after is None else following(_app(), self, after, self.job)
+
+    def resume(self: Any) -> None:
+        """Let a paused schedule come due again, at its next time from now on."""
+        if self.repeats == 0:
+            raise ValueError("it has no repeats left; set them, and when it runs next")
+        now = timezone.now()
+        self.next_run = now if self.schedule_type == "O" else following(_app(), self, now)
+        self.save()
+
+    def success(self: Any) -> bool | None:
+        """Return whether the last run succeeded; None if there is none, or it has not ended."""
+        run = self.last_task()
+        return None if run is None or run.stopped is None else bool(run.success)
+
+    success.boolean = True  # type: ignore[attr-defined]
+
+    def last_task(self: Any) -> Any:
+        """Return the last run that the schedule started, if it is still kept."""
+        runs = apps.get_model(self._meta.app_label, "Task")
+        return runs.objects.filter(pk=self.task).first() if self.task else None
+
+    def clean(self: Any) -> None:
+        """Check what the row says, for forms: the function, its arguments, the cron expression."""
+        wrong: dict[str, str] = {}
+        for field, read in (("args", read_args), ("kwargs", read_kwargs)):
+            try:
+                read(getattr(self, field))
+            except ValueError as error:
+                wrong[field] = str(error)
+        word = self.intended_date_kwarg
+        if word and (not word.isidentifier() or iskeyword(word)):
+            wrong["intended_date_kwarg"] = f"{word!r} is no name of an argument"
+        if self.schedule_type == CRON and not self.cron:
+            wrong["cron"] = "a schedule of the type Cron needs a cron expression"
+        if not wrong:
+            try:
+                self.prepare()
+                make_job(_app(), self, None, coalesce=conf().coalesce)
+            except (TypeError, ValueError, LookupError) as error:
+                wrong["cron" if self.schedule_type == CRON else "func"] = str(error)
+        if wrong:
+            raise ValidationError(wrong)
+
+
+def watch_deletions(model: Any) -> None:
+    """Remove the job of each row that is deleted, also by a cascade."""
+    post_delete.connect(_deleted, sender=model, dispatch_uid=f"mainspring.{model._meta.label}")
+
+
+def _deleted(*, instance: Any, using: str, **_: Any) -> None:
+    remove_jobs([instance.pk], using)
+
+
+def _app() -> Any:
+    from mainspring.django.application import app  # it reads the settings; the models are imported before that
+
+    return app

@@ -1,0 +1,208 @@
+"""What all dialects share on Django's connections: the caller's transaction is joined if there is one."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from django.db import Error, transaction
+from sqlalchemy import MetaData, Table
+from sqlalchemy.engine import Dialect
+
+from mainspring.django.store.connections import DjangoConnections, is_own_thread
+from mainspring.errors import ConfigurationError
+from mainspring.interrupts import sheltered
+from mainspring.jobstores.sqlalchemy import meta
+from mainspring.jobstores.sqlalchemy.database import StoreTx
+from mainspring.jobstores.sqlalchemy.server import COLLISION_REPEATS, CollisionError, ServerDatabase
+
+__all__ = ["AtomicTx", "DjangoDatabase"]
+
+T = TypeVar("T")
+
+
+class AtomicTx(StoreTx):
+    """Statements inside the caller's transaction. `begin` sets a savepoint: single statements need none."""
+
+    begun = False
+    may_fail = False
+    savepoints: ExitStack
+
+    def begin(self) -> None:
+        self.begun = True
+        connections: DjangoConnections = self.database.connections  # type: ignore[assignment]
+        self.savepoints.enter_context(transaction.atomic(using=connections.alias))
+
+
+class DjangoDatabase(ServerDatabase):
+    """A database on the connection that Django keeps for each thread; inherit from it before a dialect's class.
+
+    Outside of a transaction of the caller's, a step begins and ends its own, as with any server. Inside one, the step
+    becomes part of it: more than one statement behind a savepoint, which is repeated if it collides.
+    """
+
+    connections: DjangoConnections
+
+    def __init__(self, alias: str, tablename: str) -> None:
+        super().__init__(DjangoConnections(alias, self.make_dialect()), tablename, MetaData(), None)
+        self.waker.pause = self.ends.pause = 0.0  # a timer's thread would open a connection of its own
+        self._notes = threading.local()
+
+    @staticmethod
+    @abstractmethod
+    def make_dialect() -> Dialect:
+        """Return SQLAlchemy's dialect, by which it writes the tables."""
+
+    @abstractmethod
+    def _atomic(self, connection: Any) -> AtomicTx:
+        """Return a transaction that is part of the caller's."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether this thread is in a transaction of the caller's."""
+        return bool(self.connections.wrapper.in_atomic_block)
+
+    # -- opening -----------------------------------------------------------------------------------------------
+
+    @sheltered
+    def open(self) -> None:
+        """Look at the tables, which Django's migrations make; if their schema is another, claim and fire nothing."""
+        tables = self.describe()
+        try:
+            # Inside a transaction, behind a savepoint: reading a table that is not there would end it.
+            altered, clock = (self.write if self.inside else self.read)(self._look_at_meta)
+            if altered:
+                self.write(meta.mend)
+            self._trusted.begin(clock)
+        except Exception:
+            wrapper = self.connections.wrapper
+            if not wrapper.needs_rollback and tables.meta.name not in wrapper.introspection.table_names():
+                raise ConfigurationError(
+                    f"{self.connections.where} has no table {tables.meta.name!r}; run: manage.py migrate"
+                ) from None
+            raise
+
+    def _look_at_meta(self, tx: StoreTx) -> tuple[bool, int | None]:
+        self.look_at_schema(tx)
+        return self.other_schema is None and bool(meta.altered(tx)), meta.number(tx, "clock")
+
+    def _locked(self, work: Callable[[StoreTx], T]) -> T:
+        raise NotImplementedError("Django's migrations make the tables")
+
+    def _columns(self, tx: StoreTx, table: Table) -> set[str]:
+        raise NotImplementedError("Django's migrations make the tables")
+
+    def versions(self, count: int) -> list[int]:
+        """Return random numbers: counting needs a transaction of its own, which the caller's connection cannot give."""
+        return [secrets.randbits(62) or 1 for _ in range(count)]
+
+    # -- work --------------------------------------------------------------------------------------------------
+
+    @sheltered
+    def read(self, work: Callable[[StoreTx], T]) -> T:
+        return self._join(work, begin=False) if self.inside else super().read(work)
+
+    @sheltered
+    def write(self, work: Callable[[StoreTx], T]) -> T:
+        return self._join(work, begin=True) if self.inside else super().write(work)
+
+    @sheltered
+    def at_once(self, work: Callable[[StoreTx], T]) -> T:
+        return self._join(work, begin=False) if self.inside else super().at_once(work)
+
+    def _join(self, work: Callable[[StoreTx], T], *, begin: bool) -> T:
+        """Work inside the caller's transaction; repeat it if it collides and its savepoint could be undone."""
+        wrapper = self.connections.wrapper
+        wrapper.validate_no_broken_transaction()
+        for attempt in range(COLLISION_REPEATS):
+            self.connections.take()
+            tx = self._atomic(wrapper.connection)
+            try:
+                with ExitStack() as tx.savepoints:
+                    if begin or attempt:
+                        tx.begin()
+                    result = work(tx)
+                break
+            except Exception as error:
+                cause = (error.__cause__ or error) if isinstance(error, Error) else error
+                if isinstance(cause, self._driver_error) and not tx.begun:
+                    # As the ORM does: the database may have ended the transaction with the statement.
+                    transaction.set_rollback(True, using=self.connections.alias)
+                translated = self._translated(cause)
+                if not isinstance(translated, CollisionError):
+                    raise translated from cause if translated is not cause else None
+                if wrapper.needs_rollback or attempt == COLLISION_REPEATS - 1:
+                    raise self.unavailable(cause) from cause
+                time.sleep(random.random() * 0.002 * 2**attempt)
+        if tx.ended:
+            self._notes.ended = True
+        if tx.stirred or tx.ended:
+            self._await_commit()
+        return result
+
+    def _await_commit(self) -> None:
+        """Wake sleepers once the transaction is committed; one wake-up does for all that happens before it."""
+        wrapper = self.connections.wrapper
+        waiting = wrapper.run_on_commit
+        if waiting and waiting[-1][1] == self.committed and waiting[-1][0] == set(wrapper.savepoint_ids):
+            return
+        transaction.on_commit(self.committed, using=self.connections.alias, robust=True)
+
+    def committed(self) -> None:
+        """Wake sleepers for what the caller has committed."""
+        self._added().clear()
+        self.waker.stir()
+        if self._notes.__dict__.pop("ended", False):
+            self.ends.stir()
+
+    def _living(self) -> Any:
+        fairy = self._checkout()
+        for _ in range(2):
+            if not self._is_dead(fairy.driver_connection):
+                break
+            fairy.invalidate()
+            fairy = self._checkout()
+        return fairy
+
+    def _is_dead(self, connection: Any) -> bool:
+        """Return True if the server has closed an idle connection."""
+        return False
+
+    # -- sessions ----------------------------------------------------------------------------------------------
+
+    def _set_autocommit(self, connection: Any) -> None:
+        """Prepare the connection of a node's own thread; Django's are in autocommit mode outside of transactions."""
+        wrapper = self.connections.wrapper
+        if (
+            is_own_thread()
+            and getattr(wrapper, "mainspring_prepared", None) is not connection
+            and not wrapper.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")  # a pooler is in between
+        ):
+            self._prepare_session(connection)
+            wrapper.mainspring_prepared = connection
+
+    def _prepare_session(self, connection: Any) -> None:
+        """Set time-outs for a connection that only a node's own thread uses."""
+
+    # -- what the caller's transaction holds -------------------------------------------------------------------
+
+    def note_added(self, run_ids: Sequence[str]) -> None:
+        """Remember runs that were added inside the caller's transaction: nobody can execute them before its commit."""
+        self._await_commit()
+        self._added().update(run_ids)
+
+    def added_inside(self) -> set[str]:
+        """Return the runs that the open transaction of this thread has added."""
+        if not self.inside:  # it was rolled back
+            self._added().clear()
+        return self._added()
+
+    def _added(self) -> set[str]:
+        found: set[str] = self._notes.__dict__.setdefault("added", set())
+        return found

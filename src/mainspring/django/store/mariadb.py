@@ -1,0 +1,45 @@
+"""MariaDB and MySQL on Django's connections, by mysqlclient or by PyMySQL in its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import MySQLdb
+from sqlalchemy.dialects.mysql.mysqldb import MySQLDialect_mysqldb
+from sqlalchemy.engine import Dialect
+
+from mainspring.django.store.database import AtomicTx, DjangoDatabase
+from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS
+from mainspring.jobstores.sqlalchemy.mariadb import MariaDBDatabase, MariaDBTx
+from mainspring.jobstores.sqlalchemy.waking import readable
+
+__all__ = ["DjangoMariaDB"]
+
+
+class AtomicMariaDBTx(AtomicTx, MariaDBTx):
+    """Statements of MariaDB inside the caller's transaction."""
+
+
+class DjangoMariaDB(DjangoDatabase, MariaDBDatabase):
+    """A MariaDB or MySQL database of Django's."""
+
+    @staticmethod
+    def make_dialect() -> Dialect:
+        return MySQLDialect_mysqldb(dbapi=MySQLdb)
+
+    @property
+    def _driver_error(self) -> type[Exception]:
+        return MySQLdb.Error  # type: ignore[no-any-return]
+
+    def _atomic(self, connection: Any) -> AtomicTx:
+        return AtomicMariaDBTx(self, connection.cursor())
+
+    def _is_dead(self, connection: Any) -> bool:
+        # An idle connection becomes readable only if the server has closed it.
+        number = connection.fileno() if hasattr(connection, "fileno") else connection._sock.fileno()
+        return bool(readable([number], 0))
+
+    def _prepare_session(self, connection: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {int(STEP_TIMEOUT_SECONDS)}")

@@ -1,0 +1,56 @@
+"""PostgreSQL on Django's connections, by psycopg 3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.engine import Dialect
+
+from mainspring.django.store.database import AtomicTx, DjangoDatabase
+from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, StoreTx
+from mainspring.jobstores.sqlalchemy.postgresql.dialect import PostgreSQLDatabase
+from mainspring.jobstores.sqlalchemy.postgresql.statements import PostgreSQLTx
+from mainspring.jobstores.sqlalchemy.waking import readable
+
+__all__ = ["DjangoPostgreSQL"]
+
+_MS = int(STEP_TIMEOUT_SECONDS * 1000)
+
+
+class AtomicPostgreSQLTx(AtomicTx, PostgreSQLTx):
+    """Statements of PostgreSQL inside the caller's transaction."""
+
+
+class DjangoPostgreSQL(DjangoDatabase, PostgreSQLDatabase):
+    """A PostgreSQL database of Django's."""
+
+    @staticmethod
+    def make_dialect() -> Dialect:
+        return PGDialect_psycopg(dbapi=psycopg)  # type: ignore[no-untyped-call]
+
+    def _tx(self, connection: Any) -> StoreTx:
+        return PostgreSQLTx(self, _cursor(connection))
+
+    def _atomic(self, connection: Any) -> AtomicTx:
+        return AtomicPostgreSQLTx(self, _cursor(connection))
+
+    def _is_dead(self, connection: Any) -> bool:
+        # An idle connection becomes readable only if the server has closed it.
+        return bool(connection.closed) or bool(readable([connection.fileno()], 0))
+
+    def _prepare_session(self, connection: Any) -> None:
+        connection.execute(
+            f"SET statement_timeout = {_MS}; SET lock_timeout = {_MS};"
+            " SET plan_cache_mode = force_generic_plan; SET jit = off",
+            prepare=False,
+        )
+        connection.prepare_threshold = 5
+
+
+def _cursor(connection: Any) -> Any:
+    """Return a plain cursor: Django's bind on the client, which knows no binary parameters."""
+    cursor = psycopg.Cursor(connection)
+    cursor.format = psycopg.pq.Format.BINARY
+    return cursor

@@ -1,0 +1,78 @@
+"""`DjangoStore`: the SQL store's statements on the connection that Django keeps for each thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import NoReturn
+
+from django.db import transaction
+
+from mainspring.codec import Codec
+from mainspring.django.store.connections import own_thread
+from mainspring.django.store.database import DjangoDatabase
+from mainspring.django.store.databases import make_database
+from mainspring.errors import TransactionOpen
+from mainspring.jobstores.base import Answers
+from mainspring.jobstores.records.rows import RunRow
+from mainspring.jobstores.sqlalchemy.database import Database
+from mainspring.jobstores.sqlalchemy.store import SQLStore
+
+__all__ = ["DjangoStore"]
+
+
+class DjangoStore(SQLStore):
+    """Keeps jobs and runs in a database of Django's, on the connections that Django has.
+
+    Inside `transaction.atomic()`, everything is part of the caller's transaction: a run is there if and only if the
+    transaction commits. Django's migrations make the tables. `url` is `django://` and an alias in DATABASES.
+    """
+
+    remote = False
+    """A helper thread has another connection, so no batch is sent from one."""
+
+    def __init__(
+        self,
+        url: str = "django://default",
+        tablename: str = "mainspring_jobs",
+        *,
+        codec: Codec | None = None,
+        keep_runs: int = 100_000,
+    ) -> None:
+        super().__init__(codec, keep_runs)
+        self.alias = url.partition("://")[2].strip("/") or "default"
+        self._tablename = tablename
+
+    def _database(self) -> Database:
+        return make_database(self.alias, self._tablename)
+
+    def _joinable(self) -> DjangoDatabase:
+        database = self._open()
+        assert isinstance(database, DjangoDatabase)
+        return database
+
+    def on_thread(self) -> AbstractContextManager[None]:
+        return own_thread(self.alias)
+
+    # -- the caller's transaction ------------------------------------------------------------------------------
+
+    def _add_run_rows(self, rows: Sequence[RunRow]) -> Answers[str | None]:
+        answers = super()._add_run_rows(rows)
+        database = self._joinable()
+        if database.inside:
+            database.note_added([row.id for row in rows])
+        return answers
+
+    def check_wait(self, run_ids: Sequence[str]) -> None:
+        mine = self._joinable().added_inside().intersection(run_ids)
+        if mine:
+            raise TransactionOpen(sorted(mine)[0])
+
+    def after_commit(self, work: Callable[[], object]) -> None:
+        transaction.on_commit(work, using=self.alias, robust=True)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a DjangoStore uses this process's connections; give each process the URL, not the store")
+
+    def __repr__(self) -> str:
+        return f"<DjangoStore (DATABASES[{self.alias!r}])>"

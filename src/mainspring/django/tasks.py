@@ -1,0 +1,159 @@
+"""django-q's verbs over the project's app: change `django_q.tasks` to `mainspring.django.tasks` in the imports.
+
+A call is part of the transaction in which it is made. `schedule` adds a row of `Schedule`, `fetch` gives a `Task`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import IntegrityError
+
+from mainspring import tasks as verbs
+from mainspring.app.registry import reference_of
+from mainspring.core.run import FINAL
+from mainspring.tasks import (
+    AsyncTask,
+    Broker,
+    Chain,
+    Iter,
+    async_chain,
+    async_iter,
+    async_task,
+    count_group,
+    count_group_cached,
+    delete_cached,
+    delete_group,
+    delete_group_cached,
+    get_broker,
+    queue_size,
+    result,
+    result_cached,
+    result_group,
+    result_group_cached,
+)
+
+__all__ = [
+    "AsyncTask",
+    "Broker",
+    "Chain",
+    "Iter",
+    "async_chain",
+    "async_iter",
+    "async_task",
+    "count_group",
+    "count_group_cached",
+    "delete_cached",
+    "delete_group",
+    "delete_group_cached",
+    "fetch",
+    "fetch_cached",
+    "fetch_group",
+    "fetch_group_cached",
+    "get_broker",
+    "queue_size",
+    "result",
+    "result_cached",
+    "result_group",
+    "result_group_cached",
+    "schedule",
+]
+
+_ENDED = tuple(status.value for status in FINAL)
+
+
+def fetch(task_id: str, wait: float = 0, cached: bool = False) -> Any:
+    """Return the Task with this id or name once it has ended, waiting up to `wait` ms (-1: for ever), or None."""
+    from mainspring.django.models import Task  # Django loads the models after the apps
+
+    found = verbs.fetch(task_id, wait)
+    if found is None:
+        named = Task.objects.filter(name=task_id, status__in=_ENDED)
+        return named.order_by("-created").first()
+    # What `sync=True` has executed is in no table.
+    return Task.objects.filter(pk=task_id).first() or found
+
+
+def fetch_group(
+    group_id: str, failures: bool = True, wait: float = 0, count: int | None = None, cached: bool = False
+) -> list[Any]:
+    """Return the Tasks of a group that have ended, in that order; see `mainspring.tasks.fetch_group`."""
+    from mainspring.django.models import Task
+
+    found = verbs.fetch_group(group_id, failures, wait, count)
+    rows = Task.objects.in_bulk([each.id for each in found])
+    return [rows.get(each.id, each) for each in found]
+
+
+def fetch_cached(task_id: str, wait: float = 0, broker: Broker | None = None) -> Any:
+    """Return what `fetch` does."""
+    return fetch(task_id, wait)
+
+
+def fetch_group_cached(
+    group_id: str, failures: bool = True, wait: float = 0, count: int | None = None, broker: Broker | None = None
+) -> list[Any]:
+    """Return what `fetch_group` does."""
+    return fetch_group(group_id, failures, wait, count)
+
+
+def schedule(
+    func: Any,
+    /,
+    *args: Any,
+    name: str | None = None,
+    hook: Any = None,
+    schedule_type: str = "O",
+    minutes: int | None = None,
+    repeats: int = -1,
+    next_run: datetime | None = None,
+    cron: str | None = None,
+    cluster: str | None = None,
+    intended_date_kwarg: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Add a row of `Schedule`, and return it; raise IntegrityError if a schedule has this name already.
+
+    The function may be one that only the workers can import. Arguments are kept as text, so they have to be literals.
+    """
+    from mainspring.django.models import Schedule
+
+    if name and Schedule.objects.filter(name=name).exists():
+        raise IntegrityError(f"there is a schedule with the name {name!r} already")
+    given = {} if next_run is None else {"next_run": next_run}
+    row = Schedule(
+        name=name,
+        func=_path(func),
+        hook=None if hook is None else _path(hook),
+        args=_text(args) if args else None,
+        kwargs=_text(kwargs) if kwargs else None,
+        schedule_type=schedule_type,
+        minutes=minutes,
+        repeats=repeats,
+        cron=cron,
+        cluster=cluster,
+        intended_date_kwarg=intended_date_kwarg,
+        **given,
+    )
+    row.full_clean()
+    row.save()
+    return row
+
+
+def _path(func: Any) -> str:
+    """Return a function as django-q names it, with dots."""
+    return func if isinstance(func, str) else reference_of(func).replace(":", ".")
+
+
+def _text(values: tuple[Any, ...] | Mapping[str, Any]) -> str:
+    text = repr(values)
+    try:
+        same = ast.literal_eval(text) == values
+    except (SyntaxError, ValueError):
+        same = False
+    if not same:
+        raise TypeError(f"a schedule keeps its arguments as text, so they must be literals, unlike {text}")
+    return text

@@ -1,0 +1,24 @@
+"""The Django app: `"mainspring.django_q"` in INSTALLED_APPS."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.conf import settings
+
+from mainspring.django.apps import MainspringConfig
+
+__all__ = ["DjangoQConfig"]
+
+
+class DjangoQConfig(MainspringConfig):
+    """The same app under the label `django_q`: the same tables for schedules, admin URLs, permissions and commands."""
+
+    default = True  # this module has the class that it inherits from, too
+    label = "django_q"
+    default_auto_field = "django.db.models.AutoField"
+
+    def __init__(self, app_name: str, app_module: Any) -> None:
+        super().__init__(app_name, app_module)
+        # Django looks for migrations beside the models, which belong to another label there.
+        settings.MIGRATION_MODULES = {self.label: "mainspring.django_q.migrations", **settings.MIGRATION_MODULES}

@@ -1,0 +1,5 @@
+"""django-q's models by their usual path."""
+
+from mainspring.django.models import Failure, OrmQ, Schedule, Success, Task
+
+__all__ = ["Failure", "OrmQ", "Schedule", "Success", "Task"]

@@ -1,0 +1,6 @@
+"""Jobs in etcd."""
+
+from mainspring.jobstores.etcd.client import EtcdClient
+from mainspring.jobstores.etcd.store import EtcdJobStore
+
+__all__ = ["EtcdClient", "EtcdJobStore"]

@@ -1,0 +1,233 @@
+"""A client for the JSON gateway of etcd 3.4 and newer, with the standard library alone."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import select
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
+
+__all__ = ["EtcdClient", "b64", "unb64"]
+
+TIMEOUT_SECONDS: Final = 4.5
+SILENCE_SECONDS: Final = 30.0
+"""Begin a watch anew after this much silence: its connection may be dead."""
+_NOT_DONE: Final = (
+    "no leader", "space exceeded", "permission denied", "auth", "user name is empty", "duplicate key",
+    "too many operations", "request is too large", "too many requests",
+)  # fmt: skip
+"""What etcd says when it refuses a request before it does anything."""
+_ELSEWHERE: Final = ("no leader", "leader changed", "timed out", "too many requests", "server stopped")
+"""What another member, or the same a moment later, may answer better."""
+_STALE: Final = ("invalid auth token", "revision of auth store is old")
+
+_Failed = (OSError, http.client.HTTPException)
+
+
+class EtcdClient:
+    """Asks any of the members; may be used by any thread, and after a fork.
+
+    `endpoints` are URLs such as http://10.0.0.1:2379; without them it is `host` and `port`. The other arguments are
+    called as in the package etcd3. etcd's gateway does not accept the common name of a client's certificate as its
+    user: give `user` and `password`.
+    """
+
+    def __init__(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 2379,
+        ca_cert: str | None = None,
+        cert_key: str | None = None,
+        cert_cert: str | None = None,
+        timeout: float | None = None,
+        user: str | None = None,
+        password: str | None = None,
+        *,
+        endpoints: Sequence[str] = (),
+    ) -> None:
+        if isinstance(endpoints, str):
+            raise ConfigurationError(f"endpoints= takes a list of URLs, such as [{endpoints!r}]")
+        secure = bool(ca_cert or cert_cert or cert_key)
+        self.endpoints = tuple(endpoints) or (f"http{'s' * secure}://{host}:{port}",)
+        self._members = [urlsplit(each) for each in self.endpoints]
+        if any(member.scheme not in ("http", "https") or not member.hostname for member in self._members):
+            raise ConfigurationError(f"the endpoints of etcd are URLs such as http://host:2379, not {self.endpoints!r}")
+        self._timeout = timeout or TIMEOUT_SECONDS
+        self._user, self._password = user, password
+        self._tls: ssl.SSLContext | None = None
+        if any(member.scheme == "https" for member in self._members):
+            self._tls = ssl.create_default_context(cafile=ca_cert)
+            if cert_cert:
+                self._tls.load_cert_chain(cert_cert, cert_key)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid, self._lock = os.getpid(), threading.Lock()
+        self._idle: list[tuple[int, http.client.HTTPConnection]] = []
+        self._first = 0  # the member to ask first
+        self._token = ""
+        self._watches: dict[threading.Event, http.client.HTTPConnection] = {}
+
+    def __repr__(self) -> str:
+        return f"<EtcdClient {','.join(self.endpoints)}>"
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    def call(self, verb: str, body: dict[str, Any], *, write: bool = False) -> dict[str, Any]:
+        """Return the answer to a request such as `kv/txn`; ask another member if one cannot answer.
+
+        Raise OutcomeUnknown for a `write` that may have been done: it is never repeated.
+        """
+        if self._pid != os.getpid():
+            self._begin()  # connections and locks are the parent's
+        deadline, tries = time.monotonic() + 2 * self._timeout, 2 * len(self._members)
+        problem = ""
+        while tries > 0 and time.monotonic() < deadline:
+            tries -= 1
+            status, said, sent = self._ask(verb, body)
+            if status == 200:
+                return said
+            problem = said.get("message") or said.get("error") or f"it answered {status}"
+            if any(text in problem for text in _STALE) and self._user:
+                self._token = ""
+                continue
+            if write and sent and not any(text in problem for text in _NOT_DONE):
+                raise OutcomeUnknown(f"{self!r} did not answer {verb}: {problem}")
+            if status and not any(text in problem for text in _ELSEWHERE):
+                raise StoreUnavailable(f"{self!r} refused {verb}: {problem}{_advice(problem)}")
+            with self._lock:
+                self._first += 1
+        raise StoreUnavailable(f"no member of {self!r} answered {verb}: {problem}")
+
+    def _ask(self, verb: str, body: dict[str, Any]) -> tuple[int, dict[str, Any], bool]:
+        """Ask one member; return the status (0: none), the answer, and whether the whole request was sent."""
+        sent = False
+        try:
+            with self._connection() as connection:
+                connection.request("POST", f"/v3/{verb}", json.dumps(body), self._headers(verb))
+                sent = True
+                answer = connection.getresponse()
+                data = answer.read()
+        except _Failed as error:
+            return 0, {"message": f"{type(error).__name__}: {error}"}, sent
+        try:
+            found = json.loads(data)
+        except ValueError:
+            found = {}
+        return answer.status, found if isinstance(found, dict) else {}, sent
+
+    def _headers(self, verb: str) -> dict[str, str]:
+        if self._user is None or verb == "auth/authenticate":
+            return {}
+        if not self._token:
+            self._token = self.call("auth/authenticate", {"name": self._user, "password": self._password})["token"]
+        return {"Authorization": self._token}
+
+    @contextmanager
+    def _connection(self) -> Iterator[http.client.HTTPConnection]:
+        """Lend a connection that nobody else uses; close it if anything goes wrong."""
+        with self._lock:
+            number = self._first % len(self._members)
+            kept = self._idle.pop() if self._idle else None
+        if kept is not None and (kept[0] != number or not _is_alive(kept[1])):
+            kept[1].close()
+            kept = None
+        connection = kept[1] if kept is not None else self._open(number, self._timeout)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._idle.append((number, connection))
+
+    def _open(self, number: int, timeout: float) -> http.client.HTTPConnection:
+        member = self._members[number]
+        host = member.hostname or ""
+        if member.scheme == "https":
+            return http.client.HTTPSConnection(host, member.port, timeout=timeout, context=self._tls)
+        return http.client.HTTPConnection(host, member.port, timeout=timeout)
+
+    # -- watching ----------------------------------------------------------------------------------------------
+
+    def watch(self, start: str, end: str, seen: Callable[[], None], stopped: threading.Event) -> None:
+        """Call `seen` for each change of a range of keys, until stopped, an error, or a long silence."""
+        with self._lock:
+            number = self._first % len(self._members)
+        connection = self._open(number, SILENCE_SECONDS)
+        try:
+            self._watches[stopped] = connection
+            body = {"create_request": {"key": b64(start), "range_end": b64(end)}}
+            connection.request("POST", "/v3/watch", json.dumps(body), self._headers("watch"))
+            answer = connection.getresponse()
+            if answer.status == 401:
+                self._token = ""
+            while not stopped.is_set() and (line := answer.readline()):
+                if b'"error"' in line or b'"canceled":true' in line:
+                    return
+                seen()
+        except _Failed:
+            with self._lock:
+                self._first += 1
+            raise
+        finally:
+            self._watches.pop(stopped, None)
+            connection.close()
+
+    def stop_watch(self, stopped: threading.Event) -> None:
+        """Let the `watch` that was given this event return at once."""
+        stopped.set()
+        connection = self._watches.get(stopped)
+        with suppress(OSError, AttributeError):  # it has ended, or has not begun
+            connection.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """Close all connections; the next use opens new ones."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for _, connection in idle:
+            connection.close()
+        for stopped in list(self._watches):
+            self.stop_watch(stopped)
+
+
+def _is_alive(connection: http.client.HTTPConnection) -> bool:
+    """Return False if the other side has closed a connection: a request on it might be done, and might not."""
+    if connection.sock is None:
+        return False
+    try:
+        return not select.select([connection.sock], [], [], 0)[0]
+    except (OSError, ValueError):
+        return False
+
+
+def _advice(problem: str) -> str:
+    if "space exceeded" in problem:
+        return (
+            "; its database is full: compact it (etcdctl compact), then etcdctl defrag and etcdctl alarm disarm, and "
+            "start it with --auto-compaction-retention=1h"
+        )
+    if "user name is empty" in problem:
+        return "; give a user and a password: etcd://user:password@host"
+    return ""
+
+
+def b64(value: str | bytes) -> str:
+    """Return text or bytes as the gateway writes them."""
+    return base64.b64encode(value.encode() if isinstance(value, str) else value).decode()
+
+
+def unb64(value: str) -> bytes:
+    """Return bytes from what the gateway writes."""
+    return base64.b64decode(value)

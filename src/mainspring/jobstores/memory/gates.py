@@ -1,0 +1,139 @@
+"""The gates of the memory store: who runs, who is parked, and who comes back when a slot is free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from heapq import heapify, heappop, heappush
+
+import msgspec
+
+from mainspring.core.run import FINAL, Run, Status
+from mainspring.core.waiting.gates import STARTS, GateState, Limit, judge
+from mainspring.jobstores.memory.indexes import OUTDATED_ITEMS, Record
+
+__all__ = ["GateTable"]
+
+_Parked = tuple[int, int, int, str]  # -priority, created_at, number, run id
+
+_limit = lru_cache(1000)(Limit.from_text)
+_UNLIMITED = Limit()
+_RUNNING, _BLOCKED = Status.RUNNING, Status.BLOCKED
+
+
+class Gate(msgspec.Struct, eq=False):
+    """A gate: its state, its unfinished runs, how many of them run, and by lane those that are parked."""
+
+    state: GateState = msgspec.field(default_factory=GateState)
+    members: set[str] = set()
+    running: int = 0
+    parked: dict[str, list[_Parked]] = {}
+
+
+class GateTable:
+    """All gates by name. A run that was refused passes no gate, so it takes no slot."""
+
+    __slots__ = ("_gates", "_records", "freed")
+
+    def __init__(self, records: Mapping[str, Record]) -> None:
+        self._records = records
+        self._gates: dict[str, Gate] = {}
+        self.freed: dict[str, int] = {}  # by gate: how many of its runs have stopped, so many parked ones may come back
+
+    def members(self, name: str) -> list[Run]:
+        """Return the unfinished runs of a gate, in no order."""
+        gate = self._gates.get(name)
+        return [] if gate is None else [self._records[each].run for each in gate.members]
+
+    def judge(self, run: Run, now: int) -> int:
+        """Take a slot for a run, if one is free; return the verdict of `core.waiting.gates.judge`."""
+        gate = self._gate(run)
+        limit = _UNLIMITED if run.gate_spec is None else _limit(run.gate_spec)
+        verdict = judge(limit, gate.state, gate.running, now)
+        if verdict == STARTS:
+            gate.running += 1
+        return verdict
+
+    def enter(self, record: Record, number: int) -> None:
+        """Note a run that is filed under its status; park it under a number if it waits for nothing but a slot."""
+        run = record.run
+        if run.status in FINAL:
+            return
+        gate = self._gate(run)
+        gate.members.add(run.id)
+        if run.status is _RUNNING:
+            gate.running += run.refused is None
+        elif run.status is _BLOCKED and not run.waits:
+            record.number = number
+            heappush(gate.parked.setdefault(run.lane, []), (-run.priority, run.created_at, number, run.id))
+
+    def leave(self, record: Record, run: Run) -> None:
+        """Note that a run gets the next record `run`: it may stop running, end or go to another gate."""
+        old = record.run
+        gate = self._gate(old)
+        ran = old.status is _RUNNING and old.refused is None
+        gone = run.status in FINAL or run.gate != old.gate
+        gate.running -= ran
+        if old.status is _BLOCKED:
+            record.number = 0
+        if gone:
+            gate.members.discard(old.id)
+        if (ran and run.status is not _RUNNING) or (gone and old.status not in FINAL):
+            name = str(old.gate)
+            self.freed[name] = self.freed.get(name, 0) + 1
+
+    def set(self, name: str, allowed: int | None) -> int:
+        """Set the number of a gate; return how many parked runs of each lane may come back."""
+        gate = self._gates.setdefault(name, Gate())
+        gate.state.allowed = allowed
+        if allowed is None:
+            parked = (self._records[each].run for each in gate.members)
+            specs = {run.gate_spec for run in parked if run.status is _BLOCKED and not run.waits}
+            numbers = [None if spec is None else _limit(spec).at_once for spec in specs]
+            allowed = len(gate.members) if None in numbers else max((n for n in numbers if n is not None), default=0)
+        return max(0, allowed - gate.running)
+
+    def parked(self, name: str, number: int) -> Iterator[Record]:
+        """Yield up to `number` parked runs of each lane, higher priority first, then older; file each anew."""
+        gate = self._gates.get(name)
+        if gate is None:
+            return
+        for lane, heap in list(gate.parked.items()):
+            left = number
+            while heap and left:
+                item = heappop(heap)
+                if (record := self._current(item)) is not None:
+                    left -= 1
+                    yield record
+            self._tidy(gate, lane)
+
+    def forget(self, now: int) -> None:
+        """Forget the gates that nobody needs: a rate is needed until its next start is due."""
+        for name, gate in list(self._gates.items()):
+            if not gate.members and gate.state.allowed is None and gate.state.tat <= now:
+                del self._gates[name]
+            else:
+                for lane in list(gate.parked):
+                    self._tidy(gate, lane)
+
+    def _tidy(self, gate: Gate, lane: str) -> None:
+        """Drop outdated items of a lane, and the lane if nothing is left."""
+        heap = gate.parked[lane]
+        if len(heap) > len(gate.members) + OUTDATED_ITEMS:
+            heap[:] = [item for item in heap if self._current(item) is not None]
+            heapify(heap)
+        while heap and self._current(heap[0]) is None:
+            heappop(heap)
+        if not heap:
+            del gate.parked[lane]
+
+    def _current(self, item: _Parked) -> Record | None:
+        record = self._records.get(item[3])
+        return record if record is not None and record.number == item[2] else None
+
+    def _gate(self, run: Run) -> Gate:
+        assert run.gate is not None
+        gate = self._gates.get(run.gate)
+        if gate is None:
+            gate = self._gates[run.gate] = Gate()
+        return gate

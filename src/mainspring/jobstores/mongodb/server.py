@@ -1,0 +1,286 @@
+"""A MongoDB server: its client, its clock, its errors, and writes that compare a version."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from bson import Int64
+from pymongo import MongoClient, ReplaceOne, WriteConcern
+from pymongo.collection import Collection
+from pymongo.errors import (
+    AutoReconnect,
+    BulkWriteError,
+    ClientBulkWriteException,
+    DuplicateKeyError,
+    OperationFailure,
+    PyMongoError,
+    ServerSelectionTimeoutError,
+    WriteConcernError,
+)
+from pymongo.read_concern import ReadConcern
+from pymongo.read_preferences import ReadPreference
+
+from mainspring.core.redaction import without_password
+from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
+from mainspring.jobstores.health import Health
+
+__all__ = ["Document", "MongoServer", "long", "plain"]
+
+TIMEOUT_MS: Final = 4500
+OLDEST_VERSION: Final = (5, 0)
+BULK_VERSION: Final = 8
+"""From this version on, one request answers for each of many writes."""
+CLOCK_SECONDS: Final = 1.0
+"""Ask the server for its time this often; in between, count on from the last answer."""
+LARGEST_STEP_US: Final = 1_000_000
+"""A server's clock that seems to go back by less than this is one whose answer came late."""
+SCHEMA: Final = 1
+_DUPLICATE: Final = 11000
+"""The code of MongoDB's error for a key that another document has."""
+_EPOCH: Final = datetime(1970, 1, 1)
+Document = dict[str, Any]
+
+
+def long(number: int | None) -> Int64 | None:
+    """Return a number as one of 64 bits, whatever its size: indexes choose documents by that type."""
+    return None if number is None else Int64(number)
+
+
+def plain(number: Any) -> Any:
+    """Return what was read as a plain number, which can be packed; leave alone what is none."""
+    return int(number) if isinstance(number, Int64) else number
+
+
+class MongoServer:
+    """The server of one store: a database, and collections whose names begin with that of the jobs."""
+
+    def __init__(self, database: str, collection: str, client: Any, make: Callable[[], Any], url: str | None) -> None:
+        self.database, self.collection = database, collection
+        self._given, self._make, self._url = client, make, url
+        self._lock = threading.Lock()
+        self._client: Any = None
+        self._pid = 0
+        self._clock: tuple[float, int] | None = None  # when it was asked, and the server's time less ours
+        self._last = 0
+        self._major: int | None = None
+        self._ready = 0  # the process that has checked the server
+        self.prepare: list[Callable[[], None]] = []
+        """Called once in each process before the collections are used: to create indexes."""
+
+    @property
+    def client(self) -> MongoClient[Document]:
+        """The client: the one that was given, or our own, made on its first use in this process."""
+        if self._given is not None:
+            return self._given  # type: ignore[no-any-return]
+        if self._client is None or self._pid != os.getpid():  # a client does not survive a fork
+            if self._pid != os.getpid():
+                self._lock = threading.Lock()
+            with self._lock:
+                if self._client is None or self._pid != os.getpid():
+                    self._client, self._pid = self._make(), os.getpid()
+        return self._client  # type: ignore[no-any-return]
+
+    @property
+    def place(self) -> str:
+        """Which server this is, for messages."""
+        return f"MongoDB ({without_password(self._url)})" if self._url else "MongoDB"
+
+    def close(self) -> None:
+        """Close our own client; one that was given belongs to the giver."""
+        client, self._client, self._ready = self._client, None, 0
+        if client is not None and self._pid == os.getpid():
+            client.close()
+
+    # -- collections and their guarantees ----------------------------------------------------------------------
+
+    @property
+    def write_concern(self) -> WriteConcern:
+        """What the user has asked for; else acknowledged by a majority, in their journals."""
+        own = self.client.write_concern
+        return own if own.document.get("w") is not None else WriteConcern("majority", j=True, wtimeout=TIMEOUT_MS)
+
+    def get(self, ending: str = "") -> Collection[Document]:
+        """Return the collection of the jobs, or one whose name ends with this; check the server on the first use."""
+        if self._ready != os.getpid():
+            self.start()
+        return self._get(ending)
+
+    def _get(self, ending: str = "") -> Collection[Document]:
+        return self.client[self.database].get_collection(
+            f"{self.collection}{ending}",
+            write_concern=self.write_concern,
+            read_concern=ReadConcern("majority"),
+            read_preference=ReadPreference.PRIMARY,
+        )
+
+    @contextmanager
+    def asked(self, what: Literal["read", "write"]) -> Iterator[None]:
+        """Turn PyMongo's errors into ours: a write whose reply was lost may be done."""
+        try:
+            yield
+        except ServerSelectionTimeoutError as error:
+            raise StoreUnavailable(f"{self.place} cannot be reached: {_said(error)}") from error
+        except (AutoReconnect, WriteConcernError) as error:
+            kind = OutcomeUnknown if what == "write" else StoreUnavailable
+            raise kind(f"{self.place} did not answer a {what}: {_said(error)}") from error
+        except PyMongoError as error:
+            raise StoreUnavailable(f"{self.place} refused a {what}: {_said(error)}") from error
+
+    # -- start, time, health -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Raise ConfigurationError if this server cannot be used, or the collection is somebody else's."""
+        with self.asked("read"):
+            version = self.client.admin.command("buildInfo")["version"]
+            foreign = self._get().find_one({"job_state": {"$exists": True}}, ["_id"])
+            schema = self._get("_facts").find_one({"_id": "schema"})
+        if _numbers(version) < OLDEST_VERSION:
+            raise ConfigurationError(f"{self.place} is version {version}; mainspring needs MongoDB 5.0 or later")
+        if self.write_concern.document.get("w") == 0:
+            raise ConfigurationError("w=0 leaves writes unanswered, and two nodes would run one job; leave w out")
+        if foreign is not None:
+            raise ConfigurationError(
+                f"the collection {self.database}.{self.collection} holds jobs of APScheduler, such as "
+                f"{foreign['_id']!r}; give this store another collection, and take the jobs over with: mainspring "
+                "import"
+            )
+        if schema is not None and schema["n"] > SCHEMA:
+            raise ConfigurationError(
+                f"a newer mainspring wrote {self.database}.{self.collection} (schema {schema['n']}, this one knows "
+                f"{SCHEMA}); upgrade mainspring on this node"
+            )
+        with self.asked("write"):
+            self._get("_facts").update_one({"_id": "schema"}, {"$set": {"n": SCHEMA}}, upsert=True)
+        self._ready = os.getpid()
+        for prepare in self.prepare:
+            prepare()
+
+    def now(self) -> int:
+        """Return the server's time in microseconds; it tells whole milliseconds."""
+        began = time.monotonic()
+        if self._clock is None or not 0 <= began - self._clock[0] < CLOCK_SECONDS:
+            with self.asked("read"):
+                told = self.client.admin.command("hello")["localTime"]
+            ended = time.monotonic()
+            there = round((told - _EPOCH).total_seconds() * 1000) * 1000
+            self._clock = began, there - int((began + ended) / 2 * 1_000_000)
+        now = (self._clock[1] + int(time.monotonic() * 1_000_000)) // 1000 * 1000
+        if 0 < self._last - now < LARGEST_STEP_US:
+            return self._last
+        self._last = now
+        return now
+
+    def health(self) -> Health:
+        """Return what survives, by the settings of the server and of the client."""
+        with self.asked("read"):
+            hello = self.client.admin.command("hello")
+            version = self.client.admin.command("buildInfo")["version"]
+        members = len(hello.get("hosts", ())) + len(hello.get("passives", ()))
+        concern = self.write_concern.document
+        warnings = [] if hello.get("setName") else ["a single server tells nobody of changes: nodes look every second"]
+        if concern.get("w") != "majority" and hello.get("setName"):
+            reason = (
+                f"the client asks for w={concern.get('w')!r}: a fail-over may lose what it acknowledged; leave w out"
+            )
+            return Health(durable=False, reasons=(reason,), version=version, schema=SCHEMA, warnings=tuple(warnings))
+        if concern.get("j") is False:
+            reason = "the client asks for journal=false: a power failure may lose what was acknowledged; leave it out"
+            return Health(durable=False, reasons=(reason,), version=version, schema=SCHEMA, warnings=tuple(warnings))
+        if members > 1:
+            reason = f"a majority of {members} members has each write in its journal"
+        else:
+            reason = "one member has each write in its journal; a replica set of three survives its loss"
+        return Health(
+            durable=True,
+            replicas=members // 2,
+            reasons=(reason,),
+            version=version,
+            schema=SCHEMA,
+            warnings=tuple(warnings),
+        )
+
+    # -- writes ------------------------------------------------------------------------------------------------
+
+    def insert(self, collection: Collection[Document], documents: Sequence[Document]) -> list[bool]:
+        """Insert each document whose id and unique key no other has; return which were inserted.
+
+        One that the driver has sent twice meets itself, and was inserted.
+        """
+        if not documents:
+            return []
+        refused: set[int] = set()
+        with self.asked("write"):
+            try:
+                collection.insert_many(documents, ordered=False)
+            except BulkWriteError as error:
+                errors = error.details["writeErrors"]
+                _only_duplicates(errors, error.details.get("writeConcernErrors"))
+                refused = {each["index"] for each in errors}
+        if refused:
+            ids = [documents[number]["_id"] for number in refused]
+            with self.asked("read"):
+                found = {each["_id"]: each["v"] for each in collection.find({"_id": {"$in": ids}}, ["v"])}
+            refused = {n for n in refused if found.get(documents[n]["_id"]) != documents[n]["v"]}
+        return [number not in refused for number in range(len(documents))]
+
+    def replace(self, collection: Collection[Document], writes: Sequence[tuple[Document, int]]) -> list[bool]:
+        """Replace each document that has this version, unless another has its unique key; return which were."""
+        if not writes:
+            return []
+        with self.asked("write"):
+            if len(writes) > 1 and self._is_bulk():
+                return self._replace_many(collection, writes)
+            return [self._replace(collection, document, version) for document, version in writes]
+
+    def _is_bulk(self) -> bool:
+        if self._major is None:
+            self._major = _numbers(self.client.admin.command("buildInfo")["version"])[0]
+        return self._major >= BULK_VERSION
+
+    def _replace(self, collection: Collection[Document], document: Document, version: int) -> bool:
+        try:
+            done = collection.replace_one({"_id": document["_id"], "v": Int64(version)}, document)
+        except DuplicateKeyError:
+            return False
+        return done.matched_count == 1
+
+    def _replace_many(self, collection: Collection[Document], writes: Sequence[tuple[Document, int]]) -> list[bool]:
+        space = f"{self.database}.{collection.name}"
+        models = [
+            ReplaceOne({"_id": document["_id"], "v": Int64(version)}, document, namespace=space)
+            for document, version in writes
+        ]
+        try:
+            results = self.client.bulk_write(
+                models, ordered=False, verbose_results=True, write_concern=self.write_concern
+            ).update_results
+        except ClientBulkWriteException as error:
+            if error.error is not None:
+                raise error.error from error
+            _only_duplicates(error.write_errors or [], error.write_concern_errors)
+            partial: Any = error.partial_result
+            results = partial.update_results
+        return [number in results and results[number].matched_count == 1 for number in range(len(models))]
+
+
+def _only_duplicates(errors: Any, concerns: Any) -> None:
+    """Raise unless the errors of a batch are all about keys that others have."""
+    if concerns:
+        raise WriteConcernError(str(concerns[0]))
+    for each in errors:
+        if each["code"] != _DUPLICATE:
+            raise OperationFailure(each["errmsg"], each["code"])
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {without_password(str(error))}"

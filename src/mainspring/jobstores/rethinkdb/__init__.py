@@ -1,0 +1,5 @@
+"""Jobs in RethinkDB; their runs are kept by another store."""
+
+from mainspring.jobstores.rethinkdb.store import RethinkDBJobStore
+
+__all__ = ["RethinkDBJobStore"]

@@ -1,0 +1,227 @@
+"""Jobs in RethinkDB: a document per record, replaced by one expression that compares its version.
+
+The comparison is inside the write. A filter before it would look once and write later. A wake time is text: numbers
+are doubles there, and the instants of far years need more than 53 bits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, Final
+
+from rethinkdb import RethinkDB
+from rethinkdb.errors import ReqlAvailabilityError, ReqlDriverError, ReqlError, ReqlOpFailedError, ReqlTimeoutError
+
+from mainspring.core.redaction import without_password
+from mainspring.errors import ConfigurationError, StoreUnavailable
+from mainspring.jobstores.health import Health
+from mainspring.jobstores.split import JobRecord, WatchedRecords, wake_of, wake_text
+
+__all__ = ["RethinkDBRecords"]
+
+TIMEOUT_SECONDS: Final = 5
+FEED_SECONDS: Final = 0.5
+
+
+class RethinkDBRecords(WatchedRecords):
+    """Records in one table. Each thread has a connection of its own, because the driver's cannot be shared."""
+
+    server: ClassVar[str] = "RethinkDB"
+    max_bytes: ClassVar[int | None] = 4 * 1024 * 1024
+    refused: ClassVar[tuple[type[BaseException], ...]] = (ReqlOpFailedError,)
+    unsure: ClassVar[tuple[type[BaseException], ...]] = (ReqlAvailabilityError, ReqlDriverError, OSError)
+
+    def __init__(
+        self, database: str, table: str, client: Any, connect_args: Mapping[str, Any], url: str | None = None
+    ) -> None:
+        super().__init__()
+        self.database, self.table_name, self.url = database, table, url
+        self.connect_args = {"timeout": TIMEOUT_SECONDS, **connect_args}
+        self.r = RethinkDB()
+        self.table = self.r.db(database).table(table)
+        self._given = client
+        self._one = threading.Lock()  # a connection that was given serves one thread at a time
+        self._own = threading.local()
+        self._opened: list[Any] = []
+        self._ready = 0
+
+    @property
+    def place(self) -> str:
+        """The server."""
+        return f"RethinkDB ({without_password(self.url)})" if self.url else "RethinkDB"
+
+    @property
+    def conn(self) -> Any:
+        """The connection of this thread."""
+        if self._given is not None:
+            return self._given
+        found, pid = getattr(self._own, "conn", (None, 0))
+        if found is None or pid != os.getpid() or not found.is_open():
+            found = self._connect()
+            self._own.conn = found, os.getpid()
+            self._opened.append(found)
+        return found
+
+    def _connect(self) -> Any:
+        return self.r.connect(db=self.database, **self.connect_args)
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    def _ask(self, query: Any) -> Any:
+        with self.asked("read"):
+            return self._run(query)
+
+    def _run(self, query: Any) -> Any:
+        self._prepare()
+        return self._send(query)
+
+    def _send(self, query: Any) -> Any:
+        if self._given is not None:
+            with self._one:
+                return _whole(query.run(self._given))
+        try:
+            return _whole(query.run(self.conn))
+        except (ReqlDriverError, OSError):
+            self._own.conn = None, 0  # the next use connects anew
+            raise
+
+    def _prepare(self) -> None:
+        """Make the database, the table and its index, once in each process; refuse a table of APScheduler's."""
+        if self._ready == os.getpid():
+            return
+        r, database = self.r, self.r.db(self.database)
+        if self.database not in self._send(r.db_list()):
+            _ignore_twins(lambda: self._send(r.db_create(self.database)))
+        if self.table_name not in self._send(database.table_list()):
+            _ignore_twins(lambda: self._send(database.table_create(self.table_name, durability="hard")))
+        stranger = self._send(self.table.filter(lambda row: row.has_fields("job_state")).limit(1))
+        if stranger:
+            raise ConfigurationError(
+                f"the table {self.database}.{self.table_name} holds jobs of APScheduler, such as "
+                f"{stranger[0]['id']!r}; give this store another table, and take the jobs over with `mainspring import`"
+            )
+        if "wake" not in self._send(self.table.index_list()):
+            _ignore_twins(lambda: self._send(self.table.index_create("wake")))
+        self._send(self.table.index_wait("wake"))
+        self._ready = os.getpid()
+
+    def start(self) -> None:
+        """Connect, and make what is missing."""
+        self._ask(self.r.expr(1))
+
+    def shutdown(self) -> None:
+        """Stop listening; close our own connections."""
+        super().shutdown()
+        opened, self._opened = self._opened, []
+        for connection in opened:
+            with suppress(Exception):  # the server may be gone
+                connection.close(noreply_wait=False)
+        self._ready = 0
+
+    # -- records -----------------------------------------------------------------------------------------------
+
+    def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
+        found = self._ask(self.table.get_all(*dict.fromkeys(keys))) if keys else []
+        records = {each["id"]: _record(each) for each in found}
+        return [records.get(key) for key in keys]
+
+    def all(self) -> list[JobRecord]:
+        return [_record(each) for each in self._ask(self.table)]
+
+    def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
+        r = self.r
+        timed = self.table.between(r.minval, r.maxval, index="wake").order_by(index="wake").limit(limit + 1)
+        found = [_record(each) for each in self._ask(timed)]
+        number = sum(each.wake is not None and each.wake <= until for each in found[:limit])
+        return found[:number], found[number].wake if len(found) > number else None
+
+    def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
+        return [self._put(record, seen) for record, seen in writes]
+
+    def _put(self, record: JobRecord, seen: JobRecord | None) -> bool:
+        document = {
+            "id": record.key,
+            "v": record.version,
+            "wake": None if record.wake is None else wake_text(record.wake),
+            "data": self.r.binary(record.data),
+        }
+        if seen is None:
+            done = self._write(self.table.insert(document, conflict="error", durability="hard"))
+            return bool(done["inserted"] == 1)
+        same, branch = seen.version, self.r.branch
+        step = self.table.get(record.key).update(
+            lambda old: branch(old["v"].eq(same), document, {}), durability="hard", return_changes=False
+        )
+        return bool(self._write(step)["replaced"] == 1)
+
+    def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
+        return [self._delete(each.key, each.version) for each in seen]
+
+    def _delete(self, key: str, version: int) -> bool:
+        branch = self.r.branch
+        step = self.table.get(key).replace(lambda old: branch(old["v"].eq(version), None, old), durability="hard")
+        return bool(self._write(step)["deleted"] == 1)
+
+    def _write(self, step: Any) -> Any:
+        with self.asked("write"):
+            done = self._run(step)
+        error = done.get("first_error") or ""
+        # Without a document, the comparison fails on null; with one, an insert that comes second fails: both are lost.
+        if done.get("errors") and "null" not in error and "Duplicate primary key" not in error:
+            raise StoreUnavailable(f"{self.place} refused a write: {error}")
+        return done
+
+    # -- waking and health -------------------------------------------------------------------------------------
+
+    def follow(self, stopped: threading.Event) -> None:
+        """Listen on a connection of its own."""
+        if self._given is not None:  # it serves one query at a time
+            stopped.wait()
+            return
+        connection = self._connect()
+        try:
+            feed = self.table.changes().run(connection)
+            self.changes.stir()
+            while not stopped.is_set():
+                with suppress(ReqlTimeoutError):
+                    feed.next(wait=FEED_SECONDS)
+                    self.changes.stir()
+        finally:
+            with suppress(Exception):
+                connection.close(noreply_wait=False)
+
+    def health(self) -> Health:
+        """Return what survives, by the settings of the table."""
+        reason = "each write is asked for with hard durability"
+        try:
+            config = self._ask(self.table.config())
+        except StoreUnavailable:  # an account may not read it
+            return Health(durable=True, reasons=(reason,), warnings=("the settings of the table cannot be read",))
+        if config.get("write_acks") == "single":
+            return Health(durable=False, reasons=('the table has write_acks "single"; set it to "majority"',))
+        replicas = max((len(shard.get("replicas", ())) for shard in config.get("shards", ())), default=1)
+        return Health(durable=True, replicas=replicas // 2, reasons=(reason,))
+
+
+def _whole(answer: Any) -> Any:
+    """Read all of a cursor while nobody else uses the connection."""
+    return answer if isinstance(answer, dict | list | int | str | None) else list(answer)
+
+
+def _ignore_twins(make: Callable[[], Any]) -> None:
+    """Make something that another node may make at the same moment."""
+    try:
+        make()
+    except ReqlError as error:
+        if "already exists" not in str(error):
+            raise
+
+
+def _record(document: Mapping[str, Any]) -> JobRecord:
+    wake = document.get("wake")
+    return JobRecord(
+        document["id"], int(document["v"]), None if wake is None else wake_of(wake), bytes(document["data"])
+    )

@@ -1,0 +1,180 @@
+"""Edges between run records: each run knows those that it comes after, those that come after it, and what is open.
+
+An edge is written in both of its runs, one after the other, so a node can die in between. The run that comes after is
+stored first, blocked by all that it comes after. Then each of those learns of it, in the record whose next write may be
+the end that the edge waits for. An end that comes before that is seen there; one that comes later finds the successor.
+Each step can be repeated by anybody, and `todo_at` says from when others should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from mainspring.core.run import HOLDS, After, bit_of
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
+from mainspring.jobstores.run_records.changing import RecordChanges
+from mainspring.jobstores.run_records.records import AGAIN, LINKED, RunRecord
+
+__all__ = ["EdgeChanges", "due_at", "merged"]
+
+
+def merged(after: Sequence[After]) -> dict[str, int]:
+    """Return the mask of each predecessor; one that is named twice has to end in both masks."""
+    masks: dict[str, int] = {}
+    for each in after:
+        known = masks.get(each.id, each.on)
+        masks[each.id] = (known & each.on) | ((known | each.on) & HOLDS)
+    return masks
+
+
+def due_at(run_at: int, now: int) -> int:
+    """Return when a run that waits for nobody may start; a negative time is a delay that begins now."""
+    return now - run_at if run_at < 0 else run_at
+
+
+def _after_ends(record: RunRecord, ended: Mapping[str, str | None], now: int, *, late: bool) -> RunRecord | None:
+    """Return a record after some of its predecessors have ended; None if it did not wait for any of them.
+
+    A status of None is that of a run which is gone: it satisfies a run that is sent back, and refuses a new one. A run
+    that is judged `late`, after the ends, keeps a time that has passed.
+    """
+    row = record.row
+    seen = [run_id for run_id in record.open if run_id in ended]
+    if row.status != "blocked" or not seen:
+        return None
+    refusing = [run_id for run_id in seen if not _lets_pass(record, run_id, ended[run_id])]
+    if refusing:
+        row = replace(row, status="pending", refused=refusing[0], run_at=now)
+        return replace(record, row=row, open=())
+    left = tuple(run_id for run_id in record.open if run_id not in ended)
+    if left:
+        return replace(record, open=left)
+    run_at = due_at(row.run_at, now)
+    row = replace(row, status="pending", run_at=run_at if late else max(now, run_at))
+    return replace(record, row=row, open=())
+
+
+def _lets_pass(record: RunRecord, run_id: str, status: str | None) -> bool:
+    if status is None:
+        return record.link == AGAIN
+    return bool(record.after[run_id] & bit_of(status))
+
+
+class EdgeChanges(RecordChanges):
+    """Links runs to those that they come after, and tells them of the ends."""
+
+    def link(self, records: Iterable[RunRecord]) -> list[str]:
+        """Let the predecessors of stored records know of them, and judge those that have ended; return who is refused.
+
+        It may be repeated; a record that is linked already, or was sent back meanwhile, is left alone.
+        """
+        linking = {record.row.id: record for record in records if record.link != LINKED}
+        behind: dict[str, dict[str, int]] = {}
+        for record in linking.values():
+            for run_id in record.after:
+                behind.setdefault(run_id, {})[record.row.id] = record.mark
+        before = self._tell(behind)
+        now, refused = self.now(), set()
+
+        def judge(record: RunRecord) -> RunRecord | None:
+            run_id = record.row.id
+            refused.discard(run_id)
+            if record.link == LINKED or record.mark != linking[run_id].mark:
+                return None
+            ended = {
+                each: None if before.get(each) is None else before[each].row.status
+                for each in record.after
+                if each not in before or before[each].row.status in FINAL_VALUES
+            }
+            new = _after_ends(record, ended, now, late=True) or record
+            gone = [each for each in record.after if each not in before]
+            if new.row.refused is not None and record.row.refused is None:
+                refused.add(run_id)
+            after = {each: mask for each, mask in new.after.items() if each not in gone} if gone else new.after
+            return replace(new, after=after, link=LINKED, todo_at=None)
+
+        self.change(linking, judge, linking.values())
+        return [run_id for run_id in linking if run_id in refused]
+
+    def _tell(self, behind: Mapping[str, Mapping[str, int]]) -> dict[str, RunRecord]:
+        """Note successors in the records of their predecessors; return those records as they are with the note."""
+        noted: dict[str, RunRecord] = {}
+
+        def note(record: RunRecord) -> RunRecord | None:
+            new = behind[record.row.id]
+            if all(record.successors.get(run_id) == mark for run_id, mark in new.items()):
+                noted[record.row.id] = record
+                return None
+            return replace(record, successors={**record.successors, **new})
+
+        return {**self.change(behind, note), **noted} if behind else {}
+
+    def release(self, ended: Iterable[RunRecord]) -> tuple[list[str], bool]:
+        """Tell the successors of runs that have ended; return who is refused by that, and whether any is released."""
+        ends: dict[str, dict[str, str | None]] = {}
+        marks: dict[tuple[str, str], int] = {}
+        for record in ended:
+            for run_id, mark in record.successors.items():
+                ends.setdefault(run_id, {})[record.row.id] = record.row.status
+                marks[run_id, record.row.id] = mark
+        now, refused, freed = self.now(), set(), set()
+
+        def judge(record: RunRecord) -> RunRecord | None:
+            run_id = record.row.id
+            refused.discard(run_id)
+            freed.discard(run_id)
+            mine = {each: status for each, status in ends[run_id].items() if marks[run_id, each] == record.mark}
+            new = _after_ends(record, mine, now, late=False)
+            if new is not None and new.row.status == "pending":
+                (freed if new.row.refused is None else refused).add(run_id)
+            return new
+
+        self.change(ends, judge)
+        return [run_id for run_id in ends if run_id in refused], bool(refused or freed)
+
+    def cut_before(self, cut: Mapping[str, tuple[Iterable[str], int]]) -> None:
+        """Let runs forget successors: by successor, the ids of those runs and the mark of the edges."""
+        leaving: dict[str, dict[str, int]] = {}
+        for run_id, (before, mark) in cut.items():
+            for each in before:
+                leaving.setdefault(each, {})[run_id] = mark
+
+        def forget(record: RunRecord) -> RunRecord | None:
+            old = leaving[record.row.id]
+            left = {run_id: mark for run_id, mark in record.successors.items() if old.get(run_id) != mark}
+            return None if len(left) == len(record.successors) else replace(record, successors=left)
+
+        if leaving:
+            self.change(leaving, forget)
+
+    def cut_behind(self, cut: Iterable[RunRecord]) -> None:
+        """Let the successors of runs that had ended forget that they came after them."""
+        leaving: dict[str, dict[str, int]] = {}
+        for record in cut:
+            for run_id, mark in record.successors.items():
+                leaving.setdefault(run_id, {})[record.row.id] = mark
+
+        def forget(record: RunRecord) -> RunRecord | None:
+            old = leaving[record.row.id]
+            gone = {each for each, mark in old.items() if mark == record.mark and each not in record.open}
+            after = {each: mask for each, mask in record.after.items() if each not in gone}
+            return None if len(after) == len(record.after) else replace(record, after=after)
+
+        if leaving:
+            self.change(leaving, forget)
+
+    def pinned(self, records: Sequence[RunRecord]) -> set[str]:
+        """Return which of these finished runs must stay for the sake of runs that come after them."""
+        behind = self.records.get(list({run_id for record in records for run_id in record.successors}))
+        return {
+            record.row.id
+            for record in records
+            if any(_needs(behind[run_id], record.row) for run_id in record.successors if run_id in behind)
+        }
+
+
+def _needs(successor: RunRecord, row: RunRow) -> bool:
+    mask = successor.after.get(row.id)
+    return mask is not None and (successor.row.status not in FINAL_VALUES or bool(mask & HOLDS))

@@ -1,0 +1,241 @@
+"""Gates over run records: slots are counted where they are, in the records of the runs that run.
+
+A claim that gives out slots first writes into the gate which runs are to start, and from which versions of their
+records. Only one claim can write that; then it writes the runs. Until then a reserved run counts as one that runs. A
+reservation is over as soon as the record has another version, so nobody has to give a slot back. If the claim died in
+between, a later one gives the record a new version, which the dead claim cannot have seen.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.core.instants import SECOND
+from mainspring.core.lanes import lanes_of, queue_of
+from mainspring.core.waiting.gates import QUEUE_GATE, GateState, Limit
+from mainspring.jobstores.run_records.changing import RecordChanges
+from mainspring.jobstores.run_records.judging import gate_of
+from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, new_version
+
+__all__ = ["GateChanges", "GateSlots", "limit_of", "queue_gate"]
+
+RESERVED_US: Final = 10 * SECOND
+"""A claim writes the runs that it has reserved slots for within this time, or else it may be dead."""
+MOST_PARKED: Final = 1_000_000
+"""Let in at most this many runs when a limit is lifted."""
+_GATE: Final = "gate"
+_TRIES: Final = 100
+
+
+class _StoredGate(msgspec.Struct, array_like=True):
+    """A gate as it is stored; by run: the version of the record that is to start, and when that was reserved."""
+
+    allowed: int | None = None
+    tat: int = 0
+    line: int = 0
+    reserved: dict[str, tuple[int, int]] = {}
+
+
+_decode: Final = msgspec.msgpack.Decoder(_StoredGate).decode
+
+
+@lru_cache(1000)
+def limit_of(spec: str | None) -> Limit:
+    """Return the limit that a run carries; one that was altered lets in one run at a time."""
+    try:
+        return Limit() if spec is None else Limit.from_text(spec)
+    except ValueError:
+        return Limit(1)
+
+
+def queue_gate(lane: str) -> str:
+    """Return the gate of the queue that a lane belongs to."""
+    return f"{QUEUE_GATE}{queue_of(lane)}"
+
+
+class GateSlots:
+    """A gate as a claim sees it: its state, who has its slots, and what the claim reserves."""
+
+    def __init__(self, name: str, note: StoreNote | None) -> None:
+        stored = _StoredGate() if note is None else _decode(note.data)
+        self.name, self.version = name, None if note is None else note.version
+        self.state = GateState(stored.allowed, stored.tat, stored.line)
+        self.reserved = dict(stored.reserved)
+        self.taken: set[str] = set()
+        self._before = (stored.tat, stored.line)
+        self.grants: dict[str, int] = {}
+
+    def grant(self, record: RunRecord) -> None:
+        """Reserve a slot for a run."""
+        self.grants[record.row.id] = record.version
+        self.taken.add(record.row.id)
+
+    def changed(self) -> bool:
+        """Return True if this gate has to be written before the claim goes on."""
+        return bool(self.grants) or self._before != (self.state.tat, self.state.line)
+
+    def note(self, now: int) -> StoreNote:
+        """Return the gate as it is to be stored."""
+        reserved = {**self.reserved, **{run_id: (version, now) for run_id, version in self.grants.items()}}
+        state = _StoredGate(self.state.allowed, self.state.tat, self.state.line, reserved)
+        return StoreNote(_GATE, self.name, new_version(), msgspec.msgpack.encode(state))
+
+
+class GateChanges(RecordChanges):
+    """Reads and writes gates, and lets parked runs in."""
+
+    def gates(self, names: Iterable[str]) -> dict[str, GateSlots]:
+        """Read gates."""
+        wanted = sorted(set(names))
+        found = {note.name: note for note in self.records.notes(_GATE, names=wanted)} if wanted else {}
+        return {name: GateSlots(name, found.get(name)) for name in wanted}
+
+    def count_slots(self, gates: Mapping[str, GateSlots], now: int) -> None:
+        """Find out who has the slots of gates.
+
+        The reserved records are read before those that run: one that has started in between is then seen running.
+        """
+        reserved = {run_id for gate in gates.values() for run_id in gate.reserved}
+        found = self.records.get(sorted(reserved)) if reserved else {}
+        for gate in gates.values():
+            self._drop_reservations(gate, found, now)
+        queues = tuple(
+            lane for name in gates if name.startswith(QUEUE_GATE) for lane in lanes_of(name.removeprefix(QUEUE_GATE))
+        )
+        named = tuple(name for name in gates if not name.startswith(QUEUE_GATE))
+        for want in (Want(queues=queues), Want(gates=named)):
+            if want.queues or want.gates:
+                for record in self.records.find(replace(want, status=("running",)), "run_at", MOST_PARKED):
+                    row = record.row
+                    name = queue_gate(row.queue) if want.queues else gate_of(row)
+                    if name in gates:
+                        gates[str(name)].taken.add(row.id)
+
+    def _drop_reservations(self, gate: GateSlots, found: Mapping[str, RunRecord], now: int) -> None:
+        """Forget reservations that were used or cannot be used any more; those left take a slot."""
+        for run_id, (version, since) in list(gate.reserved.items()):
+            record = found.get(run_id)
+            used = record is None or record.version != version
+            if not used and not now - RESERVED_US < since <= now + RESERVED_US:
+                assert record is not None
+                used = bool(self.change([run_id], lambda record: record, [record], tries=1))
+            if used:
+                del gate.reserved[run_id]
+        gate.taken = set(gate.reserved)
+
+    def write_gates(self, gates: Iterable[GateSlots], now: int) -> set[str]:
+        """Write gates that have changed; return the names of those that somebody else has changed first."""
+        changed = [gate for gate in gates if gate.changed()]
+        notes = [gate.note(now) for gate in changed]
+        writes = [(note, gate.version) for note, gate in zip(notes, changed, strict=True)]
+        done = self.records.put_notes(writes) if writes else []
+        return {gate.name for gate, won in zip(changed, done, strict=True) if not won}
+
+    def take_back(self, names: Iterable[str], run_ids: set[str]) -> None:
+        """Give back slots that were reserved for runs which do not start."""
+        left = set(names)
+        for _ in range(_TRIES):
+            gates = [gate for gate in self.gates(left).values() if run_ids & gate.reserved.keys()]
+            if not gates:
+                return
+            for gate in gates:
+                gate.reserved = {each: kept for each, kept in gate.reserved.items() if each not in run_ids}
+            notes = [(gate.note(0), gate.version) for gate in gates]
+            done = self.records.put_notes(notes)
+            left = {gate.name for gate, won in zip(gates, done, strict=True) if not won}
+
+    # -- parked runs -------------------------------------------------------------------------------------------
+
+    def let_in(self, gate: str, number: int) -> None:
+        """Let so many parked runs of each lane come back: higher priority first, then older."""
+        want = Want(status=("blocked",), gates=(gate,), parked=True)
+        for lane in self.records.count(want, "lane"):
+            left = number
+            for _ in range(_TRIES):
+                page = self.records.find(replace(want, lanes=(lane,)), "oldest", left) if left > 0 else []
+                if not page:
+                    break
+                now = self.now()
+
+                def back(record: RunRecord, now: int = now) -> RunRecord | None:
+                    if record.row.status != "blocked" or record.open:
+                        return None
+                    return replace(record, row=replace(record.row, status="pending", run_at=now))
+
+                left -= len(self.change([each.row.id for each in page], back, page, tries=1))
+
+    def after_parking(self, taken: Mapping[str, int]) -> None:
+        """Let in as many as have left a gate since it was judged: they may not have seen the runs parked meanwhile."""
+        gates = self.gates(taken)
+        self.count_slots(gates, self.now())
+        for name, gate in gates.items():
+            left = taken[name] - len(gate.taken)
+            if left > 0:
+                self.let_in(name, left)
+                self.records.stir()
+
+    def fill(self, names: Iterable[str]) -> None:
+        """Let in as many parked runs as gates have room for."""
+        gates = self.gates(names)
+        self.count_slots(gates, self.now())
+        for name, gate in gates.items():
+            room = self._room(gate)
+            if room > 0:
+                self.let_in(name, room)
+                self.records.stir()
+
+    def fill_all(self) -> None:
+        """Let in whoever waits at gates that have room: the node that made the room may have died."""
+        names = self.records.count(Want(status=("blocked",), parked=True), "gate")
+        if names:
+            self.fill(names)
+
+    def _room(self, gate: GateSlots) -> int:
+        """Return how many more runs a gate lets run, by its number or else by what its parked runs say."""
+        allowed = gate.state.allowed
+        if allowed is None:
+            parked = Want(status=("blocked",), gates=(gate.name,), parked=True)
+            own = [limit_of(each.row.gate_spec).at_once for each in self.records.find(parked, "oldest", 1000)]
+            allowed = max((MOST_PARKED if number is None else number for number in own), default=0)
+        return min(allowed, MOST_PARKED) - len(gate.taken)
+
+    def set_gate(self, name: str, allowed: int | None) -> None:
+        """Set or lift the number of a gate or of a queue, and let in as many parked runs as fit."""
+        for _ in range(_TRIES):
+            [gate] = self.gates([name]).values()
+            gate.state.allowed = allowed
+            if self.records.put_notes([(gate.note(self.now()), gate.version)])[0]:
+                break
+        if not name.startswith(QUEUE_GATE):
+            self.fill([name])
+        self.records.stir()
+
+    def limits(self) -> dict[str, int]:
+        """Return the numbers that people have set, by gate."""
+        gates = {note.name: _decode(note.data) for note in self.records.notes(_GATE)}
+        return {name: gate.allowed for name, gate in gates.items() if gate.allowed is not None}
+
+    def forget_gates(self, now: int, limit: int) -> None:
+        """Forget gates that have no number and that no run needs; a rate is needed until its next start is due."""
+        idle = []
+        for note in self.records.notes(_GATE, limit=limit):
+            stored = _decode(note.data)
+            if stored.allowed is None and stored.tat <= now:
+                idle.append(note)
+        names = tuple(note.name for note in idle)
+        if not names:
+            return
+        used: Counter[str] = self.records.count(Want(status=("blocked", "pending", "running"), gates=names), "gate")
+        queues = tuple(
+            lane for name in names if name.startswith(QUEUE_GATE) for lane in lanes_of(name.removeprefix(QUEUE_GATE))
+        )
+        if queues:
+            busy = self.records.count(Want(status=("running",), queues=queues), "queue")
+            used.update(Counter({queue_gate(queue): number for queue, number in busy.items()}))
+        self.records.drop_notes([note for note in idle if not used[note.name]])

@@ -1,0 +1,153 @@
+"""Settle outcomes over run records: write those that hold, then tell successors, add what follows, let others in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from mainspring.core.run import Condition
+from mainspring.jobstores.records.rows import FINAL_VALUES, SettleRow
+from mainspring.jobstores.run_records.adding import RunAdding
+from mainspring.jobstores.run_records.gates import GateChanges
+from mainspring.jobstores.run_records.judging import frees, holds, is_sent_back, settled
+from mainspring.jobstores.run_records.records import LINKED, RunRecord, Want
+from mainspring.jobstores.values import Answers
+
+__all__ = ["RunSettling"]
+
+
+class _Written(msgspec.Struct):
+    """What one call has written, and what is left to do for it."""
+
+    ended: set[str] = set()
+    before: dict[str, RunRecord] = {}  # by id: the record that this call found first
+    changed: dict[str, RunRecord] = {}  # and the one that it wrote last
+    totals: Counter[str] = msgspec.field(default_factory=Counter)
+    freed: Counter[str] = msgspec.field(default_factory=Counter)
+    cut: list[RunRecord] = []  # as they were before they were sent back
+
+
+class RunSettling(RunAdding, GateChanges):
+    """Writes outcomes, and finishes what others have left undone."""
+
+    def settle(self, outcomes: Sequence[SettleRow]) -> Answers[bool]:
+        """Write each outcome whose condition holds; see `JobStore.settle`."""
+        call = _Written()
+        answers: list[bool] = []
+        for wave in _waves(outcomes):
+            answers += self._write(wave, call)
+        if call.totals:
+            self.records.add_totals(call.totals)
+        self._cut(call)
+        refused = self.finish(list(call.changed.values()))
+        for gate, number in call.freed.items():
+            self.let_in(gate, number)
+        if call.changed:
+            self.records.stir()
+        return Answers(answers, refused)
+
+    def _write(self, outcomes: Sequence[SettleRow], call: _Written) -> list[bool]:
+        """Write outcomes of different runs."""
+        by_id = {outcome.run.id: outcome for outcome in outcomes}
+        found = self.records.get(list(by_id))
+        # A run that is sent back forgets its successors, so they must know of its end first.
+        behind = [
+            each for run_id, each in found.items() if each.unreleased and is_sent_back(each.row, by_id[run_id].run)
+        ]
+        if behind:
+            self.finish(behind)
+            found |= self.records.get([each.row.id for each in behind])
+        now = self.now()
+        holders = self._holders(outcomes)
+        old: dict[str, RunRecord] = {}
+
+        def conclude(record: RunRecord) -> RunRecord | None:
+            outcome, run_id = by_id[record.row.id], record.row.id
+            keyed = outcome.run.unique is not None and outcome.run.status not in FINAL_VALUES
+            if keyed and run_id in old:  # it was lost once: perhaps to a run that has its key
+                holders.update(self._holders([outcome]))
+            if not holds(outcome, record.row, call.ended, now):
+                return None
+            if keyed and holders.get(str(outcome.run.unique), run_id) != run_id:
+                return None
+            old[run_id] = record
+            return settled(outcome, record, now)
+
+        written = self.change(by_id, conclude, found.values())
+        for run_id, new in written.items():
+            self._note(old[run_id], new, call)
+        return [outcome.run.id in written for outcome in outcomes]
+
+    def _holders(self, outcomes: Iterable[SettleRow]) -> dict[str, str]:
+        keys = [str(o.run.unique) for o in outcomes if o.run.unique is not None and o.run.status not in FINAL_VALUES]
+        return self.records.holders(keys) if keys else {}
+
+    def _note(self, old: RunRecord, new: RunRecord, call: _Written) -> None:
+        run_id, status = new.row.id, new.row.status
+        call.before.setdefault(run_id, old)
+        call.changed[run_id] = new
+        if status in FINAL_VALUES:
+            call.ended.add(run_id)
+            call.totals[status] += old.row.status != status
+        if is_sent_back(old.row, new.row) or (old.after and new.mark != old.mark):
+            call.cut.append(old)
+        gate = frees(old.row, new.row)
+        if gate is not None:
+            call.freed[gate] += 1
+
+    def _cut(self, call: _Written) -> None:
+        """Forget the edges of runs that were sent back: those to them, and from those that had ended."""
+        leaving = {}
+        for old in call.cut:
+            new = call.changed[old.row.id]
+            leaving[old.row.id] = ([each for each in old.after if each not in new.after], old.mark)
+        self.cut_before(leaving)
+        self.cut_behind([old for old in call.cut if old.row.status in FINAL_VALUES])
+
+    def finish(self, records: Sequence[RunRecord]) -> list[str]:
+        """Do what is left to do for records: link, release, add; return who is refused. It may be repeated."""
+        busy = [each for each in records if each.todo_at is not None]
+        if not busy:
+            return []
+        ended = [each for each in busy if each.unreleased]
+        refused = self.release(ended)[0] if ended else []
+        refused += self.link(each for each in busy if each.link != LINKED)
+        then = [row for each in busy for row in each.then]
+        if then:
+            refused += self.add(then).refused
+        added = {row.id for row in then}
+        told = {each.row.id: each.version for each in ended}
+
+        def tidy(record: RunRecord) -> RunRecord | None:
+            left = [row for row in record.then if row.id not in added]
+            released = record.unreleased and record.row.id in told
+            if not released and len(left) == len(record.then):
+                return None
+            return replace(record, then=left, unreleased=False if released else record.unreleased, todo_at=None)
+
+        self.change([each.row.id for each in busy if each.unreleased or each.then], tidy)
+        return refused
+
+    def finish_left(self, limit: int) -> int:
+        """Finish what nodes have begun and not finished in time; return how many records it was."""
+        left = self.records.find(Want(todo_until=self.now()), "newest", limit)
+        self.finish(left)
+        if left:
+            self.records.stir()
+        return len(left)
+
+
+def _waves(outcomes: Sequence[SettleRow]) -> Iterator[list[SettleRow]]:
+    """Yield outcomes in order, in parts of which no outcome depends on another of the same part."""
+    wave: dict[str, SettleRow] = {}
+    for outcome in outcomes:
+        run = outcome.run
+        if run.id in wave or (outcome.condition is Condition.REFUSED and run.refused in wave):
+            yield list(wave.values())
+            wave = {}
+        wave[run.id] = outcome
+    if wave:
+        yield list(wave.values())

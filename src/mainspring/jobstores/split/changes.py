@@ -1,0 +1,107 @@
+"""A cursor that moves when something changes, and threads that listen for changes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import ClassVar, Final
+
+from mainspring.jobstores.split.records import JobRecords
+
+__all__ = ["ChangeSignal", "WatchedRecords"]
+
+PAUSE_SECONDS: Final = 1.0
+"""Listen again after this many seconds when listening has failed or ended."""
+JOIN_SECONDS: Final = 1.0
+
+Follow = Callable[[threading.Event], None]
+
+
+class ChangeSignal:
+    """One cursor for the changes of something; a thread for each follower runs from the first `wait` on.
+
+    A follower listens until the event that it gets is set, and calls `stir` for each change. If it returns or raises
+    before, it is called again. After a fork, the child begins anew: it inherits neither threads nor locks.
+    """
+
+    def __init__(self, followers: Sequence[Follow] = ()) -> None:
+        self._followers = followers
+        self._begin()
+
+    def _begin(self) -> None:
+        self._changed = threading.Condition()
+        self._cursor = 1
+        self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._pid = os.getpid()
+
+    def stir(self) -> None:
+        """Wake whoever waits."""
+        if self._pid != os.getpid():
+            self._begin()
+        with self._changed:
+            self._cursor += 1
+            self._changed.notify_all()
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        """Sleep until something has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
+        if self._pid != os.getpid():
+            self._begin()
+        with self._changed:
+            if self._followers and (not self._threads or self._stopped.is_set()):
+                self._listen()
+            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
+            return self._cursor
+
+    def stop(self) -> None:
+        """Tell the threads to end; one that sleeps in a server ends when the server returns."""
+        self._stopped.set()
+        self.stir()
+
+    def join(self) -> bool:
+        """Wait briefly for the threads to end; return False if one still hangs in its server."""
+        threads = [thread for thread in self._threads if thread is not threading.current_thread()]
+        for thread in threads:
+            thread.join(JOIN_SECONDS)
+        return not any(thread.is_alive() for thread in threads)
+
+    def _listen(self) -> None:
+        self._stopped = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._keep_following, args=(each, self._stopped), name="mainspring-split")
+            for each in self._followers
+        ]
+        for thread in self._threads:
+            thread.daemon = True
+            thread.start()
+
+    def _keep_following(self, follow: Follow, stopped: threading.Event) -> None:
+        while not stopped.is_set():
+            with suppress(Exception):  # the user of the store reports the error
+                follow(stopped)
+            self.stir()  # changes may have been missed meanwhile
+            stopped.wait(PAUSE_SECONDS)
+
+
+class WatchedRecords(JobRecords):
+    """Records of a server that tells of changes: override `follow`, or call `changes.stir` for each change."""
+
+    watches: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        own = type(self).follow is not WatchedRecords.follow
+        self.changes = ChangeSignal([self.follow] if own else [])
+
+    def follow(self, stopped: threading.Event) -> None:
+        """Listen to the server until the event is set, and call `changes.stir` for each change."""
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        """Sleep until a record has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
+        return self.changes.wait(cursor, timeout)
+
+    def shutdown(self) -> None:
+        """Stop listening; a store that has more to release does that first."""
+        self.changes.stop()
+        self.changes.join()

@@ -1,0 +1,66 @@
+"""Where a database's connections come from: SQLAlchemy's pool, or another source such as Django."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from sqlalchemy.engine import Dialect, Engine
+
+from mainspring.core.redaction import without_password
+
+__all__ = ["Connections", "PooledConnections"]
+
+_inherited: list[Any] = []  # copies from a fork: closing them here would harm the parent's connections
+
+
+class Connections(ABC):
+    """A source of connections to one database."""
+
+    dialect: Dialect
+    """How SQLAlchemy writes the tables, and tells the errors of a lost connection from others."""
+    where: str
+    """The database's address without its password, for messages."""
+    secrets: tuple[str, ...] = ()
+    """Texts that no message may show."""
+
+    @abstractmethod
+    def take(self) -> Any:
+        """Take a connection: `driver_connection` is the driver's; `close` gives it back, `invalidate` discards it."""
+
+    @abstractmethod
+    def separate(self) -> Any:
+        """Return a driver's connection that nobody else uses; the caller closes it."""
+
+    def close(self) -> None:  # noqa: B027
+        """Close all connections."""
+
+    def leave_to_parent(self) -> None:  # noqa: B027
+        """Give up the connections after a fork: they are the parent's."""
+
+
+class PooledConnections(Connections):
+    """The pool of a SQLAlchemy engine; `own` means that only this store uses it."""
+
+    def __init__(self, engine: Engine, *, own: bool = True) -> None:
+        self.engine, self.own = engine, own
+        self.dialect, url = engine.dialect, engine.url
+        self.where = without_password(url.render_as_string(hide_password=True))
+        self.secrets = tuple(str(secret) for secret in (url.password, url.query.get("password")) if secret)
+
+    def take(self) -> Any:
+        return self.engine.raw_connection()
+
+    def separate(self) -> Any:
+        fairy = self.engine.raw_connection()
+        connection = fairy.driver_connection
+        fairy.detach()
+        return connection
+
+    def close(self) -> None:
+        if self.own:
+            self.engine.dispose()
+
+    def leave_to_parent(self) -> None:
+        _inherited.append(self.engine.pool)
+        self.engine.dispose(close=False)

@@ -1,0 +1,1 @@
+"""Runs written inside a transaction of the user's, here or for a store that is elsewhere."""

@@ -1,0 +1,181 @@
+"""Edges in SQL: judge runs by those that they come after, release or refuse those that wait, forget edges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from mainspring.core.run import HOLDS, After, bit_of
+from mainspring.jobstores.records.rows import FINAL_VALUES, MOST_EDGES, RunRow
+from mainspring.jobstores.sqlalchemy.transaction import Row, Set, Tx
+
+__all__ = ["Edge", "EdgeVerbs", "Placement", "due_at", "judged", "merged", "pinned", "placed"]
+
+Edge = tuple[str, str, int]
+"""A run, one that comes after it, and the ends of the first that let the second go on."""
+
+_EDGES: Final = ("pred", "succ", "mask")
+_ENDS: Final = "FROM {edges} WHERE pred {in}"
+_WAITING: Final = "FROM {runs} WHERE id {in} AND status = 'blocked' AND waits > 0 ORDER BY id {lock}"
+_RELEASED: Final = ("status", "waits", "run_at", "at_gate")
+_REFUSED: Final = ("status", "waits", "run_at", "refused", "at_gate")
+_MORE: Final[tuple[Set, ...]] = (("followed", "{old} + {new}"),)
+_LESS: Final[tuple[Set, ...]] = (("followed", "CASE WHEN {old} > {new} THEN {old} - {new} ELSE 0 END"),)
+_PREDECESSORS: Final = "SELECT pred, count(*) FROM {edges} WHERE succ {in} GROUP BY pred"
+_PINNED: Final = (
+    "SELECT DISTINCT e.pred FROM {edges} e JOIN {runs} s ON s.id = e.succ"
+    f" WHERE e.pred {{in}} AND (s.expires_at IS NULL OR (e.mask & {HOLDS}) <> 0)"
+)
+
+
+def merged(after: Sequence[After]) -> dict[str, int]:
+    """Return the mask of each predecessor; one that is named twice has to end in both masks."""
+    masks: dict[str, int] = {}
+    for each in after:
+        known = masks.get(each.id, each.on)
+        masks[each.id] = (known & each.on) | ((known | each.on) & HOLDS)
+    return masks
+
+
+def judged(masks: Mapping[str, int], statuses: Mapping[str, str]) -> tuple[int, str | None]:
+    """Return how many predecessors have not ended, or which of them refuses the run; one that is gone does not."""
+    waits = 0
+    for pred, mask in masks.items():
+        status = statuses.get(pred)
+        if status in FINAL_VALUES:
+            if not mask & bit_of(status):
+                return 0, pred
+        elif status is not None:
+            waits += 1
+    return waits, None
+
+
+def due_at(run_at: int, now: int) -> int:
+    """Return when a run that waits for nobody may start; a negative time is a delay that begins now."""
+    return now - run_at if run_at < 0 else run_at
+
+
+def placed(run: RunRow, waits: int, refused: str | None, now: int) -> RunRow:
+    """Return a waiting run as its predecessors leave it: blocked, pending, or refused and due at once."""
+    run_at = run.run_at if waits else now if refused is not None else due_at(run.run_at, now)
+    status = "blocked" if waits else "pending"
+    return replace(run, status=status, waits=waits, refused=refused, run_at=run_at)
+
+
+class Placement:
+    """Runs to add, judged in their order by the runs that they come after."""
+
+    def __init__(self, stored: Mapping[str, tuple[str, int]], now: int) -> None:
+        self._statuses = {run_id: status for run_id, (status, _) in stored.items()}
+        self._followed = Counter({run_id: followed for run_id, (_, followed) in stored.items()})
+        self._now = now
+        self.edges: list[Edge] = []
+        self.refused: list[str] = []
+
+    def judge(self, run: RunRow) -> RunRow | None:
+        """Return a run as it is to be stored; None if a run that it comes after is not there."""
+        masks = merged(run.after)
+        _check_number(len(masks), f"run {run.id!r} comes after")
+        if not masks.keys() <= self._statuses.keys():
+            return None
+        if run.status in ("blocked", "pending"):
+            run = placed(run, *judged(masks, self._statuses), self._now)
+        for pred, mask in masks.items():
+            self._followed[pred] += 1
+            _check_number(self._followed[pred], f"run {pred!r} is followed by")
+            self.edges.append((pred, run.id, mask))
+        if run.refused is not None:
+            self.refused.append(run.id)
+        self._statuses[run.id] = run.status
+        return run
+
+    def counted(self, run: RunRow) -> RunRow:
+        """Return a run that was judged with the number of those that come after it."""
+        followed = self._followed[run.id]
+        return replace(run, followed=followed) if followed else run
+
+
+def _check_number(number: int, words: str) -> None:
+    if number > MOST_EDGES:
+        raise ValueError(f"{words} {number:,} runs, and the most is {MOST_EDGES:,}")
+
+
+def pinned(tx: Tx, run_ids: list[str]) -> set[str]:
+    """Return which of these locked runs must stay for the sake of runs that come after them."""
+    return {run_id for (run_id,) in tx.all(_PINNED, tx.many(run_ids))} if run_ids else set()
+
+
+class EdgeVerbs(Tx):
+    """Adds, judges and forgets edges, in statements that every dialect has."""
+
+    def predecessors(self, ids: Iterable[str]) -> dict[str, tuple[str, int]]:
+        """Lock runs so that they cannot end before an edge from them is stored; return status and `followed` of each.
+
+        Always lock in the order of the ids, so that two callers do not lock each other out.
+        """
+        wanted = sorted(ids)
+        if not wanted:
+            return {}
+        found = self.all("SELECT id, status, followed FROM {runs} WHERE id {in} ORDER BY id {lock}", self.many(wanted))
+        return {run_id: (status, followed) for run_id, status, followed in found}
+
+    def add_edges(self, edges: Sequence[Edge], stored: Iterable[str]) -> None:
+        """Insert edges; count them for the runs in the store that they lead from."""
+        if edges:
+            self.insert("edges", _EDGES, sorted(edges))
+            number = Counter(pred for pred, _, _ in edges)
+            self.update("runs", _MORE, [(pred, number[pred]) for pred in sorted(stored) if pred in number])
+
+    def release(self, ended: Mapping[str, str]) -> None:
+        """Judge the edges from runs that have ended: release the runs that wait for nobody else, refuse others.
+
+        This must be a later statement than the one that ends the runs: only then does it see every edge from them.
+        """
+        satisfied: Counter[str] = Counter()
+        refusing: dict[str, str] = {}
+        edges = self.table(_EDGES, _ENDS, self.many(sorted(ended)))
+        for pred, succ, mask in edges:
+            if mask & bit_of(ended[pred]):
+                satisfied[succ] += 1
+            else:
+                refusing[succ] = min(pred, refusing.get(succ, pred))
+        if not edges:
+            return
+        now = self.now
+        behind = self.many(sorted(satisfied.keys() | refusing.keys()))
+        waiting = self.table(("id", "waits", "run_at", "gate"), _WAITING, behind)
+        released: list[Row] = []
+        refused: list[Row] = []
+        for run_id, waits, run_at, gate in waiting:
+            if run_id in refusing:
+                refused.append((run_id, "pending", 0, now, refusing[run_id], None))
+            elif waits > satisfied[run_id]:
+                released.append((run_id, "blocked", waits - satisfied[run_id], run_at, None))
+            else:
+                released.append((run_id, "pending", 0, max(now, due_at(run_at, now)), gate))
+        self.update("runs", _RELEASED, released)
+        self.update("runs", _REFUSED, refused)
+        self.note_released((row[0] for row in refused), any(row[1] == "pending" for row in released))
+
+    def note_released(self, refused: Iterable[str], some: bool) -> None:
+        """Note which runs were refused, and wake sleepers if they or some others may be claimed."""
+        before = len(self.refused)
+        self.refused += refused
+        self.stirred |= some or len(self.refused) > before
+
+    def forget_edges(self, run_ids: list[str], kept: Iterable[str] = ()) -> None:
+        """Delete the edges to these runs, and the edges from them except from those in `kept`."""
+        leaving = sorted(set(run_ids).difference(kept))
+        if leaving:
+            self.run("DELETE FROM {edges} WHERE pred {in}", self.many(leaving))
+        those = self.many(run_ids)
+        number: dict[str, int] = dict(self.all(_PREDECESSORS, those))
+        if not number:
+            return
+        self.run("DELETE FROM {edges} WHERE succ {in}", those)
+        # Do not wait for a run that somebody else has locked: a count that is too high only costs time.
+        free = self.all("SELECT id FROM {runs} WHERE id {in} ORDER BY id {skip}", self.many(sorted(number)))
+        self.update("runs", _LESS, [(pred, number[pred]) for (pred,) in free])

@@ -1,0 +1,134 @@
+"""Gates in SQL: lock and count them, let parked runs come back, and set the numbers of gates and queues."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from mainspring.core.waiting.gates import QUEUE_GATE, GateState, Limit
+from mainspring.jobstores.records.rows import FINAL_VALUES, RunRow
+from mainspring.jobstores.sqlalchemy.waiting.edges import EdgeVerbs
+
+__all__ = ["GateVerbs", "forget_gates", "gate_of", "limit_of", "set_gate"]
+
+_STATE: Final = "SELECT id, allowed, tat, line FROM {limits} WHERE id {in} ORDER BY id"
+_RUNNING: Final = (
+    "SELECT at_gate, count(*) FROM {runs} WHERE at_gate {in} AND at_gate IS NOT NULL AND status = 'running'"
+    " GROUP BY at_gate"
+)
+_IDLE: Final = "SELECT id FROM {limits} WHERE allowed IS NULL AND tat <= ? ORDER BY tat LIMIT ? {skip}"
+_USED: Final = "SELECT DISTINCT at_gate FROM {runs} WHERE at_gate {in} AND at_gate IS NOT NULL"
+_PARKED_SPECS: Final = "SELECT DISTINCT gate_spec FROM {runs} WHERE status = 'blocked' AND at_gate = ?"
+_PARKED_LANE: Final = (
+    "SELECT lane FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND lane > ? ORDER BY lane LIMIT 1"
+)
+_PARKED: Final = (
+    "SELECT id FROM {runs} WHERE status = 'blocked' AND at_gate = ? AND lane = ?"
+    " ORDER BY priority DESC, run_at LIMIT ? {lock}"
+)
+MOST_PARKED: Final = 1_000_000
+"""Let in at most this many runs when a limit is lifted."""
+
+
+def gate_of(run: RunRow) -> str | None:
+    """Return the gate that a run stands at or has a slot of; none if it waits for runs, is refused or has ended."""
+    return None if run.waits or run.refused is not None or run.status in FINAL_VALUES else run.gate
+
+
+@lru_cache(1000)
+def limit_of(spec: str | None) -> Limit:
+    """Return the limit that a run carries; one that was altered lets in one run at a time."""
+    try:
+        return Limit() if spec is None else Limit.from_text(spec)
+    except ValueError:
+        return Limit(1)
+
+
+class GateVerbs(EdgeVerbs):
+    """Locks and counts gates, and lets parked runs come back, in statements that every dialect has."""
+
+    def lock_gates(self, names: Iterable[str], *, wait: bool) -> dict[str, GateState]:
+        """Lock gates, without waiting only those that nobody else has locked; make those that are not there."""
+        wanted = sorted(set(names))
+        found = self.all(f"{_STATE} {'{lock}' if wait else '{skip}'}", self.many(wanted))
+        states = {name: GateState(allowed, tat, line) for name, allowed, tat, line in found}
+        left = [name for name in wanted if name not in states]
+        if left:
+            there = {name for (name,) in self.all("SELECT id FROM {limits} WHERE id {in}", self.many(left))}
+            # If another transaction has just made the same gate, this one collides with it and begins again.
+            new = [name for name in left if name not in there]
+            self.insert("limits", ("id", "tat", "line"), [(name, 0, 0) for name in new])
+            states |= {name: GateState() for name in new}
+        return states
+
+    def running(self, gates: Iterable[str]) -> Counter[str]:
+        """Count the running runs of locked gates, in a statement after the lock: it sees whatever others took."""
+        names = sorted(gates)
+        return Counter(dict(self.all(_RUNNING, self.many(names)))) if names else Counter()
+
+    def let_in(self, freed: Mapping[str, int]) -> None:
+        """Let as many parked runs of each lane come back as have left their gate.
+
+        Wait for a claim that judges one of these gates: the runs that it parks must be seen here.
+        """
+        self.lock_gates(freed, wait=True)
+        self.unpark(freed)
+
+    def unpark(self, numbers: Mapping[str, int]) -> None:
+        """Let so many parked runs of each lane of a locked gate try it again, at the tail of their lane."""
+        places = self.parked_lanes(sorted(numbers))
+        self.let_back(self.parked([(gate, lane, numbers[gate]) for gate, lane in places]))
+
+    def let_back(self, ids: list[str]) -> None:
+        """Let locked parked runs try their gate again."""
+        if ids:
+            self.run("UPDATE {runs} SET status = 'pending', run_at = ? WHERE id {in}", self.now, self.many(sorted(ids)))
+            self.stirred = True
+
+    def parked_lanes(self, gates: Sequence[str]) -> list[tuple[str, str]]:
+        """Return each gate with each lane that has parked runs of it; read one row for each."""
+        found: list[tuple[str, str]] = []
+        for gate in gates:
+            lane = ""
+            while row := self.one(_PARKED_LANE, gate, lane):
+                lane = row[0]
+                found.append((gate, lane))
+        return found
+
+    def parked(self, wanted: Sequence[tuple[str, str, int]]) -> list[str]:
+        """Lock so many parked runs of a gate and lane, higher priority first, then older.
+
+        Wait for the locks: a run that is passed by might never come back.
+        """
+        return [run_id for each in wanted for (run_id,) in self.all(_PARKED, *each)]
+
+
+def set_gate(tx: GateVerbs, name: str, allowed: int | None) -> None:
+    """Set or lift the number of a gate or of a queue, and let in as many parked runs as fit."""
+    tx.stirred = True
+    if name.startswith(QUEUE_GATE):
+        queue = name.removeprefix(QUEUE_GATE)
+        tx.run("DELETE FROM {queues} WHERE name = ?", queue)
+        if allowed is not None:
+            tx.insert("queues", ("name", "allowed"), [(queue, allowed)])
+        return
+    tx.lock_gates([name], wait=True)
+    tx.run("UPDATE {limits} SET allowed = ? WHERE id = ?", allowed, name)
+    if allowed is None:  # as the runs themselves say
+        limits = [limit_of(spec).at_once for (spec,) in tx.all(_PARKED_SPECS, name)]
+        allowed = max((MOST_PARKED if number is None else number for number in limits), default=0)
+    free = min(allowed, MOST_PARKED) - tx.running([name])[name]
+    if free > 0:
+        tx.unpark({name: free})
+
+
+def forget_gates(tx: GateVerbs, limit: int) -> None:
+    """Delete gates that have no number and that no run needs; a rate is needed until its next start is due."""
+    idle = [name for (name,) in tx.all(_IDLE, tx.now, limit)]
+    if idle:
+        used = {name for (name,) in tx.all(_USED, tx.many(idle))}
+        left = [name for name in idle if name not in used]
+        if left:
+            tx.run("DELETE FROM {limits} WHERE id {in}", tx.many(sorted(left)))

@@ -1,0 +1,5 @@
+"""Jobs in ZooKeeper."""
+
+from mainspring.jobstores.zookeeper.store import ZooKeeperJobStore
+
+__all__ = ["ZooKeeperJobStore"]

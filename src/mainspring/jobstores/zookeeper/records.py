@@ -1,0 +1,359 @@
+"""Job records in ZooKeeper.
+
+`<path>/jobs/<key>` holds a record. The timetable is the names below `<path>/due`, one for each record:
+`<wake>,<version>,<key>`. A write deletes the name of the record that was seen, in one multi with all else, so it fails
+if another write came first. The version of a znode would not do: it begins again when a znode is deleted and created.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, ClassVar, Final
+from urllib.parse import quote, unquote
+
+import msgspec
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    BadVersionError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    OperationTimeoutError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+
+from mainspring.errors import ConfigurationError, RecordTooLarge, TooManyJobs
+from mainspring.jobstores.health import Health
+from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_of, wake_text
+
+__all__ = ["ZooKeeperRecords"]
+
+TIMEOUT_SECONDS: Final = 4.5
+MOST_NAME_BYTES: Final = 900_000
+"""The names of the timetable are one answer of the server, which is limited to 1 MiB (`jute.maxbuffer`)."""
+LONGEST_NAME: Final = 2000
+OLDEST: Final = (3, 5)
+_NEVER: Final = "never"
+_LOST: Final = (NoNodeError, NodeExistsError, BadVersionError)
+_ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(tuple[int, int | None, bytes]).decode
+
+
+class ZooKeeperRecords(WatchedRecords):
+    """Records below one znode; `client` is one that was given, or a new one for each process."""
+
+    server: ClassVar[str] = "ZooKeeper"
+    max_bytes: ClassVar[int | None] = 256 * 1024
+    max_jobs: ClassVar[int | None] = 10_000
+    unsure: ClassVar[tuple[type[BaseException], ...]] = (
+        ConnectionLoss, SessionExpiredError, OperationTimeoutError, KazooTimeoutError,
+    )  # fmt: skip
+    refused: ClassVar[tuple[type[BaseException], ...]] = (KazooException,)
+
+    def __init__(self, path: str, client: Any, connect_args: Mapping[str, Any], *, closes: bool) -> None:
+        super().__init__()
+        self.path = path
+        self._given, self._closes = client, closes
+        self._connect_args = dict(connect_args)
+        self._opening, self._reading = threading.RLock(), threading.Lock()
+        self._client: Any = None
+        self._pid = 0
+        self._is_open = False
+        self._names: list[str] | None = None  # the timetable as it was read; None: read it again
+        self._moves = 0  # how often it has changed
+        self._room = 0  # so many more names fit, however long they are
+        self._lags = False  # after a new connection, the server may be behind
+        if client is None:
+            self._make_client()  # now, so that wrong arguments are an error of whoever gives them
+
+    @property
+    def place(self) -> str:
+        """The servers."""
+        return f"ZooKeeper at {self._connect_args.get('hosts', 'the address of its client')}"
+
+    # -- connecting --------------------------------------------------------------------------------------------
+
+    @property
+    def client(self) -> Any:
+        """The client of this process; it may not be connected yet."""
+        with self._opening:
+            if self._given is not None:
+                return self._given
+            if self._client is None or self._pid != os.getpid():  # its threads are not in a forked child
+                self._make_client()
+            return self._client
+
+    def _make_client(self) -> None:
+        self._client, self._pid, self._is_open = KazooClient(**self._connect_args), os.getpid(), False
+
+    def _connected(self) -> Any:
+        """Return the client; connect it, and make the two folders, if that was not done yet."""
+        if self._pid != os.getpid():
+            if self._given is not None and self._pid:
+                raise ConfigurationError(
+                    "a KazooClient does not survive a fork; pass hosts= or url= instead of client="
+                )
+            # Another thread may have had these locks when this process was forked.
+            self._opening, self._reading = threading.RLock(), threading.Lock()
+            self._names = None
+        with self._opening:
+            client = self.client
+            if self._is_open and self._pid == os.getpid():
+                return client
+            self._pid = os.getpid()
+            if not client.connected:
+                client.start(timeout=TIMEOUT_SECONDS)
+            client.add_listener(self._notice)
+            self._refuse_strangers(client)
+            for folder in ("jobs", "due"):
+                client.ensure_path(f"{self.path}/{folder}")
+            self._is_open = True
+            return client
+
+    def start(self) -> None:
+        """Connect, and check the server."""
+        try:
+            with self.asked("read"):
+                client = self._connected()
+        except Exception as error:
+            if isinstance(error.__cause__, NoAuthError):
+                raise ConfigurationError(
+                    f"{self.place} does not let this client create {self.path}; give it an identity that may: "
+                    "zookeeper://host/path?auth=digest:user:password"
+                ) from error
+            raise
+        said = _told(client, b"srvr")
+        version = _version(said)
+        if version and version < OLDEST:
+            raise ConfigurationError(f"{self.place} is version {'.'.join(map(str, version))}; mainspring needs 3.5")
+
+    def _refuse_strangers(self, client: Any) -> None:
+        """Raise ConfigurationError if APScheduler has its jobs under this path."""
+        names = client.get_children(self.path) if client.exists(self.path) else ()
+        for name in names[:100]:
+            with suppress(NoNodeError):
+                if client.get(f"{self.path}/{name}")[0].startswith(b"\x80"):  # as every pickle begins
+                    raise ConfigurationError(
+                        f"{self.path} in {self.place} holds jobs of APScheduler ({name!r}); choose another path, and "
+                        "take them over with `mainspring import`"
+                    )
+
+    def shutdown(self) -> None:
+        """Stop listening; close a client of our own, or one that was given if that was asked for."""
+        with self._opening:
+            client, mine = (self._given, self._closes) if self._given is not None else (self._client, True)
+            if client is not None and self._pid == os.getpid():
+                client.remove_listener(self._notice)
+                if mine:
+                    client.stop()
+                    client.close()
+            self._is_open = False
+            if self._given is None:
+                self._client = None
+        super().shutdown()
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def _job(self, key: str) -> str:
+        return f"{self.path}/jobs/{quote(key, safe='')}"
+
+    def _name(self, record: JobRecord) -> str:
+        """Return the name of a record in the timetable."""
+        wake = _NEVER if record.wake is None else wake_text(record.wake)
+        return f"{wake},{record.version:014x},{quote(record.key, safe='')}"
+
+    def _read(self, client: Any, names: Iterable[str]) -> list[JobRecord | None]:
+        """Read records in one go, by the names of their znodes."""
+        found: list[JobRecord | None] = []
+        for name, answer in [(name, client.get_async(f"{self.path}/jobs/{name}")) for name in names]:
+            try:
+                found.append(JobRecord(unquote(name), *_decode(answer.get(timeout=TIMEOUT_SECONDS)[0])))
+            except NoNodeError:
+                found.append(None)
+            except msgspec.DecodeError:
+                found.append(self._damaged(name, answer.get()[0]))
+        return found
+
+    def _damaged(self, name: str, data: bytes) -> JobRecord | None:
+        """Return a record whose bytes were altered, as its name in the timetable has it, so that it is set aside."""
+        for each in self._timetable():
+            wake, version, key = each.split(",", 2)
+            if key == name:
+                return JobRecord(unquote(name), int(version, 16), None if wake == _NEVER else wake_of(wake), data)
+        return None
+
+    def get(self, keys: Sequence[str]) -> list[JobRecord | None]:
+        """Read records; None for a key that has none."""
+        with self.asked("read"):
+            return self._read(self._connected(), [quote(key, safe="") for key in keys])
+
+    def all(self) -> list[JobRecord]:
+        """Read all records, in any order."""
+        with self.asked("read"):
+            client = self._connected()
+            found = self._read(client, client.get_children(f"{self.path}/jobs"))
+        return [record for record in found if record is not None]
+
+    def count(self) -> int:
+        """Return the number of records."""
+        with self.asked("read"):
+            stat = self._connected().exists(f"{self.path}/jobs")
+        return 0 if stat is None else int(stat.numChildren)
+
+    def due(self, until: int, limit: int) -> tuple[list[JobRecord], int | None]:
+        """Read the due records, and the wake time of the next: by the timetable, kept until it changes."""
+        with self.asked("read"):
+            names = self._timetable()
+            wakes = [wake_of(name) for name in names[: limit + 1] if not name.startswith(_NEVER)]
+            number = sum(wake <= until for wake in wakes[:limit])
+            found = self._read(self._connected(), [name.split(",", 2)[2] for name in names[:number]])
+        page = [record for record in found if record is not None and is_due(record, until)]
+        return page, wakes[number] if len(wakes) > number else None
+
+    def _timetable(self) -> list[str]:
+        names, moves = self._names, self._moves
+        if names is None:
+            client = self._connected()
+            if self._lags:
+                self._lags = False
+                client.sync(self.path)
+            names = sorted(client.get_children(f"{self.path}/due", watch=self._stir))
+            with self._reading:
+                if self._moves == moves:  # else it has changed while it was read
+                    self._names = names
+        return names
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def put(self, writes: Sequence[tuple[JobRecord, JobRecord | None]]) -> list[bool]:
+        """Write each record if the stored one is still the one that was seen; return which were written."""
+        return self._write(writes)
+
+    def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
+        """Delete each record if the stored one is still the one that was seen; return which were deleted."""
+        return self._write([(None, record) for record in seen])
+
+    def _write(self, writes: Sequence[tuple[JobRecord | None, JobRecord | None]]) -> list[bool]:
+        try:
+            with self.asked("write"):
+                client = self._connected()
+                steps = [self._step(client, record, seen).commit_async() for record, seen in writes]
+                return [_is_done(step.get(timeout=TIMEOUT_SECONDS)) for step in steps]
+        finally:
+            self._stir()
+
+    def _step(self, client: Any, record: JobRecord | None, seen: JobRecord | None) -> Any:
+        step, due = client.transaction(), f"{self.path}/due"
+        if seen is not None:
+            step.delete(f"{due}/{self._name(seen)}")
+        if record is None:
+            assert seen is not None
+            step.delete(self._job(seen.key))
+            return step
+        data = _encode((record.version, record.wake, record.data))
+        if seen is None:
+            step.create(self._job(record.key), data)
+        else:
+            step.set_data(self._job(record.key), data)
+        step.create(f"{due}/{self._name(record)}")
+        return step
+
+    def check_size(self, record: JobRecord, job_id: str) -> None:
+        """Raise RecordTooLarge if this record is too large to be written."""
+        super().check_size(record, job_id)
+        if len(self._name(record)) > LONGEST_NAME:
+            raise RecordTooLarge(job_id, len(self._name(record)), LONGEST_NAME, f"{self.place}, for the quoted id,")
+
+    def check_room(self, new: Sequence[JobRecord]) -> None:
+        """Raise TooManyJobs if there would be too many jobs, or their names too long to be listed."""
+        super().check_room(new)
+        self._room -= len(new)
+        if self._room < 0:  # reading all names for each job would make adding many of them slow
+            with self.asked("read"):
+                names = [*self._timetable(), *map(self._name, new)]
+            number = sum(len(name) + 4 for name in names)  # each is sent with its length
+            if number > MOST_NAME_BYTES:
+                raise TooManyJobs(number, MOST_NAME_BYTES, self.place, "bytes of job ids")
+            self._room = (MOST_NAME_BYTES - number) // (LONGEST_NAME + 4)
+
+    # -- waking ------------------------------------------------------------------------------------------------
+
+    def _stir(self, event: Any = None) -> None:
+        """Note that the timetable has changed, or may have."""
+        with self._reading:
+            self._names = None
+            self._moves += 1
+        self.changes.stir()
+
+    def _notice(self, state: str) -> None:
+        """Read everything again after each change of the session: its watches may be gone."""
+        self._lags |= state == KazooState.CONNECTED
+        self._stir()
+
+    def wait(self, cursor: int, timeout: float) -> int:
+        """Sleep until a record has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
+        with self.asked("read"):
+            self._timetable()  # sets the watch, unless it is set
+        return super().wait(cursor, timeout)
+
+    # -- health ------------------------------------------------------------------------------------------------
+
+    def health(self) -> Health:
+        """Return what survives: a majority of the servers has each write on disk before it is acknowledged."""
+        with self.asked("read"):
+            client = self._connected()
+            said, measured = _told(client, b"srvr"), _told(client, b"mntr")
+            members = _members(client)
+        version = ".".join(map(str, _version(said))) or "of an unknown version"
+        majority = f"{members // 2 + 1} of {members} servers have" if members > 1 else "the only server has"
+        warnings = []
+        synced = re.search(r"zk_synced_followers\s+(\d+)", measured)
+        if synced and int(synced[1]) < members - 1:
+            warnings.append(f"{synced[1]} of {members - 1} followers are in sync with the leader")
+        return Health(
+            durable=True,
+            replicas=members // 2,
+            reasons=(f"{majority} each write on disk before it is acknowledged (unless forceSync=no)",),
+            version=f"ZooKeeper {version}",
+            warnings=tuple(warnings),
+        )
+
+
+def _is_done(answers: Sequence[Any]) -> bool:
+    """Return whether a multi was done; raise if it failed for another reason than another writer."""
+    errors = [answer for answer in answers if isinstance(answer, Exception)]
+    for error in errors:
+        if not isinstance(error, (*_LOST, *_ROLLED_BACK)):
+            raise error
+    return not errors
+
+
+def _told(client: Any, command: bytes) -> str:
+    """Return the answer to a command of four letters, which a server may forbid."""
+    with suppress(OSError, KazooException, KazooTimeoutError):
+        return str(client.command(command))
+    return ""
+
+
+def _version(said: str) -> tuple[int, ...]:
+    found = re.search(r"Zookeeper version: (\d+)\.(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def _members(client: Any) -> int:
+    """Return how many servers vote; 1 if there is no list of them."""
+    with suppress(NoNodeError, NoAuthError):
+        said = client.get("/zookeeper/config")[0].decode(errors="replace")
+        return max(1, len(re.findall(r"^server\.\d+=.*:participant", said, re.MULTILINE)))
+    return 1

@@ -1,0 +1,1 @@
+"""The contract about runs that come after others."""
