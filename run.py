@@ -33,6 +33,7 @@ REQLITE = "reqlite@2.3.0"
 CONSTRAINTS = ROOT / "constraints.txt"
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 OLDEST = (3, 11)
+MOST_PROCESSES = 4  # each starts a server of every kind, and more of them only wait for each other
 FEW_FAILED = 3  # up to this many failed tests may be the machine's doing: `--again` runs them once more, alone
 CORE = "core"  # not an extra: mainspring as a user gets it
 
@@ -347,8 +348,10 @@ def test(options: argparse.Namespace) -> int:
         environment = prepare(python=options.python, system=True, strict=strict)
     variables = {"QT_QPA_PLATFORM": "offscreen"} | ({"MAINSPRING_STRICT": "1"} if strict else {})
     chosen = [] if names_a_test(options.rest) else selection(options.only)
-    # All of them in two processes, each with servers of its own; a selection in one, which is easier to debug.
-    parallel = ["-n", "2", "--dist", "loadfile"] if chosen == ["tests"] and (os.cpu_count() or 1) > 1 else []
+    # All of them in a few processes, each with servers of its own; a selection in one, which is easier to debug. Many
+    # tests wait for a server or for time to pass, so one process more than there are cores uses what they leave.
+    processes = min((os.cpu_count() or 1) + 1, MOST_PROCESSES)
+    parallel = ["-n", str(processes), "--dist", "loadfile"] if chosen == ["tests"] else []
     words = ["-m", "pytest", *parallel, *chosen, *options.rest]
     if not options.again:
         hand_over(environment, *words, **variables)
