@@ -553,10 +553,13 @@ class ReferenceStore(JobStore):
             if query is not None:
                 return Stats(matching=len(self._matching(query)))
             names = {run.queue for run in self._runs.values() if run.status not in FINAL}
-            limited = [name for name, gate in self._gates.items() if gate.allowed is not None]
-            names |= {name.removeprefix(QUEUE_GATE) for name in limited if name.startswith(QUEUE_GATE)}
+            limits = {name: gate.allowed for name, gate in sorted(self._gates.items()) if gate.allowed is not None}
+            for name in [name for name in limits if name.startswith(QUEUE_GATE)]:
+                names.add(name.removeprefix(QUEUE_GATE))
+                del limits[name]
             totals = {str(status): number for status, number in self._totals.items()}
-            return Stats(queues=[self._queue(name) for name in sorted(names)], totals=totals, jobs=len(self._jobs))
+            queues = [self._queue(name) for name in sorted(names)]
+            return Stats(queues=queues, totals=totals, jobs=len(self._jobs), limits=limits)
 
     def _queue(self, name: str) -> QueueInfo:
         runs, now = [run for run in self._runs.values() if run.queue == name], self._now()

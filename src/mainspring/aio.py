@@ -224,6 +224,7 @@ class AsyncFace:
     resume_queue = _awaitable(Mainspring.resume_queue)
     limit_queue = _awaitable(Mainspring.limit_queue)
     set_limit = _awaitable(Mainspring.set_limit)
+    limits = _awaitable(Mainspring.limits)
     purge = _awaitable(Mainspring.purge)
     explain = _awaitable(Mainspring.explain)
     story = _awaitable(Mainspring.story)

@@ -111,6 +111,7 @@ def test_a_limit_can_be_changed_while_workers_run(app: Mainspring) -> None:
         goes.wait(30)
 
     app.set_limit("k", 0)
+    assert app.limits() == {"k": 0}
     handles = app.enqueue_many(held.call() for _ in range(3))
     app.start(work=True, threads=8)
     time.sleep(0.2)

@@ -125,6 +125,7 @@ def fill(app: Mainspring) -> None:
     app.pause_job("nightly")
     app.limit_queue("mail", 3)
     app.pause_queue("mail")
+    app.set_limit("tenant-7", 5)
 
 
 def runs_of(store: JobStore, statuses: Any) -> dict[str, Run]:
@@ -190,6 +191,7 @@ def test_everything_arrives_equal_and_works_there(make: Callable[[str], Mainspri
     assert (moved.jobs, moved.runs, moved.ended, moved.stays) == (3, waiting - 1, len(before) - waiting, {})
     check_arrived(source.store, target.store, before, jobs)
     assert [queue.limit for queue in target.queues() if queue.name == "mail"] == [-3]
+    assert target.limits() == {"tenant-7": 5}
     assert source.move_to(target) == Moved()
     check_arrived(source.store, target.store, before, jobs)
     target.resume_queue("mail")

@@ -486,6 +486,7 @@ class Mainspring:
     resume_queue = _verb("queues", Queues.resume)
     limit_queue = _verb("queues", Queues.limit)
     set_limit = _verb("queues", Queues.set_limit)
+    limits = _verb("queues", Queues.key_limits)
     purge = _verb("queues", Queues.purge)
 
     explain = _verb("insight", Insight.explain)

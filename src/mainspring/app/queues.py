@@ -71,6 +71,10 @@ class Queues:
         self._app_store.acts.record("set_limit", "limit", name, limit=number)
         self._app_store.work_inline()
 
+    def key_limits(self) -> dict[str, int]:
+        """Return the numbers that `set_limit` has set, by key or task."""
+        return {name.removeprefix(KEY_GATE): number for name, number in self._app_store.store.stats().limits.items()}
+
     def _limit_of(self, name: str) -> int | None:
         found = (info.limit for info in self._app_store.store.stats().queues if info.name == name)
         return next(found, None)

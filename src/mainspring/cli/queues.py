@@ -179,6 +179,24 @@ def limit_key(key: str, number: str, where: str | None, name: str) -> None:
     )
 
 
+@queues.command()
+@json_option
+@target_options
+def limits(as_json: bool, where: str | None, name: str) -> None:
+    """Show the limits of keys that were set at run time; `queues list` shows those of queues.
+
+    \b
+    Example:
+      mainspring queues limits --app shop:app
+    """
+    with opened(where, name) as app:
+        found = app.limits()
+    if as_json:
+        return print_json(found)
+    columns = (Column("key", cut=True), Column("limit", right=True))
+    return table(columns, [[key, f"{number:,}"] for key, number in found.items()])
+
+
 def _each(app: Any, names: tuple[str, ...], force: bool, act: Callable[[str], None], done: str) -> None:
     _check_known(app, names, force)
     for name in names:

@@ -376,7 +376,7 @@ class JobStore(BaseJobStore):
 
     @abstractmethod
     def stats(self, query: RunQuery | None = None) -> Stats:
-        """Return the queues that hold unfinished runs or are paused, the totals and the number of jobs.
+        """Return the queues that hold unfinished runs or are paused, the totals, the number of jobs, the limits set.
 
         With a query, return only how many runs match it. If it has a `cap`, any number above that will do, and a store
         without an index for it may look at the newest runs only; it then says that the answer is not complete.

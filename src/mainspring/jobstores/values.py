@@ -129,12 +129,15 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True):
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """The contents of a store: its queues, how many runs ever reached each final status, the number of jobs.
 
+    `limits` are the numbers that `set_gate` gave to other gates than those of queues.
+
     For a query, a store sets only `matching`, the number of matching runs.
     """
 
     queues: list[QueueInfo] = []
     totals: dict[str, int] = {}
     jobs: int = 0
+    limits: dict[str, int] = {}
     matching: int = 0
     complete: bool = True  # for a query with a cap: whether every run was looked at that may match
 

@@ -1,4 +1,4 @@
-"""Move everything from one store to another: queues' limits, jobs, waiting runs, and the records of ended ones.
+"""Move everything from one store to another: limits, jobs, waiting runs, and the records of ended ones.
 
 Nothing is lost or doubled if the process is killed between two writes; a second move goes on. Only verbs that every
 store has are used.
@@ -18,9 +18,11 @@ from mainspring.app.moving.units import RUNNING, units
 from mainspring.core.job import Job
 from mainspring.core.run import WAITING, Status
 from mainspring.core.waiting.followups import is_hook
+from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.errors import ConfigurationError, ConflictingIdError
 from mainspring.jobstores.base import ENDS, JobStore, RunQuery
 from mainspring.jobstores.finding import pages
+from mainspring.jobstores.values import Stats
 
 __all__ = ["Movable", "Moved", "Mover", "move_store"]
 
@@ -107,11 +109,11 @@ class Mover:
         return self._jobs.finish(), self._runs.finish()
 
     def set_limits(self) -> None:
-        """Give the target's queues the limits and pauses of the source's, where they have none of their own."""
-        known = {queue.name for queue in self._target.stats().queues if queue.limit is not None}
-        for queue in self._source.stats().queues:
-            if queue.limit is not None and queue.name not in known:
-                self._target.set_gate(f"queue:{queue.name}", queue.limit)
+        """Give the target's queues and keys the limits and pauses of the source's, where they have none."""
+        there, here = _numbers(self._target.stats()), _numbers(self._source.stats())
+        for gate, number in here.items():
+            if gate not in there:
+                self._target.set_gate(gate, number)
 
     def move_job(self, job: Job) -> bool:
         """Move a job; False if it is gone by now."""
@@ -162,6 +164,12 @@ def move_store(source: JobStore, target: JobStore, *, history: bool = True, wait
     moved.ended += mover.copied
     moved.stays = mover.look().stays
     return moved
+
+
+def _numbers(stats: Stats) -> dict[str, int]:
+    """Return the limits that people have set, by gate."""
+    queues = {QUEUE_GATE + queue.name: queue.limit for queue in stats.queues if queue.limit is not None}
+    return queues | stats.limits
 
 
 def _unfinished(what: str) -> ConfigurationError:

@@ -93,6 +93,11 @@ class GateTable:
             allowed = len(gate.members) if None in numbers else max((n for n in numbers if n is not None), default=0)
         return max(0, allowed - gate.running)
 
+    def numbers(self) -> dict[str, int]:
+        """Return the numbers that were set, by gate."""
+        set_ones = ((name, gate.state.allowed) for name, gate in self._gates.items())
+        return {name: allowed for name, allowed in sorted(set_ones) if allowed is not None}
+
     def parked(self, name: str, number: int) -> Iterator[Record]:
         """Yield up to `number` parked runs of each lane, higher priority first, then older; file each anew."""
         gate = self._gates.get(name)

@@ -121,6 +121,10 @@ class RunIndex:
         ]
         return [q for q in queues if q.waiting or q.delayed or q.blocked or q.running or q.limit is not None]
 
+    def limits(self) -> dict[str, int]:
+        """Return the numbers that were set for gates, except for those of queues."""
+        return self._gates.numbers()
+
     def set_gate(self, name: str, allowed: int | None, now: int) -> None:
         """Set the number of a gate or the limit of a queue, and let in as many as fit."""
         if name.startswith(QUEUE_GATE):

@@ -373,7 +373,8 @@ class MemoryJobStore(JobStore):
             return Stats(matching=sum(1 for _ in islice(self._matching(query), most)))
         with self._lock:
             totals = {str(status): total for status, total in self._runs.totals.items()}
-            return Stats(queues=self._runs.queues(self._now()), totals=totals, jobs=len(self._jobs))
+            queues, limits = self._runs.queues(self._now()), self._runs.limits()
+            return Stats(queues=queues, totals=totals, jobs=len(self._jobs), limits=limits)
 
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         if topic == ENDS:

@@ -472,17 +472,20 @@ class RedisRuns(RecordStore):
         if query is not None:
             return Stats(matching=sum(self._count(shard, query) for shard in self._shards.all))
         queues: dict[str, QueueInfo] = {}
+        limits: dict[str, int] = {}
         totals, jobs = dict.fromkeys(sorted(FINAL_VALUES), 0), 0
         for shard in self._shards.all:
-            known, pairs, found = self._call(shard, "stats", reads=True)
+            known, pairs, found, numbers = self._call(shard, "stats", reads=True)
             jobs += known
+            limits |= dict(zip((name.decode("utf-8", "replace") for name in numbers[::2]), numbers[1::2], strict=True))
             for status, count in zip(pairs[::2], pairs[1::2], strict=True):
                 if status.decode("utf-8", "replace") in totals and count.isdigit():
                     totals[status.decode()] += int(count)
             for queue in found:
                 name = queue_of(queue[0].decode("utf-8", "replace"))
                 queues[name] = _sum(queues.get(name, QueueInfo(name=name)), *queue[1:])
-        return Stats(queues=[queues[name] for name in sorted(queues)], totals=totals, jobs=jobs)
+        ordered = [queues[name] for name in sorted(queues)]
+        return Stats(queues=ordered, totals=totals, jobs=jobs, limits=dict(sorted(limits.items())))
 
     def _count(self, shard: Shard, query: RunQuery) -> int:
         total, cursor, more = 0, None, True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -120,16 +120,14 @@ class RunService(RunSettling):
             self.records.drop_notes(dead)
         return sorted((msgspec.json.decode(note.data, type=NodeInfo) for note in living), key=lambda node: node.id)
 
-    def queues(self) -> list[QueueInfo]:
+    def queues(self, numbers: Mapping[str, int]) -> list[QueueInfo]:
         """Return the queues that hold unfinished runs or have a limit."""
         now, count = self.now(), self.records.count
         due = _by_queue(count(Want(status=("pending",), run_until=now), "queue"))
         pending = _by_queue(count(Want(status=("pending",)), "queue"))
         blocked, running = (_by_queue(count(Want(status=(each,)), "queue")) for each in ("blocked", "running"))
         limits = {
-            name.removeprefix(QUEUE_GATE): number
-            for name, number in self.limits().items()
-            if name.startswith(QUEUE_GATE)
+            name.removeprefix(QUEUE_GATE): number for name, number in numbers.items() if name.startswith(QUEUE_GATE)
         }
         return [
             QueueInfo(

@@ -13,6 +13,7 @@ from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want as ClaimWant
 from mainspring.core.quantities import check_count
 from mainspring.core.run import Run
+from mainspring.core.waiting.gates import QUEUE_GATE
 from mainspring.jobstores.base import CHANGES, Answers, BrokenJob, Health, Hold, NodeInfo, RunQuery, RunStanding, Stats
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import (
@@ -169,7 +170,9 @@ class RunRecordStore(RecordStore):
         if query is not None:
             return Stats(matching=self.records.count(_want(query))[""])
         totals = {**dict.fromkeys(sorted(FINAL_VALUES), 0), **self.records.totals()}
-        return Stats(queues=self._verbs.queues(), totals=totals)
+        limits = self._verbs.limits()
+        keys = {name: number for name, number in sorted(limits.items()) if not name.startswith(QUEUE_GATE)}
+        return Stats(queues=self._verbs.queues(limits), totals=totals, limits=keys)
 
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
         # One cursor for both topics: an end is a change, and who waits for ends looks again.

@@ -293,7 +293,8 @@ def stats(tx: Tx, query: RunQuery | None) -> Stats:
     if query is not None:
         return _count(tx, query)
     [(jobs,)] = tx.all("SELECT count(*) FROM {jobs}")
-    return Stats(queues=_queues(tx), totals=_totals(tx), jobs=jobs)
+    limits: dict[str, int] = dict(tx.all("SELECT id, allowed FROM {limits} WHERE allowed IS NOT NULL ORDER BY id"))
+    return Stats(queues=_queues(tx), totals=_totals(tx), jobs=jobs, limits=limits)
 
 
 def _count(tx: Tx, query: RunQuery) -> Stats:

@@ -333,6 +333,19 @@ class GateConformance:
         assert len(claim(store)) == 2
         assert claim(store) == []
 
+    def test_the_numbers_that_were_set_are_told(self, store: JobStore) -> None:
+        one, other, queue = new_id("gate"), new_id("gate"), new_id("queue")
+        before = store.stats().limits
+        store.set_gate(one, 3)
+        store.set_gate(other, 0)
+        store.set_gate(f"queue:{queue}", 8)
+        _gated(store, new_id("gate"))
+        store.prune()
+        assert store.stats().limits == {**before, one: 3, other: 0}
+        store.set_gate(one, 4)
+        store.set_gate(other, None)
+        assert store.stats().limits == {**before, one: 4}
+
     def test_a_number_that_was_set_holds_for_runs_that_come_later(self, store: JobStore) -> None:
         gate = new_id("gate")
         store.set_gate(gate, 3)

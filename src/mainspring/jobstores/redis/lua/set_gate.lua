@@ -1,6 +1,6 @@
 -- uses: write runs
 -- set_gate: let at most so many runs of a gate or a queue run at once, whatever they say themselves.
---   KEYS  prefix, jobs, times (see lib_base); writes limits, y:, gates and all that runs have
+--   KEYS  prefix, jobs, times (see lib_base); writes limits, y:, gates, numbered and all that runs have
 --   ARGV  whether it is a queue; its name; the number (false: as the runs say)
 local name, allowed = args[2], args[3]
 if args[1] then
@@ -25,8 +25,10 @@ end
 if allowed then
   call('HSET', prefix .. 'y:' .. name, 'allowed', allowed)
   call('SADD', prefix .. 'gates', name)
+  call('SADD', prefix .. 'numbered', name)
 else
   call('HDEL', prefix .. 'y:' .. name, 'allowed')
+  call('SREM', prefix .. 'numbered', name)
 end
 local free = (allowed or wanted()) - call('SCARD', prefix .. 'l:' .. name)
 if free > 0 then let_in(name, math.min(free, 1000)) end

@@ -1,10 +1,11 @@
 -- uses: queues
 -- stats: the lanes that hold unfinished runs, the queues that have a limit, and what was counted.
---   KEYS  prefix, jobs, times (see lib_base); reads totals, limits, w:, d:, counters, job_states
+--   KEYS  prefix, jobs, times (see lib_base); reads totals, limits, numbered, y:, w:, d:, counters, job_states
 --   ARGV  (nothing)
 -- Answers the number of jobs; how many runs ever reached each final status, as names and numbers in turn; and for each
 -- lane its name, waiting, delayed, blocked, running, the limit of its queue (the plain lane says it; or nil), the run time
--- that has been due longest (as a place has it, or nil).
+-- that has been due longest (as a place has it, or nil); and the gates that have a number of their own, as names and
+-- numbers in turn.
 local running, blocked, limit_of, answers = {}, {}, {}, {}
 local counts = call('HGETALL', totals)
 for i = 1, #counts, 2 do
@@ -42,4 +43,12 @@ for name, number in pairs(running) do
     answers[#answers + 1] = { name, due, later, held, number, limit_of[name] or false, oldest(name) }
   end
 end
-return { call('HLEN', prefix .. 'job_states'), call('HGETALL', prefix .. 'counters'), answers }
+local numbers = {}
+for _, name in ipairs(call('SMEMBERS', prefix .. 'numbered')) do
+  local allowed = tonumber(call('HGET', prefix .. 'y:' .. name, 'allowed') or nil)
+  if allowed then
+    numbers[#numbers + 1] = name
+    numbers[#numbers + 1] = allowed
+  end
+end
+return { call('HLEN', prefix .. 'job_states'), call('HGETALL', prefix .. 'counters'), answers, numbers }
