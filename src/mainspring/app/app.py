@@ -15,6 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
 from mainspring.app.enqueuing.enqueue import Calls, check_call
+from mainspring.app.flows.bridging import Bridging
 from mainspring.app.flows.flow import Flow, Flows
 from mainspring.app.flows.shapes import Shapes, collect, join
 from mainspring.app.flows.storing import FlowWriter
@@ -53,7 +54,7 @@ from mainspring.core.redaction import without_password
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Status
 from mainspring.core.run_view import RunView
-from mainspring.core.waiting.flows import COLLECT_TASK, JOIN_TASK
+from mainspring.core.waiting.flows import BRIDGE_TASK, COLLECT_TASK, JOIN_TASK
 from mainspring.errors import ConfigurationError, RunCancelled, RunFailed, SchedulerAlreadyRunningError, near
 from mainspring.events import EVENT_ALL
 from mainspring.executors.current_run import CurrentRun
@@ -172,7 +173,8 @@ class Mainspring:
         writer = FlowWriter(shared, self.calls)
         self.flows = Flows(shared, self.calls, writer, lambda: self.runs)
         self._shapes = Shapes(shared, self.calls, writer)
-        for func, own in ((collect, COLLECT_TASK), (join, JOIN_TASK)):
+        cross = Bridging(shared, self._runs).cross
+        for func, own in ((collect, COLLECT_TASK), (join, JOIN_TASK), (cross, BRIDGE_TASK)):
             self.tasks.add(Task(self, func, own, Options()))
         self.insight, self.acts = Insight(self), shared.acts
         self._graphs = FlowGraphs(self)

@@ -393,6 +393,10 @@ class JobStore(BaseJobStore):
 
     # -- what a store may override ---------------------------------------------------------------------------------
 
+    def far_edges(self, runs: Sequence[Run]) -> list[tuple[str, str]]:
+        """Return the pairs of predecessor and new run that this store keeps apart, so that no edge can join them."""
+        return []
+
     def recent_runs(self, job_ids: Sequence[str], limit: int) -> list[list[Run]]:
         """Return up to `limit` of the newest runs of each job; a back end may do it in one round trip."""
         return [self.find_runs(RunQuery(job_id=job_id), limit=limit) for job_id in job_ids]

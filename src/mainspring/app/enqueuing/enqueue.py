@@ -21,6 +21,7 @@ from mainspring.core.lanes import needed_executor
 from mainspring.core.policy import DEFAULT_POLICY
 from mainspring.core.run import WAITING, Call, Run
 from mainspring.core.transitions import cancel
+from mainspring.core.waiting.bridges import bridged
 from mainspring.core.waiting.followups import with_hooks
 from mainspring.core.waiting.placeholders import Placeholder, with_inputs
 from mainspring.errors import OutcomeUnknown, RunNotFound, StoreUnavailable, add_note, near
@@ -120,6 +121,12 @@ class Calls:
         app_store = self.app_store
         store = app_store.opened or app_store.lasting
         whole = with_hooks(runs)
+        if any(run.after for run in whole) and (far := store.far_edges(whole)):
+            bridges, whole = bridged(whole, far)
+            answers = self._add(store, bridges, bridges, list(map(store.pack_run, bridges)))
+            if None in answers:
+                self.raise_missing(bridges, answers)
+            packed = ()
         packed = packed or list(map(store.pack_run, whole))
         if app_store.after_commit is not None and app_store.after_commit(lambda: self._add(store, runs, whole, packed)):
             return [run.id for run in runs]

@@ -19,8 +19,10 @@ from mainspring.core.policy import Policy
 from mainspring.core.run import HOLDS, ON, After, Call, Run, Status
 
 __all__ = [
+    "BRIDGE_TASK",
     "COLLECT_TASK",
     "JOIN_TASK",
+    "LANDING_TASK",
     "MARKER_QUEUE",
     "MARKER_TASK",
     "OWN_TASKS",
@@ -42,7 +44,9 @@ MARKER_TASK: Final = "mainspring:marker"
 SIGNAL_TASK: Final = "mainspring:signal"
 JOIN_TASK: Final = "mainspring:join"
 COLLECT_TASK: Final = "mainspring:collect"
-OWN_TASKS: Final = frozenset({MARKER_TASK, SIGNAL_TASK, JOIN_TASK, COLLECT_TASK})
+BRIDGE_TASK: Final = "mainspring:bridge"
+LANDING_TASK: Final = "mainspring:landing"
+OWN_TASKS: Final = frozenset({MARKER_TASK, SIGNAL_TASK, JOIN_TASK, COLLECT_TASK, BRIDGE_TASK, LANDING_TASK})
 """The tasks that every app has."""
 WIDEST_FAN: Final = 900
 """Give a run at most this many edges to or from others of its flow; a store takes some more, for hooks and others."""

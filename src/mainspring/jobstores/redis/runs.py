@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from heapq import nlargest, nsmallest
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -50,6 +50,8 @@ from mainspring.jobstores.redis.wire import (
 )
 
 __all__ = ["RedisRuns"]
+
+Placed = TypeVar("Placed", RunRow, Run)
 
 log = logging.getLogger("mainspring.jobstores.redis")
 
@@ -119,27 +121,42 @@ class RedisRuns(RecordStore):
             if len(row.after) > MOST_EDGES:
                 raise ValueError(f"the run {row.id!r} would come after more than {MOST_EDGES:,} runs")
         homes = self._homes(rows) if len(self._shards.all) > 1 and any(row.after for row in rows) else {}
+        for row in rows if homes else ():
+            if any(homes.get(edge.id, homes[row.id]) is not homes[row.id] for edge in row.after):
+                raise ValueError(
+                    f"the run {row.id!r} comes after runs of another shard, and no step covers two of them"
+                )
         home = lambda row: homes.get(row.id) or self._shards.of_new_run(row.id, row.gate or row.unique)  # noqa: E731
         batch = len(rows) if homes else SCRIPT_RUNS
         return Answers(self._shards.ask(rows, home, act, batch), refused)
 
-    def _homes(self, rows: Sequence[RunRow]) -> dict[str, Shard]:
-        """Return the shards of runs that come after others: an edge lies in one shard, with both of its runs."""
-        outside = list({edge.id for row in rows for edge in row.after} - {row.id for row in rows})
+    def far_edges(self, runs: Sequence[Run]) -> list[tuple[str, str]]:
+        if len(self._shards.all) == 1:
+            return []
+        homes = self._homes(runs)
+        edges = ((edge.id, run.id) for run in runs for edge in run.after)
+        return [(before, after) for before, after in edges if before in homes and homes[before] is not homes[after]]
+
+    def _homes(self, runs: Sequence[Placed]) -> dict[str, Shard]:
+        """Return the shards of runs and of those that they come after, as far as these are there.
+
+        Runs that come after one another are together: with their key or gate, else with the first that they come after.
+        """
+        outside = list(dict.fromkeys(edge.id for run in runs for edge in run.after).keys() - {run.id for run in runs})
         there = [run_id for run_id, known in zip(outside, self.standings(outside), strict=True) if known is not None]
         homes: dict[str, Shard] = {run_id: self._shards.of_run(run_id) for run_id in there}
-        groups = _connected(rows)
-        for group in groups:
-            placed = {homes[edge.id] for row in group for edge in row.after if edge.id in homes}
-            keyed = {self._shards.of_job(word) for row in group for word in (row.unique, row.gate) if word is not None}
-            wanted = placed | keyed
-            if len(wanted) > 1:
+        for group in _connected(runs):
+            keyed = {
+                self._shards.of_job(word): run for run in group for word in (run.unique, run.gate) if word is not None
+            }
+            if len(keyed) > 1:
                 raise ValueError(
-                    f"the run {group[-1].id!r} comes after runs of different shards, and no step covers two of them; "
-                    "give all of them the same shard="
+                    f"the run {group[-1].id!r} and those before it have keys or limits of different shards, and no "
+                    "step covers two of them; give all of them the same shard="
                 )
-            shard = next(iter(wanted), None) or self._shards.of_run(group[0].id)
-            homes.update((row.id, shard) for row in group)
+            placed = (homes[edge.id] for run in group for edge in run.after if edge.id in homes)
+            shard = next(iter(keyed), None) or next(placed, None) or self._shards.of_run(group[0].id)
+            homes.update((run.id, shard) for run in group)
         return homes
 
     def _claim_rows(
@@ -510,9 +527,9 @@ class RedisRuns(RecordStore):
             self._call(shard, "shift_clock", [int(seconds * SECOND)])
 
 
-def _connected(rows: Sequence[RunRow]) -> list[list[RunRow]]:
+def _connected(rows: Sequence[Placed]) -> list[list[Placed]]:
     """Return the runs in groups that edges connect, without those that no edge touches."""
-    group_of: dict[str, list[RunRow]] = {}
+    group_of: dict[str, list[Placed]] = {}
     known = {row.id: row for row in rows}
     for row in rows:
         mine = group_of.setdefault(row.id, [row])

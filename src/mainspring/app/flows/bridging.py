@@ -1,0 +1,37 @@
+"""Execute the bridges between runs that a store keeps apart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mainspring.core.run import FINAL
+from mainspring.core.waiting.bridges import landed
+from mainspring.errors import Retry, RunNotFound
+
+if TYPE_CHECKING:
+    from mainspring.app.runs import Runs
+    from mainspring.app.store import AppStore
+
+__all__ = ["Bridging"]
+
+
+class Bridging:
+    """Ends landings as the runs before their bridges have ended; see `core.waiting.bridges`."""
+
+    def __init__(self, app_store: AppStore, runs: Runs) -> None:
+        self._app_store, self._runs = app_store, runs
+
+    def cross(self, before_id: str, landing_id: str) -> None:
+        """End a landing as the run before its bridge has ended."""
+        store = self._app_store.lasting
+        before, landing = store.get_runs([before_id, landing_id])
+        if landing is None:
+            raise RunNotFound(landing_id, "nothing comes after this bridge yet")
+        if landing.status in FINAL:
+            return
+        if before is None:
+            raise RunNotFound(before_id, "its end can no longer be told to what comes after it")
+        if before.status not in FINAL:  # somebody has sent it back
+            raise Retry(1.0, f"{before_id} goes on", counted=False)
+        answers = store.settle([store.pack_outcome(landed(landing, before, self._app_store.now()))])
+        self._runs.drop_refused(answers.refused)
