@@ -22,6 +22,7 @@ from tests.stand_ins import Reqlite, SecantusDB
 AnyServer = TypeVar("AnyServer", bound=Server)
 
 settings.register_profile("ci", derandomize=True, deadline=None, database=None)
+settings.register_profile("brief", max_examples=10, derandomize=True, deadline=None, database=None)
 settings.register_profile("long", max_examples=2_000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("MAINSPRING_HYPOTHESIS", "ci"))
 
