@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from msgspec.structs import replace
 
+from mainspring.jobstores.base import CHANGES, ENDS
 from mainspring.jobstores.run_records import Order, RunRecord, RunRecords, StoreNote, Want
 
 NEVER = 2**62
@@ -37,7 +38,7 @@ class DictRunRecords(RunRecords):
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._cursor = 1
+        self._cursors = Counter({CHANGES: 1, ENDS: 1})
         self._runs: dict[str, RunRecord] = {}
         self._gone: dict[str, int] = {}
         self._notes: dict[tuple[str, str], StoreNote] = {}
@@ -116,6 +117,7 @@ class DictRunRecords(RunRecords):
         since: str = "",
         before: str | None = None,
         limit: int | None = None,
+        skip: int = 0,
     ) -> list[StoreNote]:
         with self._changed:
             found = [
@@ -127,7 +129,7 @@ class DictRunRecords(RunRecords):
                 and since <= name
                 and (before is None or name < before)
             ]
-            return found[:limit]
+            return found[skip:][:limit]
 
     def put_notes(self, writes: Sequence[tuple[StoreNote, int | None]]) -> list[bool]:
         with self._changed:
@@ -157,17 +159,18 @@ class DictRunRecords(RunRecords):
     # -- waking ------------------------------------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        self.stir()
+        self.stir(CHANGES)
+        self.stir(ENDS)
 
-    def stir(self) -> None:
+    def stir(self, topic: str) -> None:
         with self._changed:
-            self._cursor += 1
+            self._cursors[topic] += 1
             self._changed.notify_all()
 
-    def wait(self, cursor: int, timeout: float) -> int:
+    def wait(self, cursor: int, timeout: float, topic: str) -> int:
         with self._changed:
-            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
-            return self._cursor
+            self._changed.wait_for(lambda: self._cursors[topic] != cursor, timeout)
+            return self._cursors[topic]
 
 
 def matches(want: Want, record: RunRecord) -> bool:

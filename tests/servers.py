@@ -367,7 +367,7 @@ class MariaDB(Server):
 
 
 class ZooKeeper(Server):
-    """A ZooKeeper server of its own; durable means it waits for the disk."""
+    """A ZooKeeper server of its own; durable means it waits for the disk. `settings` are more lines of its file."""
 
     name = "ZooKeeper"
     program = "java"
@@ -377,6 +377,8 @@ class ZooKeeper(Server):
         "zookeeper", "zookeeper-jute", "slf4j-api", "slf4j-simple", "netty-*", "snappy-java", "metrics-core",
         "commons-cli", "commons-io", "jetty-*",
     )  # fmt: skip
+    settings: Sequence[str] = ()
+    port_setting: ClassVar[str] = "clientPort"
 
     @classmethod
     def find(cls) -> Path:
@@ -399,9 +401,9 @@ class ZooKeeper(Server):
         return f"zookeeper://{HOST}:{self.port}"
 
     def _command(self) -> list[str | Path]:
-        settings = ["tickTime=200", "maxClientCnxns=0", "admin.enableServer=false", "4lw.commands.whitelist=*"]
-        place = [f"dataDir={self.directory}", f"clientPort={self.port}", f"clientPortAddress={HOST}"]
-        (self.directory / "zoo.cfg").write_text("\n".join([*settings, *place]))
+        common = ["tickTime=200", "maxClientCnxns=0", "admin.enableServer=false", "4lw.commands.whitelist=*"]
+        place = [f"dataDir={self.directory}", f"{self.port_setting}={self.port}", f"{self.port_setting}Address={HOST}"]
+        (self.directory / "zoo.cfg").write_text("\n".join([*common, *place, *self.settings]))
         jars = [str(path) for word in self.needed for path in self.jars.glob(f"{word}.jar")]
         sync = [] if self.durable else ["-Dzookeeper.forceSync=no"]
         quick = ["-Xmx256m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]

@@ -20,6 +20,8 @@ from mainspring.core.run import FINAL, UNFINISHED, WAITING, Report, Result, Run,
 from mainspring.core.waiting.followups import FinishedRun
 from mainspring.errors import ConfigurationError, ConflictingIdError
 from mainspring.jobstores.base import JobStore, RunQuery
+from mainspring.jobstores.split import SplitJobStore
+from tests.record_stores import DictRecords
 from tests.servers import PostgreSQL, Redis
 
 KEY: Final = "a key of the tests that is long enough"
@@ -396,3 +398,14 @@ def test_a_move_from_a_store_to_which_a_move_was_not_finished_is_refused(make: C
         move_store(first.store, burning)
     with pytest.raises(ConfigurationError, match="'hourly' is still held here; repeat that move first"):
         second.move_to(third)
+
+
+def test_runs_that_both_stores_keep_in_one_place_stay_as_they_are(make: Callable[[str], Mainspring]) -> None:
+    source = make("sqlite")
+    source.add_job(add, "interval", hours=1, id="hourly", args=[1])
+    source.chain([source.as_task(add).call(1), source.as_task(add).call(2)])
+    before = shown(runs_of(source.store, WAITING))
+    target = SplitJobStore(DictRecords(), source.store)
+    assert move_store(source.store, target) == Moved(jobs=1, stays={TAKEN: 2})
+    assert shown(runs_of(source.store, [*UNFINISHED, *FINAL])) == before
+    assert (jobs_of(source.store), list(jobs_of(target))) == ({}, ["hourly"])

@@ -19,11 +19,21 @@ from pymongo import MongoClient
 from mainspring import Mainspring
 from mainspring.core.run import Call, Status
 from mainspring.errors import ConfigurationError, RecordTooLarge, StoreUnavailable
-from mainspring.jobstores.base import RunQuery
+from mainspring.jobstores.base import ENDS, RunQuery
 from mainspring.jobstores.memory import MemoryJobStore
 from mainspring.jobstores.mongodb import MongoDBJobStore
 from mainspring.jobstores.opening import open_store
-from mainspring.testing.conformance.helpers import add_job, add_run, claim, current, make_run, succeed, work
+from mainspring.testing.conformance.helpers import (
+    add_job,
+    add_run,
+    claim,
+    current,
+    make_run,
+    settle,
+    start,
+    succeed,
+    work,
+)
 from tests.chaos.proxy import Proxy
 from tests.process.fire_crowd import fire_through
 from tests.servers import HOST, Server
@@ -195,6 +205,29 @@ def test_another_node_wakes_when_work_comes(
         if seen != cursor:
             break
     assert seen != cursor
+    other.shutdown()
+
+
+def test_each_topic_wakes_only_who_waits_for_it(
+    store: MongoDBJobStore, client: MongoClient[dict[str, Any]], name: str
+) -> None:
+    other = MongoDBJobStore(name, client=client)
+    run, limited = start(store), start(store, queue="limited")
+    first = other.wait(0, 0, ENDS)
+    ends = other.wait(first, 60, ENDS)
+    assert ends != first  # the stream is open
+    changes = other.runs.wait(0, 0)
+    settle(store, succeed(store, run))
+    assert other.wait(ends, 60, ENDS) == ends + 1
+    assert other.runs.wait(changes, 0) == changes
+    add_run(store, queue="unserved")
+    assert other.runs.wait(changes, 60) == changes + 1
+    assert other.wait(ends + 1, 0, ENDS) == ends + 1
+    store.set_gate("queue:limited", 1)
+    claim(other, "limited")  # it finds the queue full
+    changes = other.runs.wait(0, 0)
+    settle(store, succeed(store, limited))
+    assert other.runs.wait(changes, 60) == changes + 1
     other.shutdown()
 
 

@@ -18,6 +18,7 @@ from mainspring.testing.conformance.helpers import add_job, make_job
 from tests.chaos.proxy import Proxy
 from tests.process.fire_crowd import fire_through
 from tests.servers import HOST, Server, ZooKeeper
+from tests.zookeeper_fleet import SecureZooKeeper, ZooKeeperTrio
 
 
 @pytest.fixture
@@ -37,6 +38,47 @@ def test_a_server_that_is_killed_while_jobs_fire_loses_and_doubles_none(
         return ZooKeeperJobStore("/kills", hosts=f"{HOST}:{server.port}", runs=runs)
 
     fire_through(make, server.restart, rounds=2)
+
+
+def test_a_leader_that_is_lost_while_jobs_fire_loses_and_doubles_none(zookeeper_server: ZooKeeper) -> None:
+    with ZooKeeperTrio() as trio:
+
+        def make(runs: MemoryJobStore) -> ZooKeeperJobStore:
+            return ZooKeeperJobStore("/kills", hosts=trio.hosts, runs=runs)
+
+        def hurt() -> None:
+            trio.leader().kill()
+            trio.leader()
+
+        fire_through(make, hurt, rounds=1)
+        store = make(MemoryJobStore())
+        health = store.jobs.health()
+        store.shutdown()
+    assert health.level == "replicated(1)"
+    assert health.reasons[0].startswith("2 of 3 servers have each write on disk before it is acknowledged")
+
+
+def test_sessions_that_expire_while_jobs_fire_lose_and_double_none(zookeeper_server: ZooKeeper) -> None:
+    stores: list[ZooKeeperJobStore] = []
+    hosts = f"{HOST}:{zookeeper_server.port}"
+
+    def make(runs: MemoryJobStore) -> ZooKeeperJobStore:
+        stores.append(ZooKeeperJobStore("/expired", hosts=hosts, runs=runs))
+        return stores[-1]
+
+    def hurt() -> None:
+        for store in stores:
+            expire(store, hosts)
+
+    fire_through(make, hurt, rounds=2)
+
+
+def expire(store: ZooKeeperJobStore, hosts: str) -> None:
+    """Take over the session of a store and end it: it expires for its owner."""
+    thief = KazooClient(hosts=hosts, client_id=store.client.client_id)
+    thief.start()
+    thief.stop()
+    thief.close()
 
 
 @pytest.mark.parametrize("mode", ["refuse", "mute"])
@@ -69,11 +111,7 @@ def test_an_expired_session_costs_only_its_watches(store: ZooKeeperJobStore, zoo
             lost.set()
 
     store.client.add_listener(note)
-    # Whoever takes over a session and ends it makes it expire for its owner.
-    thief = KazooClient(hosts=f"{HOST}:{zookeeper_server.port}", client_id=store.client.client_id)
-    thief.start()
-    thief.stop()
-    thief.close()
+    expire(store, f"{HOST}:{zookeeper_server.port}")
     assert lost.wait(30)
     add_job(store, "after")
     assert store.jobs.wait(cursor, 30) != cursor
@@ -136,3 +174,22 @@ def test_a_store_that_is_opened_while_its_server_is_away_works_when_it_is_back(
     add_job(store, "job")
     assert [job.id for job in store.get_all_jobs()] == ["job"]
     store.shutdown()
+
+
+def test_a_server_with_tls(start_server: Callable[[type[Server]], Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    server = start_server(SecureZooKeeper)
+    place, files = f"zookeeper://{HOST}:{server.port}/secure?tls=1", server.directory
+    store = ZooKeeperJobStore(
+        url=f"{place}&ca={files}/ca.pem&cert={files}/cert.pem&key={files}/key.pem", runs=MemoryJobStore()
+    )
+    store.start(None, "default")
+    add_job(store, "job")
+    assert [job.id for job in store.get_all_jobs()] == ["job"]
+    assert store.jobs.health().version == f"ZooKeeper {server.version}"
+    store.shutdown()
+    monkeypatch.setattr(zookeeper_records, "TIMEOUT_SECONDS", 1.0)
+    for more, said in (("", "CERTIFICATE_VERIFY_FAILED"), (f"&ca={files}/ca.pem", "cert= and key=")):
+        stranger = ZooKeeperJobStore(url=place + more, runs=MemoryJobStore())
+        with pytest.raises(StoreUnavailable, match=said):
+            stranger.get_all_jobs()
+        stranger.shutdown()

@@ -43,6 +43,7 @@ OVERDUE_US: Final = 30_000_000
 """A job is overdue this many microseconds after its time: a lease, and time for a node to notice."""
 CLOCK_SKEW_US: Final = 1_000_000
 """Report clocks that differ by more than this many microseconds."""
+REACH: Final = "see that the server runs, and that the URL has the right host, port, user and password"
 
 
 class Mark(StrEnum):
@@ -111,8 +112,8 @@ def diagnose(app: Mainspring, *, code: bool = True, require: str | None = None, 
         findings += _lint(store, [job for job in jobs if job.at is not None][:MOST_LINTED], now, app.timezone)
         findings += _contents(app, store, jobs, unreadable, code)
     except (MainspringError, OSError) as error:
-        findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}"))
         reachable = not isinstance(error, OSError)  # StoreUnavailable is one
+        findings.append(Finding(Mark.PROBLEM, "store", f"{type(error).__name__}: {error}", "" if reachable else REACH))
     return Diagnosis(where, level, tuple(findings), reachable)
 
 

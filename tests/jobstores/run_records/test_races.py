@@ -13,6 +13,7 @@ from examples.runs_in_a_dict import DictRunRecords
 from mainspring.core.run import Run, Status
 from mainspring.core.waiting.gates import Limit
 from mainspring.errors import OutcomeUnknown
+from mainspring.jobstores.base import CHANGES, ENDS
 from mainspring.jobstores.run_records import RunRecord, RunRecordStore
 from mainspring.testing.conformance.helpers import (
     add_after,
@@ -166,3 +167,43 @@ def test_an_altered_run_is_set_aside_and_refuses_those_behind_it(
     assert current(store, run).refused == first.id
     assert store.add_runs([make_run(store, first.id)]) == [first.id]
     assert claim(store) == []
+
+
+# -- waking --------------------------------------------------------------------------------------------------------
+
+
+def cursors(store: RunRecordStore) -> tuple[int, int]:
+    """Return the cursors of both topics, without waiting."""
+    return store.wait(0, 0, CHANGES), store.wait(0, 0, ENDS)
+
+
+def test_an_end_wakes_who_waits_for_ends_and_work_wakes_who_works(store: RunRecordStore) -> None:
+    run = start(store)
+    changes, ends = cursors(store)
+    settle(store, succeed(store, run))
+    assert cursors(store) == (changes, ends + 1)
+    add_run(store)
+    assert cursors(store) == (changes + 1, ends + 1)
+
+
+def test_an_end_that_makes_room_in_a_queue_wakes_who_works(store: RunRecordStore) -> None:
+    store.set_gate("queue:default", 1)
+    run = start(store)
+    changes, ends = cursors(store)
+    settle(store, succeed(store, run))
+    assert cursors(store) == (changes + 1, ends + 1)
+    store.set_gate("queue:default", None)
+    run = start(store)
+    changes, ends = cursors(store)
+    settle(store, succeed(store, run))
+    assert cursors(store) == (changes, ends + 1)
+
+
+def test_an_end_that_lets_another_run_go_on_wakes_both(store: RunRecordStore) -> None:
+    run = start(store)
+    add_after(store, run)
+    changes, ends = cursors(store)
+    settle(store, succeed(store, run))
+    later = cursors(store)
+    assert later[0] > changes
+    assert later[1] == ends + 1

@@ -124,9 +124,11 @@ class RunMover:
         stored = {run.id for run in found if run is not None and _is_copy(run)}
         taken = [unit for unit in frozen if stored.issuperset(unit.ids)]
         refused = [unit for unit in frozen if not stored.issuperset(unit.ids)]
+        own = {run.id for run in found if run is not None and is_held(run, LEAVING_AT)}
         for unit in refused:
             self.left.update(unit.ids)
-            self._drop([run for run in found if run is not None and run.id in stored.intersection(unit.ids)])
+            if not own.intersection(unit.ids):  # else both keep their runs in one place, and these are no copies
+                self._drop([run for run in found if run is not None and run.id in stored.intersection(unit.ids)])
         return taken, refused
 
     def _drop(self, copies: Sequence[Run]) -> None:

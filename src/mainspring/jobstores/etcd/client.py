@@ -220,6 +220,12 @@ def _advice(problem: str) -> str:
         )
     if "user name is empty" in problem:
         return "; give a user and a password: etcd://user:password@host"
+    if problem == "it answered 404":
+        return "; it is no etcd, or one older than 3.4"
+    if "authentication failed" in problem:
+        return "; correct the user or the password"
+    if "permission denied" in problem:
+        return "; grant the user a role that may read and write all keys below the path"
     return ""
 
 

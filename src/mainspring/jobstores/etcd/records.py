@@ -54,11 +54,7 @@ class EtcdRecords(WatchedRecords):
 
     def start(self) -> None:
         """Check the server, and that nobody else uses the path."""
-        health = self.health()
-        version = tuple(map(int, re.findall(r"\d+", health.version)[:2]))
-        if version < OLDEST:
-            raise ConfigurationError(f"{self.client!r} is {health.version}; mainspring needs etcd 3.4 or newer")
-        for warning in health.warnings:
+        for warning in self.health().warnings:
             log.warning("%r: %s", self.client, warning)
         self._refuse_strangers()
 
@@ -212,6 +208,7 @@ class EtcdRecords(WatchedRecords):
     def health(self) -> Health:
         """Return what survives: a majority of the members has each write on disk before it is acknowledged."""
         status = self.client.call("maintenance/status", {})
+        self._refuse_old(status.get("version", ""))
         warnings = [] if int(status.get("leader", 0)) else ["etcd has no leader: it takes no writes"]
         members, alarms = 1, []
         with suppress(StoreUnavailable):  # some questions are for the root user only
@@ -239,6 +236,11 @@ class EtcdRecords(WatchedRecords):
             version=f"etcd {status.get('version', 'of an unknown version')}",
             warnings=tuple(warnings),
         )
+
+    def _refuse_old(self, version: str) -> None:
+        if version and tuple(map(int, re.findall(r"\d+", version)[:2])) < OLDEST:
+            needed = ".".join(map(str, OLDEST))
+            raise ConfigurationError(f"{self.client!r} is version {version}; mainspring needs etcd {needed} or newer")
 
     def _is_compacted(self, revision: int) -> bool:
         """Return False if there are many revisions, and the first of them can still be read."""

@@ -85,12 +85,10 @@ class MongoJobs(WatchedRecords):
         ]
 
     def delete(self, seen: Sequence[JobRecord]) -> list[bool]:
-        jobs = self.mongo.get()
-        with self.mongo.asked("write"):
-            return [jobs.delete_one({"_id": each.key, "v": Int64(each.version)}).deleted_count == 1 for each in seen]
+        return self.mongo.delete(self.mongo.get(), [(each.key, each.version) for each in seen])
 
     def follow(self, stopped: threading.Event) -> None:
-        follow(self.mongo.get(), [], self.changes, stopped)
+        follow(self.mongo.get(), [{"$project": {"_id": 1}}], lambda change: self.changes.stir(), stopped)
 
     def health(self) -> Health:
         return self.mongo.health()

@@ -12,7 +12,9 @@ from bson import Binary, Int64
 from pymongo import ASCENDING, DESCENDING, DeleteOne, UpdateOne
 from pymongo.collection import Collection
 
+from mainspring.core.lanes import queue_of
 from mainspring.core.run import Status
+from mainspring.jobstores.base import ENDS
 from mainspring.jobstores.health import Health
 from mainspring.jobstores.mongodb.server import Document, MongoServer, long, plain
 from mainspring.jobstores.mongodb.watching import follow
@@ -49,7 +51,7 @@ class MongoRuns(RunRecords):
 
     def __init__(self, mongo: MongoServer) -> None:
         self.mongo = mongo
-        self.changes = ChangeSignal([self._follow])
+        self.changes, self.ends = ChangeSignal([self._follow]), ChangeSignal()
         mongo.prepare.append(self._create_indexes)
 
     @property
@@ -81,6 +83,7 @@ class MongoRuns(RunRecords):
     def shutdown(self) -> None:
         self.changes.stop()
         self.changes.join()
+        self.ends.stop()
         self.mongo.close()
 
     def now(self) -> int:
@@ -103,13 +106,12 @@ class MongoRuns(RunRecords):
         return self.mongo.replace(self._runs, [(_document(record), version) for record, version in writes])
 
     def remove(self, marks: Sequence[tuple[str, int]], until: int | None) -> list[bool]:
-        runs, gone = self._runs, self.mongo.get("_gone")
-        with self.mongo.asked("write"):
-            if until is not None and marks:
-                set_until = {"$set": {"until": Int64(until)}}
+        if until is not None and marks:
+            gone, set_until = self.mongo.get("_gone"), {"$set": {"until": Int64(until)}}
+            with self.mongo.asked("write"):
                 gone.bulk_write([UpdateOne({"_id": each}, set_until, upsert=True) for each, _ in marks], ordered=False)
                 gone.delete_many({"until": {"$lt": Int64(until - IDS_REMEMBERED_US)}})
-            return [runs.delete_one({"_id": run_id, "v": Int64(v)}).deleted_count == 1 for run_id, v in marks]
+        return self.mongo.delete(self._runs, marks)
 
     def remembered(self, ids: Sequence[str], now: int) -> set[str]:
         query = {"_id": {"$in": list(ids)}, "until": {"$gt": Int64(now)}}
@@ -149,6 +151,7 @@ class MongoRuns(RunRecords):
         since: str = "",
         before: str | None = None,
         limit: int | None = None,
+        skip: int = 0,
     ) -> list[StoreNote]:
         query: Document = {"kind": kind}
         if tag is not None:
@@ -161,7 +164,7 @@ class MongoRuns(RunRecords):
         if name:
             query["name"] = name
         with self.mongo.asked("read"):
-            found = self._facts.find(query, sort=[("name", _DOWN)], limit=limit or 0)
+            found = self._facts.find(query, sort=[("name", _DOWN)], limit=limit or 0, skip=skip)
             return [
                 StoreNote(kind, each["name"], int(each["v"]), bytes(each["data"]), each["tag"], int(each["until"]))
                 for each in found
@@ -192,15 +195,31 @@ class MongoRuns(RunRecords):
 
     # -- waking ------------------------------------------------------------------------------------------------
 
-    def stir(self) -> None:
-        self.changes.stir()
+    def stir(self, topic: str) -> None:
+        (self.ends if topic == ENDS else self.changes).stir()
 
-    def wait(self, cursor: int, timeout: float) -> int:
-        return self.changes.wait(cursor, timeout)
+    def wait(self, cursor: int, timeout: float, topic: str) -> int:
+        if topic != ENDS:
+            return self.changes.wait(cursor, timeout)
+        self.changes.listen()  # one stream tells of both
+        return self.ends.wait(cursor, timeout)
 
     def _follow(self, stopped: threading.Event) -> None:
         wanted: list[dict[str, Any]] = [{"fullDocument.status": _TOLD}, {"fullDocument.cancelling": True}]
-        follow(self._runs, [{"$match": {"$or": wanted}}], self.changes, stopped)
+        fields = {f"fullDocument.{name}": 1 for name in ("status", "queue")}
+        try:
+            follow(self._runs, [{"$match": {"$or": wanted}}, {"$project": fields}], self._tell, stopped)
+        finally:
+            self.ends.stir()  # some may have been missed meanwhile
+
+    def _tell(self, change: Document | None) -> None:
+        """Stir what a change concerns; None may be anything."""
+        run = {} if change is None else change["fullDocument"]
+        ended = run.get("status") in FINAL_VALUES
+        if not ended or queue_of(run["queue"]) in self.limited:
+            self.changes.stir()
+        if ended or change is None:
+            self.ends.stir()
 
 
 def _document(record: RunRecord) -> Document:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final, Literal
 
 from bson import Int64
-from pymongo import MongoClient, ReplaceOne, WriteConcern
+from pymongo import DeleteOne, MongoClient, ReplaceOne, WriteConcern
 from pymongo.collection import Collection
 from pymongo.errors import (
     AutoReconnect,
@@ -43,6 +43,8 @@ LARGEST_STEP_US: Final = 1_000_000
 SCHEMA: Final = 1
 _DUPLICATE: Final = 11000
 """The code of MongoDB's error for a key that another document has."""
+_NO_RIGHT: Final = (13, 18)
+"""The codes of a user that may not do this, and of a log-in that failed."""
 _EPOCH: Final = datetime(1970, 1, 1)
 Document = dict[str, Any]
 
@@ -130,7 +132,7 @@ class MongoServer:
             kind = OutcomeUnknown if what == "write" else StoreUnavailable
             raise kind(f"{self.place} did not answer a {what}: {_said(error)}") from error
         except PyMongoError as error:
-            raise StoreUnavailable(f"{self.place} refused a {what}: {_said(error)}") from error
+            raise StoreUnavailable(f"{self.place} refused a {what}: {_said(error)}{_advice(error)}") from error
 
     # -- start, time, health -----------------------------------------------------------------------------------
 
@@ -141,7 +143,8 @@ class MongoServer:
             foreign = self._get().find_one({"job_state": {"$exists": True}}, ["_id"])
             schema = self._get("_facts").find_one({"_id": "schema"})
         if _numbers(version) < OLDEST_VERSION:
-            raise ConfigurationError(f"{self.place} is version {version}; mainspring needs MongoDB 5.0 or later")
+            needed = ".".join(map(str, OLDEST_VERSION))
+            raise ConfigurationError(f"{self.place} is version {version}; mainspring needs MongoDB {needed} or newer")
         if self.write_concern.document.get("w") == 0:
             raise ConfigurationError("w=0 leaves writes unanswered, and two nodes would run one job; leave w out")
         if foreign is not None:
@@ -256,17 +259,30 @@ class MongoServer:
             ReplaceOne({"_id": document["_id"], "v": Int64(version)}, document, namespace=space)
             for document, version in writes
         ]
+        results = self._write_many(models).update_results
+        return [number in results and results[number].matched_count == 1 for number in range(len(models))]
+
+    def delete(self, collection: Collection[Document], marks: Sequence[tuple[str, int]]) -> list[bool]:
+        """Delete each document that has this version; return which were."""
+        wanted = [{"_id": key, "v": Int64(version)} for key, version in marks]
+        with self.asked("write"):
+            if len(wanted) < 2 or not self._is_bulk():
+                return [collection.delete_one(each).deleted_count == 1 for each in wanted]
+            space = f"{self.database}.{collection.name}"
+            results = self._write_many([DeleteOne(each, namespace=space) for each in wanted]).delete_results
+        return [number in results and results[number].deleted_count == 1 for number in range(len(wanted))]
+
+    def _write_many(self, models: Sequence[Any]) -> Any:
+        """Write in one request, and return what became of each."""
         try:
-            results = self.client.bulk_write(
+            return self.client.bulk_write(
                 models, ordered=False, verbose_results=True, write_concern=self.write_concern
-            ).update_results
+            )
         except ClientBulkWriteException as error:
             if error.error is not None:
                 raise error.error from error
             _only_duplicates(error.write_errors or [], error.write_concern_errors)
-            partial: Any = error.partial_result
-            results = partial.update_results
-        return [number in results and results[number].matched_count == 1 for number in range(len(models))]
+            return error.partial_result
 
 
 def _only_duplicates(errors: Any, concerns: Any) -> None:
@@ -280,6 +296,12 @@ def _only_duplicates(errors: Any, concerns: Any) -> None:
 
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
+def _advice(error: PyMongoError) -> str:
+    if isinstance(error, OperationFailure) and error.code in _NO_RIGHT:
+        return "; correct the user or the password, and name the database of the user: ?authSource=admin"
+    return ""
 
 
 def _said(error: BaseException) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pymongo.collection import Collection
 from pymongo.errors import OperationFailure
 
 from mainspring.jobstores.mongodb.server import Document
-from mainspring.jobstores.split import ChangeSignal
 
 __all__ = ["follow"]
 
@@ -21,17 +20,21 @@ _NO_STREAMS: Final = (40573, 59, 115)
 
 
 def follow(
-    collection: Collection[Document], wanted: Sequence[dict[str, Any]], changes: ChangeSignal, stopped: threading.Event
+    collection: Collection[Document],
+    steps: Sequence[dict[str, Any]],
+    tell: Callable[[Document | None], None],
+    stopped: threading.Event,
 ) -> None:
-    """Call `changes.stir` for each change that matches, until the event is set."""
+    """Call `tell` with each change that passes the steps, and with None if there may be any, until the event is set."""
     try:
-        with collection.watch([*wanted, {"$project": {"_id": 1}}], max_await_time_ms=AWAIT_MS) as stream:
-            changes.stir()  # something may have changed before the stream was open
+        with collection.watch(steps, max_await_time_ms=AWAIT_MS) as stream:
+            tell(None)  # something may have changed before the stream was open
             while not stopped.is_set() and stream.alive:
-                if stream.try_next() is not None:
-                    changes.stir()
+                change = stream.try_next()
+                if change is not None:
+                    tell(dict(change))
     except OperationFailure as error:
         if error.code not in _NO_STREAMS:
             raise
         while not stopped.wait(LOOK_SECONDS):
-            changes.stir()
+            tell(None)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, ClassVar, Final
 
 from rethinkdb import RethinkDB
-from rethinkdb.errors import ReqlAvailabilityError, ReqlDriverError, ReqlError, ReqlOpFailedError, ReqlTimeoutError
+from rethinkdb.errors import ReqlAuthError, ReqlDriverError, ReqlError, ReqlOpIndeterminateError, ReqlTimeoutError
 
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, StoreUnavailable
@@ -31,8 +31,8 @@ class RethinkDBRecords(WatchedRecords):
 
     server: ClassVar[str] = "RethinkDB"
     max_bytes: ClassVar[int | None] = 4 * 1024 * 1024
-    refused: ClassVar[tuple[type[BaseException], ...]] = (ReqlOpFailedError,)
-    unsure: ClassVar[tuple[type[BaseException], ...]] = (ReqlAvailabilityError, ReqlDriverError, OSError)
+    refused: ClassVar[tuple[type[BaseException], ...]] = (ReqlError,)
+    unsure: ClassVar[tuple[type[BaseException], ...]] = (ReqlOpIndeterminateError, ReqlDriverError, OSError)
 
     def __init__(
         self, database: str, table: str, client: Any, connect_args: Mapping[str, Any], url: str | None = None
@@ -66,7 +66,13 @@ class RethinkDBRecords(WatchedRecords):
         return found
 
     def _connect(self) -> Any:
-        return self.r.connect(db=self.database, **self.connect_args)
+        try:
+            return self.r.connect(db=self.database, **self.connect_args)
+        except ReqlAuthError as error:
+            said = f"{error.message}; correct the user or the password"
+            raise StoreUnavailable(f"{self.place} refused the log-in: {said}") from error
+        except (ReqlDriverError, OSError) as error:
+            raise StoreUnavailable(f"{self.place} cannot be reached: {without_password(str(error))}") from error
 
     # -- asking ------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
+from mainspring.jobstores.base import CHANGES
 from mainspring.jobstores.records.rows import MOST_EDGES, RunRow
 from mainspring.jobstores.run_records.edges import EdgeChanges, due_at, merged
 from mainspring.jobstores.run_records.records import LINKED, NEW, RunRecord, made, new_version
@@ -33,7 +34,7 @@ class RunAdding(EdgeChanges):
         else:
             answers, refused = self._add_flow(first, now)
         if any(row.id in answers for row in rows):
-            self.records.stir()
+            self.records.stir(CHANGES)
         return Answers([answers.get(row.id, row.id) for row in rows], refused)
 
     def _add_plain(self, rows: Sequence[RunRow], now: int) -> dict[str, str | None]:

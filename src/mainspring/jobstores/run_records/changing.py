@@ -23,6 +23,7 @@ class RecordChanges:
 
     def __init__(self, records: RunRecords) -> None:
         self.records = records
+        records.limited = set()
         self.shift = 0
 
     def now(self) -> int:

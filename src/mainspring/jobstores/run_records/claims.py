@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import Want as ClaimWant
-from mainspring.core.waiting.gates import PARKED, STARTS, judge
+from mainspring.core.waiting.gates import PARKED, QUEUE_GATE, STARTS, judge
+from mainspring.jobstores.base import CHANGES
 from mainspring.jobstores.records.rows import MOST_ATTEMPTS, BeatRow, RunRow
 from mainspring.jobstores.run_records.gates import GateChanges, GateSlots, limit_of, queue_gate
 from mainspring.jobstores.run_records.judging import gate_of
@@ -63,6 +64,9 @@ class RunClaims(GateChanges):
         terms = ClaimTerms(node, token, now, now + int(lease * SECOND))
         limits = self.gates(queue_gate(queue) for queue in dict.fromkeys(queues))
         limited = {name: gate for name, gate in limits.items() if gate.state.allowed is not None}
+        # Before the slots are counted: an end that comes too late to be counted then wakes this process.
+        self.records.limited.update(name.removeprefix(QUEUE_GATE) for name in limited)
+        self.records.limited.difference_update(name.removeprefix(QUEUE_GATE) for name in limits.keys() - limited.keys())
         if limited:
             self.count_slots(limited, now)
         open_queues = [queue for queue in dict.fromkeys(queues) if _has_room(limited, queue)]
@@ -173,7 +177,7 @@ class RunClaims(GateChanges):
 
         written = self.change(run_ids, mark)
         if written:
-            self.records.stir()
+            self.records.stir(CHANGES)
         return [run_id in written for run_id in run_ids]
 
 

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from mainspring.core.instants import SECOND
 from mainspring.core.lanes import lanes_of, queue_of
 from mainspring.core.waiting.gates import QUEUE_GATE, GateState, Limit
+from mainspring.jobstores.base import CHANGES
 from mainspring.jobstores.run_records.changing import RecordChanges
 from mainspring.jobstores.run_records.judging import gate_of
 from mainspring.jobstores.run_records.records import RunRecord, StoreNote, Want, new_version
@@ -178,7 +179,7 @@ class GateChanges(RecordChanges):
             left = taken[name] - len(gate.taken)
             if left > 0:
                 self.let_in(name, left)
-                self.records.stir()
+                self.records.stir(CHANGES)
 
     def fill(self, names: Iterable[str]) -> None:
         """Let in as many parked runs as gates have room for."""
@@ -188,7 +189,7 @@ class GateChanges(RecordChanges):
             room = self._room(gate)
             if room > 0:
                 self.let_in(name, room)
-                self.records.stir()
+                self.records.stir(CHANGES)
 
     def fill_all(self) -> None:
         """Let in whoever waits at gates that have room: the node that made the room may have died."""
@@ -214,7 +215,7 @@ class GateChanges(RecordChanges):
                 break
         if not name.startswith(QUEUE_GATE):
             self.fill([name])
-        self.records.stir()
+        self.records.stir(CHANGES)
 
     def limits(self) -> dict[str, int]:
         """Return the numbers that people have set, by gate."""

@@ -103,6 +103,8 @@ class RunRecords(ABC):
 
     remote: ClassVar[bool] = False
     volatile: ClassVar[bool] = False
+    limited: set[str]
+    """The queues with a limit that this process serves. An end of one of their runs makes room: it is a change, too."""
 
     def start(self) -> None:  # noqa: B027 - a store may have nothing to open
         """Open connections."""
@@ -174,6 +176,7 @@ class RunRecords(ABC):
         since: str = "",
         before: str | None = None,
         limit: int | None = None,
+        skip: int = 0,
     ) -> list[StoreNote]:
         """Read notes of a kind, greatest name first: by name, by tag, or from `since` on and below `before`."""
 
@@ -196,12 +199,16 @@ class RunRecords(ABC):
     # -- waking ------------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def stir(self) -> None:
-        """Wake whoever waits, in this process at least."""
+    def stir(self, topic: str) -> None:
+        """Wake whoever waits for this topic, CHANGES or ENDS, in this process at least."""
 
     @abstractmethod
-    def wait(self, cursor: int, timeout: float) -> int:
-        """Sleep until something has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
+    def wait(self, cursor: int, timeout: float, topic: str) -> int:
+        """Sleep until this topic was stirred since `cursor`, or for `timeout` seconds; return its new cursor.
+
+        A server that tells of changes stirs ENDS for each run that has reached a final status, and CHANGES for each
+        that can be claimed or should be stopped, and for each end in a queue in `limited`.
+        """
 
 
 def new_version() -> int:

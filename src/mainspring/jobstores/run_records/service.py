@@ -153,9 +153,7 @@ class RunService(RunSettling):
         notes = [StoreNote("act", row.id, new_version(), row.frame, row.about) for row in rows]
         self.records.put_notes([(note, None) for note in notes])
         self.records.drop_notes(self.records.notes("act", before=oldest))
-        first = self.records.notes("act", limit=MOST_ACTS)
-        if len(first) == MOST_ACTS:
-            self.records.drop_notes(self.records.notes("act", before=first[-1].name))
+        self.records.drop_notes(self.records.notes("act", skip=MOST_ACTS))
 
     def find_acts(self, about: str | None, after: str | None, limit: int) -> list[ActRow]:
         """Read acts, newest first, those before the id `after`."""

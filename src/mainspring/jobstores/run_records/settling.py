@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
+from mainspring.core.lanes import queue_of
 from mainspring.core.run import Condition
+from mainspring.jobstores.base import CHANGES, ENDS
 from mainspring.jobstores.records.rows import FINAL_VALUES, SettleRow
 from mainspring.jobstores.run_records.adding import RunAdding
 from mainspring.jobstores.run_records.gates import GateChanges
@@ -28,6 +30,7 @@ class _Written(msgspec.Struct):
     totals: Counter[str] = msgspec.field(default_factory=Counter)
     freed: Counter[str] = msgspec.field(default_factory=Counter)
     cut: list[RunRecord] = []  # as they were before they were sent back
+    wakes: bool = False  # a run can be claimed again, or a queue has room
 
 
 class RunSettling(RunAdding, GateChanges):
@@ -45,8 +48,10 @@ class RunSettling(RunAdding, GateChanges):
         refused = self.finish(list(call.changed.values()))
         for gate, number in call.freed.items():
             self.let_in(gate, number)
-        if call.changed:
-            self.records.stir()
+        if call.ended:
+            self.records.stir(ENDS)
+        if call.wakes or call.freed:
+            self.records.stir(CHANGES)
         return Answers(answers, refused)
 
     def _write(self, outcomes: Sequence[SettleRow], call: _Written) -> list[bool]:
@@ -92,6 +97,8 @@ class RunSettling(RunAdding, GateChanges):
         if status in FINAL_VALUES:
             call.ended.add(run_id)
             call.totals[status] += old.row.status != status
+        makes_room = old.row.status == "running" and queue_of(old.row.queue) in self.records.limited
+        call.wakes |= status not in FINAL_VALUES or makes_room
         if is_sent_back(old.row, new.row) or (old.after and new.mark != old.mark):
             call.cut.append(old)
         gate = frees(old.row, new.row)
@@ -129,14 +136,13 @@ class RunSettling(RunAdding, GateChanges):
             return replace(record, then=left, unreleased=False if released else record.unreleased, todo_at=None)
 
         self.change([each.row.id for each in busy if each.unreleased or each.then], tidy)
+        self.records.stir(CHANGES)
         return refused
 
     def finish_left(self, limit: int) -> int:
         """Finish what nodes have begun and not finished in time; return how many records it was."""
         left = self.records.find(Want(todo_until=self.now()), "newest", limit)
         self.finish(left)
-        if left:
-            self.records.stir()
         return len(left)
 
 

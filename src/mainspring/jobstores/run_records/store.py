@@ -14,7 +14,18 @@ from mainspring.core.lanes import Want as ClaimWant
 from mainspring.core.quantities import check_count
 from mainspring.core.run import Run
 from mainspring.core.waiting.gates import QUEUE_GATE
-from mainspring.jobstores.base import CHANGES, Answers, BrokenJob, Health, Hold, NodeInfo, RunQuery, RunStanding, Stats
+from mainspring.jobstores.base import (
+    CHANGES,
+    ENDS,
+    Answers,
+    BrokenJob,
+    Health,
+    Hold,
+    NodeInfo,
+    RunQuery,
+    RunStanding,
+    Stats,
+)
 from mainspring.jobstores.records.acts import ActRow
 from mainspring.jobstores.records.rows import (
     FINAL_VALUES,
@@ -128,6 +139,8 @@ class RunRecordStore(RecordStore):
 
         written = self._verbs.change(run_ids, break_) if run_ids else {}
         self._verbs.finish(list(written.values()))
+        if written:
+            self.records.stir(ENDS)
         return len(written)
 
     # -- what people did, and what was counted -----------------------------------------------------------------
@@ -175,15 +188,14 @@ class RunRecordStore(RecordStore):
         return Stats(queues=self._verbs.queues(limits), totals=totals, limits=keys)
 
     def wait(self, cursor: int, timeout: float, topic: str = CHANGES) -> int:
-        # One cursor for both topics: an end is a change, and who waits for ends looks again.
-        return self.records.wait(cursor, timeout)
+        return self.records.wait(cursor, timeout, topic)
 
     def health(self) -> Health:
         return self.records.health()
 
     def shift_clock(self, seconds: float) -> None:
         self._verbs.shift += int(seconds * SECOND)
-        self.records.stir()
+        self.records.stir(CHANGES)
 
     # -- jobs are kept elsewhere -------------------------------------------------------------------------------
 

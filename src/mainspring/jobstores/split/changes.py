@@ -47,13 +47,18 @@ class ChangeSignal:
 
     def wait(self, cursor: int, timeout: float) -> int:
         """Sleep until something has changed since `cursor`, or for `timeout` seconds; return the new cursor."""
+        self.listen()
+        with self._changed:
+            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
+            return self._cursor
+
+    def listen(self) -> None:
+        """Start the threads of the followers, unless they run."""
         if self._pid != os.getpid():
             self._begin()
         with self._changed:
             if self._followers and (not self._threads or self._stopped.is_set()):
                 self._listen()
-            self._changed.wait_for(lambda: self._cursor != cursor, timeout)
-            return self._cursor
 
     def stop(self) -> None:
         """Tell the threads to end; one that sleeps in a server ends when the server returns."""

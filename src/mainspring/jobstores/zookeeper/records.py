@@ -32,9 +32,10 @@ from kazoo.exceptions import (
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 
-from mainspring.errors import ConfigurationError, RecordTooLarge, TooManyJobs
+from mainspring.errors import ConfigurationError, RecordTooLarge, StoreUnavailable, TooManyJobs
 from mainspring.jobstores.health import Health
 from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_of, wake_text
+from mainspring.jobstores.zookeeper.server import members_of, told, version_in, why_unreachable
 
 __all__ = ["ZooKeeperRecords"]
 
@@ -113,30 +114,36 @@ class ZooKeeperRecords(WatchedRecords):
                 return client
             self._pid = os.getpid()
             if not client.connected:
-                client.start(timeout=TIMEOUT_SECONDS)
+                try:
+                    client.start(timeout=TIMEOUT_SECONDS)
+                except client.handler.timeout_exception as error:
+                    raise StoreUnavailable(f"{self.place} cannot be reached: {why_unreachable(client)}") from error
             client.add_listener(self._notice)
-            self._refuse_strangers(client)
-            for folder in ("jobs", "due"):
-                client.ensure_path(f"{self.path}/{folder}")
+            self._refuse_old(client)
+            try:
+                self._refuse_strangers(client)
+                for folder in ("jobs", "due"):
+                    client.ensure_path(f"{self.path}/{folder}")
+            except NoAuthError as error:
+                raise ConfigurationError(
+                    f"{self.place} does not let this client read and write {self.path}; give it an identity that may: "
+                    "zookeeper://host/path?auth=digest:user:password"
+                ) from error
             self._is_open = True
             return client
 
     def start(self) -> None:
         """Connect, and check the server."""
-        try:
-            with self.asked("read"):
-                client = self._connected()
-        except Exception as error:
-            if isinstance(error.__cause__, NoAuthError):
-                raise ConfigurationError(
-                    f"{self.place} does not let this client create {self.path}; give it an identity that may: "
-                    "zookeeper://host/path?auth=digest:user:password"
-                ) from error
-            raise
-        said = _told(client, b"srvr")
-        version = _version(said)
+        with self.asked("read"):
+            self._connected()
+
+    def _refuse_old(self, client: Any) -> None:
+        version = version_in(told(client, b"srvr"))
         if version and version < OLDEST:
-            raise ConfigurationError(f"{self.place} is version {'.'.join(map(str, version))}; mainspring needs 3.5")
+            needed = ".".join(map(str, OLDEST))
+            raise ConfigurationError(
+                f"{self.place} is version {'.'.join(map(str, version))}; mainspring needs ZooKeeper {needed} or newer"
+            )
 
     def _refuse_strangers(self, client: Any) -> None:
         """Raise ConfigurationError if APScheduler has its jobs under this path."""
@@ -313,9 +320,9 @@ class ZooKeeperRecords(WatchedRecords):
         """Return what survives: a majority of the servers has each write on disk before it is acknowledged."""
         with self.asked("read"):
             client = self._connected()
-            said, measured = _told(client, b"srvr"), _told(client, b"mntr")
-            members = _members(client)
-        version = ".".join(map(str, _version(said))) or "of an unknown version"
+            said, measured = told(client, b"srvr"), told(client, b"mntr")
+            members = members_of(client)
+        version = ".".join(map(str, version_in(said))) or "of an unknown version"
         majority = f"{members // 2 + 1} of {members} servers have" if members > 1 else "the only server has"
         warnings = []
         synced = re.search(r"zk_synced_followers\s+(\d+)", measured)
@@ -337,23 +344,3 @@ def _is_done(answers: Sequence[Any]) -> bool:
         if not isinstance(error, (*_LOST, *_ROLLED_BACK)):
             raise error
     return not errors
-
-
-def _told(client: Any, command: bytes) -> str:
-    """Return the answer to a command of four letters, which a server may forbid."""
-    with suppress(OSError, KazooException, KazooTimeoutError):
-        return str(client.command(command))
-    return ""
-
-
-def _version(said: str) -> tuple[int, ...]:
-    found = re.search(r"Zookeeper version: (\d+)\.(\d+)\.(\d+)", said)
-    return tuple(map(int, found.groups())) if found else ()
-
-
-def _members(client: Any) -> int:
-    """Return how many servers vote; 1 if there is no list of them."""
-    with suppress(NoNodeError, NoAuthError):
-        said = client.get("/zookeeper/config")[0].decode(errors="replace")
-        return max(1, len(re.findall(r"^server\.\d+=.*:participant", said, re.MULTILINE)))
-    return 1

@@ -1,0 +1,60 @@
+"""Ask a ZooKeeper server about itself, and find out why it cannot be reached."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from typing import Any, Final
+
+from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+__all__ = ["members_of", "told", "version_in", "why_unreachable"]
+
+PROBE_SECONDS: Final = 1.0
+
+
+def told(client: Any, command: bytes) -> str:
+    """Return the answer to a command of four letters, which a server may forbid."""
+    with suppress(OSError, KazooException, KazooTimeoutError):
+        return str(client.command(command))
+    return ""
+
+
+def version_in(said: str) -> tuple[int, ...]:
+    """Return the version that an answer to `srvr` names; empty if it names none."""
+    found = re.search(r"Zookeeper version: (\d+)\.(\d+)\.(\d+)", said)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+def members_of(client: Any) -> int:
+    """Return how many servers vote; 1 if there is no list of them."""
+    with suppress(NoNodeError, NoAuthError):
+        said = client.get("/zookeeper/config")[0].decode(errors="replace")
+        return max(1, len(re.findall(r"^server\.\d+=.*:participant", said, re.MULTILINE)))
+    return 1
+
+
+def why_unreachable(client: Any) -> str:
+    """Say why a client could not open a session: kazoo itself only logs it."""
+    errors = []
+    for host, port in client.hosts:
+        try:
+            client.handler.create_connection(
+                (host, port),
+                hostname=host,
+                timeout=PROBE_SECONDS,
+                use_ssl=client.use_ssl,
+                ca=client.ca,
+                certfile=client.certfile,
+                keyfile=client.keyfile,
+                keyfile_password=client.keyfile_password,
+                verify_certs=client.verify_certs,
+                check_hostname=client.check_hostname,
+            ).close()
+        except OSError as error:
+            errors.append(f"{host}:{port}: {error}")
+    if len(errors) < len(client.hosts):
+        tls = "wants a client's certificate (cert= and key=)" if client.use_ssl else "wants TLS (tls=1)"
+        errors.append(f"a server takes connections and opens no session: the ensemble has no majority, or it {tls}")
+    return "; ".join(errors)
