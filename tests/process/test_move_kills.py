@@ -1,6 +1,7 @@
 """`mainspring move` is killed at each of its writes while nodes work on both stores: nothing is lost, nothing doubled.
 
-A kill before a write leaves the stores as a kill after the write before it does. So each number stands for both.
+A kill before a write leaves the stores as a kill after the write before it does. So each number stands for both. For
+some targets only every second write is tried; all of them with `MAINSPRING_MOVES=whole`.
 As a script: the command, in a new process for each line that it reads.
 """
 
@@ -142,6 +143,7 @@ class Story:
         self.command, self.source, self.target = command, source, target
         self.path = str(folder / "lines")
         self.expected: set[str] = set()
+        self.far: list[str] = []
         options: dict[str, Any] = {"misfire_grace_time": None, "coalesce": False, "max_instances": 10**6}
         source.add_job(tick, "interval", seconds=TICK, id="tick", args=[self.path], **options)
 
@@ -154,12 +156,13 @@ class Story:
         return self.command.read(word)
 
     def add(self, number: int) -> None:
-        """Leave a job with one fire, a run that waits, and a chain at the source."""
+        """Leave a job with one fire, runs that wait for a moment and for long, and a chain at the source."""
         soon = timedelta(seconds=1)  # the command comes before, as a rule
         task, due = self.source.as_task(line).options(delay=soon), datetime.now(UTC) + soon
-        words = {kind: f"{kind}{number}" for kind in ("date", "run", "first", "second")}
+        words = {kind: f"{kind}{number}" for kind in ("date", "run", "far", "first", "second")}
         self.source.add_job(line, "date", run_date=due, id=words["date"], args=[self.path, words["date"]])
         task.enqueue(self.path, words["run"])
+        self.far.append(task.options(delay=3600).enqueue(self.path, words["far"]).id)
         self.source.chain([task.call(self.path, words["first"]), task.call(self.path, words["second"])])
         self.expected |= set(words.values())
 
@@ -173,6 +176,8 @@ class Story:
         """Wait until all is done, and see that it was done once; of the ticking job, no fire is missing."""
         for app in (self.source, self.target):
             until(lambda app=app: app.store.remove_jobs(["tick"]) is not None)  # type: ignore[misc]
+        for run_id in self.far:
+            self.target.postpone(run_id, timedelta(0))
         until(lambda: self.expected <= set(self.lines()))
         until(lambda: not any(self.unfinished(app) for app in (self.source, self.target)))
         done = Counter(self.lines())
@@ -229,15 +234,15 @@ def make_story(command: Command, tmp_path: Path) -> Iterator[Callable[[str], Sto
             app.close()
 
 
-@pytest.mark.parametrize("kind", ["redis", "postgresql", "etcd"])
+@pytest.mark.parametrize(("kind", "step"), [("redis", 1), ("postgresql", 2), ("etcd", 2)])
 def test_a_kill_at_any_write_loses_and_doubles_nothing(
-    make_story: Callable[[str], Story], request: pytest.FixtureRequest, tmp_path: Path, kind: str
+    make_story: Callable[[str], Story], request: pytest.FixtureRequest, tmp_path: Path, kind: str, step: int
 ) -> None:
     url = request.getfixturevalue(f"{kind}_server").url
     if kind == "etcd":  # it holds only jobs
         url += f"/moves/{tmp_path.name}?runs={quote(f'sqlite:///{tmp_path}/runs.db', safe='')}"
     story = make_story(url)
-    for number in count(1):
+    for number in count(1, 1 if os.environ.get("MAINSPRING_MOVES") == "whole" else step):
         story.add(number)
         story.begin(number)
         killed = story.read("ended")
@@ -246,18 +251,20 @@ def test_a_kill_at_any_write_loses_and_doubles_nothing(
         if killed == 0:  # it has not so many writes
             break
         story.bring_back()
-    # Two jobs and a page of runs take four writes each, the ended runs two.
-    assert number > 14
+    assert number > 10  # each job and each page of runs takes four writes, a page of ended runs two
     story.check()
 
 
-@pytest.mark.parametrize("kind", [Redis, PostgreSQL], ids=["redis", "postgresql"])
+@pytest.mark.parametrize(("kind", "numbers"), [(Redis, (2, 10)), (PostgreSQL, (10,))], ids=["redis", "postgresql"])
 def test_a_target_that_is_killed_half_way_loses_and_doubles_nothing(
-    start_server: Callable[[type[Server]], Server], make_story: Callable[[str], Story], kind: type[Server]
+    start_server: Callable[[type[Server]], Server],
+    make_story: Callable[[str], Story],
+    kind: type[Server],
+    numbers: tuple[int, ...],
 ) -> None:
     server = start_server(kind)
     story = make_story(server.url)
-    for number in (2, 10):  # before the copy of a job, and before that of a page of runs
+    for number in numbers:  # before the copy of a job, and before that of a page of runs
         story.add(number)
         story.begin(number, "stop")
         process = story.read("reached")
@@ -265,8 +272,7 @@ def test_a_target_that_is_killed_half_way_loses_and_doubles_nothing(
         os.kill(process, signal.SIGCONT)
         assert story.read("ended") == 3, story.command.said  # the store does not answer
         server.restart()
-        story.begin(0)
-        assert story.read("ended") == 0, story.command.said
+        story.source.move_to(story.target)
         story.bring_back()
     story.check()
 
