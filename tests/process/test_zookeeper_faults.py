@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -176,6 +178,7 @@ def test_a_store_that_is_opened_while_its_server_is_away_works_when_it_is_back(
     store.shutdown()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # kazoo leaves refused sockets open
 def test_a_server_with_tls(start_server: Callable[[type[Server]], Server], monkeypatch: pytest.MonkeyPatch) -> None:
     server = start_server(SecureZooKeeper)
     place, files = f"zookeeper://{HOST}:{server.port}/secure?tls=1", server.directory
@@ -188,8 +191,11 @@ def test_a_server_with_tls(start_server: Callable[[type[Server]], Server], monke
     assert store.jobs.health().version == f"ZooKeeper {server.version}"
     store.shutdown()
     monkeypatch.setattr(zookeeper_records, "TIMEOUT_SECONDS", 1.0)
-    for more, said in (("", "CERTIFICATE_VERIFY_FAILED"), (f"&ca={files}/ca.pem", "cert= and key=")):
+    for more, said in (("", "VERIFY_FAILED.* ca="), (f"&ca={files}/ca.pem", "cert= and key=")):
         stranger = ZooKeeperJobStore(url=place + more, runs=MemoryJobStore())
         with pytest.raises(StoreUnavailable, match=said):
             stranger.get_all_jobs()
         stranger.shutdown()
+    for left in gc.get_objects():
+        if isinstance(left, ssl.SSLSocket):
+            left.close()

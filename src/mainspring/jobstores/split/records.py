@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 import msgspec
 
 from mainspring.core.redaction import without_password
-from mainspring.errors import OutcomeUnknown, RecordTooLarge, StoreUnavailable, TooManyJobs
+from mainspring.errors import MainspringError, OutcomeUnknown, RecordTooLarge, StoreUnavailable, TooManyJobs
 from mainspring.jobstores.health import Health
 
 __all__ = ["JobRecord", "JobRecords", "is_due", "wake_of", "wake_text"]
@@ -118,6 +118,8 @@ class JobRecords(ABC):
         """Turn the driver's errors, `unsure` and `refused`, into ours: a write whose reply was lost may be done."""
         try:
             yield
+        except MainspringError:  # it is one of ours already
+            raise
         except self.unsure as error:
             kind = OutcomeUnknown if what == "write" else StoreUnavailable
             raise kind(f"{self.place} did not answer a {what}: {_said(error)}") from error

@@ -6,8 +6,7 @@ import re
 from contextlib import suppress
 from typing import Any, Final
 
-from kazoo.exceptions import KazooException, NoAuthError, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import NoAuthError, NoNodeError
 
 __all__ = ["members_of", "told", "version_in", "why_unreachable"]
 
@@ -15,9 +14,13 @@ PROBE_SECONDS: Final = 1.0
 
 
 def told(client: Any, command: bytes) -> str:
-    """Return the answer to a command of four letters, which a server may forbid."""
-    with suppress(OSError, KazooException, KazooTimeoutError):
-        return str(client.command(command))
+    """Return the answer to a command of four letters; empty if the server forbids it, or there is no connection.
+
+    The client has a method for that, which fails with TLS: it takes the port for the name of the host.
+    """
+    with suppress(OSError, AttributeError), _connect(client, *client._connection._socket.getpeername()[:2]) as wire:
+        wire.sendall(command)
+        return b"".join(iter(lambda: wire.recv(8192), b"")).decode(errors="replace")
     return ""
 
 
@@ -40,21 +43,34 @@ def why_unreachable(client: Any) -> str:
     errors = []
     for host, port in client.hosts:
         try:
-            client.handler.create_connection(
-                (host, port),
-                hostname=host,
-                timeout=PROBE_SECONDS,
-                use_ssl=client.use_ssl,
-                ca=client.ca,
-                certfile=client.certfile,
-                keyfile=client.keyfile,
-                keyfile_password=client.keyfile_password,
-                verify_certs=client.verify_certs,
-                check_hostname=client.check_hostname,
-            ).close()
+            _connect(client, host, port).close()
         except OSError as error:
-            errors.append(f"{host}:{port}: {error}")
+            errors.append(f"{host}:{port}: {error}{_hint(str(error))}")
     if len(errors) < len(client.hosts):
         tls = "wants a client's certificate (cert= and key=)" if client.use_ssl else "wants TLS (tls=1)"
         errors.append(f"a server takes connections and opens no session: the ensemble has no majority, or it {tls}")
     return "; ".join(errors)
+
+
+def _hint(error: str) -> str:
+    if "VERIFY_FAILED" in error:
+        return "; name the file of the authority that signed its certificate: ca="
+    if "BAD_CERTIFICATE" in error or "CERTIFICATE_REQUIRED" in error:
+        return "; it wants a client's certificate: cert= and key="
+    return ""
+
+
+def _connect(client: Any, host: str, port: int) -> Any:
+    """Open a connection of its own as a client does."""
+    return client.handler.create_connection(
+        (host, port),
+        hostname=host,
+        timeout=PROBE_SECONDS,
+        use_ssl=client.use_ssl,
+        ca=client.ca,
+        certfile=client.certfile,
+        keyfile=client.keyfile,
+        keyfile_password=client.keyfile_password,
+        verify_certs=client.verify_certs,
+        check_hostname=client.check_hostname,
+    )
