@@ -90,7 +90,7 @@ def test_it_needs_the_right_to_create(client: KazooClient, zookeeper_server: Zoo
     add_job(owner, "job")
     stranger = ZooKeeperJobStore(url=place, runs=MemoryJobStore())
     for use in (stranger.get_all_jobs, lambda: stranger.start(None, "default")):
-        with pytest.raises(ConfigurationError, match="read and write /private; .*auth=digest:user:password"):
+        with pytest.raises(ConfigurationError, match=r"read and write /private; .*auth=digest:user:password"):
             use()
     assert [job.id for job in owner.get_all_jobs()] == ["job"]
     owner.shutdown()

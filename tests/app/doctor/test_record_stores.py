@@ -135,7 +135,7 @@ def test_a_log_in_to_rethinkdb_that_fails_and_what_it_refuses_are_told_apart(mon
         raise ReqlAuthError("Wrong password", "host", 28015)
 
     monkeypatch.setattr(records.r, "connect", refuse)
-    with pytest.raises(StoreUnavailable, match="refused the log-in: .*Wrong password; correct") as caught:
+    with pytest.raises(StoreUnavailable, match=r"refused the log-in: .*Wrong password; correct") as caught:
         records.all()
     assert "s3cret" not in str(caught.value)
     for error in (ReqlPermissionError("no rights"), ReqlOpFailedError("the primary replica is lost")):
@@ -147,7 +147,7 @@ def test_a_log_in_to_rethinkdb_that_fails_and_what_it_refuses_are_told_apart(mon
 def test_a_log_in_to_mongodb_that_fails_is_told_with_what_to_do() -> None:
     """The stand-in knows no users."""
     mongo = mongodb_server.MongoServer("db", "jobs", None, lambda: None, "mongodb://ann:s3cret@host/db")
-    with pytest.raises(StoreUnavailable, match=r"Authentication failed.*; correct .*authSource=admin") as caught:
-        with mongo.asked("read"):
-            raise OperationFailure("Authentication failed.", 18)
+    said = r"Authentication failed.*; correct .*authSource=admin"
+    with pytest.raises(StoreUnavailable, match=said) as caught, mongo.asked("read"):
+        raise OperationFailure("Authentication failed.", 18)
     assert "s3cret" not in str(caught.value)

@@ -275,9 +275,7 @@ class MongoServer:
     def _write_many(self, models: Sequence[Any]) -> Any:
         """Write in one request, and return what became of each."""
         try:
-            return self.client.bulk_write(
-                models, ordered=False, verbose_results=True, write_concern=self.write_concern
-            )
+            return self.client.bulk_write(models, ordered=False, verbose_results=True, write_concern=self.write_concern)
         except ClientBulkWriteException as error:
             if error.error is not None:
                 raise error.error from error

@@ -37,6 +37,8 @@ PINNED_US: Final = 3600 * SECOND
 """A run that others need is looked at again after this time."""
 _HEAD_CHARS: Final = 20
 """The length of a tally's name without that of its subject."""
+_KIND_CHARS: Final = 2
+"""The length of the part of it that tells level and kind."""
 
 
 class RunService(RunSettling):
@@ -170,6 +172,7 @@ class RunService(RunSettling):
         known = {note.name: note for note in self.records.notes("tally", names=list(wanted))}
         for head in sorted({each[:_HEAD_CHARS] for each in wanted if each not in known}):
             self._limit_names(head, wanted, known)
+        begun = {name[:_KIND_CHARS] for name in wanted if name not in known}
         for _ in range(CHANGE_TRIES):
             writes = [(_added(name, cells, known.get(name)), known.get(name)) for name, cells in wanted.items()]
             done = self.records.put_notes([(new, None if old is None else old.version) for new, old in writes])
@@ -183,7 +186,7 @@ class RunService(RunSettling):
             wanted = {name: wanted[name] for name in left if name in known or name not in found}
         else:
             raise StoreUnavailable("other nodes changed the counts before each attempt to add to them")
-        self._forget_tallies()
+        self._forget_tallies(begun)
 
     def _limit_names(self, head: str, wanted: dict[str, dict[int, int]], known: dict[str, StoreNote]) -> None:
         new = sorted(each for each in wanted if each.startswith(head) and each not in known and each != head)
@@ -195,12 +198,14 @@ class RunService(RunSettling):
         if head in wanted and head not in known:
             known |= {note.name: note for note in self.records.notes("tally", names=[head])}
 
-    def _forget_tallies(self) -> None:
+    def _forget_tallies(self, begun: set[str]) -> None:
+        """Forget old stretches of the levels and kinds in which a new one has begun: that is seldom."""
         now = self.now()
-        for level in range(len(LEVELS)):
+        for start in sorted(begun):
+            level, kind = int(start[0]), KINDS[int(start[1])]
             oldest = oldest_kept(level, now)
-            for kind in KINDS if oldest is not None else ():
-                old = self.records.notes("tally", since=_head(kind, level, 0), before=_head(kind, level, oldest or 0))
+            if oldest is not None:
+                old = self.records.notes("tally", since=_head(kind, level, 0), before=_head(kind, level, oldest))
                 self.records.drop_notes(old)
 
     def find_tallies(self, kind: str, name: str | None, level: int, since: int, until: int) -> list[Tally]:
