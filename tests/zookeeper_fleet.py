@@ -89,7 +89,7 @@ class SecureZooKeeper(ZooKeeper):
     def _preparation(self) -> list[str | Path]:
         key, cert, both = (self.directory / f"{name}.pem" for name in ("key", "cert", "both"))
         words = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-        place = ["-keyout", key, "-out", cert, "-days", "2"]
+        place: list[str | Path] = ["-keyout", key, "-out", cert, "-days", "2"]
         subject = ["-subj", f"/CN={HOST}", "-addext", f"subjectAltName=IP:{HOST}"]
         subprocess.run([*words, *place, *subject], check=True, capture_output=True)
         both.write_text(key.read_text() + cert.read_text())
