@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.etcd import EtcdClient, EtcdJobStore
 from mainspring.jobstores.memory import MemoryJobStore
+from mainspring.jobstores.split import changes
 from mainspring.testing.conformance.helpers import CALL, add_job, due_one, fire, make_job
 from tests.chaos.proxy import Proxy
 from tests.etcd_fleet import EtcdTrio
@@ -25,6 +26,12 @@ def store(etcd_server: Etcd, request: pytest.FixtureRequest) -> Iterator[EtcdJob
     store.start(None, "default")
     yield store
     store.shutdown()
+
+
+@pytest.fixture(autouse=True)
+def _short_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a watch that has failed begin again at once."""
+    monkeypatch.setattr(changes, "PAUSE_SECONDS", 0.05)
 
 
 def test_a_server_that_is_killed_while_jobs_fire_loses_and_doubles_none(
@@ -61,7 +68,7 @@ def test_connections_that_are_cut_lose_and_double_no_fire(etcd_server: Etcd, mod
         proxy.mend()
 
     try:
-        make = lambda runs: EtcdJobStore(f"/cut-{mode}", port=proxy.port, runs=runs)  # noqa: E731
+        make = lambda runs: EtcdJobStore(f"/cut-{mode}", port=proxy.port, timeout=1.0, runs=runs)  # noqa: E731
         fire_through(make, hurt, rounds=2)
     finally:
         proxy.close()
@@ -101,7 +108,7 @@ def test_a_watch_goes_on_after_the_server_was_away(start_server: Callable[[type[
 
 def _at_rest(store: EtcdJobStore) -> int:
     cursor = store.jobs.wait(0, 0)
-    while (later := store.jobs.wait(cursor, 1.5)) != cursor:
+    while (later := store.jobs.wait(cursor, 0.4)) != cursor:
         cursor = later
     return cursor
 
