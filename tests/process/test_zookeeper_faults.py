@@ -84,7 +84,10 @@ def expire(store: ZooKeeperJobStore, hosts: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["refuse", "mute"])
-def test_connections_that_are_cut_lose_and_double_no_fire(zookeeper_server: ZooKeeper, mode: str) -> None:
+def test_connections_that_are_cut_lose_and_double_no_fire(
+    zookeeper_server: ZooKeeper, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(zookeeper_records, "TIMEOUT_SECONDS", 2.0)
     proxy = Proxy(zookeeper_server.port)
 
     def hurt() -> None:
@@ -190,7 +193,7 @@ def test_a_server_with_tls(start_server: Callable[[type[Server]], Server], monke
     assert [job.id for job in store.get_all_jobs()] == ["job"]
     assert store.jobs.health().version == f"ZooKeeper {server.version}"
     store.shutdown()
-    monkeypatch.setattr(zookeeper_records, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(zookeeper_records, "TIMEOUT_SECONDS", 0.3)
     for more, said in (("", "VERIFY_FAILED.* ca="), (f"&ca={files}/ca.pem", "cert= and key=")):
         stranger = ZooKeeperJobStore(url=place + more, runs=MemoryJobStore())
         with pytest.raises(StoreUnavailable, match=said):

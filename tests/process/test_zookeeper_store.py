@@ -10,6 +10,7 @@ import pytest
 from apscheduler.jobstores.zookeeper import ZooKeeperJobStore as Theirs
 from apscheduler.schedulers.background import BackgroundScheduler as TheirScheduler
 from kazoo.client import KazooClient
+from kazoo.retry import KazooRetry
 
 from mainspring.errors import ConfigurationError, StoreUnavailable, TooManyJobs
 from mainspring.jobstores.memory import MemoryJobStore
@@ -128,6 +129,12 @@ def test_a_record_that_was_altered_is_set_aside(client: KazooClient) -> None:
     assert [due.job.id for due in store.due(10, 0).jobs] == ["good"]
     assert [(broken.id, broken.payload) for broken in store.get_jobs(broken=True).broken] == [("bad", b"what is this?")]
     store.shutdown()
+
+
+def test_it_connects_again_soon_after_however_long_an_outage() -> None:
+    assert ZooKeeperJobStore("/often", hosts=f"{HOST}:1").client._conn_retry.max_delay == 1.0
+    own = KazooRetry(max_tries=3, max_delay=30.0)
+    assert ZooKeeperJobStore("/own", hosts=f"{HOST}:1", connection_retry=own).client._conn_retry.max_delay == 30.0
 
 
 def test_a_server_that_is_not_there_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Final
@@ -31,6 +32,7 @@ from kazoo.exceptions import (
 )
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
 
 from mainspring.errors import ConfigurationError, RecordTooLarge, StoreUnavailable, TooManyJobs
 from mainspring.jobstores.health import Health
@@ -40,6 +42,8 @@ from mainspring.jobstores.zookeeper.server import members_of, told, version_in, 
 __all__ = ["ZooKeeperRecords"]
 
 TIMEOUT_SECONDS: Final = 4.5
+MOST_PAUSE_SECONDS: Final = 1.0
+"""Try to connect again after this long, at most."""
 MOST_NAME_BYTES: Final = 900_000
 """The names of the timetable are one answer of the server, which is limited to 1 MiB (`jute.maxbuffer`)."""
 LONGEST_NAME: Final = 2000
@@ -96,7 +100,15 @@ class ZooKeeperRecords(WatchedRecords):
             return self._client
 
     def _make_client(self) -> None:
-        self._client, self._pid, self._is_open = KazooClient(**self._connect_args), os.getpid(), False
+        retry = None if "connection_retry" in self._connect_args else self._often()
+        client = KazooClient(**{"connection_retry": retry, **self._connect_args})
+        self._client, self._pid, self._is_open = client, os.getpid(), False
+
+    def _often(self) -> KazooRetry:
+        """Return how to connect again: kazoo's own pauses double up to an hour, so they last as long as the outage."""
+        handler = self._connect_args.get("handler")
+        sleep = time.sleep if handler is None else handler.sleep_func
+        return KazooRetry(max_tries=-1, max_delay=MOST_PAUSE_SECONDS, sleep_func=sleep)
 
     def _connected(self) -> Any:
         """Return the client; connect it, and make the two folders, if that was not done yet."""
