@@ -179,7 +179,7 @@ def test_the_database_comes_from_the_url() -> None:
 
 def test_its_health_tells_what_survives(store: MongoDBJobStore, secantusdb_server: SecantusDB) -> None:
     health = store.health()
-    assert (health.level, health.version) == ("durable", "8.2.11")
+    assert (health.level, health.version) == ("durable", "MongoDB 8.2.11")
     assert "one member" in health.reasons[0]
     weak = open_store(f"{secantusdb_server.url}?w=1")
     assert weak.health().level == "volatile"

@@ -75,6 +75,7 @@ def test_a_server_that_is_away_is_named_without_the_password(
     }
     found = look(f"{kind}://{place.get(kind, f'ann:s3cret@{HOST}:1/jobs')}")
     assert not found.reachable
+    assert found.findings == (problem(found),)
     assert problem(found).advice == REACH
     assert f"{HOST}:1" in problem(found).text
     assert "refused" in problem(found).text

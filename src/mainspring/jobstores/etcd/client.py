@@ -119,6 +119,8 @@ class EtcdClient:
                 sent = True
                 answer = connection.getresponse()
                 data = answer.read()
+        except StoreUnavailable:  # the log-in failed, at every member
+            raise
         except _Failed as error:
             return 0, {"message": f"{type(error).__name__}: {error}"}, sent
         try:

@@ -183,7 +183,7 @@ class MongoServer:
         """Return what survives, by the settings of the server and of the client."""
         with self.asked("read"):
             hello = self.client.admin.command("hello")
-            version = self.client.admin.command("buildInfo")["version"]
+            version = f"MongoDB {self.client.admin.command('buildInfo')['version']}"
         members = len(hello.get("hosts", ())) + len(hello.get("passives", ()))
         concern = self.write_concern.document
         warnings = [] if hello.get("setName") else ["a single server tells nobody of changes: nodes look every second"]

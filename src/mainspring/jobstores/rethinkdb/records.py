@@ -202,14 +202,17 @@ class RethinkDBRecords(WatchedRecords):
     def health(self) -> Health:
         """Return what survives, by the settings of the table."""
         reason = "each write is asked for with hard durability"
+        self.start()
         try:
             config = self._ask(self.table.config())
         except StoreUnavailable:  # an account may not read it
-            return Health(durable=True, reasons=(reason,), warnings=("the settings of the table cannot be read",))
+            warning = "the settings of the table cannot be read"
+            return Health(durable=True, reasons=(reason,), version=self.server, warnings=(warning,))
         if config.get("write_acks") == "single":
-            return Health(durable=False, reasons=('the table has write_acks "single"; set it to "majority"',))
+            reason = 'the table has write_acks "single"; set it to "majority"'
+            return Health(durable=False, reasons=(reason,), version=self.server)
         replicas = max((len(shard.get("replicas", ())) for shard in config.get("shards", ())), default=1)
-        return Health(durable=True, replicas=replicas // 2, reasons=(reason,))
+        return Health(durable=True, replicas=replicas // 2, reasons=(reason,), version=self.server)
 
 
 def _whole(answer: Any) -> Any:

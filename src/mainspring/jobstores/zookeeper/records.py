@@ -7,6 +7,7 @@ if another write came first. The version of a znode would not do: it begins agai
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import threading
@@ -49,6 +50,8 @@ MOST_NAME_BYTES: Final = 900_000
 LONGEST_NAME: Final = 2000
 OLDEST: Final = (3, 5)
 _NEVER: Final = "never"
+# Whoever has set up no logging would see each attempt to connect; our own error tells why it failed.
+logging.getLogger("kazoo").addHandler(logging.NullHandler())
 _LOST: Final = (NoNodeError, NodeExistsError, BadVersionError)
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)
 _encode: Final = msgspec.msgpack.Encoder().encode
