@@ -10,6 +10,7 @@ version_info = tuple(map(int, version.split(".")))
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
+    from mainspring.app.declaring.dependencies import Needs
     from mainspring.app.handle import RunHandle
     from mainspring.core.policy import Backoff
     from mainspring.core.waiting.previous import previous
@@ -20,6 +21,7 @@ __all__ = [
     "Backoff",
     "Cancel",
     "Mainspring",
+    "Needs",
     "Retry",
     "RunHandle",
     "__version__",
@@ -33,6 +35,7 @@ _PLACES = {
     "Backoff": "mainspring.core.policy",
     "Cancel": "mainspring.errors",
     "Mainspring": "mainspring.app",
+    "Needs": "mainspring.app.declaring.dependencies",
     "Retry": "mainspring.errors",
     "RunHandle": "mainspring.app.handle",
     "current_run": "mainspring.executors.current_run",

@@ -17,6 +17,7 @@ MainspringError
 ├── TransactionConflict           (RuntimeError)  another transaction took the id or key: begin yours again
 ├── TransactionOpen               (RuntimeError)  waiting for a run that nobody sees before the caller commits
 ├── MaxInstancesReachedError      (RuntimeError)
+├── InvalidArguments              (ValueError)    a call whose arguments do not fit the annotations of its task
 ├── RunNotFound                   (LookupError)
 ├── TaskNotFound                  (LookupError)   no task of that name, or not one this process may import
 ├── RunFailed                     (RuntimeError)  waiting for a run that failed, with its traceback
@@ -52,6 +53,7 @@ __all__ = [
     "Cancel",
     "ConfigurationError",
     "ConflictingIdError",
+    "InvalidArguments",
     "JobLookupError",
     "MainspringError",
     "MaxInstancesReachedError",
@@ -269,6 +271,17 @@ class MaxInstancesReachedError(MainspringError, RuntimeError):
 
     def __str__(self) -> str:
         return f"job {self.job_id!r} already has its maximum of {self.max_instances} unfinished instances"
+
+
+class InvalidArguments(MainspringError, ValueError):
+    """The arguments of a call do not fit the annotations of its task; nothing was enqueued."""
+
+    def __init__(self, task: str, problems: tuple[tuple[str, str], ...]) -> None:
+        super().__init__(task, problems)
+        self.task, self.problems = task, problems
+
+    def __str__(self) -> str:
+        return f"{self.task} refuses " + "; ".join(f"{path}: {text}" for path, text in self.problems)
 
 
 class RunNotFound(MainspringError, LookupError):

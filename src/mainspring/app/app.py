@@ -14,6 +14,9 @@ from datetime import datetime, tzinfo
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
+from mainspring.app.declaring.dependencies import RESOURCE_MARK, inject
+from mainspring.app.declaring.lifespan import Lifespan
+from mainspring.app.declaring.validating import make_validator
 from mainspring.app.enqueuing.enqueue import Calls, check_call
 from mainspring.app.flows.bridging import Bridging
 from mainspring.app.flows.flow import Flow, Flows
@@ -142,6 +145,7 @@ class Mainspring:
         self._awaiter = Awaiter(lambda: self._participation.loop)
         self._listeners = Listeners(self._awaiter)
         self._middleware = Middleware(self._awaiter)
+        self._lifespan = Lifespan(self._awaiter)
         self.events = RunEvents(self._listeners, zone=lambda: self.timezone)
         """Tells the listeners of this app what happens to runs."""
         self._app_store = shared = AppStore(
@@ -181,7 +185,7 @@ class Mainspring:
         self.numbers, self.bulks, self.watch = Numbers(self), BulkActions(self), ChangeWatch(self)
         self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
         self._alerts, self._pinger = AlertBook(alerts), Pinger(self._listeners)
-        self._participation = Participation(shared, self._listeners)
+        self._participation = Participation(shared, self._listeners, self._lifespan)
         self.task_defaults: Mapping[str, Any] = {}
         """The options of tasks that do not name them."""
         self.call_defaults: Mapping[str, Any] = {}
@@ -198,10 +202,29 @@ class Mainspring:
     def task(self, func: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
-    def task(self, *, name: str | None = None, **options: Any) -> TaskDecorator: ...
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        aliases: Iterable[str] = (),
+        validate: bool | None = None,
+        **options: Any,
+    ) -> TaskDecorator: ...
 
-    def task(self, func: Any = None, *, name: str | None = None, **options: Any) -> Any:
-        """Register a function as a task; options set its defaults: `queue`, `retries`, `timeout`, `priority`, ..."""
+    def task(
+        self,
+        func: Any = None,
+        *,
+        name: str | None = None,
+        aliases: Iterable[str] = (),
+        validate: bool | None = None,
+        **options: Any,
+    ) -> Any:
+        """Register a function as a task; options set its defaults: `queue`, `retries`, `timeout`, `priority`, ...
+
+        `aliases` are earlier names of the task, under which calls may still be stored. With `validate`, a call whose
+        arguments do not fit the annotations is refused; without it, only annotations that are pydantic models count.
+        """
         defaults = make_options(Options(), {**self.task_defaults, **options})
 
         def register(func: Callable[P, R]) -> Task[P, R]:
@@ -210,8 +233,10 @@ class Mainspring:
             if not callable(func):
                 raise TypeError(f"a task is a function, not {func!r}; write @app.task or @app.task(queue=...)")
             kind = CoroutineTask if iscoroutinefunction_partial(func) else Task
-            made: Task[P, R] = kind(self, func, name or reference_of(func), defaults)
-            self.tasks.add(made)
+            complete = inject(func, self._lifespan)
+            made: Task[P, R] = kind(self, complete, name or reference_of(func), defaults)
+            made.validator = make_validator(complete, validate, self._app_store.types)
+            self.tasks.add(made, [aliases] if isinstance(aliases, str) else tuple(aliases))
             self.queues.declared.setdefault(defaults.queue, None)
             self._forget_wrapped()
             return made
@@ -269,6 +294,21 @@ class Mainspring:
         """Call a URL after each success of these jobs (ids or patterns), so that a monitor outside notices silence."""
         self._pinger.add(url, jobs)
 
+    def on_worker_start(self, func: F) -> F:
+        """Call a function when this process begins to execute runs; if it raises, the worker does not start."""
+        self._lifespan.on_start(func)
+        return func
+
+    def on_worker_stop(self, func: F) -> F:
+        """Call a function when this process has executed its last run."""
+        self._lifespan.on_stop(func)
+        return func
+
+    def resource(self, func: F) -> F:
+        """Keep what a provider gives open as long as the worker process lives, for all tasks with `Needs(func)`."""
+        setattr(func, RESOURCE_MARK, True)
+        return func
+
     def middleware(self, func: F) -> F:
         """Put a function around every execution; it takes the run and the function to call next."""
         self._middleware.add(func)
@@ -286,7 +326,7 @@ class Mainspring:
     @property
     def needs_loop(self) -> bool:
         """Whether a listener, a signal or middleware is a coroutine function."""
-        return self._middleware.needs_loop or self._listeners.need_loop
+        return self._middleware.needs_loop or self._listeners.need_loop or self._lifespan.needs_loop
 
     def _forget_wrapped(self) -> None:
         if self._participation.place is not None:
@@ -688,6 +728,12 @@ class Mainspring:
                     place.shutdown(wait=False)
                     raise
             self._participation.begin(node, place)
+        if place is not None:
+            try:
+                self._lifespan.open(place.loop)
+            except BaseException:
+                self._participation.stop(wait=False, watcher=watcher)
+                raise
         self._marks.mark_new_code()
         if place is not None and place.worker_name is not None:
             self._middleware.emit("post_spawn", place.worker_name)

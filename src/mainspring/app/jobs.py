@@ -255,6 +255,11 @@ class Jobs(JobBook):
                 continue
             known = store.lookup_job(job_id)
             if known is None:
+                if (old := self._renamed(job_id)) is not None:
+                    kept = self._renewed(old, ALIAS, fresh)  # so that no fire is lost or doubled
+                    for field in ("trigger", "at", "nominal", "overridden"):
+                        setattr(fresh, field, getattr(kept, field))
+                    fresh.timed = True
                 try:
                     self.put(fresh)
                     done.added.append(job_id)
@@ -353,9 +358,20 @@ class Jobs(JobBook):
                 self._time(changed, alias)
         return changed
 
+    def _renamed(self, job_id: str) -> Job | None:
+        """Return the stored schedule of a task that had another name, if the task's aliases say so."""
+        task = self._tasks.get(job_id)
+        found = (self._app_store.store.lookup_job(alias) for alias in (() if task is None else task.aliases))
+        return next((job for job in found if job is not None and job.declared is not None), None)
+
     def _report_gone(self, done: Reconciliation, remove: bool) -> None:
         for job in self.list():
             if job.declared is None or job.id in self._declared or job.id.startswith(self.declared_elsewhere):
+                continue
+            task = self._tasks.get(job.id)
+            if task is not None and task.name in self._declared and job.id in task.aliases:
+                self.remove(job)
+                log.info("schedule %r is now called %r", job.id, task.name)
                 continue
             done.gone.append(job.id)
             if remove:

@@ -19,6 +19,7 @@ from mainspring.node.listeners import Listeners
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
+    from mainspring.app.declaring.lifespan import Lifespan
     from mainspring.app.placement import Workplace
     from mainspring.app.store import AppStore
     from mainspring.node.node import Node
@@ -31,8 +32,8 @@ log = logging.getLogger("mainspring.app")
 class Participation:
     """Holds the node and its workplace while the app is started in this process, and stops both."""
 
-    def __init__(self, app_store: AppStore, listeners: Listeners) -> None:
-        self._app_store, self._listeners = app_store, listeners
+    def __init__(self, app_store: AppStore, listeners: Listeners, lifespan: Lifespan) -> None:
+        self._app_store, self._listeners, self._lifespan = app_store, listeners, lifespan
         self.node: Node | None = None
         self.place: Workplace | None = None
         self._stopped = threading.Event()
@@ -74,6 +75,8 @@ class Participation:
             return
         inside = self.is_caller()
         self._leave()
+        if not inside:
+            self._lifespan.close()
         if not inside and self._app_store.opened is not None:  # otherwise the store is closed when that run has ended
             self._app_store.hand_over_sums()
             hub.dismiss(self._app_store.opened)
@@ -144,6 +147,7 @@ class Participation:
             if wait:
                 self._listeners.join()  # while the loop that awaits them still runs
             if place is not None:
+                self._lifespan.stop()  # no run needs it any more, and its loop still runs
                 place.shutdown(wait)
             for store in stores:
                 hub.dismiss(store)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, ParamSpec, Protocol, Type
 
 import msgspec
 
+from mainspring.app.declaring.dependencies import uninjected
+from mainspring.app.declaring.validating import Validator
 from mainspring.app.enqueuing.admission import ADMISSION_OPTIONS, Admission, make_admission
 from mainspring.core.ids import check_run_id, check_text
 from mainspring.core.job import Job
@@ -186,6 +188,10 @@ class Task(Generic[P, R]):
         """The default options of calls of this task."""
         self.registry: Registry | None = None
         """The registry that knows the function by this name; a run stores the name."""
+        self.aliases: tuple[str, ...] = ()
+        """Earlier names of the task, under which calls may still be stored."""
+        self.validator: Validator | None = None
+        """Checks the arguments of each call, and makes of them what the annotations say."""
         self.is_async = iscoroutinefunction_partial(func)
         update_wrapper(self, func)
         self.__name__: str = getattr(func, "__name__", None) or get_callable_name(func)
@@ -207,7 +213,7 @@ class Task(Generic[P, R]):
     def options(self, **changes: Any) -> Task[P, R]:
         """Return the task with some options changed: `delay`, `at`, `queue`, `priority`, `unique`, `after`, ..."""
         twin = type(self)(self.app, self.func, self.name, make_options(self.defaults, changes))
-        twin.registry = self.registry
+        twin.registry, twin.validator = self.registry, self.validator
         return twin
 
     @property
@@ -280,6 +286,8 @@ class TaskCall(Generic[R]):
             complaint = complaint_about.__wrapped__(task.func, len(args), tuple(kwargs))
         if complaint:
             raise TypeError(complaint)
+        if task.validator is not None:
+            args, kwargs = task.validator(args, kwargs)
         self.task, self.args, self.kwargs = task, args, kwargs
         self.options = task.defaults
 
@@ -305,20 +313,26 @@ class Registry:
     def __init__(self, app_store: AppStore, make: Callable[[Callable[..., Any], str, Options], Task[..., Any]]) -> None:
         self._app_store, self._make = app_store, make
         self._tasks: dict[str, Task[Any, Any]] = {}
+        self._aliases: dict[str, Task[Any, Any]] = {}
 
-    def add(self, task: Task[Any, Any]) -> None:
-        """Add a task; the same function may be declared again, but another function may not take its name."""
-        known = self._tasks.get(task.name)
-        if known is not None and not is_same(known.func, task.func):
-            raise ConfigurationError(
-                f"two functions have the task name {task.name!r}: {known.func!r}, {task.func!r}; give one of them name="
-            )
+    def add(self, task: Task[Any, Any], aliases: Iterable[str] = ()) -> None:
+        """Add a task; the same function may be declared again, but another function may not take its name.
+
+        Stored calls find it by its aliases, too.
+        """
+        for name in (task.name, *aliases):
+            known = self.get(name)
+            if known is not None and not is_same(known.func, task.func):
+                raise ConfigurationError(
+                    f"two functions have the task name {name!r}: {known.func!r}, {task.func!r}; give one of them name="
+                )
         self._tasks[task.name] = task
-        task.registry = self
+        self._aliases |= dict.fromkeys(aliases, task)
+        task.registry, task.aliases = self, tuple(aliases)
 
     def get(self, name: str) -> Task[Any, Any] | None:
-        """Return the task with this name, or None."""
-        return self._tasks.get(name)
+        """Return the task with this name or alias, or None."""
+        return self._tasks.get(name) or self._aliases.get(name)
 
     def function(self, name: str) -> Callable[..., Any] | None:
         """Return the function that is registered under a name, or None."""
@@ -327,7 +341,7 @@ class Registry:
 
     def find(self, name: str) -> Task[Any, Any]:
         """Return the task with this name; raise TaskNotFound with similar names."""
-        found = self._tasks.get(name)
+        found = self.get(name)
         if found is None:
             raise TaskNotFound(name, tuple(self._tasks))
         return found
@@ -336,7 +350,7 @@ class Registry:
         """Return the task that is registered under a name or a function; make one of any other allowed callable."""
         if isinstance(func, Task):
             return func
-        known = self._tasks.get(reference_of(func))
+        known = self.get(reference_of(func))
         if known is not None and (isinstance(func, str) or is_same(known.func, func)):
             return known
         return self._unregistered(func)
@@ -414,6 +428,7 @@ def _values(func: Any) -> list[int]:
 
 def is_same(one: Any, other: Any) -> bool:
     """Return True if two functions come from the same code, as after a reload or in a notebook cell run again."""
+    one, other = uninjected(one), uninjected(other)
     if one is other:
         return True
     first, second = getattr(one, "__code__", None), getattr(other, "__code__", None)
