@@ -171,6 +171,7 @@ class Call(msgspec.Struct, frozen=True):
     frame: bytes | None = None  # the stored bytes it was read from, passed on as they are
     task: str | None = None  # the name that `func` was found by, where `func` is the callable itself
     inputs: int = 0  # how many of its arguments are placeholders for the results of other runs
+    headers: dict[str, str] | None = None  # what an integration sends along, a trace context for example; signed, too
     unfilled: Call | None = None  # the call with its placeholders, where `args` has the results instead; never stored
 
     @property
@@ -178,7 +179,7 @@ class Call(msgspec.Struct, frozen=True):
         """The task's name, or the reference of the callable."""
         func = self.func
         if isinstance(func, str):
-            return str(func)
+            return str(func) or self.task or ""
         return self.task or f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
 
     def found(self, func: Callable[..., Any] | str) -> Call:
@@ -314,6 +315,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     def name(self) -> str:
         """The readable name."""
         return self.call.name
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What integrations sent along, a trace context for example; listeners to `pre_enqueue` may add to it."""
+        return {} if self.call.headers is None else self.call.headers
 
     @property
     def starts(self) -> tuple[Start, ...]:

@@ -130,6 +130,11 @@ class CurrentRun:
         return self._run.job_id
 
     @property
+    def headers(self) -> dict[str, str]:
+        """What integrations sent along when the call was enqueued."""
+        return self._run.headers
+
+    @property
     def record(self) -> Run:
         """The run as it was when it was claimed."""
         return self._run

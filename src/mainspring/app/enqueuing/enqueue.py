@@ -229,6 +229,7 @@ class Calls:
                 tuple(call.args),
                 dict(call.kwargs),
                 options.name or task.__name__,
+                headers={} if self._middleware.signals["pre_enqueue"] else None,  # for those who listen to write in
             ),
             queue=options.queue,
             executor=needed_executor(task.is_async, policy.isolation),

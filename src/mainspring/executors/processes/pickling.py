@@ -36,7 +36,13 @@ def dump_call(run: Run) -> bytes:
     """Turn a run's call into bytes, or raise PicklingError naming the part that cannot be sent."""
     call = run.call
     try:
-        head = replace(run, call=Call("", name=call.name), policy=DEFAULT_POLICY, errors=(), log=())
+        head = replace(
+            run,
+            call=Call("", name=call.name, task=call.task_name, headers=call.headers),
+            policy=DEFAULT_POLICY,
+            errors=(),
+            log=(),
+        )
         return _dump((call.func, call.args, dict(call.kwargs), head))
     except Exception as error:
         for name, part in _parts(call.func, call.args, call.kwargs):

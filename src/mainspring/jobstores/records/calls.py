@@ -37,6 +37,8 @@ def call_to_data(call: Call, policy: Policy, job_id: str) -> dict[str, Any]:
     data: dict[str, Any] = {"f": ref, "a": list(args), "k": dict(call.kwargs), "n": call.name}
     if call.inputs:
         data["i"] = call.inputs
+    if call.headers:
+        data["e"] = dict(call.headers)
     if policy != DEFAULT_POLICY:
         data["p"] = policy_to_data(policy, partial(_reference, job_id=job_id))
     return data
@@ -69,7 +71,10 @@ def _parameter(ref: str, number: int) -> str | None:
 def call_from_data(data: dict[str, Any], frame: bytes) -> tuple[Call, Policy]:
     """Return the call and the policy from the result of `call_to_data`; `frame` is where it was read from."""
     policy = policy_from_data(data["p"]) if "p" in data else DEFAULT_POLICY
-    return Call(data["f"], tuple(data["a"]), data["k"], data["n"], frame, inputs=data.get("i", 0)), policy
+    call = Call(
+        data["f"], tuple(data["a"]), data["k"], data["n"], frame, inputs=data.get("i", 0), headers=data.get("e")
+    )
+    return call, policy
 
 
 def overridden_to_data(job: Job) -> dict[str, Any]:
