@@ -30,7 +30,17 @@ if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.job import Job
 
-__all__ = ["OVERDUE_US", "Diagnosis", "Finding", "Mark", "diagnose", "duration"]
+__all__ = [
+    "EXAMPLES_SHOWN",
+    "OVERDUE_US",
+    "Diagnosis",
+    "Finding",
+    "Mark",
+    "diagnose",
+    "duration",
+    "function_finder",
+    "waiting_runs",
+]
 
 EXAMPLES_SHOWN: Final = 3
 """Name at most this many examples."""
@@ -300,7 +310,7 @@ def _contents(
     app: Mainspring, store: JobStore, jobs: list[Job], unreadable: dict[str, str], code: bool
 ) -> Iterator[Finding]:
     """Check that this process can read the jobs and pending runs, and knows the functions they call."""
-    runs, complete = _pending(store)
+    runs, complete = waiting_runs(store)
     unreadable = unreadable | {run.id: run.reason or "" for run in runs if run.call.func == ""}
     if unreadable:
         text = f"{_several(len(unreadable), 'record', 'records')} cannot be read here: {_examples(unreadable)}"
@@ -321,7 +331,7 @@ def _contents(
     for each, local in records:
         if isinstance(each.call.func, str) and each.call.func:
             calls.setdefault((each.call.func, local), each)
-    find = _finder(app)
+    find = function_finder(app)
     found = [
         _unknown(app, name, partial(ref_to_obj, name) if local else partial(find, each))
         for (name, local), each in calls.items()
@@ -332,7 +342,8 @@ def _contents(
         yield Finding(Mark.OK, "tasks", f"this process knows every function that jobs and waiting runs call{newest}")
 
 
-def _pending(store: JobStore) -> tuple[list[Run], bool]:
+def waiting_runs(store: JobStore) -> tuple[list[Run], bool]:
+    """Return the newest waiting runs, and whether these are all."""
     runs: list[Run] = []
     for _ in range(MOST_PENDING_PAGES):
         page = store.find_runs(RunQuery(status=WAITING), after=runs[-1] if runs else None, limit=PENDING_PAGE_RUNS)
@@ -342,7 +353,8 @@ def _pending(store: JobStore) -> tuple[list[Run], bool]:
     return runs, False
 
 
-def _finder(app: Mainspring) -> Callable[[Any], Any]:
+def function_finder(app: Mainspring) -> Callable[[Any], Any]:
+    """Return a function that finds the function of a record as a worker would."""
     from mainspring.app.placement import Workplace
 
     return Workplace(app, threads=1).find

@@ -17,6 +17,7 @@ __all__ = ["main"]
 
 _VERBS: Final = {
     "broken": ("mainspring.cli.broken", "broken", "List, restore or discard records that were set aside."),
+    "check": ("mainspring.cli.check", "check", "Fail a deploy whose code would strand stored work."),
     "cron": ("mainspring.cli.cron", "cron", "Say what a crontab expression means."),
     "status": ("mainspring.cli.status", "status", "Show queues, nodes and counts of a store."),
     "doctor": ("mainspring.cli.doctor", "doctor", "Say what is wrong with an app or a store, and what to do."),

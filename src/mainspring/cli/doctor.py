@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -25,7 +26,7 @@ from mainspring.errors import MainspringError
 if TYPE_CHECKING:
     from mainspring.app.doctor import Diagnosis, Finding
 
-__all__ = ["doctor"]
+__all__ = ["doctor", "show_findings"]
 
 _COLOURS: Final = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -66,12 +67,17 @@ def doctor(target: str | None, where: str | None, name: str, require: str | None
 
 
 def _show(found: Diagnosis) -> None:
-    for finding in found.findings:
-        mark = click.style(f"{finding.mark:<7}", fg=_COLOURS[finding.mark])
-        echo(f"{mark}  {_paragraph(finding)}")
+    show_findings(found.findings)
     counts = {mark: found.count(mark) for mark in ("problem", "warning")}
     words = [f"{number} {mark}{'s' * (number != 1)}" for mark, number in counts.items()]
     click.echo(f"{found.level}; {', '.join(words)}")
+
+
+def show_findings(findings: Iterable[Finding]) -> None:
+    """Print findings, each with its advice."""
+    for finding in findings:
+        mark = click.style(f"{finding.mark:<7}", fg=_COLOURS[finding.mark])
+        echo(f"{mark}  {_paragraph(finding)}")
 
 
 def _paragraph(finding: Finding) -> str:

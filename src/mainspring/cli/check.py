@@ -1,0 +1,58 @@
+"""`mainspring check`: fail a deploy whose code would strand stored work."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from mainspring.cli.common.output import print_json
+from mainspring.cli.common.target import (
+    FAILED,
+    USAGE,
+    CommandFailed,
+    json_option,
+    opened,
+    target_of,
+    target_options,
+)
+
+__all__ = ["check"]
+
+
+@click.command()
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@target_options
+@json_option
+def check(target: str | None, where: str | None, name: str, as_json: bool) -> None:
+    """Compare the stored jobs, runs and schedules with the code of an app; change nothing.
+
+    Ends with 1 if the code lacks a task that is stored, does not take stored arguments, cannot read a record, or no
+    longer declares a schedule; with 3 if the store does not answer. A store that is not there yet is fine.
+
+    \b
+    Example:
+      mainspring check shop:app && ./deploy.sh
+    """
+    import msgspec
+
+    from mainspring.app.doctor import Finding, Mark
+    from mainspring.app.insight.checking import check_code
+    from mainspring.cli.doctor import show_findings
+    from mainspring.jobstores.opening import absent_file
+
+    place = target_of(target or where)
+    if "://" in place:
+        raise CommandFailed("a URL has no code to compare with; name the app", "mainspring check MODULE:APP", USAGE)
+    with opened(place, name, must_exist=False) as app:
+        absent = absent_file(app.url)
+        findings = (
+            check_code(app)
+            if absent is None
+            else [Finding(Mark.OK, "store", f"there is no file {absent} yet, so nothing can be stranded")]
+        )
+    if as_json:
+        print_json(msgspec.to_builtins(findings))
+    else:
+        show_findings(findings)
+    sys.exit(FAILED if any(each.mark == Mark.PROBLEM for each in findings) else 0)
