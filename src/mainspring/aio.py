@@ -6,8 +6,9 @@ import asyncio
 import contextvars
 import functools
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, Self, TypeVar, overload
 
@@ -159,6 +160,22 @@ class AsyncFace:
     async def wait(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait until all these runs have ended, however they did; raise TimeoutError."""
         return await self._app.runs.wait_async(handles, timeout)
+
+    def lifespan(self, work: bool = False, **options: Any) -> Callable[..., AbstractAsyncContextManager[None]]:
+        """Return a lifespan for an ASGI framework: `FastAPI(lifespan=app.aio.lifespan(work=True))`.
+
+        It starts the app with the web process and stops it with it. Options are those of `start`.
+        """
+
+        @asynccontextmanager
+        async def live(web: object = None) -> AsyncIterator[None]:
+            await self._app.aio.start(work, **options)  # not `self`: a server may have forked since
+            try:
+                yield
+            finally:
+                await self._app.aio.close()
+
+        return live
 
     enqueue_call = _awaitable(Mainspring.enqueue_call)
     enqueue_many = _awaitable(Mainspring.enqueue_many)
