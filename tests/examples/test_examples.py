@@ -55,6 +55,35 @@ PRINTED = {
     "reference_store": ["from the reference store: 3"],
     "json_folder_store": ["hello, world", "1 job is in the folder"],
     "runs_in_a_dict": ["claimed: fetch", "claimed: parse"],
+    "fastapi_app": ["mail: sent to ann", "dashboard: 200"],
+    "flask_app": ["task: hello, ann", "dashboard: 200"],
+    "logging_context": [
+        r"INFO \[None, attempt None\] shop\.mail: web request",
+        r"INFO \[send_mail, attempt 1\] shop\.mail: to ann",
+        "kept with the run: .* INFO shop.mail: to ann.*",
+    ],
+    "opentelemetry_traces": [
+        "create default <- POST /orders",
+        "process default <- create default",
+        "smtp <- process default",
+        "traces: 1",
+    ],
+    "prometheus_metrics": [
+        r'mainspring_runs_ended_total\{status="succeeded"\} 1',
+        r'mainspring_queue_waiting\{queue="default"\} 0',
+    ],
+    "sentry_monitors": [
+        "check-in: nightly in_progress",
+        "error: LookupError in report",
+        "check-in: nightly error",
+    ],
+    "validated_arguments": [
+        "a dict becomes the model: 2 x tea",
+        "refused: ship refuses order.quantity: Input should be greater than 0",
+        r"refused: refund refuses order_id: Expected `int`, got `str`; amounts\[1\]: Expected `float`, got `str`",
+    ],
+    "webhook_on_end": ["report.pdf", r'told: \{"name": "convert", "success": true\}'],
+    "worker_resources": ["worker starts", r"orders: \[1, 2\]", "database closed"],
     "share_a_store": ["200 fires of 50 jobs by 4 schedulers, at most 1 run of each"],
 }
 

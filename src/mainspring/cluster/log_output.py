@@ -9,6 +9,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
+from mainspring.contrib.logging import RunContext
+
 __all__ = ["FORMS", "JsonFormatter", "TextFormatter", "has_colours", "set_up_logging"]
 
 FORMS: Final = ("text", "json")
@@ -22,6 +24,8 @@ def set_up_logging(level: str | None, form: str = "text") -> None:
     if level is None:
         return
     handler = logging.StreamHandler()
+    if form == "json":
+        handler.addFilter(RunContext())  # so that the lines of tasks and of their libraries name the run, too
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter(coloured=has_colours()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 

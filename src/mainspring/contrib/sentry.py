@@ -1,23 +1,39 @@
 """Report errors of tasks to Sentry: install it with the extra `sentry`; an entry point finds it.
 
 It reports to the client that your app has set up with `sentry_sdk.init(...)`; without one nothing is sent.
+`monitor_jobs(app)` also tells Sentry's cron monitors when jobs run, so that it notices one that does not.
 """
 
 from __future__ import annotations
 
+import re
+import threading
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
+from uuid import NAMESPACE_OID, uuid5
 
-from mainspring.errors import Cancel, Retry
+from mainspring.core.run import Run
+from mainspring.errors import Cancel, JobLookupError, Retry
 from mainspring.executors.current_run import CurrentRun
+from mainspring.triggers.base import BaseTrigger
+from mainspring.triggers.cron import CronTrigger
+from mainspring.triggers.interval import IntervalTrigger
 
-__all__ = ["report"]
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
+
+__all__ = ["monitor_jobs", "report"]
 
 sentry_sdk: Any = import_module("sentry_sdk")  # typed or not, installed or not: it is the user's
 _logging: Any = import_module("sentry_sdk.integrations.logging")
 
 # Sentry also makes events of logged errors. This logger repeats what `report` has sent, with less detail.
 _logging.ignore_logger("mainspring.runs.reported")
+
+SLUG_CHARS: Final = 50
+_UNITS: Final = (("day", 86400), ("hour", 3600), ("minute", 60))
 
 
 def report(error: BaseException, run: CurrentRun | None) -> None:
@@ -31,3 +47,80 @@ def report(error: BaseException, run: CurrentRun | None) -> None:
             scope.set_tag("mainspring.queue", record.queue)
             scope.set_context("mainspring", {"run": record.id, "attempt": record.attempt, "job": record.job_id})
         sentry_sdk.capture_exception(error)
+
+
+def monitor_jobs(app: Mainspring, jobs: str | Iterable[str] = "*", **config: Any) -> None:
+    """Send a check-in to Sentry's cron monitors when a job (ids or patterns) starts and when it has ended.
+
+    A monitor is made of the job's trigger where Sentry can express it. `config` has more of its fields, such as
+    `checkin_margin` and `max_runtime`, both in minutes. A run that is tried again has not ended yet.
+    """
+    monitors = _Monitors(app, [jobs] if isinstance(jobs, str) else list(jobs), config)
+    app.on("pre_execute", monitors.started)
+    app.on("post_execute", monitors.ended)
+
+
+class _Monitors:
+    """Tells Sentry of the runs of jobs."""
+
+    def __init__(self, app: Mainspring, patterns: list[str], config: dict[str, Any]) -> None:
+        self._app, self._patterns, self._given = app, patterns, config
+        self._configs: dict[str, dict[str, Any] | None] = {}
+        self._lock = threading.Lock()
+
+    def started(self, run: CurrentRun | None) -> None:
+        """Send that a run has started."""
+        if run is not None and self._wants(run.record) and run.attempt == 1:
+            self._send(run.record, "in_progress")
+
+    def ended(self, run: CurrentRun | None, value: Any, error: BaseException | None) -> None:
+        """Send how a run has ended, unless it is to be tried again."""
+        if run is None or not self._wants(run.record):
+            return
+        record = run.record
+        if isinstance(error, Retry) or (error is not None and record.policy.wants_retry(record.failures + 1, error)):
+            return
+        self._send(record, "ok" if error is None or isinstance(error, Cancel) else "error")
+
+    def _wants(self, run: Run) -> bool:
+        return run.job_id is not None and any(fnmatchcase(run.job_id, pattern) for pattern in self._patterns)
+
+    def _send(self, run: Run, status: str) -> None:
+        job_id = str(run.job_id)
+        sentry_sdk.crons.capture_checkin(
+            monitor_slug=_slug(job_id),
+            check_in_id=uuid5(NAMESPACE_OID, run.id).hex,  # the same in each process that executes the run
+            status=status,
+            monitor_config=self._config(job_id),
+        )
+
+    def _config(self, job_id: str) -> dict[str, Any] | None:
+        """Return how Sentry makes the monitor of a job; None if its trigger cannot be said in Sentry's terms."""
+        with self._lock:
+            if job_id not in self._configs:
+                try:
+                    schedule = _schedule(self._app.get_job(job_id).trigger)
+                except JobLookupError:  # removed meanwhile
+                    schedule = None
+                self._configs[job_id] = None if schedule is None else {**schedule, **self._given}
+            return self._configs[job_id]
+
+
+def _slug(job_id: str) -> str:
+    return re.sub(r"[^a-z0-9_-]+", "-", job_id.lower()).strip("-")[:SLUG_CHARS] or "job"
+
+
+def _schedule(trigger: BaseTrigger) -> dict[str, Any] | None:
+    if isinstance(trigger, IntervalTrigger):
+        seconds = trigger.interval.total_seconds()
+        for unit, length in _UNITS:
+            if seconds % length == 0:
+                return {"schedule": {"type": "interval", "value": int(seconds // length), "unit": unit}}
+    if isinstance(trigger, CronTrigger):
+        fields = {field.name: field for field in trigger.fields}
+        plain = all(fields[name].is_default for name in ("year", "week")) and str(fields["second"]) == "0"
+        words = [str(fields[name]) for name in ("minute", "hour", "day", "month", "day_of_week")]
+        # Weekday numbers mean other days to Sentry, and it knows no words such as "last fri".
+        if plain and not re.search(r"\d", words[4]) and not re.search(r"[a-z]", "".join(words[:3])):
+            return {"schedule": {"type": "crontab", "value": " ".join(words)}, "timezone": str(trigger.timezone)}
+    return None

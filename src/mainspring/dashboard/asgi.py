@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from mainspring.contrib.prometheus import metrics_text
 from mainspring.dashboard.api.serving import Api
 from mainspring.dashboard.building import Answer, Builder, ViewKey
 from mainspring.dashboard.page import Action, Deed, NoSuchThing, Page
@@ -25,7 +26,6 @@ from mainspring.dashboard.roles import Accounts, Identity, Role
 from mainspring.dashboard.web.files import static_files
 from mainspring.dashboard.web.guard import LOOPBACK_HOSTS, Guard
 from mainspring.dashboard.web.live import LiveHub, LiveState
-from mainspring.dashboard.web.prometheus import metrics_text
 from mainspring.dashboard.web.visitors import Visitors, own_path
 
 if TYPE_CHECKING:

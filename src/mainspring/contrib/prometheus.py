@@ -1,17 +1,25 @@
-"""Numbers for Prometheus. Labels are statuses and queues only, so that their number has a bound."""
+"""Numbers for Prometheus: the dashboard has them at `/metrics`, and `serve_metrics(app)` alone. Needs no package.
+
+They come from the store, so one process that serves them is enough for all nodes. Labels are statuses and queues only,
+so that their number has a bound.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from mainspring.core.run import FINAL
+from mainspring.core.run import FINAL, Status
 
 if TYPE_CHECKING:
+    from http.server import ThreadingHTTPServer
+
     from mainspring.app import Mainspring
 
-__all__ = ["metrics_text"]
+__all__ = ["metrics_text", "serve_metrics"]
 
+TEXT_FORMAT: Final = "text/plain; version=0.0.4; charset=utf-8"
 MOST_QUEUES: Final = 100
 """Queues with a label of their own; the rest are summed up as `other`."""
 
@@ -26,9 +34,9 @@ def metrics_text(app: Mainspring) -> str:
     def metric(name: str, kind: str, text: str, values: Iterable[tuple[str, float]]) -> None:
         lines.append(f"# HELP mainspring_{name} {text}")
         lines.append(f"# TYPE mainspring_{name} {kind}")
-        lines.extend(f"mainspring_{name}{labels} {value:g}" for labels, value in values)
+        lines.extend(f"mainspring_{name}{labels} {_number(value)}" for labels, value in values)
 
-    statuses = [str(status) for status in FINAL]
+    statuses = [str(status) for status in Status if status in FINAL]
     totals = ((f'{{status="{status}"}}', counters.get(status, 0)) for status in statuses)
     metric("runs_ended_total", "counter", "Runs that have ended, by status.", totals)
     metric("jobs", "gauge", "Jobs in the store.", [("", counters["jobs"])])
@@ -54,6 +62,42 @@ def metrics_text(app: Mainspring) -> str:
     }
     metric("nodes", "gauge", "Nodes by state.", ((f'{{state="{state}"}}', number) for state, number in states.items()))
     return "\n".join(lines) + "\n"
+
+
+def serve_metrics(app: Mainspring, port: int = 9464, host: str = "127.0.0.1") -> ThreadingHTTPServer:
+    """Serve the numbers of an app at `/metrics` from a thread of this process; `.shutdown()` ends it.
+
+    With port 0 the system chooses one: `.server_port` has it. There is no login: serve it inside your network only.
+    """
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer  # most programs serve nothing
+
+    class MetricsHandler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.partition("?")[0] != "/metrics":
+                return self.send_error(404, "there is only /metrics")
+            try:
+                body = metrics_text(app).encode()
+            except OSError as error:  # the store does not answer
+                return self.send_error(503, type(error).__name__)
+            self.send_response(200)
+            self.send_header("Content-Type", TEXT_FORMAT)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+            return None
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing: a scrape every few seconds is no news."""
+
+    server = ThreadingHTTPServer((host, port), MetricsHandler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, name="mainspring-metrics", daemon=True).start()
+    return server
+
+
+def _number(value: float) -> str:
+    """Write a number in full: six digits are too few for a counter."""
+    return f"{value:.0f}" if value == int(value) else f"{value:.6f}"
 
 
 def _label(text: str) -> str:
