@@ -25,6 +25,12 @@ class Scope:
 
 current = None
 
+class Client:
+    dsn = "https://key@sentry.invalid/1"
+
+def get_client():
+    return Client
+
 @contextmanager
 def new_scope():
     global current
@@ -85,6 +91,7 @@ def test_errors_crashes_and_time_outs_reach_sentry_once(yard: Yard) -> None:
     (yard.folder / "sentry_sdk" / "__init__.py").write_text(SENTRY)
     (integrations / "__init__.py").touch()
     (integrations / "logging.py").write_text(LOGGING)
+    (yard.folder / "sitecustomize.py").write_text("import sentry_sdk\n")  # as an app that sets it up does
     install(yard, "with_sentry", ENTRY)
     install(yard, "with_broken", BROKEN)
     yard.env["PYTHONPATH"] = str(yard.folder)

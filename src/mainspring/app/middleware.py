@@ -27,7 +27,7 @@ Reporter = Callable[[BaseException, Any], object]
 
 @functools.cache
 def error_reporters() -> tuple[Reporter, ...]:
-    """Return the installed error reporters; each takes the exception and the run."""
+    """Return the error reporters; each takes the exception and the run, and returns False if it does nothing."""
     from importlib.metadata import entry_points
 
     found = []
@@ -132,8 +132,8 @@ class Middleware:
             except BaseException as error:
                 await self.emit_async("post_execute", run, None, error)
                 for report in error_reporters():
-                    with _reporting(error):
-                        await resolve(report, error, run)
+                    with _reporting(error) as reported:
+                        reported(await resolve(report, error, run))
                 raise
             await self.emit_async("post_execute", run, value, None)
             return value
@@ -143,8 +143,8 @@ class Middleware:
     def report(self, error: BaseException, run: CurrentRun | None) -> None:
         """Give a failure to the error reporters."""
         for report in error_reporters():
-            with _reporting(error):
-                self._call(report, error, run)
+            with _reporting(error) as reported:
+                reported(self._call(report, error, run))
 
     def _pass_through(self, layer: Callable[..., Any], run: CurrentRun | None, call: Callable[[], Any]) -> Any:
         """Call one layer of middleware around a plain function."""
@@ -152,17 +152,19 @@ class Middleware:
         value = layer(run, call_next)
         return self._awaiter.finish(value, call_next) if is_awaitable(value) else value
 
-    def _call(self, callback: Callable[..., Any], *args: Any) -> None:
+    def _call(self, callback: Callable[..., Any], *args: Any) -> Any:
         value = callback(*args)
-        if is_awaitable(value):
-            self._awaiter.finish(value)
+        return self._awaiter.finish(value) if is_awaitable(value) else value
 
 
 @contextmanager
-def _reporting(error: BaseException) -> Iterator[None]:
+def _reporting(error: BaseException) -> Iterator[Callable[[Any], None]]:
+    def reported(answer: Any) -> None:
+        if answer is not False:  # a reporter that is not set up says so
+            mark_reported(error)
+
     try:
-        yield
-        mark_reported(error)
+        yield reported
     except Exception:
         log.exception("an error reporter failed")
 

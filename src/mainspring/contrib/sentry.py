@@ -7,10 +7,13 @@ It reports to the client that your app has set up with `sentry_sdk.init(...)`; w
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_OID, uuid5
 
@@ -26,20 +29,20 @@ if TYPE_CHECKING:
 
 __all__ = ["monitor_jobs", "report"]
 
-sentry_sdk: Any = import_module("sentry_sdk")  # typed or not, installed or not: it is the user's
-_logging: Any = import_module("sentry_sdk.integrations.logging")
-
-# Sentry also makes events of logged errors. This logger repeats what `report` has sent, with less detail.
-_logging.ignore_logger("mainspring.runs.reported")
+if find_spec("sentry_sdk") is None:  # so that the entry point is left out; the import itself takes long
+    raise ModuleNotFoundError("sentry_sdk is not installed: pip install 'mainspring[sentry]'", name="sentry_sdk")
 
 SLUG_CHARS: Final = 50
 _UNITS: Final = (("day", 86400), ("hour", 3600), ("minute", 60))
 
 
-def report(error: BaseException, run: CurrentRun | None) -> None:
-    """Send a task's exception to Sentry, with the run it comes from."""
+def report(error: BaseException, run: CurrentRun | None) -> bool:
+    """Send a task's exception to Sentry, with the run it comes from; return False if the program has not set it up."""
     if isinstance(error, Retry | Cancel):
-        return  # Retry and Cancel are requests of a task, not errors
+        return True  # Retry and Cancel are requests of a task, not errors
+    sentry_sdk = _client()
+    if sentry_sdk is None:
+        return False
     with sentry_sdk.new_scope() as scope:
         if run is not None:
             record = run.record
@@ -47,6 +50,22 @@ def report(error: BaseException, run: CurrentRun | None) -> None:
             scope.set_tag("mainspring.queue", record.queue)
             scope.set_context("mainspring", {"run": record.id, "attempt": record.attempt, "job": record.job_id})
         sentry_sdk.capture_exception(error)
+    return True
+
+
+def _client() -> Any:
+    """Return Sentry's module if the program has set it up, else None."""
+    found: Any = sys.modules.get("sentry_sdk")  # whoever set it up has imported it
+    if found is None or not found.get_client().dsn:  # without an address it sends nothing
+        return None
+    _leave_out_reported()
+    return found
+
+
+@cache
+def _leave_out_reported() -> None:
+    """Keep Sentry from making events of the log lines that repeat, with less detail, what `report` has sent."""
+    import_module("sentry_sdk.integrations.logging").ignore_logger("mainspring.runs.reported")
 
 
 def monitor_jobs(app: Mainspring, jobs: str | Iterable[str] = "*", **config: Any) -> None:
@@ -86,7 +105,9 @@ class _Monitors:
         return run.job_id is not None and any(fnmatchcase(run.job_id, pattern) for pattern in self._patterns)
 
     def _send(self, run: Run, status: str) -> None:
-        job_id = str(run.job_id)
+        job_id, sentry_sdk = str(run.job_id), _client()
+        if sentry_sdk is None:
+            return
         sentry_sdk.crons.capture_checkin(
             monitor_slug=_slug(job_id),
             check_in_id=uuid5(NAMESPACE_OID, run.id).hex,  # the same in each process that executes the run

@@ -180,8 +180,12 @@ def trim(error: BaseException) -> TracebackType | None:
     return traceback
 
 
+_OURS: Final = ("mainspring.executors.", "mainspring.app.middleware", "mainspring.app.declaring.")
+"""The modules that stand between an executor and the task's function."""
+
+
 def _is_ours(traceback: TracebackType) -> bool:
-    return str(traceback.tb_frame.f_globals.get("__name__", "")).startswith("mainspring.executors.")
+    return str(traceback.tb_frame.f_globals.get("__name__", "")).startswith(_OURS)
 
 
 def _release(error: BaseException) -> None:
