@@ -9,11 +9,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mainspring.cluster.settings import Settings
 from mainspring.core.run import Status
+from mainspring.errors import ConfigurationError
 from tests.cluster.kit import Yard, stop, wait_until
 from tests.servers import PostgreSQL, Redis
 
@@ -255,3 +258,9 @@ def test_what_a_coroutine_opens_when_a_worker_starts_belongs_to_the_loop_of_the_
     run = yard.jobs.pool_is_ours.enqueue()
     assert yard.start("-p", "1", "--burst").wait(60) == 0
     assert run.fetch().result is True
+
+
+def test_windows_is_told_that_it_has_no_worker_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mainspring.cluster.settings.sys", SimpleNamespace(platform="win32"))
+    with pytest.raises(ConfigurationError, match=r"execute runs in your program by app\.run\(\)"):
+        Settings(app="shop:app")

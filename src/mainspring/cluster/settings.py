@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Literal
 
 import msgspec
 
 from mainspring.core.quantities import check_count, check_seconds
+from mainspring.errors import ConfigurationError
 from mainspring.node.node import MOST_CLAIMED_RUNS
 
 __all__ = ["ClusterStat", "Settings", "WorkerStat"]
@@ -39,6 +41,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Literal["text", "json"] = "text"
 
     def __post_init__(self) -> None:
+        if sys.platform == "win32":
+            raise ConfigurationError(
+                "worker processes need the signals of POSIX, which Windows lacks: there, execute runs in your program "
+                "by app.run() or app.start(work=True)"
+            )
         for name, limit in (self.queues or {}).items():
             if limit is not None:
                 check_count(f"the limit of the queue {name!r}", limit)
