@@ -62,7 +62,7 @@ class Envelopes(Transport):
     sent: ClassVar[list[tuple[str, Any]]] = []
 
     def capture_envelope(self, envelope: Envelope) -> None:
-        self.sent += [(str(item.type), item.payload.json) for item in envelope.items]
+        self.sent.extend((str(item.type), item.payload.json) for item in envelope.items)
 
 
 @pytest.fixture

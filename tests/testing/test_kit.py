@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mainspring import Mainspring
+from mainspring import Mainspring, Needs
 from mainspring.codec import EncodeError
 from mainspring.errors import Retry, RunFailed
 from mainspring.testing import Kit
@@ -175,7 +175,7 @@ def test_a_task_that_enqueues_itself_for_ever_is_named(
 
 
 SHOP = """
-from mainspring import Mainspring
+from mainspring import Mainspring, Needs
 app = Mainspring("sqlite:///shop.db")
 
 @app.task
@@ -196,7 +196,7 @@ def test_two(mainspring_kit):
 
 
 GUIDED_SHOP = """
-from mainspring import Mainspring
+from mainspring import Mainspring, Needs
 app = Mainspring("sqlite:///shop.db")
 
 @app.task
@@ -233,3 +233,25 @@ def test_the_plugin_gives_each_test_a_kit(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert 'mainspring_app = "MODULE:APP"' in done.stdout
+
+
+def test_each_kit_has_resources_of_its_own() -> None:
+    said: list[str] = []
+    app = Mainspring("memory://")
+
+    @app.resource
+    def pool() -> Iterator[str]:
+        said.append("open")
+        yield "pool"
+        said.append("close")
+
+    @app.task
+    def work(using: str = Needs(pool)) -> str:
+        return using
+
+    for _ in range(2):
+        with Kit(app) as kit:
+            work.enqueue()
+            work.enqueue()
+            assert [run.result for run in kit.run_due()] == ["pool", "pool"]
+    assert said == ["open", "close"] * 2

@@ -146,6 +146,7 @@ class Kit:
         if self._before is not None:
             shared.inline, shared._companion, shared.clock = self._before
         self._runner = None
+        self.app._lifespan.close()  # the next test begins with resources of its own
 
     # -- time and work ---------------------------------------------------------------------------------------------
 
