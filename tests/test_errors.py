@@ -21,6 +21,7 @@ SAMPLES: list[errors.MainspringError] = [
     errors.VersionConflict("mail"),
     errors.TransactionConflict("begin again"),
     errors.MissingInput("run-1", "failed"),
+    errors.InvalidArguments("ship", (("order.quantity", "Input should be greater than 0"),)),
     errors.RecordTooLarge("mail", 300_000, 262_144, "etcd"),
     errors.TooManyJobs(50_001, 50_000, "etcd"),
     errors.TransactionOpen("r1"),

@@ -80,6 +80,7 @@ __all__ = [
     "VersionConflict",
     "WorkerDied",
     "add_note",
+    "install_command",
     "is_own",
     "near",
 ]
@@ -100,6 +101,23 @@ def near(word: str, known: Iterable[str]) -> str:
     if names and len(names) <= 12:
         return "; there are " + ", ".join(repr(name) for name in names)
     return ""
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra from where mainspring itself came: an index, a wheel or a checkout."""
+    import json  # only on the way to an error, like the others
+    import os
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    place, editable = "mainspring", ""
+    with suppress(PackageNotFoundError, ValueError):
+        origin = json.loads(distribution("mainspring").read_text("direct_url.json") or "{}")
+        url = urlsplit(origin.get("url", ""))
+        if url.scheme == "file" and os.path.exists(unquote(url.path)):
+            place = unquote(url.path)
+            editable = "-e " if origin.get("dir_info", {}).get("editable") else ""
+    return f'pip install {editable}"{place}[{extra}]"'
 
 
 def add_note(error: BaseException, text: str) -> None:

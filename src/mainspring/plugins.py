@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from mainspring.core.references import ref_to_obj
 from mainspring.core.store_urls import STORE_CLASSES
-from mainspring.errors import PluginNotFound, near
+from mainspring.errors import PluginNotFound, install_command, near
 from mainspring.triggers import trigger_class
 from mainspring.triggers.base import BaseTrigger
 
@@ -49,7 +49,7 @@ def find_plugin(kind: str, name: str) -> type[Any]:
             if name not in _EXTRAS:
                 raise
             raise LookupError(
-                f'the {kind} {name!r} needs a package that is missing: pip install "mainspring[{name}]" ({error})'
+                f"the {kind} {name!r} needs a package that is missing: {install_command(name)} ({error})"
             ) from error
     from importlib.metadata import entry_points
 

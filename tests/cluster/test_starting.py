@@ -16,7 +16,7 @@ import pytest
 
 from mainspring.cluster.settings import Settings
 from mainspring.core.run import Status
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, install_command
 from tests.cluster.kit import Yard, stop, wait_until
 from tests.servers import PostgreSQL, Redis
 
@@ -109,7 +109,7 @@ def test_a_missing_driver_is_one_error_that_names_the_extra(yard: Yard) -> None:
     )
     done = yard.run("-m", "mainspring", "worker", "bare:app")
     assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
-    assert 'pip install "mainspring[postgresql]"' in done.stderr
+    assert install_command("postgresql") in done.stderr
 
 
 def test_an_app_in_memory_has_no_workers(yard: Yard) -> None:

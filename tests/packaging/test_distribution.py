@@ -17,6 +17,7 @@ from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 import mainspring
+from mainspring.errors import install_command
 
 ROOT = Path(__file__).parents[2]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -115,3 +116,25 @@ def test_an_import_brings_nothing_heavy(code: str, absent: str) -> None:
     program = f"{code}\nimport sys\nprint(*sorted(set({absent.split()!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, 'pip install "mainspring[redis]"'),
+        ('{"url": "file:///nowhere", "dir_info": {}}', 'pip install "mainspring[redis]"'),
+        ('{"url": "file://FOLDER/a%20b.whl", "archive_info": {}}', 'pip install "FOLDER/a b.whl[redis]"'),
+        ('{"url": "file://FOLDER", "dir_info": {"editable": true}}', 'pip install -e "FOLDER[redis]"'),
+    ],
+)
+def test_an_error_names_an_install_that_works(
+    origin: str | None, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a b.whl").touch()
+    info = tmp_path / "mainspring-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mainspring\nVersion: 1\n")
+    if origin is not None:
+        (info / "direct_url.json").write_text(origin.replace("FOLDER", str(tmp_path)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert install_command("redis") == command.replace("FOLDER", str(tmp_path))

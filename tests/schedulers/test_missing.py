@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mainspring.errors import install_command
 from tests.schedulers.kit import Program
 
 
@@ -22,7 +23,7 @@ def test_a_framework_that_is_missing_is_named_with_its_extra(tmp_path: Path, nam
             print(error)
         """,
     ).run()
-    assert f'Scheduler needs {name}: pip install "mainspring[{name}]"' in out
+    assert f"Scheduler needs {name}: {install_command(name)}" in out
 
 
 def test_a_missing_qt_is_named_with_its_extra(tmp_path: Path) -> None:
@@ -39,4 +40,4 @@ def test_a_missing_qt_is_named_with_its_extra(tmp_path: Path) -> None:
             print(error)
         """,
     ).run()
-    assert 'pip install "mainspring[qt]"' in out
+    assert install_command("qt") in out

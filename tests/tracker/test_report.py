@@ -12,6 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
 from mainspring.cli import main
+from mainspring.errors import install_command
 from mainspring.tracker.report import report
 from tests.tracker.kit import LONG_AGO, Page, PageStep, Step, add, expire
 
@@ -63,7 +64,7 @@ def test_a_missing_driver_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "pymysql", None)
     code, said = call("mariadb://me:secret@host/db", "t")
     assert code == 1
-    assert said.endswith('; pip install "mainspring[mysql]"\n')
+    assert said.endswith(f"; {install_command('mysql')}\n")
 
 
 def test_an_empty_table_says_so(sqlite: Engine) -> None:

@@ -9,15 +9,13 @@ import click
 
 from mainspring.cli.common.output import echo
 from mainspring.cli.common.target import USAGE, CommandFailed, opened, target_options
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, install_command
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
     from mainspring.dashboard.serving import DashboardServer
 
 __all__ = ["beside", "dashboard"]
-
-INSTALL = "pip install 'mainspring[dashboard]'"
 
 
 @click.command()
@@ -75,7 +73,9 @@ def _check_installed() -> None:
     try:
         import mainspring.dashboard.serving  # noqa: F401 - only to see whether its packages are there
     except (ConfigurationError, ImportError) as error:
-        raise CommandFailed(f"the dashboard's packages are not installed: {error}", INSTALL) from None
+        raise CommandFailed(
+            f"the dashboard's packages are not installed: {error}", install_command("dashboard")
+        ) from None
 
 
 def _add_user(users: Path | None, name: str, role: str) -> None:
@@ -105,7 +105,7 @@ def beside(app: Mainspring, *, env: str = "") -> tuple[DashboardServer | None, s
         server = DashboardServer(DashboardApp(app, env=env))
     except (ImportError, ConfigurationError) as error:
         if isinstance(error, ImportError) or "not installed" in str(error):
-            return None, f"For a dashboard in the browser: {INSTALL}"
+            return None, f"For a dashboard in the browser: {install_command('dashboard')}"
         return None, f"No dashboard: {error}"
     server.start()
     return server, f"The dashboard is at {server.url}"

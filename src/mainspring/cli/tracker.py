@@ -9,7 +9,7 @@ import click
 
 from mainspring.core.redaction import without_password
 from mainspring.core.store_urls import SCHEMES, schemes_of, with_driver
-from mainspring.errors import near
+from mainspring.errors import install_command, near
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import Engine
@@ -40,7 +40,7 @@ def status(url: str, table: str, locks: int) -> None:
 
         from mainspring.tracker.report import report
     except ImportError as error:
-        raise click.ClickException(f'{error}; pip install "mainspring[sqlalchemy]"') from None
+        raise click.ClickException(f"{error}; {install_command('sqlalchemy')}") from None
     engine = _open(url)
     try:
         found = report(engine, table, locks)
@@ -81,5 +81,5 @@ def _open(url: str) -> Engine:
         raise click.ClickException(f"no database is known for {dialect}://{near(dialect, known)}") from None
     except ImportError as error:
         ours = dialect in SCHEMES and parsed.drivername == with_driver(dialect)
-        hint = f'; pip install "mainspring[{SCHEMES[dialect].extra}]"' if ours else ""
+        hint = f"; {install_command(SCHEMES[dialect].extra)}" if ours else ""
         raise click.ClickException(f"{dialect}:// needs a driver that is not installed: {error}{hint}") from None

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from mainspring.app import Mainspring
 from mainspring.core.references import iscoroutinefunction_partial
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, install_command
 from mainspring.executors.current_run import CurrentRun
 from mainspring.jobstores.base import JobStore
 
@@ -22,7 +22,7 @@ try:
     import flask
 except ImportError as error:
     raise ConfigurationError(
-        f"the Flask extension needs {error.name}, which is not installed: pip install 'mainspring[flask]'"
+        f"the Flask extension needs {error.name}, which is not installed: {install_command('flask')}"
     ) from error
 
 __all__ = ["FlaskMainspring"]

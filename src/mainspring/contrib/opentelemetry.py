@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from mainspring import __version__
 from mainspring.core.references import iscoroutinefunction_partial
 from mainspring.core.run import Run
-from mainspring.errors import Cancel, ConfigurationError, Retry
+from mainspring.errors import Cancel, ConfigurationError, Retry, install_command
 from mainspring.executors.current_run import CurrentRun
 
 try:
     from opentelemetry import context, metrics, propagate, trace
 except ImportError as error:
     raise ConfigurationError(
-        f"traces and metrics need {error.name}, which is not installed: pip install 'mainspring[otel]'"
+        f"traces and metrics need {error.name}, which is not installed: {install_command('otel')}"
     ) from error
 
 if TYPE_CHECKING:

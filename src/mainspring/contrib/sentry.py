@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_OID, uuid5
 
 from mainspring.core.run import Run
-from mainspring.errors import Cancel, JobLookupError, Retry
+from mainspring.errors import Cancel, JobLookupError, Retry, install_command
 from mainspring.executors.current_run import CurrentRun
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["monitor_jobs", "report"]
 
 if find_spec("sentry_sdk") is None:  # so that the entry point is left out; the import itself takes long
-    raise ModuleNotFoundError("sentry_sdk is not installed: pip install 'mainspring[sentry]'", name="sentry_sdk")
+    raise ModuleNotFoundError(f"sentry_sdk is not installed: {install_command('sentry')}", name="sentry_sdk")
 
 SLUG_CHARS: Final = 50
 _UNITS: Final = (("day", 86400), ("hour", 3600), ("minute", 60))

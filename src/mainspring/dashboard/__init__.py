@@ -46,14 +46,14 @@ and `pages/__init__.py` lists it. These rules hold:
 
 from __future__ import annotations
 
-from mainspring.errors import ConfigurationError
+from mainspring.errors import ConfigurationError, install_command
 
 try:
     import jinja2 as _jinja2
     import starlette as _starlette
 except ImportError as error:  # pragma: no cover - the tests have it installed
     raise ConfigurationError(
-        f"the dashboard needs {error.name}, which is not installed: pip install 'mainspring[dashboard]'"
+        f"the dashboard needs {error.name}, which is not installed: {install_command('dashboard')}"
     ) from error
 
 from mainspring.dashboard.asgi import DashboardApp

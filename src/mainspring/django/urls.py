@@ -20,6 +20,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from mainspring.django.application import app
 from mainspring.django.models import Task
+from mainspring.errors import install_command
 
 __all__ = ["dashboard", "urlpatterns"]
 
@@ -81,9 +82,7 @@ def _mounted() -> Any:
     try:
         return app.wsgi(identify=_who, hosts=["*"], key=key)
     except ModuleNotFoundError as error:
-        raise ImproperlyConfigured(
-            f'the dashboard needs more: pip install "mainspring[dashboard]" ({error})'
-        ) from error
+        raise ImproperlyConfigured(f"the dashboard needs more: {install_command('dashboard')} ({error})") from error
 
 
 def _who(scope: Any) -> tuple[str, str]:

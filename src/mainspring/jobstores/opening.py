@@ -8,7 +8,7 @@ from typing import Any, Final
 from mainspring.core.redaction import without_password
 from mainspring.core.references import ref_to_obj
 from mainspring.core.store_urls import SCHEMES, STORE_CLASSES, sqlite_file, store_scheme
-from mainspring.errors import ConfigurationError, near
+from mainspring.errors import ConfigurationError, install_command, near
 from mainspring.jobstores.base import JobStore
 from mainspring.plugins import check_options, takes_option
 
@@ -69,7 +69,7 @@ def _built_in(scheme: str) -> Any:
         return ref_to_obj(STORE_CLASSES[store])
     except LookupError as error:
         raise ConfigurationError(
-            f'{scheme}:// needs a driver that is not installed: pip install "mainspring[{extra}]" ({error})'
+            f"{scheme}:// needs a driver that is not installed: {install_command(extra)} ({error})"
         ) from error
 
 

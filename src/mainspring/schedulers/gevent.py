@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mainspring.errors import install_command
+
 try:
     import gevent
     from gevent.event import Event
     from gevent.monkey import get_original, is_module_patched
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f'GeventScheduler needs gevent: pip install "mainspring[gevent]" ({error})', name=error.name
+        f"GeventScheduler needs gevent: {install_command('gevent')} ({error})", name=error.name
     ) from error
 
 from mainspring.events import SchedulerEvent

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
+from mainspring.errors import install_command
 from mainspring.events import SchedulerEvent
 from mainspring.schedulers.base import BaseScheduler
 
@@ -22,7 +23,7 @@ def _core() -> Any:
             return import_module(f"{name}.QtCore")
         except ImportError:
             continue
-    raise ImportError('QtScheduler needs PySide or PyQt, which are not installed: pip install "mainspring[qt]"')
+    raise ImportError(f"QtScheduler needs PySide or PyQt, which are not installed: {install_command('qt')}")
 
 
 class QtScheduler(BaseScheduler):

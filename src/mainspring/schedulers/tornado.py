@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from mainspring.errors import install_command
+
 try:
     from tornado.ioloop import IOLoop
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f'TornadoScheduler needs tornado: pip install "mainspring[tornado]" ({error})', name=error.name
+        f"TornadoScheduler needs tornado: {install_command('tornado')} ({error})", name=error.name
     ) from error
 
 from mainspring.core.references import maybe_ref

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from mainspring.errors import install_command
+
 try:
     from twisted.python import threadable
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
-        f'TwistedScheduler needs twisted: pip install "mainspring[twisted]" ({error})', name=error.name
+        f"TwistedScheduler needs twisted: {install_command('twisted')} ({error})", name=error.name
     ) from error
 
 from mainspring.core.references import maybe_ref

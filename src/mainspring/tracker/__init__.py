@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from mainspring.errors import install_command
+
 try:
     import sqlalchemy as _sqlalchemy  # noqa: F401
 except ImportError as _error:
     raise ImportError(
-        'mainspring.tracker needs SQLAlchemy, which is not installed: pip install "mainspring[sqlalchemy]"'
+        f"mainspring.tracker needs SQLAlchemy, which is not installed: {install_command('sqlalchemy')}"
     ) from _error
 
 from mainspring.core.policy import Backoff

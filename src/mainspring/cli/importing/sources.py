@@ -11,7 +11,7 @@ import click
 
 from mainspring.core.redaction import without_password
 from mainspring.core.store_urls import SCHEMES, store_scheme
-from mainspring.errors import near
+from mainspring.errors import install_command, near
 
 __all__ = ["SQL_TABLE", "Source", "read_source", "reported"]
 
@@ -167,7 +167,7 @@ def _driver(name: str, extra: str) -> Any:
     try:
         return import_module(name)
     except ImportError as error:
-        raise click.ClickException(f'this needs a driver: pip install "mainspring[{extra}]" ({error})') from error
+        raise click.ClickException(f"this needs a driver: {install_command(extra)} ({error})") from error
 
 
 @contextmanager

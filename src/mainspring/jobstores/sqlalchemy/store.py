@@ -27,7 +27,7 @@ from mainspring.core.quantities import check_count
 from mainspring.core.redaction import without_password
 from mainspring.core.run import Run
 from mainspring.core.store_urls import SCHEMES, with_driver
-from mainspring.errors import ConfigurationError, StoreUnavailable, near
+from mainspring.errors import ConfigurationError, StoreUnavailable, install_command, near
 from mainspring.jobstores.base import (
     CHANGES,
     ENDS,
@@ -443,5 +443,5 @@ def _check_driver(kind: str) -> None:
         import_module(driver)
     except ImportError as error:
         raise ConfigurationError(
-            f'{kind}:// needs {driver}, which cannot be imported: pip install "mainspring[{kind}]" ({error})'
+            f"{kind}:// needs {driver}, which cannot be imported: {install_command(kind)} ({error})"
         ) from error
