@@ -105,7 +105,15 @@ def test_every_verb_that_touches_the_store_is_there() -> None:
     local = {"task", "schedule", "as_task", "stored_func", "handle", "on", "middleware", "wrapped", "emit", "run"}
     local |= {"now", "wake_for", "wake_worker", "declared_queues", "drain", "check_policy", "load"}
     local |= {"alert", "ping", "asgi", "wsgi", "hand_over_sums", "after_commit", "call_off_loop_by"}
-    local |= {"register_type", "report", "work_inline", "acting"}  # what reaches no further than this process
+    local |= {
+        "resource",
+        "on_worker_start",
+        "on_worker_stop",
+        "register_type",
+        "report",
+        "work_inline",
+        "acting",
+    }  # what reaches no further than this process
     verbs = {name for name, _ in inspect.getmembers(Mainspring, inspect.isfunction) if name[0] != "_"}
     assert {"enqueue", "find", "add_job", "purge", "start"} <= verbs
     assert sorted(verbs - local - set(vars(AsyncFace))) == []
