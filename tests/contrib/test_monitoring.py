@@ -70,7 +70,7 @@ def sent() -> Iterator[list[tuple[str, Any]]]:
     Envelopes.sent = []
     sentry_sdk.init(dsn="https://key@sentry.invalid/1", transport=Envelopes, auto_enabling_integrations=False)
     yield Envelopes.sent
-    sentry_sdk.init()
+    sentry_sdk.init(auto_enabling_integrations=False)
 
 
 def test_sentry_gets_each_error_once_and_the_check_ins_of_jobs(app: Mainspring, sent: list[tuple[str, Any]]) -> None:
