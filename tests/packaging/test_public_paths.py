@@ -10,9 +10,14 @@ import pytest
 import mainspring
 
 PUBLIC = {
-    "mainspring": "Cancel Mainspring Retry RunHandle current_run",
+    "mainspring": "Cancel Mainspring Needs Retry RunHandle current_run",
     "mainspring.app": "Mainspring",
     "mainspring.cluster": "Cluster",
+    "mainspring.contrib.flask": "FlaskMainspring",
+    "mainspring.contrib.logging": "RunContext",
+    "mainspring.contrib.opentelemetry": "instrument",
+    "mainspring.contrib.prometheus": "metrics_text serve_metrics",
+    "mainspring.contrib.sentry": "monitor_jobs report",
     "mainspring.dashboard": "DashboardApp Accounts",
     "mainspring.django.store": "DjangoStore",
     "mainspring.errors": "ConflictingIdError JobLookupError MainspringError",
