@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from importlib.resources import files
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,12 +26,24 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(found: Any, config: Any) -> Any:
-    """Add the examples, and the library that draws diagrams, which comes from a package."""
+    """Add the reference, the examples, and the library that draws diagrams, which comes from a package."""
+    for name, text in _reference().pages().items():
+        found.append(File.generated(config, name, content=text))
     for example in sorted(Path(config.config_file_path).with_name("examples").glob("*.py")):
         found.append(File.generated(config, f"examples/{example.name}", abs_src_path=str(example)))
     path = Path(str(files("mmdc") / "assets" / "mermaid.js"))
     found.append(File.generated(config, "site/mermaid.js", abs_src_path=str(path)))
     return found
+
+
+def _reference() -> Any:
+    """Return the module that makes the reference: it is beside this file, which MkDocs loads by its path."""
+    spec = spec_from_file_location("mainspring_site_reference", Path(__file__).with_name("reference.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:

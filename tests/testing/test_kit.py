@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from mainspring import Mainspring, Needs
 from mainspring.codec import EncodeError
 from mainspring.errors import Retry, RunFailed
 from mainspring.testing import Kit
+from tests.docs.pages import blocks_of
 
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -211,8 +211,7 @@ def report() -> None: ...
 
 
 def test_the_examples_of_the_guide_pass(tmp_path: Path) -> None:
-    guide = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", guide, flags=re.DOTALL)
+    blocks = [block.text for block in blocks_of("testing.md", "python")]
     assert len(blocks) == 3
     blocks[1] = blocks[1].replace("test_an_order", "test_another_order")
     (tmp_path / "shop.py").write_text(GUIDED_SHOP)

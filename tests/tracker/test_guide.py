@@ -11,6 +11,7 @@ import pytest
 
 from mainspring.core import run
 from mainspring.tracker import JobMixin, Tracker, table
+from tests.docs.pages import program_of
 from tests.servers import PostgreSQL
 
 ROOT = Path(__file__).parents[2]
@@ -18,8 +19,7 @@ GUIDE = (ROOT / "docs" / "tracker.md").read_text()
 
 
 def test_the_guides_code_runs(tmp_path: Path, postgresql_server: PostgreSQL) -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", GUIDE, re.S | re.M)
-    code = "".join(blocks).replace("postgresql+psycopg://localhost/files", postgresql_server.url)
+    code = program_of("tracker.md").replace("postgresql+psycopg://localhost/files", postgresql_server.url)
     # What the guide leaves to the reader: an empty database, and the row that its async part starts.
     created = "        await connection.run_sync(Base.metadata.create_all)\n"
     assert created in code
