@@ -313,6 +313,17 @@ class RunNotFound(MainspringError, LookupError):
         return f"no run {self.run_id!r} in the store" + (f": {self.why}" if self.why else "")
 
 
+class NodeNotFound(MainspringError, LookupError):
+    """No living node has this name."""
+
+    def __init__(self, name: str, known: tuple[str, ...] = ()) -> None:
+        super().__init__(name, known)
+        self.name, self.known = name, known
+
+    def __str__(self) -> str:
+        return f"no living node is called {self.name!r}{near(self.name, self.known)}"
+
+
 class TaskNotFound(MainspringError, LookupError):
     """No task has this name."""
 

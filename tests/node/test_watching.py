@@ -17,6 +17,7 @@ class Watching:
 
     steady_since: float | None = None
     runs_left: int | None = None
+    began_at = 0.0
 
     def __init__(self, bench: Bench) -> None:
         self.told: list[tuple[str, list[bool]]] = []
@@ -24,6 +25,8 @@ class Watching:
         """Whose former claim is forgotten, by another thread, while this one is told of the new."""
         self._claims = bench.link.claims
         bench.node.watcher = self
+
+    def stop_all(self) -> None: ...
 
     def claiming(self, node: str, token: str, queues: Sequence[str]) -> None: ...
 

@@ -19,6 +19,7 @@ from mainspring.app.declaring.lifespan import Lifespan
 from mainspring.app.declaring.validating import make_validator
 from mainspring.app.enqueuing.enqueue import Calls, check_call
 from mainspring.app.flows.bridging import Bridging
+from mainspring.app.fleet import Fleet
 from mainspring.app.flows.flow import Flow, Flows
 from mainspring.app.flows.shapes import Shapes, collect, join
 from mainspring.app.flows.storing import FlowWriter
@@ -186,6 +187,7 @@ class Mainspring:
         self.code, self.env, self._marks = code, env, Marks(shared.acts, code)
         self._alerts, self._pinger = AlertBook(alerts), Pinger(self._listeners)
         self._participation = Participation(shared, self._listeners, self._lifespan)
+        self._fleet = Fleet(shared.acts, self.nodes)
         self.task_defaults: Mapping[str, Any] = {}
         """The options of tasks that do not name them."""
         self.call_defaults: Mapping[str, Any] = {}
@@ -552,6 +554,9 @@ class Mainspring:
     bulk = _verb("bulks", BulkActions.bulk)
     stop_bulk = _verb("bulks", BulkActions.stop_bulk)
     changes = _verb("watch", ChangeWatch.changes)
+    quiet_node = _verb("_fleet", Fleet.quiet_node)
+    resume_node = _verb("_fleet", Fleet.resume_node)
+    stop_node = _verb("_fleet", Fleet.stop_node)
 
     def acting(self, by: str | None = None, why: str = "") -> AbstractContextManager[None]:
         """Act in somebody's name and say why: `with app.acting("ann", "the provider is down"): ...`."""
@@ -712,6 +717,7 @@ class Mainspring:
                 code=self.code,
                 alerts=self._alerts.targets,
                 app_name=self.name,
+                leave=self.stop,
             )
             store.start(self, ALIAS)
             link = node.add_store(ALIAS, store)

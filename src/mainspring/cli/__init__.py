@@ -38,7 +38,7 @@ _VERBS: Final = {
         "Look at jobs; add, edit, pause, resume, skip, remove them, or run them now.",
     ),
     "queues": ("mainspring.cli.queues", "queues", "Show what waits in queues; pause, resume or purge them."),
-    "nodes": ("mainspring.cli.nodes", "nodes", "Show the processes that take part."),
+    "nodes": ("mainspring.cli.nodes", "nodes", "Show the processes that take part; make them quiet or stop them."),
     "simulate": ("mainspring.cli.insight.simulate", "simulate", "Show what the schedules would do in the days ahead."),
     "audit": ("mainspring.cli.insight.audit", "audit", "Show who did what, when and why."),
     "explain": ("mainspring.cli.insight.explain", "explain", "Say why something has or has not run, and what to do."),

@@ -1,26 +1,51 @@
-"""`mainspring nodes`: list the processes that work on a store."""
+"""`mainspring nodes`: list the processes that work on a store; make them quiet, resume or stop them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from mainspring.app.doctor import duration
-from mainspring.cli.common.output import Column, ago, print_json, table
-from mainspring.cli.common.target import FAILED, command, json_option, opened, target_options
+from mainspring.cli.common.output import Column, ago, echo, print_json, table
+from mainspring.cli.common.target import (
+    FAILED,
+    CommandFailed,
+    command,
+    json_option,
+    opened,
+    target_options,
+    why_option,
+)
+from mainspring.cli.common.visible import visible
+from mainspring.errors import NodeNotFound
+
+if TYPE_CHECKING:
+    from mainspring.app import Mainspring
 
 __all__ = ["nodes"]
 
+Callback = TypeVar("Callback", bound=Callable[..., Any])
 
-@click.command()
+
+@click.group(invoke_without_command=True)
 @json_option
 @target_options
-def nodes(as_json: bool, where: str | None, name: str) -> None:
+@click.pass_context
+def nodes(context: click.Context, as_json: bool, where: str | None, name: str) -> None:
     """Show the processes that take part: which queues they serve, and when they were last heard.
 
     \b
-    Example:
+    Examples:
       mainspring nodes --app shop:app
+      mainspring nodes quiet web-1:2101 --app shop:app
     """
+    if context.invoked_subcommand is None:
+        _list(as_json, where, name)
+
+
+def _list(as_json: bool, where: str | None, name: str) -> None:
     with opened(where, name) as app:
         found, now = sorted(app.nodes(), key=lambda node: (node.host, node.pid)), app.now()
     if as_json:
@@ -59,3 +84,63 @@ def nodes(as_json: bool, where: str | None, name: str) -> None:
         click.echo(f"no node is alive\nTry: {command('doctor')}", err=True)
     if not found:
         raise click.exceptions.Exit(FAILED)
+
+
+# -- orders ----------------------------------------------------------------------------------------------------------
+
+
+def _ordering(func: Callback) -> Callback:
+    return click.argument("node", metavar="NODE")(why_option(target_options(func)))
+
+
+def _order(node: str, where: str | None, name: str, give: Callable[[Mainspring], Callable[[str], list[str]]]) -> None:
+    """Give an order, and say who follows it when."""
+    with opened(where, name) as app:
+        try:
+            found = give(app)(node)
+        except NodeNotFound as error:
+            raise CommandFailed(str(error), command("nodes")) from None
+        seconds = app.lease / 3
+    processes = "1 process follows" if len(found) == 1 else f"{len(found)} processes follow"
+    echo(f"{processes} within {seconds:.0f} s: {', '.join(visible(each) for each in found)}")
+
+
+@nodes.command()
+@_ordering
+def quiet(node: str, where: str | None, name: str) -> None:
+    """Let a node fire nothing and take no more runs until it is resumed; what runs goes on.
+
+    NODE is HOST:PID of a process or of a sentinel, or the id of a node. All worker processes of a sentinel follow
+    together.
+
+    \b
+    Example:
+      mainspring nodes quiet web-1:2101 --why "deploy at noon" --app shop:app
+    """
+    _order(node, where, name, lambda app: app.quiet_node)
+
+
+@nodes.command()
+@_ordering
+def resume(node: str, where: str | None, name: str) -> None:
+    """Let a quiet node fire and take runs again.
+
+    \b
+    Example:
+      mainspring nodes resume web-1:2101 --app shop:app
+    """
+    _order(node, where, name, lambda app: app.resume_node)
+
+
+@nodes.command()
+@_ordering
+def stop(node: str, where: str | None, name: str) -> None:
+    """Let a node finish what it runs, give back the rest, and end.
+
+    A `mainspring worker` ends as after a first SIGTERM. A process that called app.start() goes on without its node.
+
+    \b
+    Example:
+      mainspring nodes stop web-1:2101 --app shop:app
+    """
+    _order(node, where, name, lambda app: app.stop_node)

@@ -21,6 +21,7 @@ __all__ = [
     "CLAIMING",
     "DRAINING",
     "ENDED",
+    "LEAVE",
     "NOTHING_LEFT",
     "PING",
     "PONG",
@@ -41,6 +42,7 @@ CLAIMED: Final = "claimed"  # [token, ids]: sent before any of them is executed
 ENDED: Final = "ended"  # ids of runs that were settled or given back, and how many of them were executed
 STUCK: Final = "stuck"  # id of a run that did not end when it was stopped
 DRAINING: Final = "draining"  # the reason: the worker finishes its runs and ends
+LEAVE: Final = "leave"  # somebody has told the cluster, by an act in the store, to stop
 PONG: Final = "pong"  # the worker's interpreter is free enough to answer
 PING: Final = "ping"  # to the worker: answer
 STOP: Final = "stop"  # to the worker, with a reason: finish the started runs, give back the rest, end
@@ -121,9 +123,12 @@ class WorkerChannel(Channel):
         *,
         max_runs: int | None = None,
         stop: Callable[[str], None] = lambda why: None,
+        began_at: float = 0.0,
     ) -> None:
         super().__init__(pipe)
         self.steady_since = steady_since
+        self.began_at = began_at
+        """When the sentinel was started, by the monotonic clock."""
         self._board = board
         self._executed, self._max_runs = 0, max_runs
         self._stop = stop
@@ -133,6 +138,10 @@ class WorkerChannel(Channel):
     def runs_left(self) -> int | None:
         """How many more runs this process may execute; None for any number."""
         return None if self._max_runs is None else self._max_runs - self._executed
+
+    def stop_all(self) -> None:
+        """Ask the sentinel to stop, with all its worker processes."""
+        self.send(LEAVE)
 
     def claiming(self, node: str, token: str, queues: Sequence[str]) -> None:
         """Report a claim before trying it: if we die before reporting its result, the sentinel repeats the claim."""

@@ -79,6 +79,7 @@ class Sentinel:
         self._deadline = float("inf")
         self._looked_at = 0.0
         self._started_at = time.time()
+        self._began_at = time.monotonic()
         self._asked = False
         """Whether the parent has asked for the state of the cluster."""
         self._told: str | None = None
@@ -193,7 +194,10 @@ class Sentinel:
             forks = self.settings.start_method == "fork"
             process = self._context.Process(
                 target=work,
-                args=(self.settings, theirs, board, slot.number, strangers if forks else (), self._keeper.steady_since),
+                args=(
+                    *(self.settings, theirs, board, slot.number, strangers if forks else ()),
+                    *(self._keeper.steady_since, self._began_at),
+                ),
                 name=f"mainspring-worker-{slot.number}",
             )
             try:
@@ -237,6 +241,8 @@ class Sentinel:
             if worker is None:
                 continue
             worker.hear()
+            if worker.leaving and not self._signals:  # all its workers say so, and a second signal would kill them
+                self._signals += 1
             if worker.has_ended():
                 self._bury(slot, worker)
 

@@ -62,10 +62,11 @@ def main(
     number: int,
     strangers: Iterable[Connection],
     steady_since: float | None,
+    began_at: float,
 ) -> None:
     """Work until the sentinel says stop; close the `strangers`, pipe ends of others that a fork copied.
 
-    The sentinel has reached the store since `steady_since`.
+    The sentinel was started at `began_at` and has reached the store since `steady_since`.
     """
     for end in strangers:
         end.close()
@@ -76,7 +77,7 @@ def main(
     # programs that a task starts would inherit that.
     signal.signal(signal.SIGINT, lambda number, frame: None)
     set_up_logging(settings.log_level, settings.log_format)
-    Worker(settings, pipe, board, number, steady_since).run()
+    Worker(settings, pipe, board, number, steady_since, began_at).run()
 
 
 def _let_fork_server_end() -> None:
@@ -93,13 +94,21 @@ class Worker:
     """A worker process: it starts the app's node, and stops when the sentinel or a limit says so."""
 
     def __init__(
-        self, settings: Settings, pipe: Connection, board: Scoreboard, number: int, steady_since: float | None
+        self,
+        settings: Settings,
+        pipe: Connection,
+        board: Scoreboard,
+        number: int,
+        steady_since: float | None,
+        began_at: float,
     ) -> None:
         self._settings = settings
         # The reasons to stop. A signal handler may put into this queue; almost anything else could deadlock with the
         # code that the signal interrupts.
         self._reasons: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._wire = WorkerChannel(pipe, board, steady_since, max_runs=settings.max_runs, stop=self._reasons.put)
+        self._wire = WorkerChannel(
+            *(pipe, board, steady_since), max_runs=settings.max_runs, stop=self._reasons.put, began_at=began_at
+        )
         self._board = board
         self._name = f"worker-{number}"
         self._app: Mainspring | None = None

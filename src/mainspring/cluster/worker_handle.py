@@ -15,6 +15,7 @@ from mainspring.cluster.messages import (
     CLAIMING,
     DRAINING,
     ENDED,
+    LEAVE,
     PING,
     PONG,
     READY,
@@ -65,6 +66,8 @@ class WorkerHandle:
         """The error with which it could not reach the store."""
         self.killed = False
         self.runs = 0
+        self.leaving = False
+        """Whether it says that somebody has ordered the cluster to stop."""
         self._told_to_stop: dict[tuple[str, str], float] = {}
         """When the stop message for each claim was sent, by the monotonic clock."""
         self._wire = SentinelChannel(pipe)
@@ -116,6 +119,8 @@ class WorkerHandle:
             self.away = what
         elif word == PONG:
             self.asked_at = None
+        elif word == LEAVE:
+            self.leaving = True
 
     def ask_to_stop(self, why: str) -> None:
         """Ask the worker to finish its started runs and end."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from typing import Any, Final, Protocol
@@ -71,6 +72,13 @@ class Watcher(Protocol):
     def ended(self, run_ids: Sequence[str]) -> None:
         """Note that claims are over."""
 
+    @property
+    def began_at(self) -> float:
+        """Since when the supervisor is there, by the monotonic clock."""
+
+    def stop_all(self) -> None:
+        """Ask the supervisor to stop, with all its processes."""
+
 
 class Node:
     """One process at work: it is started once, drained, stopped."""
@@ -95,6 +103,7 @@ class Node:
         code: str = "",
         alerts: Mapping[str, AlertTarget] | None = None,
         app_name: str = "",
+        leave: Callable[[], object] | None = None,
     ) -> None:
         self.host = platform.node()
         self.id = f"{self.host}:{os.getpid()}:{os.urandom(4).hex()}"
@@ -126,6 +135,8 @@ class Node:
         self.done = 0
         """How many runs have ended here."""
         self.paused = False
+        self.quiet = False
+        """Whether somebody has told this node, from elsewhere, to fire and claim nothing."""
         self.draining = False
         self.finishing = False
         """While draining, also execute the runs that wait in a store from which no other node could take them later."""
@@ -141,6 +152,9 @@ class Node:
         """Publishes events about runs."""
         self._started = False
         self._started_at = self.clock.now()
+        self._began_at = self.clock.monotonic()
+        self._leave = leave
+        """Stops whatever started this node; it may block."""
         self._tokens = 0
         self._stem = os.urandom(8).hex()
 
@@ -180,6 +194,32 @@ class Node:
         """Fire and claim again."""
         self.paused = False
         self.wake()
+
+    def be_quiet(self, quiet: bool) -> None:
+        """Fire and claim nothing, or go on, as somebody has ordered; a paused node stays paused."""
+        if self.quiet != quiet:
+            self.quiet = quiet
+            self.wake()
+            for link in list(self.links.values()):
+                link.announce()
+
+    def leave(self) -> None:
+        """Stop whatever started this node, as somebody has ordered: the sentinel, or the app or scheduler."""
+        if self.watcher is not None:
+            self.watcher.stop_all()
+        elif self._leave is not None and not self.draining:
+            # Stopping waits for the loop that called this. The thread is no daemon, so the interpreter waits for it.
+            threading.Thread(target=self._leave, name="mainspring-leave").start()
+
+    @property
+    def order_name(self) -> str:
+        """The name under which people give orders to this node: worker processes follow those to their sentinel."""
+        return self.id if self.watcher is None else self._cluster
+
+    @property
+    def ordered_since(self) -> float:
+        """Since when orders under that name mean this node, by the monotonic clock."""
+        return self._began_at if self.watcher is None else self.watcher.began_at
 
     def wake(self) -> None:
         """Let all loops look at their stores now."""
@@ -223,7 +263,7 @@ class Node:
     @property
     def firing(self) -> bool:
         """Whether due jobs are fired."""
-        return self.schedules and not (self.paused or self.draining)
+        return self.schedules and not (self.paused or self.quiet or self.draining)
 
     @property
     def served_queues(self) -> tuple[str, ...]:
@@ -328,16 +368,20 @@ class Node:
             pid=os.getpid(),
             started_at=self._started_at,
             queues=(*self.served_queues, ALERTS_QUEUE) if self.alerts else self.served_queues,
-            state="draining" if self.draining else "paused" if self.paused else "running",
+            state="draining" if self.draining else "paused" if self.paused or self.quiet else "running",
             version=__version__,
             missing=tuple(sorted(name[:REFERENCE_LIMIT_CHARS] for name in self.missing.first(MOST_MISSING_FUNCTIONS))),
             stuck=sum(executor.stuck for executor in self.executors.values()),
-            cluster="" if self.watcher is None else f"{self.host}:{_sentinel_pid()}",
+            cluster="" if self.watcher is None else self._cluster,
             code=self.code,
             done=self.done,
             rss=resident_bytes(),
             **self._load(link),
         )
+
+    @property
+    def _cluster(self) -> str:
+        return f"{self.host}:{_sentinel_pid()}"
 
     def _load(self, link: StoreLink) -> dict[str, Any]:
         """Return how many slots there are, how many execute a run, and some of those runs, the oldest claims first."""

@@ -25,6 +25,7 @@ from mainspring.node.janitor import JanitorTick
 from mainspring.node.loop import LONGEST_SLEEP_SECONDS, Loop
 from mainspring.node.scheduler import SchedulerTick
 from mainspring.node.watch.alerts import AlertSender
+from mainspring.node.watch.orders import OrderWatch
 
 if TYPE_CHECKING:
     from mainspring.node.node import Node
@@ -58,6 +59,7 @@ class StoreLink:
         self.worker = WorkerTick(self)
         self.heartbeat = HeartbeatTick(self)
         self.janitor = JanitorTick(self)
+        self.janitor.chores.append(OrderWatch(self))
         self._down = False
         self._failures = 0
         self._time = StoreTime(self._ask, node.clock)
@@ -129,7 +131,7 @@ class StoreLink:
         """Whether waiting runs are claimed."""
         if self.node.draining or self.leaving:
             return self._finishing
-        return not self.node.paused
+        return not (self.node.paused or self.node.quiet)
 
     @property
     def _finishing(self) -> bool:
@@ -342,6 +344,10 @@ class StoreLink:
         """Let every tick look at the store now."""
         self.worker.look_everywhere()
         self.work.wake()
+
+    def announce(self) -> None:
+        """Tell the store about this node now, not only with the next heartbeat."""
+        self.store.beat(self.node.info(self), ttl=2 * self.node.lease)
 
     def wake_worker(self) -> None:
         """Let the worker tick look into the lanes soon."""

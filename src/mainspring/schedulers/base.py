@@ -6,6 +6,7 @@ import atexit
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import tzinfo
 from inspect import signature
 from typing import Any, Final, Self
@@ -174,6 +175,7 @@ class BaseScheduler(SchedulerVerbs):
                 timezone=self.timezone,
                 events=self._run_events,
                 alerts=self._alerts.targets,
+                leave=self._leave,
             )
             node.paused = paused
             try:
@@ -226,6 +228,11 @@ class BaseScheduler(SchedulerVerbs):
         self._dispatch_event(SchedulerEvent(events.EVENT_SCHEDULER_SHUTDOWN))
         if wait and not self._must_not_block():
             self._listeners.join()
+
+    def _leave(self) -> None:
+        """Shut down because somebody has ordered it by the store."""
+        with suppress(SchedulerNotRunningError):  # the program was quicker
+            self.shutdown()
 
     def _finish(self, node: Node, wait: bool, close: Callable[[], None]) -> None:
         """Close now, or in the background if the caller does not want to wait or is inside a run."""

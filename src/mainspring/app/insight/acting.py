@@ -82,9 +82,20 @@ class Acting:
         """Record an act that was just done; if the store cannot take it, log that and go on."""
         if _silent.get():
             return
+        act = self._act(verb, kind, target, details)
+        try:
+            self._store().acts([act])
+        except Exception as error:
+            log.warning("%s of %s %r by %s was done, but is not in the audit: %s", verb, kind, target, act.by, error)
+
+    def order(self, verb: str, kind: str, target: str, **details: Any) -> None:
+        """Record an act that others follow once they read it; raise if the store cannot take it."""
+        self._store().acts([self._act(verb, kind, target, details)])
+
+    def _act(self, verb: str, kind: str, target: str, details: dict[str, Any]) -> Act:
         actor = _actor.get() or _Actor("", "")
         now = self._now()
-        act = Act(
+        return Act(
             id=act_id(now, secrets.token_hex(6)),
             at=now,
             verb=verb,
@@ -94,10 +105,6 @@ class Acting:
             why=_text(actor.why),
             details=details,
         )
-        try:
-            self._store().acts([act])
-        except Exception as error:
-            log.warning("%s of %s %r by %s was done, but is not in the audit: %s", verb, kind, target, act.by, error)
 
     def audit(
         self,

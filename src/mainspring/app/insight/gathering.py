@@ -147,4 +147,5 @@ def _node(info: NodeInfo) -> NodeFacts:
         stuck=info.stuck,
         started_at=info.started_at,
         beat_at=info.beat_at,
+        cluster=info.cluster,
     )

@@ -83,6 +83,8 @@ class Insight:
                 return explain_queue(queue, gatherer.with_acts(scene, "queue", name))
         if kind in (None, "node"):
             node = next((each for each in scene.nodes if name in (each.id, each.name)), None)
+            if node is not None and node.state in ("paused", "draining"):
+                scene = gatherer.with_acts(scene, "node", node.cluster or node.id)
             return None if node is None else explain_node(node, scene)
         return None
 

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = ["audit"]
 
-KINDS = ("run", "job", "queue")
+KINDS = ("run", "job", "queue", "node")
 _DID: Final = {
     "cancel": "cancelled", "retry": "retried", "delete": "deleted", "purge": "purged", "run_now": "ran now",
     "pause_queue": "paused", "resume_queue": "resumed", "pause_job": "paused", "resume_job": "resumed",
     "modify_job": "changed", "remove_job": "removed", "backfill": "backfilled",
     "limit_queue": "limited", "set_limit": "limited",
+    "quiet_node": "made quiet", "resume_node": "resumed", "stop_node": "stopped",
 }  # fmt: skip
 """Acts as people say them; JSON has the app's own verbs."""
 
@@ -43,7 +44,7 @@ def audit(subject: str | None, hours: float | None, number: int, as_json: bool, 
     """
     kind, colon, target = (subject or "").partition(":")
     if subject is not None and (kind not in KINDS or not colon or not target):
-        raise CommandFailed(f"{subject!r} names no run, job or queue; write queue:mail", command("audit"), USAGE)
+        raise CommandFailed(f"{subject!r} names no run, job, queue or node; write queue:mail", command("audit"), USAGE)
     wanted: dict[str, Any] = {} if subject is None else {"kind": kind, "target": target}
     with opened(where, name) as app:
         found = app.audit(since=None if hours is None else timedelta(hours=hours), limit=number, **wanted)

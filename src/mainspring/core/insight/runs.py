@@ -144,6 +144,11 @@ def _pending(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
         return "waiting", f"Waits: {nodes} can import {run.call.task_name}.", ("doctor",)
     if run.run_at > scene.now:
         return _delayed(run, scene, lacking)
+    if all(node.state == "paused" for node in serving):
+        one = len(serving) == 1
+        nodes = f"{serving[0].name}, the only node that serves" if one else f"all {len(serving):,} nodes that serve"
+        sentence = f"Waits: {nodes} {place}, {'is' if one else 'are'} paused."
+        return "waiting", sentence, (f"nodes resume {serving[0].cluster or serving[0].name}",)
     nodes = several(len(serving), "node serves", "nodes serve")
     if queue.limit is not None and queue.running >= queue.limit:
         limited = f"{queue.running} of it run, and its limit is {queue.limit}"

@@ -134,9 +134,11 @@ def explain_node(node: NodeFacts, scene: Scene) -> Explanation:
             "goes to others when the leases end."
         )
     elif node.state == "draining":
-        sentence = f"Stopping: it takes no more runs and finishes those it has; it {up}."
+        by = scene.by(scene.act("stop_node"))
+        sentence = f"Stopping{by}: it takes no more runs and finishes those it has; it {up}."
     elif node.state == "paused":
-        sentence = f"Paused: it fires and executes nothing until it is resumed; it {up}."
+        by = scene.by(scene.act("quiet_node"))
+        sentence = f"Paused{by}: it fires nothing and takes no more runs until it is resumed; it {up}."
     else:
         sentence = f"Running: it {serves} and {up}."
     if node.stuck:

@@ -11,10 +11,11 @@ from mainspring.core.validation import check_queue
 from mainspring.dashboard.api.plain import job_data, plain, run_data
 from mainspring.dashboard.api.request import ApiRequest
 from mainspring.dashboard.page import BadParameter, NoSuchThing
-from mainspring.errors import near
+from mainspring.errors import NodeNotFound, near
 
 __all__ = ["again", "begin_bulk", "cancel", "change_run", "delete_run", "enqueue", "mark", "pause_job", "pause_queue"]
 __all__ += ["purge_queue", "remove_job", "resume_job", "resume_queue", "retry", "run_job", "skip_job", "stop_bulk"]
+__all__ += ["quiet_node", "resume_node", "stop_node"]
 
 OPTIONS = ("queue", "priority", "retries", "timeout", "retention", "group", "unique", "id")
 
@@ -153,6 +154,20 @@ def purge_queue(asked: ApiRequest) -> dict[str, Any]:
     if asked.required("name", str) != asked.params["name"]:
         raise BadParameter("name in the body must be the name of the queue: purging cannot be undone")
     return {"cancelled": asked.app.purge(asked.params["name"])}
+
+
+def _order(verb: str) -> Callable[[ApiRequest], dict[str, Any]]:
+    def act(asked: ApiRequest) -> dict[str, Any]:
+        try:
+            found = getattr(asked.app, verb)(asked.params["id"])
+        except NodeNotFound:
+            raise NoSuchThing("node", asked.params["id"]) from None
+        return {"nodes": found, "within_seconds": asked.app.lease / 3}
+
+    return act
+
+
+quiet_node, resume_node, stop_node = _order("quiet_node"), _order("resume_node"), _order("stop_node")
 
 
 def mark(asked: ApiRequest) -> dict[str, Any]:

@@ -108,6 +108,17 @@ ENDPOINTS: Final = (
     _post("/queues/{name}/purge", "Cancel all waiting runs of a queue.", acting.purge_queue, "Purged", "PurgeBody"),
     _get("/nodes", "The living nodes.", looking.nodes, "Nodes"),
     _get("/nodes/{id}", "A node, and why it stands as it does.", looking.node, "WholeNode"),
+    _post("/nodes/{id}/quiet", "Let a node take no more runs.", acting.quiet_node, "Ordered"),
+    _post("/nodes/{id}/resume", "Let a quiet node go on.", acting.resume_node, "Ordered"),
+    Endpoint(
+        "POST",
+        "/nodes/{id}/stop",
+        "Let a node finish what it runs, and end.",
+        acting.stop_node,
+        "Ordered",
+        "Why",
+        role=Role.ADMIN,
+    ),
     _get("/tasks", "What each task costs.", looking.tasks, "Tasks", _SINCE),
     _get(
         "/metrics",

@@ -135,6 +135,7 @@ SCHEMAS: Final[dict[str, Schema]] = {
     "Queue": obj(_QUEUE),
     "WholeQueue": obj({"explanation": "Explanation"}, extends="Queue"),
     "Queues": listed("queues", "Queue"),
+    "Ordered": obj({"nodes": "list of text", "within_seconds": "number"}),
     "QueueState": obj({"name": "text", "paused": "bool"}),
     "Node": obj(_NODE),
     "WholeNode": obj({"explanation": "Explanation"}, extends="Node"),

@@ -79,7 +79,9 @@ def _row(queue: QueueInfo, nodes: list[NodeInfo]) -> QueueRow:
     if queue.paused:
         return QueueRow(queue, "paused", "Paused: its runs are not handed out until it is resumed.", slots, "")
     if not serving and holds:
-        return QueueRow(queue, "unserved", "Nobody serves it: no living node was started with this queue.", 0, "bad")
+        idle = sum(queue.name in node.queues for node in nodes)
+        why = "all nodes with this queue are paused, stopping or silent" if idle else "no living node has this queue"
+        return QueueRow(queue, "unserved", f"Nobody serves it: {why}.", 0, "bad")
     limit = limit_of(queue)
     if queue.waiting and limit is not None and queue.running >= limit:
         why = f"Its limit lets {several(limit, 'run')} go at once, and {queue.running:,} do."

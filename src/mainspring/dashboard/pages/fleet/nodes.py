@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from mainspring.app.fleet import order_name
 from mainspring.core.insight.wording import several
 from mainspring.core.run_view import RunView
 from mainspring.dashboard.filtering import text_of
 from mainspring.dashboard.looks.rows import RunLine, run_row
 from mainspring.dashboard.memo import remembered
 from mainspring.dashboard.page import NoSuchThing, Page, View
+from mainspring.dashboard.pages.fleet.node_actions import ACTIONS
 from mainspring.jobstores.base import NodeInfo
 
 __all__ = ["NODE_PAGE", "PAGE"]
@@ -58,6 +60,9 @@ class HostGroup(NamedTuple):
     code: tuple[str, ...]
     started_at: int
     works: bool
+    orders: str
+    """The name under which all of them follow orders; empty for several processes without a sentinel."""
+    quiet: bool
 
 
 def _processes(view: View, nodes: Sequence[NodeInfo], most: int) -> list[ProcessRow]:
@@ -117,6 +122,8 @@ def _says(view: View, node: NodeInfo) -> str:
         said.append(f"{several(node.stuck, 'thread is', 'threads are')} stuck in runs that did not stop.")
     if node.state == "draining":
         said.append("Takes no more runs and ends when these have ended.")
+    if node.state == "paused":
+        said.append("Takes no more runs until it is resumed.")
     return " ".join(said)
 
 
@@ -138,6 +145,8 @@ def _groups(rows: Sequence[ProcessRow]) -> list[HostGroup]:
                 code=tuple(sorted({node.code for node in nodes if node.code})),
                 started_at=min(node.started_at for node in nodes),
                 works=any(node.queues for node in nodes),
+                orders=order_name(nodes[0]) if cluster or len(nodes) == 1 else "",
+                quiet=all(node.state in ("paused", "draining") for node in nodes),
             )
         )
     return sorted(groups, key=lambda group: (not group.works, group.name, group.sentinel))
@@ -191,6 +200,7 @@ PAGE = Page(
     template="nodes.html",
     read=read,
     regions={"state": state, "hosts": None, "lost": lost},
+    actions=ACTIONS,
 )
 
 
@@ -209,7 +219,7 @@ def read_one(view: View) -> dict[str, Any]:
         run_row(view.app, run, view.now)
         for run in view.app.search(text_of({"node": [node.id]}), limit=20, most=1000).runs
     ]
-    return {"node": node, "row": row, "told": told, "recent": recent, "title": row.name}
+    return {"node": node, "row": row, "told": told, "recent": recent, "title": row.name, "orders": order_name(node)}
 
 
 NODE_PAGE = Page(
@@ -218,5 +228,5 @@ NODE_PAGE = Page(
     title="Node",
     template="node.html",
     read=read_one,
-    regions={"state": None, "busy": None, "recent": None},
+    regions={"orders": None, "state": None, "busy": None, "recent": None},
 )

@@ -1,0 +1,60 @@
+"""The verbs that steer nodes from elsewhere: be quiet, go on, stop. Each is an act that the node finds in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mainspring.errors import NodeNotFound
+from mainspring.jobstores.base import NodeInfo
+
+if TYPE_CHECKING:
+    from mainspring.app.insight.acting import Acting
+
+__all__ = ["Fleet", "named", "order_name"]
+
+
+def order_name(node: NodeInfo) -> str:
+    """Return the name under which a node follows orders: worker processes follow those to their sentinel."""
+    return node.cluster or node.id
+
+
+def named(nodes: list[NodeInfo], name: str) -> list[NodeInfo]:
+    """Return the nodes that a name means: an id, `host:pid` of a process, or `host:pid` of a sentinel."""
+    found = [node for node in nodes if name in (node.id, f"{node.host}:{node.pid}", node.cluster)]
+    units = {order_name(node) for node in found}
+    return [node for node in nodes if order_name(node) in units]
+
+
+class Fleet:
+    """Gives orders to nodes."""
+
+    def __init__(self, acts: Acting, nodes: Callable[[], list[NodeInfo]]) -> None:
+        self._acts, self._nodes = acts, nodes
+
+    def quiet_node(self, name: str) -> list[str]:
+        """Let a node fire and claim nothing until it is resumed; started runs go on. Return the ids of the processes.
+
+        `name` is the id of a node, or `host:pid` of its process. All worker processes of one `mainspring worker` follow
+        the order together. They find it in the store within a third of the lease, 5 s by default. Raise NodeNotFound.
+        """
+        return self._order("quiet_node", name)
+
+    def resume_node(self, name: str) -> list[str]:
+        """Let a quiet node fire and claim again; `quiet_node` says who that is."""
+        return self._order("resume_node", name)
+
+    def stop_node(self, name: str) -> list[str]:
+        """Let a node finish its started runs, give back the others and leave; `quiet_node` says who that is.
+
+        A `mainspring worker` ends as after a first SIGTERM. A process that called `app.start()` goes on without its node.
+        """
+        return self._order("stop_node", name)
+
+    def _order(self, verb: str, name: str) -> list[str]:
+        nodes = self._nodes()
+        found = named(nodes, name)
+        if not found:
+            raise NodeNotFound(name, tuple(f"{node.host}:{node.pid}" for node in nodes))
+        self._acts.order(verb, "node", order_name(found[0]), processes=[node.pid for node in found])
+        return [node.id for node in found]
