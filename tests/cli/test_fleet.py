@@ -55,6 +55,21 @@ def test_queues_nodes_and_errors_are_seen_and_acted_on_in_every_store(any_shop: 
     assert group["runs"] == [shop.ids["bob"]]
 
 
+def test_a_node_is_told_to_be_quiet_to_go_on_and_to_stop(shop: Shop) -> None:
+    add_node(shop)
+    assert shop.call("nodes", "quiet", "web1:7", "--why", "deploy").output == "1 process follows within 5 s: n\n"
+    assert shop.call("nodes", "resume", "n").exit_code == 0
+    assert shop.call("nodes", "stop", "n").exit_code == 0
+    assert [(act.verb, act.why) for act in shop.app.audit(kind="node", target="n")] == [
+        ("stop_node", ""),
+        ("resume_node", ""),
+        ("quiet_node", "deploy"),
+    ]
+    unknown = shop.call("nodes", "stop", "web1:8")
+    assert unknown.exit_code == 1
+    assert "no living node is called 'web1:8'; did you mean 'web1:7'?" in unknown.output
+
+
 def test_queues_are_listed_with_who_serves_them(shop: Shop) -> None:
     add_node(shop)
     shop.send.enqueue("kim")

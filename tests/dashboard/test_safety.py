@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections import Counter, deque
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +20,14 @@ from mainspring.dashboard.web.live import LiveState
 from mainspring.dashboard.web.sessions import TRIES, LoginLimit, SessionKey
 from mainspring.dashboard.web.visitors import own_path
 from mainspring.errors import ConfigurationError
+from mainspring.jobstores.values import NodeInfo
 from tests.dashboard.client import Answer, Client
 from tests.dashboard.shop import make_shop, seed
 
+SAME_PAGES = 4
+"""How many pages that differ only in an id are looked at."""
+PAGES_READ = 60
+"""How many pages are searched for links."""
 PASSWORD = "correct horse"
 HASHED = hash_password(PASSWORD)
 ACCOUNTS = {"ann": ("admin", HASHED), "otto": ("operate", HASHED), "vera": ("view", HASHED)}
@@ -182,6 +189,25 @@ def test_an_act_names_the_person_and_the_reason(app: Mainspring) -> None:
     assert (act.verb, act.by, act.why) == ("pause_queue", "otto", "printer swap")
 
 
+def test_an_operator_makes_nodes_quiet_and_only_an_admin_stops_them_by_their_name(app: Mainspring) -> None:
+    app.store.beat(NodeInfo(id="web:7:a", host="web", pid=7, started_at=app.now(), cluster="web:1"), ttl=60)
+    otto, _ = log_in(guarded(app), "otto")
+    token = _token(otto.get("/queues").text)
+    assert otto.post("/nodes/web%3A7/quiet", {"csrf": token}, csrf=False).status == 303
+    assert otto.post("/nodes/web%3A1/stop", {"csrf": token, "typed": "web:1"}, csrf=False).status == 403
+    assert "Stop: needs the role “admin”" in otto.get("/nodes").text
+    ann, _ = log_in(guarded(app), "ann")
+    token = _token(ann.get("/queues").text)
+    assert ann.post("/nodes/web%3A1/stop", {"csrf": token, "typed": "web"}, csrf=False).status == 400
+    assert [act.verb for act in app.audit()] == ["quiet_node"]
+    assert ann.post("/nodes/web%3A1/stop", {"csrf": token, "typed": "web:1"}, csrf=False).status == 303
+    assert ann.post("/nodes/other/stop", {"csrf": token, "typed": "other"}, csrf=False).status == 404
+    assert [(act.verb, act.target, act.by) for act in app.audit(kind="node", target="web:1")] == [
+        ("stop_node", "web:1", "ann"),
+        ("quiet_node", "web:1", "otto"),
+    ]
+
+
 def every_action(app: Mainspring) -> list[str]:
     """Return the address of every action, with something that exists in its place."""
     names = {"id:path": "nightly-backup", "name:path": "mail", "key": "0" * 12, "name": "mail", "id": "nightly-backup"}
@@ -208,26 +234,33 @@ def test_who_may_only_look_can_do_nothing(shop: Mainspring) -> None:
 
 def test_who_may_only_look_sees_every_button_disabled_with_the_reason(shop: Mainspring) -> None:
     client, _ = log_in(guarded(shop), "vera")
-    for path in ("/queues", "/jobs", "/jobs/nightly-backup"):
+    run = shop.find(status="failed", limit=1)[0].id
+    for path in ("/queues", "/jobs", "/jobs/nightly-backup", "/nodes", "/runs", f"/runs/{run}", "/errors", "/system"):
         text = client.get(path).text
+        assert "You may look, not change." in text, path
+        assert 'form="acts"' not in text, path
+        assert 'id="acts"' not in text, path
         assert "data-act" not in text.replace('id="dialog"', ""), path
-        assert "needs the role" in text
-        assert "You may look, not change." in text
+        assert "needs the role" in text, path
 
 
 def test_looking_at_everything_changes_nothing(shop: Mainspring) -> None:
     client = Client(DashboardApp(shop))
-    before, seen, left = _dump(shop), set[str](), ["/", "/more", "/runs", "/jobs/new", *every_action(shop)]
-    while left and len(seen) < 250:
-        path = left.pop()
-        if path in seen:
+    before, seen, shapes = _dump(shop), set[str](), Counter[str]()
+    left = deque(["/", "/more", "/jobs/new", *every_action(shop)])
+    while left:
+        path = left.popleft()
+        shape = re.sub(r"[0-9a-f@%]{6,}", "#", path.partition("?")[0])
+        shapes[shape] += 1
+        if path in seen or shapes[shape] > SAME_PAGES:
             continue
         seen.add(path)
         answer = client.get(path)
         assert answer.status < 500, (path, answer.words[:200])
-        if "text/html" in answer.headers.get("content-type", "") and len(seen) < 60:
-            left += [found for found in re.findall(r'href="(/[^"#]*)"', answer.text) if "static" not in found]
-    assert len(seen) > 60
+        if "text/html" in answer.headers.get("content-type", "") and len(seen) < PAGES_READ:
+            found = re.findall(r'(?:href|action|formaction)="(/[^"#]*)"', answer.text)
+            left += [unescape(each) for each in found if "/static/" not in each]
+    assert len(seen) > 100
     assert _dump(shop) == before
 
 

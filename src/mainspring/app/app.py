@@ -725,6 +725,7 @@ class Mainspring:
             outbox = self._app_store.outbox
             if outbox is not None:
                 link.janitor.chores.append(lambda: outbox.relay(store, link.now()))
+            link.janitor.chores.append(self.bulks.adopt)
             if schedule:
                 self.jobs.reconcile()
             if place is not None:

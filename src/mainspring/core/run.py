@@ -14,6 +14,7 @@ from mainspring.core.lanes import lane_of
 from mainspring.core.policy import DEFAULT_POLICY, Policy
 
 __all__ = [
+    "BULK_QUEUE",
     "BY_HAND_PREFIX",
     "FINAL",
     "HELD_PREFIX",
@@ -53,6 +54,8 @@ nobody waits for a sign of life."""
 
 HELD_PREFIX: Final = "!"
 """No node serves queues whose names begin so: people or the app end the runs in them."""
+BULK_QUEUE: Final = "!bulk"
+"""Actions on many runs are runs in this queue; the app carries them out, in any process."""
 
 
 class Status(StrEnum):

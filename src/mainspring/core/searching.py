@@ -132,10 +132,15 @@ def count_up_to(app: RunSource, wanted: Filter, cap: int) -> RunCount:
     return RunCount(len(page.runs), page.complete and not page.more)
 
 
-def matching(app: RunSource, wanted: Filter, before: int | None = None) -> Iterator[RunView]:
-    """Yield all runs that match, newest first; those made after `before`, or meanwhile, are left out."""
+def matching(
+    app: RunSource, wanted: Filter, before: int | None = None, after: RunView | None = None
+) -> Iterator[RunView]:
+    """Yield all runs that match, newest first; those made after `before`, or meanwhile, are left out.
+
+    `after` is the last run that is not wanted any more.
+    """
     asked_at = app.now() if before is None else before
-    for run in _candidates(app, wanted, SEARCH_PAGE_RUNS):
+    for run in _candidates(app, wanted, SEARCH_PAGE_RUNS, after):
         if run.record.created_at <= asked_at and wanted.matches(run, function_of(app, run)):
             yield run
 

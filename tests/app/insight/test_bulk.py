@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from mainspring import Mainspring
+from mainspring.app.insight.bulk import Bulk
+from mainspring.app.insight.bulk_work import bulk_run
 from mainspring.core.filters import FilterError
+from mainspring.core.instants import from_us
 from mainspring.core.run import Status
 from mainspring.events import EVENT_RUN_CANCELLED
-from tests.app.kit import LIMIT, LOCAL
+from tests.app.kit import KEY, LASTING, LIMIT, LOCAL, MakeApp
 
 
 def fill(app: Mainspring, number: int, queue: str = "default") -> list[str]:
@@ -114,7 +120,7 @@ def test_an_action_is_found_by_its_id_while_and_after_it_works(app: Mainspring) 
     assert bulk.wait(LIMIT)
     assert app.bulk(bulk.id) is bulk
     assert app.bulk("nobody") is None
-    assert app.find(limit=1)[0].status is Status.CANCELLED
+    assert app.find(queue="default", limit=1)[0].status is Status.CANCELLED
     assert bulk.to_dict()["changed"] == 1
 
 
@@ -128,3 +134,85 @@ def test_what_cannot_be_asked_for_is_refused_at_once(app: Mainspring) -> None:
         app.apply("delete", "status:failed", queue="x")
     with pytest.raises(FilterError):
         app.apply("retry", "status:faild")
+
+
+BEGINNER = """
+import sys, time
+from mainspring import Mainspring
+from mainspring.events import EVENT_RUN_CANCELLED
+
+app = Mainspring(sys.argv[1], name=sys.argv[2], secret_key=sys.argv[3], lease=1.0)
+cancelled = []
+
+def notice(event):
+    cancelled.append(event)
+    if len(cancelled) == 150:
+        print(bulk.id, flush=True)
+        time.sleep(600)
+    elif len(cancelled) == 100:
+        time.sleep(1.1)  # so that it notes how far it has come
+
+app.on(EVENT_RUN_CANCELLED, notice)
+with app.acting("ann", "a wrong import"):
+    bulk = app.apply("cancel", "queue:default")
+bulk.wait()
+"""
+
+
+@LASTING
+def test_an_action_goes_on_in_a_node_when_its_process_is_killed(
+    url: str, app: Mainspring, make_app: MakeApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mainspring.app.insight.bulk.ADOPT_SECONDS", 0.1)
+    fill(app, 300)
+    command = [sys.executable, "-c", BEGINNER, url, app.name, KEY]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as beginner:
+        assert beginner.stdout is not None
+        bulk_id = beginner.stdout.readline().strip()
+        begun = app.bulk(bulk_id)
+        assert begun is not None
+        assert begun.running
+        assert begun.changed == 101  # what it had noted
+        beginner.kill()
+    node = make_app(url, name=app.name, secret_key=KEY, lease=1.0)
+    later = fill(app, 5)
+    node.start()
+    assert begun.wait(LIMIT)
+    assert (begun.state, begun.changed + begun.left.total(), begun.looked_at) == ("done", 300, 300)
+    assert app.count(queue="default", status="cancelled") == 300
+    assert {run.id for run in app.find(status="pending", queue="default")} == set(later)
+    (entry,) = app.audit(kind="runs", target="queue:default")
+    assert (entry.verb, entry.by, entry.why) == ("cancel_all", "ann", "a wrong import")
+    assert not app.stop_bulk(bulk_id)
+
+
+@LOCAL
+def test_an_action_that_another_process_carries_out_is_stopped_from_here(app: Mainspring) -> None:
+    fill(app, 3)
+    app.store.add_runs([app.store.pack_run(bulk_run(*_begun_elsewhere(app)))])
+    waiting = app.bulk("elsewhere")
+    assert waiting is not None
+    assert (waiting.running, waiting.wait(0.0), waiting.filter) == (True, False, "queue:default")
+    assert app.stop_bulk("elsewhere")
+    assert waiting.wait(LIMIT)
+    assert waiting.state == "stopped"
+    assert app.count(queue="default", status="pending") == 3
+
+
+def _begun_elsewhere(app: Mainspring) -> tuple[Bulk, int, dict[str, Any], str, str, int]:
+    now = app.now()
+    return Bulk("cancel", "queue:default", from_us(now), False, "elsewhere"), now, {}, "ann", "", now
+
+
+@LOCAL
+def test_a_run_that_was_sent_back_and_failed_again_is_not_sent_back_twice(app: Mainspring) -> None:
+    (run_id,) = fill(app, 1)
+    app.cancel(run_id)
+    begun = _begun_elsewhere(app)
+    app.store.add_runs([app.store.pack_run(bulk_run(Bulk("retry", "", begun[0].before, False, "old"), *begun[1:]))])
+    app.retry(run_id)
+    app.cancel(run_id)
+    app.bulks._work()
+    ended = app.bulk("old")
+    assert ended is not None
+    assert (ended.changed, dict(ended.left)) == (0, {"it ended meanwhile": 1})

@@ -76,7 +76,7 @@ def test_check_8_an_act_on_all_that_match_changes_exactly_those(
         patch.setattr(app, "cancel", halting)
         page.goto("/runs?group=bulk")
         _cancel_all_that_match(page)
-        expect(page.locator(".explain")).to_contain_text("ends with the process that serves it")
+        expect(page.locator(".explain")).to_contain_text("a node takes over")
         while len(calls) <= HALT_AFTER:
             page.wait_for_timeout(20)
         page.get_by_role("button", name="Stop").click()

@@ -8,9 +8,10 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Dialog, Page, expect
 
-from mainspring.core.run import Status
+from mainspring.core.run import Call, Run, Status
 from mainspring.dashboard import DashboardApp
 from mainspring.dashboard.serving import DashboardServer
+from mainspring.jobstores.values import NodeInfo
 from tests.dashboard.browser.conftest import LIMIT, watched
 from tests.dashboard.story import EVIL, Story, make_story
 
@@ -41,19 +42,54 @@ def test_check_11_hostile_words_are_shown_as_text_everywhere(
         dialog.dismiss()
 
     page.on("dialog", refuse)
+    _add_hostile_names(story)
     key = story.app.errors().groups[0].key
-    evil = quote(f"evil:{EVIL}", safe="")
-    for path in (
-        *("/runs", f"/runs/{story.failed}", f"/runs/{story.evil_run}", f"/runs/{story.cancelled}", f"/errors/{key}"),
-        *("/tasks", f"/tasks/{evil}", f"/runs/new?task={evil}", f"/runs/new?again={story.evil_run}", "/system"),
-        *("/system/audit", "/nodes", "/timeline?by=queue", f"/runs?q={quote(EVIL)}", f"/errors?q={quote(EVIL)}"),
-        *(f"/runs?task={evil}", f"/queues?q={quote(EVIL)}", f"/search?q={quote(EVIL)}", "/"),
-    ):
+    task, queue, text = (quote(each, safe="") for each in (f"evil:{EVIL}", EVIL_QUEUE, EVIL))
+    saying = {
+        f"/runs/{story.failed}": EVIL,  # its error, its data, its log
+        f"/runs/{story.evil_run}": f'text = "{EVIL[:10]}',  # name, argument, result, group
+        f"/runs/{story.cancelled}": EVIL,  # by whom, and why
+        f"/errors/{key}": EVIL,
+        f"/tasks/{task}": EVIL,
+        f"/jobs/{text}": EVIL,
+        f"/queues/{queue}": EVIL_QUEUE,
+        f"/nodes/{quote(EVIL_NODE, safe='')}": EVIL_QUEUE,
+        "/nodes": EVIL_QUEUE[:20],
+        "/queues": EVIL_QUEUE[:20],
+        "/jobs": EVIL[:20],
+        "/system/audit": EVIL[:20],
+    }
+    others = (
+        *("/", "/runs", "/tasks", f"/runs/new?task={task}", f"/runs/new?again={story.evil_run}", "/system", "/timeline"),
+        *("/timeline?by=queue", f"/runs?q={text}", f"/errors?q={text}", f"/runs?task={task}", f"/queues?q={text}"),
+        *(f"/search?q={text}", f"/jobs/{text}/edit", f"/queues/{queue}/purge", f"/runs?group={text}"),
+    )
+    for path in (*saying, *others):
         page.goto(path)
-    page.goto(f"/runs/{story.failed}")
-    assert EVIL in page.locator("main").inner_text()
+        assert page.locator("img, main script, main [onerror]").count() == 0, path
+        assert "49" not in page.title(), path
+        if path in saying:
+            assert saying[path] in page.locator("main").inner_text(), path
     assert not dialogs
     assert not [each for each in complaints if "400" not in each and "404" not in each]
+
+
+EVIL_QUEUE = "<img src=x onerror=alert(3)>'\"</script>"
+EVIL_NODE = f"{EVIL}:1:a"
+
+
+def _add_hostile_names(story: Story) -> None:
+    """Let a job, a queue and a node have hostile names, too."""
+    app = story.app
+    now = app.now()
+    app.add_job("shop.exports:export", "cron", month=1, day=1, hour=3, id=EVIL, args=["2026-10"])
+    run = Run(id="evil-queue", call=Call("shop.exports:export", ("x",), {}, EVIL), queue=EVIL_QUEUE, created_at=now, run_at=now)
+    app.store.add_runs([app.store.pack_run(run)])
+    node = NodeInfo(
+        id=EVIL_NODE, host=EVIL, pid=1, started_at=now, queues=(EVIL_QUEUE,), missing=(EVIL,), code=EVIL, cluster=EVIL,
+        version=EVIL, slots=1,
+    )  # fmt: skip
+    app.store.beat(node, ttl=3600)
 
 
 def test_a_condition_is_typed_suggested_and_dropped(page: Page, story: Story) -> None:

@@ -78,6 +78,11 @@ class Acting:
         finally:
             _silent.reset(token)
 
+    def actor(self) -> tuple[str, str]:
+        """Return who acts in this context, and why."""
+        found = _actor.get() or _Actor("", "")
+        return _text(found.by) or _account(), _text(found.why)
+
     def record(self, verb: str, kind: str, target: str, **details: Any) -> None:
         """Record an act that was just done; if the store cannot take it, log that and go on."""
         if _silent.get():

@@ -1,22 +1,21 @@
-"""Acts on all runs that match a filter, in a thread of this process: retry, cancel, delete, move, postpone."""
+"""Acts on all runs that match a filter: retry, cancel, delete, move, postpone. They outlive the process that began."""
 
 from __future__ import annotations
 
-import contextvars
 import logging
 import secrets
 import threading
+import time
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mainspring.core.filters import Filter
+from mainspring.app.insight.bulk_work import BulkClaims, LostBulk, bulk_run, change_all, place_of
 from mainspring.core.instants import from_us
-from mainspring.core.run import FINAL, UNFINISHED, WAITING, Status
-from mainspring.core.run_view import RunView
-from mainspring.core.searching import filter_for, matching
-from mainspring.errors import RunNotFound, near
+from mainspring.core.run import BULK_QUEUE, FINAL, UNFINISHED, WAITING, Run, Status
+from mainspring.core.searching import filter_for
+from mainspring.errors import StoreUnavailable, near
 from mainspring.jobstores.finding import instant_of
 
 if TYPE_CHECKING:
@@ -26,8 +25,10 @@ __all__ = ["VERBS", "Bulk", "BulkActions", "BulkVerb"]
 
 KEPT_BULKS: Final = 50
 """Bulk actions that a process remembers after they have ended."""
-MOST_SINGLE_ACTS: Final = 1000
-"""Record an act for each of the first runs; the audit keeps 10,000 acts, so one action must not push all others out."""
+LOOK_SECONDS: Final = 0.2
+"""Ask the store this often for the end of an action that another process carries out."""
+ADOPT_SECONDS: Final = 10.0
+"""A node looks this often for actions whose process has ended."""
 
 log = logging.getLogger("mainspring.app")
 
@@ -57,8 +58,8 @@ class Bulk:
     `state` is `running`, `done`, `stopped` or `failed`. For a trial, `changed` is how many would be changed.
     """
 
-    def __init__(self, verb: str, text: str, before: datetime, trial: bool) -> None:
-        self.id = secrets.token_hex(8)
+    def __init__(self, verb: str, text: str, before: datetime, trial: bool, bulk_id: str = "") -> None:
+        self.id = bulk_id or secrets.token_hex(8)
         self.verb, self.filter, self.before, self.trial = verb, text, before, trial
         self.state = "running"
         self.looked_at = 0
@@ -67,7 +68,12 @@ class Bulk:
         """How many runs were left as they are, by the reason."""
         self.problem = ""
         """The error that ended it early, if one did."""
-        self._stop, self._ended = threading.Event(), threading.Event()
+        self.stopping = False
+        """Whether somebody has stopped it."""
+        self.look: Callable[[], Run | None] | None = None
+        """Reads its record, if another process may carry it out."""
+        self.ask_to_stop: Callable[[], object] = lambda: None
+        self._ended = threading.Event()
 
     @property
     def running(self) -> bool:
@@ -76,22 +82,45 @@ class Bulk:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; return False if it goes on after `timeout` seconds."""
-        return self._ended.wait(timeout)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.look is not None and self.running:
+            self.take(self.look())
+            left = LOOK_SECONDS if deadline is None else min(LOOK_SECONDS, deadline - time.monotonic())
+            if not self.running or left <= 0:
+                return not self.running
+            self._ended.wait(left)
+        return self._ended.wait(None if deadline is None else max(0.0, deadline - time.monotonic()))
 
     def stop(self) -> bool:
         """Stop it before its next run; return False if it has ended."""
-        self._stop.set()
+        self.stopping = True
+        if self.running:
+            self.ask_to_stop()
         return not self._ended.is_set()
-
-    @property
-    def stopping(self) -> bool:
-        """Whether somebody has stopped it."""
-        return self._stop.is_set()
 
     def end(self, state: str) -> None:
         """Note that it has ended."""
         self.state = state
         self._ended.set()
+
+    def notes(self) -> dict[str, Any]:
+        """Return how far it has come, for whoever may have to go on."""
+        return {"looked_at": self.looked_at, "changed": self.changed, "left": dict(self.left)}
+
+    def take(self, run: Run | None) -> None:
+        """Take over what the store knows of it."""
+        if run is None:
+            self.problem = "its record is gone"
+            return self.end("failed")
+        noted = run.result if run.status is Status.SUCCEEDED else run.data
+        if isinstance(noted, dict):
+            self.looked_at, self.changed, self.left = noted["looked_at"], noted["changed"], Counter(noted["left"])
+        if run.status is Status.SUCCEEDED:
+            self.end(run.result["state"])
+        elif run.status in FINAL:
+            self.problem = run.errors[-1].message if run.errors else ""
+            self.end("stopped" if run.status is Status.CANCELLED else "failed")
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -105,12 +134,15 @@ class Bulk:
 
 
 class BulkActions:
-    """The bulk actions of an app in this process."""
+    """The bulk actions of an app: this process carries out those that it has begun, and those that others left."""
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
+        self._claims = BulkClaims(app)
         self._lock = threading.Lock()
         self._bulks: OrderedDict[str, Bulk] = OrderedDict()
+        """Those that were begun here or are carried out here."""
+        self._looks_at = 0.0
 
     def apply(
         self,
@@ -124,36 +156,76 @@ class BulkActions:
     ) -> Bulk:
         """Retry, cancel, delete, move, postpone or prioritize all runs that match a filter; return the action.
 
-        It goes on in a thread: `bulk.wait()` waits for its end, `bulk.stop()` stops it between two runs. Runs made
-        after `before` (by default: now) are not touched. With `trial`, nothing is changed and everything is counted.
-        Options are those of the verb: `at`, `queue`, `priority`. Raise FilterError.
+        It goes on in a thread: `bulk.wait()` waits for its end, `bulk.stop()` stops it between two runs. If this process
+        ends, a node goes on with it. Runs made after `before` (by default: now) are not touched. With `trial`, nothing
+        is changed and everything is counted. Options are those of the verb: `at`, `queue`, `priority`. Raise
+        FilterError.
         """
         act = self._act(verb, options)
-        wanted = filter_for(self._app.runs, filter)
+        filter_for(self._app.runs, filter)  # complains now
         now = self._app.now()
         boundary = now if before is None else min(now, instant_of(before, self._app.now, lambda: self._app.timezone))
-        bulk = Bulk(verb, filter, from_us(boundary).astimezone(self._app.timezone), trial)
-        with self._lock:
-            self._bulks[bulk.id] = bulk
-            ended = [each.id for each in self._bulks.values() if not each.running]
-            for each in ended[: max(0, len(self._bulks) - KEPT_BULKS)]:
-                del self._bulks[each]
-        context = contextvars.copy_context()  # who acts, and why
-        work = (bulk, wanted, boundary, act, options)
-        threading.Thread(
-            target=context.run, args=(self._work, *work), name=f"mainspring-bulk-{bulk.id}", daemon=True
-        ).start()
+        bulk = Bulk(verb, filter, self._local(boundary), trial)
+        if trial:
+            self._begin(lambda: self._try(bulk, boundary, now, act))
+            return bulk
+        by, why = self._app.acts.actor()
+        run = bulk_run(bulk, boundary, dict(options), by, why, now)
+        self._remember(bulk)
+        self._app.store.add_runs([self._app.store.pack_run(run)])
+        self._begin(self._work)
         return bulk
 
     def bulk(self, bulk_id: str) -> Bulk | None:
-        """Return an action on many runs that was begun in this process, if it is still known."""
+        """Return an action on many runs that any process has begun, if it is still known."""
         with self._lock:
-            return self._bulks.get(bulk_id)
+            here = self._bulks.get(bulk_id)
+        if here is not None:
+            return here
+        run = self._read(bulk_id)
+        if run is None or run.queue != BULK_QUEUE:
+            return None
+        found = self._of(run)
+        found.take(run)
+        return found
 
     def stop_bulk(self, bulk_id: str) -> bool:
         """Stop an action on many runs between two of them; return False if it has ended or is unknown."""
         found = self.bulk(bulk_id)
         return found is not None and found.stop()
+
+    def adopt(self) -> None:
+        """Go on with actions whose process has ended; a node calls this now and then."""
+        if time.monotonic() >= self._looks_at:
+            self._looks_at = time.monotonic() + ADOPT_SECONDS
+            if self._claims.waits():
+                self._begin(self._work)
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def _begin(self, work: Callable[[], None]) -> None:
+        threading.Thread(target=work, name="mainspring-bulk", daemon=True).start()
+
+    def _local(self, us: int) -> datetime:
+        return from_us(us).astimezone(self._app.timezone)
+
+    def _read(self, bulk_id: str) -> Run | None:
+        return self._app.store.get_runs([bulk_id])[0]
+
+    def _remember(self, bulk: Bulk) -> None:
+        with self._lock:
+            self._bulks[bulk.id] = bulk
+            ended = [each.id for each in self._bulks.values() if not each.running]
+            for each in ended[: max(0, len(self._bulks) - KEPT_BULKS)]:
+                del self._bulks[each]
+
+    def _of(self, run: Run) -> Bulk:
+        """Return an action as its record tells it, for a process that does not carry it out."""
+        spec = run.call.kwargs
+        bulk = Bulk(spec["verb"], spec["filter"], self._local(spec["before"]), False, run.id)
+        bulk.look = lambda: self._read(run.id)
+        bulk.ask_to_stop = lambda: self._app.runs.cancel(run.id)
+        return bulk
 
     def _act(self, verb: str, options: Mapping[str, Any]) -> Callable[[str], Any]:
         if verb not in VERBS:
@@ -167,42 +239,60 @@ class BulkActions:
         method = getattr(self._app, verb)
         return lambda run_id: method(run_id, **options)
 
-    def _work(
-        self, bulk: Bulk, wanted: Filter, boundary: int, act: Callable[[str], Any], options: Mapping[str, Any]
-    ) -> None:
+    def _try(self, bulk: Bulk, boundary: int, asked_at: int, act: Callable[[str], Any]) -> None:
+        """Count what an action would change."""
         try:
-            for run in self._found(bulk, wanted, boundary):
-                if str(run.status) not in VERBS[bulk.verb].able:
-                    bulk.left[f"it is {run.status}"] += 1
-                elif bulk.trial:
-                    bulk.changed += 1
-                else:
-                    with self._app.acts.silent(bulk.changed >= MOST_SINGLE_ACTS):
-                        self._one(bulk, run, act)
-            state = "stopped" if bulk.stopping else "done"
-        except Exception as error:  # the store is away, or the user's own listener raised
-            log.exception("the action %s on all runs that match %r ended early", bulk.verb, bulk.filter)
-            bulk.problem, state = f"{type(error).__name__}: {error}", "failed"
-        if not bulk.trial:
+            change_all(self._app, bulk, VERBS[bulk.verb].able, boundary, asked_at, act)
+            bulk.end("stopped" if bulk.stopping else "done")
+        except Exception as error:
+            log.exception("the trial of %s on all runs that match %r ended early", bulk.verb, bulk.filter)
+            bulk.problem = f"{type(error).__name__}: {error}"
+            bulk.end("failed")
+
+    def _work(self) -> None:
+        """Carry out the actions that nobody carries out."""
+        try:
+            while (run := self._claims.claim()) is not None:
+                self._carry_out(run)
+        except (StoreUnavailable, OSError) as error:
+            log.warning("the store is away; an action on many runs goes on when a node finds it: %s", error)
+
+    def _carry_out(self, run: Run) -> None:
+        with self._lock:
+            bulk = self._bulks.get(run.id)
+        if bulk is None:
+            bulk = self._of(run)
+            bulk.take(run)
+            bulk.look, bulk.ask_to_stop = None, lambda: None
+            self._remember(bulk)
+        spec = run.call.kwargs
+        with self._app.acting(spec["by"], spec["why"]):
+            try:
+                state = self._change(bulk, run)
+            except (LostBulk, StoreUnavailable, OSError) as error:
+                with self._lock:  # whoever asks now asks the store
+                    self._bulks.pop(bulk.id, None)
+                bulk.look = lambda: self._read(run.id)
+                if not isinstance(error, LostBulk):
+                    raise
+                return
             details = {"runs": bulk.changed, "left": dict(bulk.left), "state": state}
-            shown = {name: value if isinstance(value, int) else str(value) for name, value in options.items()}
+            shown = {key: value if isinstance(value, int) else str(value) for key, value in spec["options"].items()}
             self._app.acts.record(f"{bulk.verb}_all", "runs", bulk.filter, **shown, **details)
         bulk.end(state)
 
-    def _found(self, bulk: Bulk, wanted: Filter, boundary: int) -> Iterator[RunView]:
-        for run in matching(self._app.runs, wanted, boundary):
-            if bulk.stopping:
-                return
-            bulk.looked_at += 1
-            yield run
-
-    def _one(self, bulk: Bulk, run: RunView, act: Callable[[str], Any]) -> None:
+    def _change(self, bulk: Bulk, run: Run) -> str:
+        """Change the runs and write the end of the action; return its state."""
+        spec = run.call.kwargs
         try:
-            if act(run.id) is False:
-                bulk.left["it changed meanwhile"] += 1
-            else:
-                bulk.changed += 1
-        except RunNotFound:
-            bulk.left["it is gone"] += 1
-        except ValueError:  # it is no longer in a status that allows this
-            bulk.left["it changed meanwhile"] += 1
+            act, able = self._act(bulk.verb, spec["options"]), VERBS[bulk.verb].able
+            note = self._claims.keep(bulk, run)
+            change_all(self._app, bulk, able, spec["before"], run.created_at, act, note, place_of(run))
+            state = "stopped" if bulk.stopping else "done"
+        except (LostBulk, StoreUnavailable, OSError):
+            raise
+        except Exception as error:  # the user's own listener raised
+            log.exception("the action %s on all runs that match %r ended early", bulk.verb, bulk.filter)
+            bulk.problem, state = f"{type(error).__name__}: {error}", "failed"
+        self._claims.settle(bulk, run, state)
+        return state

@@ -18,7 +18,7 @@ from mainspring.core.insight.wording import brief, duration, several, took
 from mainspring.core.instants import SECOND
 from mainspring.core.plan import BEYOND_CATCH_UP, LATE, MAX_INSTANCES, PAUSED, RESCHEDULED, SUPERSEDED
 from mainspring.core.policy import kind_name
-from mainspring.core.run import HELD_PREFIX, MOST_CRASHES, Run, Status
+from mainspring.core.run import BULK_QUEUE, HELD_PREFIX, MOST_CRASHES, Run, Status
 from mainspring.core.waiting.flows import LANDING_TASK
 from mainspring.core.waiting.gates import KEY_GATE, Limit
 
@@ -127,6 +127,8 @@ def _pending(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
     if run.call.task_name == LANDING_TASK:
         before = str(run.args[0])
         return "waiting", f"Waits for the end of run {before!r}, which is in another shard.", (f"explain {before}",)
+    if run.queue == BULK_QUEUE:
+        return "waiting", "Waits for a process that goes on with it: the one that did has ended, or is about to begin.", ()
     if run.queue.startswith(HELD_PREFIX):
         return "waiting", "Waits for somebody to give the signal that it stands for.", (f"runs cancel {run.id}",)
     place, serving = place_of_run(run.queue), scene.serving(run.queue)
