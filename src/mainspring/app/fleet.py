@@ -47,7 +47,7 @@ class Fleet:
     def stop_node(self, name: str) -> list[str]:
         """Let a node finish its started runs, give back the others and leave; `quiet_node` says who that is.
 
-        A `mainspring worker` ends as after a first SIGTERM. A process that called `app.start()` goes on without its node.
+        A `mainspring worker` ends as after a first SIGTERM. A process that called `app.start()` goes on without a node.
         """
         return self._order("stop_node", name)
 

@@ -60,8 +60,23 @@ def test_check_11_hostile_words_are_shown_as_text_everywhere(
         "/system/audit": EVIL[:20],
     }
     others = (
-        *("/", "/runs", "/tasks", f"/runs/new?task={task}", f"/runs/new?again={story.evil_run}", "/system", "/timeline"),
-        *("/timeline?by=queue", f"/runs?q={text}", f"/errors?q={text}", f"/runs?task={task}", f"/queues?q={text}"),
+        *(
+            "/",
+            "/runs",
+            "/tasks",
+            f"/runs/new?task={task}",
+            f"/runs/new?again={story.evil_run}",
+            "/system",
+            "/timeline",
+        ),
+        *(
+            "/timeline",
+            "/timeline?by=queue",
+            f"/runs?q={text}",
+            f"/errors?q={text}",
+            f"/runs?task={task}",
+            f"/queues?q={text}",
+        ),
         *(f"/search?q={text}", f"/jobs/{text}/edit", f"/queues/{queue}/purge", f"/runs?group={text}"),
     )
     for path in (*saying, *others):
@@ -83,7 +98,13 @@ def _add_hostile_names(story: Story) -> None:
     app = story.app
     now = app.now()
     app.add_job("shop.exports:export", "cron", month=1, day=1, hour=3, id=EVIL, args=["2026-10"])
-    run = Run(id="evil-queue", call=Call("shop.exports:export", ("x",), {}, EVIL), queue=EVIL_QUEUE, created_at=now, run_at=now)
+    run = Run(
+        id="evil-queue",
+        call=Call("shop.exports:export", ("x",), {}, EVIL),
+        queue=EVIL_QUEUE,
+        created_at=now,
+        run_at=now,
+    )
     app.store.add_runs([app.store.pack_run(run)])
     node = NodeInfo(
         id=EVIL_NODE, host=EVIL, pid=1, started_at=now, queues=(EVIL_QUEUE,), missing=(EVIL,), code=EVIL, cluster=EVIL,

@@ -156,7 +156,7 @@ class BulkActions:
     ) -> Bulk:
         """Retry, cancel, delete, move, postpone or prioritize all runs that match a filter; return the action.
 
-        It goes on in a thread: `bulk.wait()` waits for its end, `bulk.stop()` stops it between two runs. If this process
+        It goes on in a thread: `bulk.wait()` waits for its end, `bulk.stop()` stops it between two runs. If the process
         ends, a node goes on with it. Runs made after `before` (by default: now) are not touched. With `trial`, nothing
         is changed and everything is counted. Options are those of the verb: `at`, `queue`, `priority`. Raise
         FilterError.

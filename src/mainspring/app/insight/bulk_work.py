@@ -103,9 +103,7 @@ class BulkClaims:
         """Take an action that nobody carries out."""
         app = self._app
         self._give_back()
-        claimed = app.store.claim(
-            [((BULK_QUEUE,), 1)], node=self._holder, token=secrets.token_hex(12), lease=app.lease
-        )
+        claimed = app.store.claim([((BULK_QUEUE,), 1)], node=self._holder, token=secrets.token_hex(12), lease=app.lease)
         return claimed.runs[0] if claimed.runs else None
 
     def waits(self) -> bool:

@@ -128,7 +128,11 @@ def _pending(run: Run, scene: Scene, queue: QueueFacts, usual: int | None) -> _A
         before = str(run.args[0])
         return "waiting", f"Waits for the end of run {before!r}, which is in another shard.", (f"explain {before}",)
     if run.queue == BULK_QUEUE:
-        return "waiting", "Waits for a process that goes on with it: the one that did has ended, or is about to begin.", ()
+        return (
+            "waiting",
+            "Waits for a process that goes on with it, as any node does.",
+            (),
+        )
     if run.queue.startswith(HELD_PREFIX):
         return "waiting", "Waits for somebody to give the signal that it stands for.", (f"runs cancel {run.id}",)
     place, serving = place_of_run(run.queue), scene.serving(run.queue)

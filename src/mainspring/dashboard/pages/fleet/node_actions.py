@@ -76,8 +76,8 @@ def ask_stop(view: View) -> Question:
     """Ask before a node is stopped; its name has to be typed."""
     nodes = _meant(view)
     text = (
-        f"{_who(nodes)} takes no more runs, gives back what has not started, and ends. {_goes_on(nodes)} until they end "
-        "or the grace is over. Nobody can start it again from here."
+        f"{_who(nodes)} takes no more runs, gives back what has not started, and ends. {_goes_on(nodes)} as long as "
+        "the grace allows. Nobody can start it again from here."
     )
     name = shown_name(nodes[0])
     return Question(f"Stop {name}?", text, "Stop it", name, note=_heard(view), bad=True)
