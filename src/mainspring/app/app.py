@@ -596,9 +596,12 @@ class Mainspring:
 
     # -- nodes and broken records ------------------------------------------------------------------------------
 
-    def nodes(self) -> list[NodeInfo]:
-        """Return the living nodes; a node without recent heartbeats has the state `silent`."""
-        now = self.store.beat()
+    def nodes(self, *, now: int | None = None) -> list[NodeInfo]:
+        """Return the living nodes; a node without recent heartbeats has the state `silent`.
+
+        `now` is the store's time in microseconds, if the caller has just asked for it.
+        """
+        now = self.store.beat() if now is None else now
         return [node.seen_at(now, self._lease) for node in self.store.nodes()]
 
     def hand_over_sums(self) -> None:

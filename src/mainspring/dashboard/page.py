@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
+from mainspring.app.insight.gathering import KnownFacts
 from mainspring.dashboard.looks.times import Times
 from mainspring.dashboard.memo import remembered
 from mainspring.dashboard.roles import Role
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
+    from mainspring.core.insight.explanation import Explanation
     from mainspring.dashboard.summary import Summary
     from mainspring.jobstores.values import NodeInfo
 
@@ -150,7 +152,13 @@ class View:
     @property
     def nodes(self) -> list[NodeInfo]:
         """The living nodes, read once for all regions."""
-        return self.once("nodes", self.app.nodes)
+        return self.once("nodes", lambda: self.app.nodes(now=self.now))
+
+    def explain(self, subject: Any, **known: Any) -> Explanation:
+        """Explain something; `known` are fields of `KnownFacts` that the page has read already."""
+        if "nodes" in self._once:
+            known["nodes"] = self.nodes
+        return self.app.insight.explain_with(KnownFacts(self.now, **known), subject)
 
     def cached(self, name: str, seconds: float, make: Callable[[], T]) -> T:
         """Return what `make` returns, or what it returned to somebody else in the last seconds.

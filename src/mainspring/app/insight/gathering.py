@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from msgspec.structs import replace
 
@@ -26,12 +26,25 @@ MOST_COUNTED: Final = 200
 """Count the runs ahead of a run only if its queue has at most this many."""
 
 
-class Gatherer:
-    """Reads the facts that explanations need."""
+class KnownFacts(NamedTuple):
+    """What a caller has just read, so that it need not be read again; None where the caller does not know it."""
 
-    def __init__(self, app: Mainspring) -> None:
+    now: int
+    nodes: Sequence[NodeInfo] | None = None
+    queues: Sequence[QueueInfo] | None = None
+    run: Run | None = None
+    job: Job | None = None
+    recent: Sequence[Run] | None = None
+    """The newest runs of the job."""
+
+
+class Gatherer:
+    """Reads the facts that explanations need, except those that are known."""
+
+    def __init__(self, app: Mainspring, known: KnownFacts | None = None) -> None:
         self._app = app
-        self.now = app.store.beat()
+        self.known = KnownFacts(app.store.beat()) if known is None else known
+        self.now = self.known.now
         self._queues: dict[str, QueueFacts] | None = None
 
     @property
@@ -47,12 +60,16 @@ class Gatherer:
             zone=self._app.timezone,
             lease=lease,
             app=path or "MODULE:APP",
-            nodes=tuple(_node(node.seen_at(self.now, lease)) for node in self.store.nodes()),
+            nodes=tuple(_node(node.seen_at(self.now, lease)) for node in self._nodes()),
         )
+
+    def _nodes(self) -> Sequence[NodeInfo]:
+        return self.store.nodes() if self.known.nodes is None else self.known.nodes
 
     def run(self, run_id: str) -> Run | None:
         """Read a run."""
-        return self.store.get_runs([run_id])[0]
+        known = self.known.run
+        return known if known is not None and known.id == run_id else self.store.get_runs([run_id])[0]
 
     def jobs(self) -> tuple[list[Job], list[Explanation]]:
         """Read the jobs, and why others do not fire: they were set aside, or cannot be read here."""
@@ -64,12 +81,16 @@ class Gatherer:
 
     def recent(self, job_id: str | None) -> list[Run]:
         """Read the newest runs of a job."""
+        known = self.known
+        if known.recent is not None and known.job is not None and known.job.id == job_id:
+            return list(known.recent[:RUNS_LOOKED_AT])
         return [] if job_id is None else self.store.find_runs(RunQuery(job_id=job_id), limit=RUNS_LOOKED_AT)
 
     def queues(self) -> dict[str, QueueFacts]:
         """Read all queues, including the declared ones."""
         if self._queues is None:
-            found = {info.name: _queue(info) for info in self.store.stats().queues}
+            queues = self.store.stats().queues if self.known.queues is None else self.known.queues
+            found = {info.name: _queue(info) for info in queues}
             declared = {name: QueueFacts(name=name) for name in self._app.queues.declared}
             self._queues = {**declared, **found}
         return self._queues

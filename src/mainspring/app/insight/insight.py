@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from mainspring.app.handle import RunHandle
-from mainspring.app.insight.gathering import Gatherer, recent_runs
+from mainspring.app.insight.gathering import Gatherer, KnownFacts, recent_runs
 from mainspring.app.registry import job_id_of
 from mainspring.core.insight.explanation import Explanation, Scene
 from mainspring.core.insight.health import JobHealth, health_of, usual_duration
@@ -53,7 +53,11 @@ class Insight:
         several things, the first of these is explained; `queue:mail` names one kind. Nothing is changed, and nothing
         is guessed: only recorded reasons are given.
         """
-        gatherer = Gatherer(self._app)
+        return self.explain_with(None, subject)
+
+    def explain_with(self, known: KnownFacts | None, subject: Any = None) -> Explanation:
+        """Explain something as `explain` does, without reading what is known."""
+        gatherer = Gatherer(self._app, known)
         if subject is None:
             return self._system(gatherer)
         kind, name = _named(subject)
@@ -67,6 +71,9 @@ class Insight:
         """Explain the first thing with this name."""
         if kind in (None, "run") and (run := gatherer.run(name)) is not None:
             return self._run(gatherer, run, gatherer.scene())
+        known = gatherer.known.job
+        if kind == "job" and known is not None and known.id == name:
+            return self._job(gatherer, known, gatherer.recent(name), gatherer.scene())
         if kind in (None, "job"):
             jobs, others = gatherer.jobs()
             job = next((each for each in jobs if each.id == name), None)
@@ -80,7 +87,7 @@ class Insight:
             served = {queue for node in scene.nodes for queue in node.queues}
             queue = gatherer.queues().get(name) or (gatherer.empty_queue(name) if name in served else None)
             if queue is not None:
-                return explain_queue(queue, gatherer.with_acts(scene, "queue", name))
+                return explain_queue(queue, gatherer.with_acts(scene, "queue", name) if queue.paused else scene)
         if kind in (None, "node"):
             node = next((each for each in scene.nodes if name in (each.id, each.name)), None)
             if node is not None and node.state in ("paused", "draining"):

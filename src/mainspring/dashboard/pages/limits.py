@@ -16,7 +16,7 @@ from mainspring.jobstores.values import QueueInfo
 
 __all__ = ["ACTIONS", "GateRow", "gate_rows", "gate_words", "limit_of"]
 
-RUNS_READ: Final = 500
+RUNS_READ: Final = 1000
 """Blocked and running runs of a queue that are read to find the keys of its limits."""
 GATES_SHOWN: Final = 12
 
@@ -42,14 +42,15 @@ def gate_words(gate: str) -> str:
 
 def gate_rows(view: View, queue: str) -> tuple[list[GateRow], bool]:
     """Return the keys that limit runs of a queue, the fullest first, and whether more runs were left unread."""
-    blocked = view.app.find(queue=queue, status="blocked", limit=RUNS_READ)
-    running = view.app.find(queue=queue, status="running", limit=RUNS_READ)
+    found = view.app.find(queue=queue, status=("blocked", "running"), limit=RUNS_READ)
+    blocked = [run for run in found if run.status == "blocked"]
+    running = [run for run in found if run.status == "running"]
     parked = Counter(run.record.gate for run in blocked if run.record.gate and not run.waits)
     busy = Counter(run.record.gate for run in running if run.record.gate)
     said = {run.record.gate: _limit_words(run) for run in (*running, *blocked) if run.record.gate}
     names = sorted(said, key=lambda gate: (-parked[gate], -busy[gate], str(gate)))[:GATES_SHOWN]
     rows = [GateRow(gate_words(str(name)), said[name], busy[name], parked[name]) for name in names]
-    return rows, blocked.more or running.more
+    return rows, found.more
 
 
 def _limit_words(run: RunView) -> str:

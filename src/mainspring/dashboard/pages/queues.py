@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from mainspring.core.insight.explanation import Explanation
 from mainspring.core.insight.metrics import Counts, MetricSeries
 from mainspring.core.insight.wording import several
 from mainspring.core.instants import SECOND
@@ -118,10 +119,14 @@ def read(view: View) -> dict[str, Any]:
     }
 
 
+def _told(view: View, row: QueueRow) -> Explanation:
+    return view.explain(row.info, queues=[each.info for each in queue_rows(view)])
+
+
 def state(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Explain the queue that is worst off, or say that all flow."""
     wrong = [row for row in data["all_rows"] if row.state in ("unserved", "growing", "full")]
-    return {"wrong": wrong, "told": view.app.explain(wrong[0].info) if wrong else None}
+    return {"wrong": wrong, "told": _told(view, wrong[0]) if wrong else None}
 
 
 def waits(view: View, data: dict[str, Any]) -> dict[str, Any]:
@@ -256,7 +261,7 @@ def read_one(view: View) -> dict[str, Any]:
     if row is None:
         raise NoSuchThing("queue", name)
     serving = [node for node in view.nodes if name in node.queues]
-    return {"row": row, "told": view.app.explain(row.info), "serving": serving, "title": name}
+    return {"row": row, "told": _told(view, row), "serving": serving, "title": name}
 
 
 def waiting(view: View, data: dict[str, Any]) -> dict[str, Any]:

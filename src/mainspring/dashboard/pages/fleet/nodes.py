@@ -188,7 +188,7 @@ def _sentence(view: View, odd: Sequence[NodeInfo]) -> str:
     if node.state == "silent" and len(odd) > 1:
         silent = sum(each.state == "silent" for each in odd)
         return f"{silent:,} processes are silent: their runs go to others when the leases end."
-    said = view.app.explain(node).sentence
+    said = view.explain(node).sentence
     name = f"{node.host}:{node.pid}"
     return f"{name} is {said[:1].lower()}{said[1:]}" if node.state == "silent" else f"{name}: {said}"
 
@@ -214,7 +214,7 @@ def read_one(view: View) -> dict[str, Any]:
     if node is None:
         raise NoSuchThing("node", name)
     (row,) = _processes(view, [node], 64)
-    told = view.app.explain(node)
+    told = view.explain(node)
     recent = [
         run_row(view.app, run, view.now)
         for run in view.app.search(text_of({"node": [node.id]}), limit=20, most=1000).runs

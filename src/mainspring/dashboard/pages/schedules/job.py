@@ -15,7 +15,7 @@ from mainspring.core.insight.wording import duration, several, took
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
 from mainspring.core.policy import Backoff, Policy
-from mainspring.core.run import Status
+from mainspring.core.run import Run, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.schedules.declaration import Difference
 from mainspring.core.schedules.upcoming import preview
@@ -64,10 +64,14 @@ def read(view: View) -> dict[str, Any]:
     }
 
 
+def _records(runs: Sequence[RunView]) -> list[Run]:
+    return [run.record for run in runs]
+
+
 def explain(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Explain the job; what stands above is no fact worth repeating."""
     job: Job = data["job"]
-    told, drift = view.app.explain(job), len(differences_of(view).get(job.id, []))
+    told, drift = view.explain(job, job=job, recent=_records(data["runs"])), len(differences_of(view).get(job.id, []))
     facts = [fact for fact in told.facts if fact.kind in ("run", "node")]
     since = data["health"].since
     if since is not None and str(data["health"].state) != "up":

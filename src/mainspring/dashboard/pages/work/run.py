@@ -65,7 +65,7 @@ def read(view: View) -> dict[str, Any]:
 def why(view: View, data: dict[str, Any]) -> dict[str, Any]:
     """Explain the run; for one that waits, say when it should start."""
     run: RunView = data["run"]
-    told = view.app.explain(run)
+    told = view.explain(run, run=run.record)
     eta = view.app.eta(run) if run.status is Status.RUNNING or data["row"].kind == "waiting" else None
     return {"told": told, "eta": eta, "error_url": _group_url(view, run)}
 
