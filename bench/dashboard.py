@@ -30,7 +30,9 @@ from tests.servers import MissingServer, Redis
 
 LIMIT_MS = 200.0
 TRIES = 15
-BATCH_RUNS = 1000
+BATCH_RUNS = 2000
+LEAST_SHOWN = 20_000
+"""Show a bar from this many runs on."""
 PAGES = (
     *("/", "/jobs", "/jobs/nightly-backup", "/timeline", "/timeline?by=queue", "/runs", "/runs?status=failed"),
     *("/runs?queue=payments&status=succeeded", "/runs?task=capture", "/runs?arg.order=12345", "/runs?after={after}"),
@@ -64,17 +66,26 @@ def runs(number: int, now: int) -> Iterator[Run]:
 
 
 def fill(app: Mainspring, number: int) -> None:
-    """Write the runs."""
+    """Write a shop with a past, and the runs."""
     seed(app)
+    add(app, number)
+
+
+def add(app: Mainspring, number: int) -> None:
+    """Write the runs, in batches, and show how far it has come."""
     store, made, began = app.store, runs(number, app.now()), time.monotonic()
-    written = 0
+    written, shown = 0, 0
     while batch := list(islice(made, BATCH_RUNS)):
         store.add_runs([store.pack_run(run) for run in batch])
         if written % 20_000 == 0:  # the counters know some of them: adding all would take longer than the runs
             store.tallies(counted(batch))
         written += len(batch)
-        if written % 100_000 == 0:
-            print(f"  {written:,} runs after {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+        share = written * 50 // number
+        if number >= LEAST_SHOWN and share > shown:
+            shown, took = share, time.monotonic() - began
+            left = took * (number - written) / written
+            bar = f"\r  [{'#' * share:50}] {written:,} runs, {took:.0f} s, {left:.0f} s left "
+            print(bar, end="" if written < number else "\n", file=sys.stderr, flush=True)
 
 
 async def first_byte(dashboard: DashboardApp, url: str) -> tuple[float, int]:

@@ -2,7 +2,8 @@
 
 `python3 run.py bench viewers` lets one worker process execute calls that do nothing, on a SQLite file, while a
 dashboard in a process of its own serves viewers of four pages, and again without. It repeats that in turns, so that a
-busy machine harms both alike, and prints the rates. `--runs N` and `--rounds N` change how long it takes.
+busy machine harms both alike, and prints the rates. `--runs N` and `--rounds N` change how long it takes, `--filled N`
+puts N ended runs into the store before, and `--store redis` takes a Redis server of its own.
 """
 
 from __future__ import annotations
@@ -17,18 +18,21 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from statistics import median
 from urllib.parse import quote
 
+from bench.dashboard import add
 from mainspring import Mainspring
+from tests.servers import Redis
 
 VIEWERS = 10
 VIEWS = ("/", "/runs", "/queues", "/nodes")
 MODULE = """\
 from mainspring import Mainspring
 
-app = Mainspring("sqlite:///{folder}/jobs.db", name="bench", secret_key="k" * 32)
+app = Mainspring({url!r}, name="bench", secret_key="k" * 32, store_options={{"keep_runs": 10_000_000}})
 
 
 @app.task
@@ -49,10 +53,17 @@ def watch(port: int, view: str, done: threading.Event) -> None:
             time.sleep(0.2)
 
 
+def app_in(folder: Path) -> Mainspring:
+    """Import the app as its worker does."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    app: Mainspring = __import__("bench_viewers_app").app
+    return app
+
+
 def rate(folder: Path, runs: int) -> float:
     """Return how many runs per second a new worker executes."""
-    sys.path.insert(0, str(folder))
-    app: Mainspring = __import__("bench_viewers_app").app
+    app = app_in(folder)
     task = app.as_task("bench_viewers_app:nothing")
     before = app.counters()["succeeded"]
     app.enqueue_many(task.call() for _ in range(runs))
@@ -93,20 +104,28 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="run.py bench viewers", description=__doc__)
     parser.add_argument("--runs", type=int, default=30_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--filled", type=int, default=0, help="ended runs in the store before it begins")
+    parser.add_argument("--store", choices=("sqlite", "redis"), default="sqlite")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "bench_viewers_app.py").write_text(MODULE.format(folder=folder))
-        alone, watched = [], []
-        for _ in range(options.rounds):
-            alone.append(rate(folder, options.runs))
-            watched.append(watched_rate(folder, options.runs))
-            print(
-                f"alone {alone[-1]:8,.0f}/s   watched {watched[-1]:8,.0f}/s   load {os.getloadavg()[0]:.1f}", flush=True
-            )
-        share = median(watched) / median(alone)
-        print(f"kept {share:.1%} of the rate (median of {options.rounds})")
-        return 0 if share >= 0.98 else 1
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        url = f"sqlite:///{folder}/jobs.db" if options.store == "sqlite" else stack.enter_context(Redis()).url
+        (folder / "bench_viewers_app.py").write_text(MODULE.format(url=url))
+        if options.filled:
+            add(app_in(folder), options.filled)
+        return compare(folder, options.runs, options.rounds)
+
+
+def compare(folder: Path, runs: int, rounds: int) -> int:
+    """Measure in turns; return 0 if the worker keeps its rate."""
+    alone, watched = [], []
+    for _ in range(rounds):
+        alone.append(rate(folder, runs))
+        watched.append(watched_rate(folder, runs))
+        print(f"alone {alone[-1]:8,.0f}/s   watched {watched[-1]:8,.0f}/s   load {os.getloadavg()[0]:.1f}", flush=True)
+    share = median(watched) / median(alone)
+    print(f"kept {share:.1%} of the rate (median of {rounds})")
+    return 0 if share >= 0.98 else 1
 
 
 if __name__ == "__main__":
