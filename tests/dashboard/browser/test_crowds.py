@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from urllib.parse import quote
 
 import pytest
@@ -125,21 +126,29 @@ def _crowd(url: str) -> Mainspring:
 
 
 @pytest.fixture(scope="module")
-def app(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mainspring]:
-    """A store that is hard to show."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('crowd')}/store.db"
-    made = {"odd": _odd, "crowd": _crowd, "empty": _empty}[request.param](url)
-    yield made
-    made.close()
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], str]]:
+    """Where the dashboards of these stores are; each is made when it is first asked for, and once."""
+    found: dict[str, str] = {}
+    with ExitStack() as stack:
+
+        def address_of(kind: str) -> str:
+            if kind not in found:
+                url = f"sqlite:///{tmp_path_factory.mktemp(kind)}/store.db"
+                made = {"odd": _odd, "crowd": _crowd, "empty": _empty}[kind](url)
+                stack.callback(made.close)
+                server = DashboardServer(DashboardApp(made, env="a-very-long-environment"), port=0)
+                server.start()
+                stack.callback(server.stop)
+                found[kind] = server.url.rstrip("/")
+            return found[kind]
+
+        yield address_of
 
 
-@pytest.fixture(scope="module")
-def address(app: Mainspring) -> Iterator[str]:
-    """Where its dashboard is."""
-    server = DashboardServer(DashboardApp(app, env="a-very-long-environment"), port=0)
-    server.start()
-    yield server.url.rstrip("/")
-    server.stop()
+@pytest.fixture
+def address(addresses: Callable[[str], str], kind: str) -> str:
+    """Where the dashboard of one of them is."""
+    return addresses(kind)
 
 
 @pytest.fixture
@@ -171,6 +180,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("app", "path"), sorted(CASES), indirect=["app"], scope="module")
-def test_a_page_holds_what_there_is(path: str, context: BrowserContext) -> None:
+@pytest.mark.parametrize(("kind", "path"), sorted(CASES))
+def test_a_page_holds_what_there_is(kind: str, path: str, context: BrowserContext) -> None:
     assert not _wrong(context.new_page(), path)

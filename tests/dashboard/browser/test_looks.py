@@ -1,15 +1,19 @@
-"""Every page, light and dark, wide and on a phone: nothing complains, nothing sticks out."""
+"""Every page, light and dark, wide and on a phone: nothing complains, nothing sticks out, axe finds nothing."""
 
 from __future__ import annotations
 
 import gzip
+from pathlib import Path
 
+import axe_playwright_python
 import pytest
 from playwright.sync_api import BrowserContext, Page
 
 from mainspring import Mainspring
 from tests.dashboard.browser.conftest import shots, watched
 
+AXE = (Path(axe_playwright_python.__file__).parent / "axe.min.js").read_text(encoding="utf-8")
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 PAGES = {
     "overview": "/",
     "jobs": "/jobs",
@@ -41,7 +45,7 @@ PAGES = {
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_check_1_a_page_fits_and_is_quiet(
+def test_checks_1_and_10_a_page_fits_is_quiet_and_axe_finds_nothing(
     name: str, context: BrowserContext, complaints: list[str], shop: Mainspring
 ) -> None:
     failed = shop.find(status="failed", job="reconcile-stripe", limit=1)[0].id
@@ -64,6 +68,17 @@ def test_check_1_a_page_fits_and_is_quiet(
             page.emulate_media(color_scheme="light" if theme == "light" else "dark")
             assert not sticking_out(page), (width, theme)
     assert not complaints
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.emulate_media(color_scheme="light")
+    assert not violations(page)
+
+
+def violations(page: Page) -> list[str]:
+    """Return what axe finds wrong with a page."""
+    page.keyboard.press("p")  # updates would make it begin anew
+    page.evaluate(AXE)
+    found = page.evaluate("rules => axe.run(document, { runOnly: rules, resultTypes: ['violations'] })", RULES)
+    return [f"{each['id']} at {each['nodes'][0]['html'][:160]}" for each in found["violations"]]
 
 
 def sticking_out(page: Page) -> list[str]:

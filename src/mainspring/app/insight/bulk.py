@@ -167,6 +167,7 @@ class BulkActions:
         boundary = now if before is None else min(now, instant_of(before, self._app.now, lambda: self._app.timezone))
         bulk = Bulk(verb, filter, self._local(boundary), trial)
         if trial:
+            self._remember(bulk)
             self._begin(lambda: self._try(bulk, boundary, now, act))
             return bulk
         by, why = self._app.acts.actor()

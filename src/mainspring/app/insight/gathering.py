@@ -12,7 +12,6 @@ from mainspring.core.insight.explanation import Explanation, NodeFacts, Predeces
 from mainspring.core.insight.health import RUNS_LOOKED_AT
 from mainspring.core.insight.subjects import explain_broken_job, explain_unreadable_job
 from mainspring.core.job import Job
-from mainspring.core.references import variable_of
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.jobstores.base import JobStore, NodeInfo, QueueInfo, RunQuery
 
@@ -54,7 +53,7 @@ class Gatherer:
 
     def scene(self) -> Scene:
         """Read the living nodes."""
-        path, lease = variable_of(self._app), self._app.lease
+        path, lease = self._app.insight.path, self._app.lease
         return Scene(
             now=self.now,
             zone=self._app.timezone,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from mainspring.core.insight.subjects import (
 )
 from mainspring.core.instants import SECOND, to_us
 from mainspring.core.job import Job
+from mainspring.core.references import variable_of
 from mainspring.core.run import HELD_PREFIX, UNFINISHED, Run, Status
 from mainspring.core.run_view import RunView
 from mainspring.core.schedules.simulating import Simulation, simulate
@@ -45,6 +47,15 @@ class Insight:
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
+        self._path: tuple[int, str | None] = 0, None
+
+    @property
+    def path(self) -> str | None:
+        """The module variable that holds the app; finding it means to look into all modules."""
+        number = len(sys.modules)
+        if number != self._path[0]:
+            self._path = number, variable_of(self._app)
+        return self._path[1]
 
     def explain(self, subject: Any = None) -> Explanation:
         """Explain the state of a run, a job, a queue or a node; without a subject, list what needs attention.
