@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from mainspring.core.insight.metrics import (
     KINDS,
@@ -28,8 +29,9 @@ def add_tallies(tx: Tx, tallies: Sequence[Tally]) -> None:
     for tally in tallies:
         add_cells(wanted.setdefault(_head(tally.kind, tally.level, tally.at) + tally.name, {}), tally.cells)
     known = _known(tx, wanted)
-    for head in sorted({each[:_HEAD_CHARS] for each in wanted if each not in known}):
-        _limit_names(tx, head, wanted, known)
+    new_ids = sorted(each for each in wanted if each not in known)
+    for head, some in groupby(new_ids, lambda each: each[:_HEAD_CHARS]):
+        _limit_names(tx, head, [each for each in some if each != head], wanted)
     known |= _known(tx, [each for each in wanted if each not in known])  # an empty name that came besides
     changed = {each: add_cells(known.get(each, {}), cells) for each, cells in sorted(wanted.items())}
     new = [(each, pack_cells(cells)) for each, cells in changed.items() if each not in known]
@@ -46,9 +48,9 @@ def _known(tx: Tx, ids: Iterable[str]) -> dict[str, dict[int, int]]:
     return {row[0]: unpack_cells(row[1]) for row in rows}
 
 
-def _limit_names(tx: Tx, head: str, wanted: dict[str, dict[int, int]], known: dict[str, dict[int, int]]) -> None:
+def _limit_names(tx: Tx, head: str, new: list[str], wanted: dict[str, dict[int, int]]) -> None:
+    """Count new names of a stretch that are too many under no name."""
     [(number,)] = tx.all("SELECT count(*) FROM {tallies} WHERE id > ? AND id < ?", head, _after(head))
-    new = sorted(each for each in wanted if each.startswith(head) and each not in known and each != head)
     for excess in new[max(0, MOST_NAMES - number) :]:
         add_cells(wanted.setdefault(head, {}), wanted.pop(excess))
 
