@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from mainspring.schedulers.background import BackgroundScheduler
 from tests.app.kit import EVERYWHERE, KEY, LIMIT, MakeApp
 
 _names = count(1)
+LEASE = 3.0
 
 
 def until(look: Callable[[], object], what: str) -> None:
@@ -25,6 +27,10 @@ def until(look: Callable[[], object], what: str) -> None:
         time.sleep(0.01)
 
 
+def states(app: Mainspring) -> list[str]:
+    return [node.state for node in app.nodes()]
+
+
 def double(number: int) -> int:
     return number * 2
 
@@ -32,25 +38,27 @@ def double(number: int) -> int:
 @EVERYWHERE
 def test_a_node_follows_orders_that_are_only_in_its_store(url: str, make_app: MakeApp) -> None:
     name = f"orders{next(_names)}"
-    app = make_app(url, name=name, secret_key=KEY, lease=1.0)
-    other = app if url == "memory://" else make_app(url, name=name, secret_key=KEY, lease=1.0)
+    app = make_app(url, name=name, secret_key=KEY, lease=LEASE)
+    other = app if url == "memory://" else make_app(url, name=name, secret_key=KEY, lease=LEASE)
     task = app.task(double)
     app.start(work=True, threads=1)
     assert app.node is not None
     node = app.node
-    shown = f"{node.host}:{other.nodes()[0].pid}"
+    until(lambda: states(other) == ["running"], "it has not begun")
+    shown = f"{node.host}:{os.getpid()}"
 
     with other.acting("ann", "deploy"):
         assert other.quiet_node(shown) == [node.id]
-    until(lambda: other.nodes()[0].state == "paused", "it is not quiet")
+    until(lambda: states(other) == ["paused"], "it is not quiet")
     assert other.explain(f"node:{node.id}").sentence.startswith("Paused by ann, ")
     handle = task.enqueue(4)
-    assert other.explain(handle.id).sentence.startswith(f"Waits: {shown}, the only node that serves ")
+    waits = f"Waits: {shown}, the only node that serves "
+    until(lambda: other.explain(handle.id).sentence.startswith(waits), "it does not say why it waits")
     assert not node.firing
 
     other.resume_node(node.id)
     assert handle.result(LIMIT) == 8
-    until(lambda: other.nodes()[0].state == "running", "it has not gone on")
+    until(lambda: states(other) == ["running"], "it has not gone on")
 
     other.stop_node(node.id)
     until(lambda: not app.running, "it has not stopped")
@@ -79,7 +87,7 @@ def test_an_order_that_cannot_be_stored_is_an_error(make_app: MakeApp, monkeypat
 
 
 def test_a_scheduler_stops_when_it_is_told_to() -> None:
-    scheduler = BackgroundScheduler(timezone="UTC", lease=1.0)
+    scheduler = BackgroundScheduler(timezone="UTC", lease=LEASE)
     scheduler.start()
     node = scheduler._node
     assert node is not None
@@ -89,7 +97,7 @@ def test_a_scheduler_stops_when_it_is_told_to() -> None:
 
 
 def test_an_app_in_the_foreground_ends_when_it_is_told_to_stop(make_app: MakeApp) -> None:
-    app: Mainspring = make_app(lease=1.0)
+    app: Mainspring = make_app(lease=LEASE)
 
     def order() -> None:
         until(lambda: app.node is not None and app.nodes(), "it has not started")

@@ -172,7 +172,8 @@ def test_an_action_goes_on_in_a_node_when_its_process_is_killed(
         beginner.kill()
     begun = app.bulk(bulk_id)
     assert begun is not None
-    assert (begun.running, begun.changed) == (True, 100), "it has noted how far it had come"
+    assert begun.running
+    assert 100 <= begun.changed < 150, "it has noted how far it had come"
     node = make_app(url, name=app.name, secret_key=KEY, lease=1.0)
     later = fill(app, 5)
     node.start()
