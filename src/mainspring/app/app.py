@@ -18,8 +18,8 @@ from mainspring.app.declaring.dependencies import RESOURCE_MARK, inject
 from mainspring.app.declaring.lifespan import Lifespan
 from mainspring.app.declaring.validating import make_validator
 from mainspring.app.enqueuing.enqueue import Calls, check_call
-from mainspring.app.flows.bridging import Bridging
 from mainspring.app.fleet import Fleet
+from mainspring.app.flows.bridging import Bridging
 from mainspring.app.flows.flow import Flow, Flows
 from mainspring.app.flows.shapes import Shapes, collect, join
 from mainspring.app.flows.storing import FlowWriter
