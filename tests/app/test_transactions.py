@@ -294,7 +294,7 @@ def test_what_nobody_has_handed_over_is_relayed_once(
         handle = far.within(session).enqueue(send, 1)
     outbox = Outbox(engine, far.name)
     assert outbox.relay(far.store, far.now()) == 0  # too young
-    monkeypatch.setattr(Outbox, "_delete", _die)  # as if a node died between the two steps
+    monkeypatch.setattr(Outbox, "delete", _die)  # as if a node died between the two steps
     with pytest.raises(Death):
         outbox.relay(far.store, far.now() + 6_000_000)
     monkeypatch.undo()

@@ -170,7 +170,7 @@ class Mainspring:
             stop=shared.stop_run,
             explain=lambda run_id: self.insight.explain(run_id),
             record=shared.acts.record,
-            outbox=shared.outbox,
+            outbox=lambda: shared.outbox,
         )
         self.jobs = Jobs(shared, self.tasks, lambda: self.runs, self._lease)
         self.queues = Queues(shared, lambda: self.runs, ("default", *queues))

@@ -35,7 +35,7 @@ from mainspring.util import localize
 
 if TYPE_CHECKING:
     from mainspring.app.handle import RunHandle
-    from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
+    from mainspring.jobstores.sqlalchemy.joining.outbox import RunOutbox
 
 __all__ = ["Runs", "result_of"]
 
@@ -61,7 +61,7 @@ class Runs:
         sent_back: Callable[[], object] = int,
         explain: Callable[[str], Explanation] | None = None,
         record: Callable[..., object] = lambda *_, **__: None,
-        outbox: Outbox | None = None,
+        outbox: Callable[[], RunOutbox | None] = lambda: None,
     ) -> None:
         self._store, self._now, self._zone = store, now, zone
         self._events, self._tasks = events or RunEvents(), tasks
@@ -368,13 +368,13 @@ class Runs:
 
     def ended(self, run_ids: Sequence[str], timeout: float | None = None) -> list[Run]:
         """Wait as `wait` does, and return the records."""
-        waiter = Waiter(run_ids, timeout, self._outbox)
+        waiter = Waiter(run_ids, timeout, self._outbox())
         hub.wait(self._store, waiter)
         return waiter.ended()
 
     async def wait_async(self, handles: Iterable[str | RunHandle[Any]], timeout: float | None = None) -> list[RunView]:
         """Wait as `wait` does, without blocking the event loop."""
-        waiter = Waiter(list(map(_id, handles)), timeout, self._outbox)
+        waiter = Waiter(list(map(_id, handles)), timeout, self._outbox())
         await hub.wait_async(self._store, waiter, self.off_loop)
         return list(map(self.view, waiter.ended()))
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import tzinfo
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakKeyDictionary
 
 from mainspring.app.import_guard import import_purpose
@@ -26,7 +26,7 @@ from mainspring.util import astimezone
 
 if TYPE_CHECKING:
     from mainspring.app.inline import InlineRunner
-    from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
+    from mainspring.jobstores.sqlalchemy.joining.outbox import RunOutbox
     from mainspring.node.store_link import StoreLink
 
 __all__ = ["AppStore"]
@@ -50,6 +50,22 @@ def _load_error(kind: Callable[..., Exception], args: list[Any]) -> Exception:
     return kind(*args)
 
 
+class Transactions(Protocol):
+    """The transactions of a caller whose store has no part in them."""
+
+    def is_open(self) -> bool:
+        """Return True if runs that are stored now have to wait for a commit."""
+
+    def covers_runs(self) -> bool:
+        """Return True if runs that are stored now wait in an outbox, as a part of the caller's open transaction."""
+
+    def defer(self, work: Callable[[], object], rows: Sequence[Any] = ()) -> bool:
+        """Do something when the caller's transaction commits; return False if none is open.
+
+        With an outbox, write these packed runs to it, so that they outlive this process.
+        """
+
+
 class AppStore:
     """An app's store, opened when it is first needed, with its codec and clock."""
 
@@ -64,15 +80,15 @@ class AppStore:
         clock: Clock,
         events: RunEvents,
         make_companion: Callable[[], InlineRunner],
-        outbox: Outbox | None = None,
+        outbox: RunOutbox | None = None,
     ) -> None:
         self.url = url if url is not None else os.environ.get(URL_VARIABLE) or DEFAULT_URL
         self.name, self.clock, self.events = name, clock, events
         self.keys, self.allow_pickle = keys, allow_pickle
         self.outbox = outbox
         """Where runs wait for the commit of a transaction that the store is no part of."""
-        self.after_commit: Callable[[Callable[[], object]], bool] | None = None
-        """Defers work to the commit of the caller's transaction; returns False if there is none to wait for."""
+        self.transactions: Transactions | None = None
+        """The caller's transactions, if the store may have no part in them."""
         self.inline = False
         """Whether calls are executed in the process that enqueues them, on the companion's store."""
         self.opened: JobStore | None = None

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.core.signals import setting_changed
-from django.db import close_old_connections, connections, transaction
+from django.db import close_old_connections
 
 from mainspring.app import Mainspring
 from mainspring.django.conf import NAMES, Conf, conf, signing_keys
 from mainspring.django.references import add_types, with_instances
 from mainspring.django.reporting import report_errors
+from mainspring.django.store.handing_over import HandingOver
 
 __all__ = ["DjangoApp", "app"]
 
@@ -37,7 +39,8 @@ class DjangoApp(Mainspring):
         self.task_defaults = found.options
         # The thread of the request has the connection, and so the transaction.
         self.call_off_loop_by(_in_the_threads_of_django)
-        self._app_store.after_commit = self._after_commit
+        self._app_store.transactions = self._handing_over = HandingOver(self)
+        self._app_store.outbox = self._handing_over.outbox
         self.middleware(_with_fresh_connections)
         self.middleware(report_errors(lambda: self.conf))
         add_types(self._app_store.types)
@@ -54,13 +57,15 @@ class DjangoApp(Mainspring):
         )
         self.url, self.name, self.inline = found.url, found.name, found.inline
         self.task_defaults = found.options
+        self._handing_over.read_settings()
+        self._app_store.outbox = self._handing_over.outbox
 
-    def _after_commit(self, work: Callable[[], object]) -> bool:
-        """Hand runs over at the commit if the store has no part in the transaction."""
-        if self.conf.alias is not None or self.inline or not connections["default"].in_atomic_block:
-            return False
-        transaction.on_commit(work)
-        return True
+    def using(self, alias: str) -> AbstractContextManager[None]:
+        """Hold back what is enqueued in a `with` block until the transaction of another database commits.
+
+        If it is rolled back, nothing is enqueued. Outside a transaction of that database the block changes nothing.
+        """
+        return self._handing_over.using(alias)
 
 
 def _store_options(found: Conf) -> dict[str, Any]:

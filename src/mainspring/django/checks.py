@@ -19,6 +19,8 @@ from mainspring.jobstores.sqlalchemy.meta import SQL_SCHEMA, number
 
 __all__ = ["check_backends", "check_settings", "check_tables"]
 
+TEST_DATABASE = "file:memorydb_"
+"""Django's test runner names its databases in memory so."""
 PEERS = ("mainspring.django", "mainspring.django_q", "django_q")
 
 
@@ -45,10 +47,10 @@ def _check_peers() -> list[CheckMessage]:
 def _check_database() -> list[CheckMessage]:
     alias = conf().alias
     if alias is None:
-        return []
+        outbox = conf().outbox
+        return [] if outbox is None or outbox in connections.databases else [_unknown_alias(outbox, "outbox")]
     if alias not in connections.databases:
-        text = f"there is no database {alias!r} in DATABASES{near(alias, connections.databases)}"
-        return [Error(text, hint="Correct MAINSPRING['database'].", id="mainspring.E004")]
+        return [_unknown_alias(alias, "database")]
     connection = connections[alias]
     if connection.vendor not in VENDORS:
         hint = "Use SQLite, PostgreSQL, MariaDB or MySQL, or give MAINSPRING a 'url'."
@@ -60,6 +62,11 @@ def _check_database() -> list[CheckMessage]:
     return _check_sqlite(connection) if connection.vendor == "sqlite" else []
 
 
+def _unknown_alias(alias: str, key: str) -> Error:
+    text = f"there is no database {alias!r} in DATABASES{near(alias, connections.databases)}"
+    return Error(text, hint=f"Correct MAINSPRING[{key!r}].", id="mainspring.E004")
+
+
 def _is_psycopg3() -> bool:
     from django.db.backends.postgresql.psycopg_any import is_psycopg3
 
@@ -69,6 +76,8 @@ def _is_psycopg3() -> bool:
 def _check_sqlite(connection: Any) -> list[CheckMessage]:
     given = connection.settings_dict
     name, options = str(given["NAME"]), given["OPTIONS"]
+    if name.startswith(TEST_DATABASE):
+        return []
     if ":memory:" in name or "mode=memory" in name:
         text = "the database is in memory: worker processes cannot see it"
         return [Warning(text, hint="Use a file, or mainspring.django.testing.run_queue().", id="mainspring.W015")]

@@ -11,6 +11,7 @@ from django.conf import settings
 from django.core.checks import CheckMessage, Error
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
+from msgspec.structs import replace
 
 from mainspring.core.quantities import check_count, check_lease, check_seconds
 from mainspring.core.validation import check_queue
@@ -53,6 +54,8 @@ class Conf(msgspec.Struct, frozen=True, kw_only=True):
     allow_pickle: bool = False
     lease: float = 15.0
     require: str | None = None
+    outbox: str | None = None
+    """The alias of the database with the outbox, for a store that is elsewhere."""
     reporters: tuple[str, ...] = ()
     error_reporter: Mapping[str, Any] = msgspec.field(default_factory=dict)
     label: str = "mainspring"
@@ -110,6 +113,12 @@ def _reporters(name: str, value: Any) -> tuple[str, ...]:
     return tuple(_text(name, each) for each in value)
 
 
+def _outbox(name: str, value: Any) -> str | None:
+    if value is None or isinstance(value, bool):
+        return "default" if value else None
+    return _text(name, value)
+
+
 def _count_or_none(name: str, value: Any) -> int | None:
     return None if value is None else check_count(name, value)
 
@@ -137,6 +146,7 @@ _CHECKS: Final[dict[str, Callable[[str, Any], Any]]] = {
     "allow_pickle": _is_bool,
     "lease": lambda name, value: check_lease(value),
     "require": lambda name, value: None if value is None else (check_requirement(value) and value),
+    "outbox": _outbox,
     "reporters": _reporters,
 }
 """Every key of MAINSPRING, and how its value is checked."""
@@ -154,7 +164,11 @@ def read(source: Any = settings, cluster: str | None = None) -> Conf:
     if "name" in ours:
         found["salt"] = ours["name"]
     found = {"timezone": getattr(source, "TIME_ZONE", None), **found, **ours}
-    return Conf(**found, messages=(*messages, *more))
+    made = Conf(**found, messages=(*messages, *more))
+    if made.outbox is None or made.alias is None:
+        return made
+    text = "MAINSPRING['outbox'] is for a store that is elsewhere: runs in the project's database need none"
+    return replace(made, outbox=None, messages=(*made.messages, Error(text, id="mainspring.E002")))
 
 
 def _checked(given: Any) -> tuple[dict[str, Any], list[CheckMessage]]:

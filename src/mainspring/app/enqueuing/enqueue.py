@@ -92,7 +92,9 @@ class Calls:
     def enqueue(self, calls: Iterable[TaskCall[Any]]) -> list[RunHandle[Any]]:
         """Store the runs of calls, a thousand at a time."""
         handles: list[RunHandle[Any]] = []
-        with Sender(self.send, handles) as sender:
+        transactions = self.app_store.transactions
+        here = transactions is not None and transactions.is_open()  # a helper thread would not be part of it
+        with Sender(self.send, handles, here=here) as sender:
             for inline, some in itertools.groupby(map(check_call, calls), key=self.is_inline):
                 while runs := [self.announced(call) for call in itertools.islice(some, BATCH_RUNS)]:
                     if inline:
@@ -128,7 +130,8 @@ class Calls:
                 self.raise_missing(bridges, answers)
             packed = ()
         packed = packed or list(map(store.pack_run, whole))
-        if app_store.after_commit is not None and app_store.after_commit(lambda: self._add(store, runs, whole, packed)):
+        transactions = app_store.transactions
+        if transactions is not None and transactions.defer(lambda: self._add(store, runs, whole, packed), packed):
             return [run.id for run in runs]
         return self._add(store, runs, whole, packed)
 
@@ -265,9 +268,14 @@ class Sender:
     """Stores batches of runs in order, and collects their handles."""
 
     def __init__(
-        self, send: Callable[..., list[RunHandle[Any]]], handles: list[RunHandle[Any]], *, all_or_none: bool = False
+        self,
+        send: Callable[..., list[RunHandle[Any]]],
+        handles: list[RunHandle[Any]],
+        *,
+        all_or_none: bool = False,
+        here: bool = False,
     ) -> None:
-        self._send, self._handles, self._all_or_none = send, handles, all_or_none
+        self._send, self._handles, self._all_or_none, self._here = send, handles, all_or_none, here
         self._pool: ThreadPoolExecutor | None = None
         self._sent: Future[list[RunHandle[Any]]] | None = None
 
@@ -290,7 +298,7 @@ class Sender:
 
     def send(self, store: JobStore, runs: Sequence[Run]) -> None:
         """Store a batch of runs; send a full batch to a server in the background while the caller makes the next."""
-        if len(runs) < BATCH_RUNS or not store.remote:
+        if len(runs) < BATCH_RUNS or self._here or not store.remote:
             self.wait()
             self._handles += self._send(runs)
             return

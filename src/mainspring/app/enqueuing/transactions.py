@@ -56,6 +56,7 @@ class Within:
             raise TypeError(f"within() takes a SQLAlchemy Session or Connection, not {target!r}{_hint(target)}")
         shared = copy.copy(app_store)
         shared.opened = cast(JobStore, TransactionStore(app_store.lasting, self._add))
+        shared.transactions = None
         shared.link, shared.events = None, RunEvents()  # the runs may be rolled back: nobody is woken, no event is told
         self._calls = calls.over(shared)
         writer = FlowWriter(shared, self._calls, atomic=True)

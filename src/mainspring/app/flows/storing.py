@@ -46,18 +46,33 @@ class FlowWriter:
             ids = {run.id: handle.id for run, handle in zip(ready, self._calls.execute(ready), strict=True)}
             holder = None if keyed is None else ids[runs[keyed].id]
             return None if keyed is None or holder == runs[keyed].id else holder
-        if self._atomic and keyed is not None and _has_others(runs, keyed):
+        transactions = self._app_store.transactions
+        atomic = self._atomic or (transactions is not None and transactions.covers_runs())
+        if atomic:
+            return self._write_joined(flow_id, runs, keyed)
+        # A flow may need several writes, of which each needs the answer to the one before.
+        if transactions is not None and transactions.defer(lambda: self._write(flow_id, runs, keyed)):
+            return None
+        return self._write(flow_id, runs, keyed)
+
+    def _write_joined(self, flow_id: str, runs: Sequence[Run], keyed: int | None) -> str | None:
+        """Store runs in one transaction: no marker is needed."""
+        if keyed is not None and _has_others(runs, keyed):
             raise ValueError(
                 "inside a transaction, only a call that all others of its flow come after can have unique="
             )
-        if self._atomic or not _needs_marker(runs, keyed):
-            return self._write_at_once(with_joins(flow_id, runs), runs[keyed or 0])
+        return self._write_at_once(with_joins(flow_id, runs), runs[keyed or 0], BATCH_RUNS)
+
+    def _write(self, flow_id: str, runs: Sequence[Run], keyed: int | None) -> str | None:
+        """Store runs in one write, or in several behind a marker."""
+        if not _needs_marker(runs, keyed):
+            joined = with_joins(flow_id, runs)
+            return self._write_at_once(joined, runs[keyed or 0], len(joined))
         ready = with_joins(flow_id, guarded(flow_id, runs, runs[0].created_at))
         return self._write_guarded(flow_id, ready, None if keyed is None else runs[keyed].id)
 
-    def _write_at_once(self, runs: Sequence[Run], keyed: Run) -> str | None:
-        """Store runs in one write, or in several of one transaction."""
-        size = BATCH_RUNS if self._atomic else len(runs)
+    def _write_at_once(self, runs: Sequence[Run], keyed: Run, size: int) -> str | None:
+        """Store runs in one write, or in several of this size."""
         for start in range(0, len(runs), size):
             some = runs[start : start + size]
             ids = self._calls.store(some)

@@ -21,7 +21,7 @@ from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 
 if TYPE_CHECKING:
-    from mainspring.jobstores.sqlalchemy.joining.outbox import Outbox
+    from mainspring.jobstores.sqlalchemy.joining.outbox import RunOutbox
 
 __all__ = ["RunQuestion", "Waiter", "result_of"]
 
@@ -47,7 +47,7 @@ class RunQuestion(NamedTuple):
 class Waiter:
     """The runs that somebody waits for, and which of them have ended."""
 
-    def __init__(self, run_ids: Sequence[str], timeout: float | None = None, outbox: Outbox | None = None) -> None:
+    def __init__(self, run_ids: Sequence[str], timeout: float | None = None, outbox: RunOutbox | None = None) -> None:
         self._wanted = list(run_ids)
         self._outbox = outbox
         self._timeout = check_timeout(timeout)

@@ -200,6 +200,15 @@ STATE = [
         bases=("mainspring.run",),
     ),
 ]
+OUTBOX = migrations.CreateModel(
+    name="OutboxRecord",
+    fields=[
+        ("id", models.CharField(max_length=320, primary_key=True, serialize=False)),
+        ("row", models.BinaryField()),
+        ("created_at", mainspring.django.fields.InstantField(db_index=True)),
+    ],
+    options={"db_table": conf().table("outbox"), "default_permissions": ()},
+)
 
 
 class Migration(migrations.Migration):
@@ -209,6 +218,7 @@ class Migration(migrations.Migration):
     dependencies: ClassVar[list[Any]] = []
     operations: ClassVar = [
         migrations.SeparateDatabaseAndState([StoreTables(6, conf().tablename)], STATE),
+        OUTBOX,
         migrations.CreateModel(
             name="Schedule",
             fields=[

@@ -7,6 +7,7 @@ from mainspring.django.models.records import (
     GateRecord,
     Job,
     NodeRecord,
+    OutboxRecord,
     QueueRecord,
     TallyRecord,
 )
@@ -22,6 +23,7 @@ __all__ = [
     "Job",
     "NodeRecord",
     "OrmQ",
+    "OutboxRecord",
     "QueueRecord",
     "Run",
     "Schedule",

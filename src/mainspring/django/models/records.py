@@ -19,6 +19,7 @@ __all__ = [
     "GateRecord",
     "Job",
     "NodeRecord",
+    "OutboxRecord",
     "QueueRecord",
     "StoreRecord",
     "TallyRecord",
@@ -112,6 +113,17 @@ class NodeRecord(StoreRecord):
 
     class Meta(StoreRecord.Meta):
         db_table = conf().table("nodes")
+
+
+class OutboxRecord(StoreRecord):
+    """A run for a store elsewhere, committed here and not handed over yet."""
+
+    id = models.CharField(max_length=320, primary_key=True)
+    row = models.BinaryField()
+    created_at = InstantField(db_index=True)
+
+    class Meta(StoreRecord.Meta):
+        db_table = conf().table("outbox")
 
 
 class ActRecord(StoreRecord):

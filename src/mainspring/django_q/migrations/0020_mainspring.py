@@ -50,6 +50,7 @@ class Migration(migrations.Migration):
         migrations.SeparateDatabaseAndState(
             [StoreTables(6, conf().tablename)], [under_label(operation) for operation in ours.STATE]
         ),
+        ours.OUTBOX,
         *(migrations.AlterField("Schedule", name, field) for name, field in SCHEDULE.fields if name != "id"),
         migrations.AlterModelOptions("Schedule", SCHEDULE.options),
     ]

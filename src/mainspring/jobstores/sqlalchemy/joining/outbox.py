@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import BigInteger, Column, Engine, Index, LargeBinary, MetaData, String, Table, delete, insert, select
@@ -23,7 +23,7 @@ from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy.schema import RUN_ID_LENGTH
 
-__all__ = ["Outbox"]
+__all__ = ["Outbox", "RunOutbox"]
 
 BATCH_RUNS: Final = 1000
 RELAY_AFTER_US: Final = 5 * SECOND
@@ -32,8 +32,56 @@ RELAY_AFTER_US: Final = 5 * SECOND
 log = logging.getLogger("mainspring.outbox")
 
 
-class Outbox:
-    """The table `<prefix>_outbox` in the user's database."""
+class RunOutbox:
+    """Runs in a table of the user's database, which a committed transaction has left for a store elsewhere."""
+
+    def add(self, connection: Any, rows: Sequence[RunRow], now: int) -> None:
+        """Write runs in the caller's transaction."""
+        raise NotImplementedError
+
+    def holds(self, run_id: str) -> bool:
+        """Return True if a committed run has not been handed over yet."""
+        raise NotImplementedError
+
+    def hand_over(self, store: JobStore, ids: Sequence[str]) -> None:
+        """Hand runs over to the store; log a failure, since a node will relay them later."""
+        try:
+            for start in range(0, len(ids), BATCH_RUNS):
+                self._pass_on(store, self.read(ids=ids[start : start + BATCH_RUNS]))
+        except (StoreUnavailable, SQLAlchemyError, OSError) as error:
+            self.warn(len(ids), error)
+
+    def relay(self, store: JobStore, now: int) -> int:
+        """Hand over the runs that have waited too long; return how many."""
+        relayed = 0
+        while number := self._pass_on(store, self.read(until=now - RELAY_AFTER_US)):
+            relayed += number
+        if relayed:
+            log.warning("relayed %d runs that were committed and not handed over", relayed)
+        return relayed
+
+    def warn(self, number: int, error: Exception) -> None:
+        """Log that runs were not handed over."""
+        log.warning("%d runs stay in the outbox until a node relays them: %s", number, error)
+
+    def read(self, *, ids: Sequence[str] | None = None, until: int = 0) -> list[tuple[str, bytes]]:
+        """Return a batch of packed runs: these, or those that were written until then."""
+        raise NotImplementedError
+
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete runs that the store has."""
+        raise NotImplementedError
+
+    def _pass_on(self, store: JobStore, found: Sequence[tuple[str, bytes]]) -> int:
+        """Store a batch, then delete it: a crash in between repeats the first step, which then changes nothing."""
+        if found:
+            store.add_runs([msgspec.msgpack.decode(row, type=RunRow) for _, row in found])  # type: ignore[misc]
+            self.delete([run_id for run_id, _ in found])
+        return len(found)
+
+
+class Outbox(RunOutbox):
+    """The table `<prefix>_outbox` in the database of a SQLAlchemy engine."""
 
     def __init__(self, engine: Engine, prefix: str = "mainspring") -> None:
         if not isinstance(engine, Engine):
@@ -71,36 +119,17 @@ class Outbox:
         with self.engine.connect() as connection:
             return connection.execute(select(self._table.c.id).where(self._table.c.id == run_id)).first() is not None
 
-    def hand_over(self, store: JobStore, ids: Sequence[str]) -> None:
-        """Hand runs over to the store; log a failure, since a node will relay them later."""
-        try:
-            for start in range(0, len(ids), BATCH_RUNS):
-                self._pass_on(store, self._table.c.id.in_(ids[start : start + BATCH_RUNS]))
-        except (StoreUnavailable, SQLAlchemyError, OSError) as error:
-            log.warning("%d runs stay in the outbox until a node relays them: %s", len(ids), error)
-
-    def relay(self, store: JobStore, now: int) -> int:
-        """Hand over the runs that have waited too long; return how many."""
+    def read(self, *, ids: Sequence[str] | None = None, until: int = 0) -> list[tuple[str, bytes]]:
+        """Return a batch of packed runs: these, or those that were written until then."""
         self._make()
-        relayed = 0
-        while number := self._pass_on(store, self._table.c.created_at <= now - RELAY_AFTER_US):
-            relayed += number
-        if relayed:
-            log.warning("relayed %d runs that were committed and not handed over", relayed)
-        return relayed
-
-    def _pass_on(self, store: JobStore, condition: object) -> int:
-        """Store a batch, then delete it: a crash in between repeats the first step, which then changes nothing."""
         table = self._table
-        wanted = select(table.c.id, table.c.row).where(condition).order_by(table.c.created_at)  # type: ignore[arg-type]
+        condition = table.c.created_at <= until if ids is None else table.c.id.in_(ids)
+        wanted = select(table.c.id, table.c.row).where(condition).order_by(table.c.created_at)
         with self.engine.connect() as connection:
-            found = connection.execute(wanted.limit(BATCH_RUNS)).all()
-        if found:
-            store.add_runs([msgspec.msgpack.decode(row, type=RunRow) for _, row in found])  # type: ignore[misc]
-            self._delete([run_id for run_id, _ in found])
-        return len(found)
+            return [(run_id, row) for run_id, row in connection.execute(wanted.limit(BATCH_RUNS))]
 
-    def _delete(self, ids: list[str]) -> None:
+    def delete(self, ids: Sequence[str]) -> None:
+        """Delete runs that the store has."""
         with self.engine.begin() as connection:
             connection.execute(delete(self._table).where(self._table.c.id.in_(ids)))
 
