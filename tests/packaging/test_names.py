@@ -18,8 +18,8 @@ CLASSES = [
     if isinstance(node, ast.ClassDef)
 ]
 # Django's models have django-q's names for what the core has other classes for, each migration is a Migration, and each
-# command a Command.
-NAMED_BY_DJANGO = ("django/models/", "django/migrations/", "django/management/", "django_q/migrations/")
+# command a Command. The drop-in for django-q has its names.
+NAMED_BY_DJANGO = ("django/models/", "django/migrations/", "django/management/", "django_q/")
 CLASSES = [(name, path) for name, path in CLASSES if not path.startswith(NAMED_BY_DJANGO)]
 NO_NOUNS = """
 Again Altered Asked Cancelled Claimed Coming Due Elsewhere Ended Expected Failed Finished Fired

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib.metadata import entry_points
 from inspect import isawaitable
 from typing import Any, Final
@@ -13,7 +15,7 @@ from django.utils.module_loading import import_string
 
 from mainspring.django.conf import Conf
 
-__all__ = ["report_errors"]
+__all__ = ["collected_errors", "report_errors"]
 
 GROUP: Final = "djangoq.errorreporters"
 """The entry points of django-q's reporters: classes with a method `report`."""
@@ -23,10 +25,27 @@ log = logging.getLogger("mainspring.django")
 Reporter = Callable[[Exception, Any], object]
 
 
+_collected: ContextVar[list[Exception] | None] = ContextVar("mainspring_collected", default=None)
+
+
+@contextmanager
+def collected_errors() -> Iterator[list[Exception]]:
+    """Collect the exceptions of the tasks that are executed in this block, in this thread."""
+    errors: list[Exception] = []
+    token = _collected.set(errors)
+    try:
+        yield errors
+    finally:
+        _collected.reset(token)
+
+
 def report_errors(conf: Callable[[], Conf]) -> Callable[..., Any]:
     """Return middleware that gives failures to the reporters of the settings."""
 
     def tell(error: Exception, run: Any) -> None:
+        errors = _collected.get()
+        if errors is not None:
+            errors.append(error)
         for report in _reporters(conf()):
             try:
                 report(error, run)

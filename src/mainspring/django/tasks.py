@@ -15,6 +15,7 @@ from django.db import IntegrityError
 from mainspring import tasks as verbs
 from mainspring.app.registry import reference_of
 from mainspring.core.run import FINAL
+from mainspring.django.reporting import collected_errors
 from mainspring.tasks import (
     AsyncTask,
     Broker,
@@ -22,7 +23,6 @@ from mainspring.tasks import (
     Iter,
     async_chain,
     async_iter,
-    async_task,
     count_group,
     count_group_cached,
     delete_cached,
@@ -63,6 +63,18 @@ __all__ = [
 ]
 
 _ENDED = tuple(status.value for status in FINAL)
+
+
+def async_task(func: Any, /, *args: Any, **kwargs: Any) -> str:
+    """Enqueue a call of a function; return the id of the run.
+
+    A call with `sync=True` is executed here and now, in the caller's transaction, and raises what the function raises.
+    """
+    with collected_errors() as errors:
+        run_id = verbs.async_task(func, *args, **kwargs)
+    if errors and not verbs.fetch(run_id).success:
+        raise errors[-1]
+    return run_id
 
 
 def fetch(task_id: str, wait: float = 0, cached: bool = False) -> Any:

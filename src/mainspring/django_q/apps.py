@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 from mainspring.django.apps import MainspringConfig
 
@@ -22,3 +23,16 @@ class DjangoQConfig(MainspringConfig):
         super().__init__(app_name, app_module)
         # Django looks for migrations beside the models, which belong to another label there.
         settings.MIGRATION_MODULES = {self.label: "mainspring.django_q.migrations", **settings.MIGRATION_MODULES}
+
+    def ready(self) -> None:
+        """Start as the other app does, and say what is wrong if the project still imports django-q."""
+        try:
+            super().ready()
+        except RuntimeError as error:
+            if "django_q.models" not in str(error):
+                raise
+            raise ImproperlyConfigured(
+                "a module of this project still imports django_q, whose models are those of mainspring.django_q now; "
+                "find it with: grep -rnE '(from|import) django_q' --include=*.py --exclude-dir=.venv . "
+                "and write mainspring.django_q in its place"
+            ) from error

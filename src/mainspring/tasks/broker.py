@@ -30,7 +30,7 @@ class Broker:
 
     def __init__(self, list_key: str | None = None, *, app: Mainspring | None = None, retry: float = 60.0) -> None:
         self.app = get_app() if app is None else app
-        self.list_key = check_queue(list_key or "default")
+        self.list_key = check_queue(list_key or self.app.call_defaults.get("queue") or "default")
         self.retry = check_seconds("retry", retry, least=0.001)
         self._holder = f"{BY_HAND_PREFIX}{platform.node()}:{os.getpid()}:{os.urandom(4).hex()}"
 
@@ -126,10 +126,10 @@ def _report(run: Run, result: Result, reason: str, value: Any, now: int) -> Repo
 
 
 def get_broker(list_key: str | None = None) -> Broker:
-    """Return the broker of a queue, by default of `default`."""
+    """Return the broker of a queue, by default of the one that `async_task` puts calls into."""
     return Broker(list_key)
 
 
 def queue_size(broker: Broker | None = None) -> int:
-    """Return how many runs wait in a broker's queue, by default in `default`."""
+    """Return how many runs wait in a broker's queue, by default in that of `async_task`."""
     return (broker or get_broker()).queue_size()

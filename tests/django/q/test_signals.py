@@ -89,3 +89,20 @@ def test_successes_are_not_kept_if_the_settings_say_so() -> None:
         app.store.prune()
         assert not Success.objects.exists()
         assert Task.objects.count() == 1
+
+
+def test_a_limit_keeps_the_newest_successes() -> None:
+    with override_settings(Q_CLUSTER={"name": "x", "save_limit": 2, "orm": "default"}):
+        ids = [async_task(double, number) for number in range(5)]
+        run_queue()
+        assert Success.objects.count() == 5
+        app.store.prune()  # as the janitor of each worker does
+        assert [fetch(run_id) is not None for run_id in ids] == [False, False, False, True, True]
+
+
+def test_a_call_that_is_executed_at_once_raises_what_its_function_raises() -> None:
+    with pytest.raises(ValueError, match="the shop is closed"):
+        async_task(f"{SHOP}.fail", sync=True)
+    with pytest.raises(ValueError, match="the shop is closed"):
+        async_task(fail, q_options={"sync": True})
+    assert result(async_task(double, 4, sync=True)) == 8

@@ -13,25 +13,23 @@ from django.core import signing
 from django.db import connections, transaction
 from django.utils.timezone import is_naive
 
-from mainspring.core.instants import to_us
-from mainspring.core.run import Call, Error, Run, Status
+from mainspring.core.run import Run
 from mainspring.django.application import app
 from mainspring.django.conf import conf
+from mainspring.django.importing.ended import TASK_FIELDS, ended_run
+from mainspring.django.importing.packages import unpack_text
 from mainspring.django.importing.pickles import MOST_BYTES, UnreadableError, function_name, plain, unpickled
 from mainspring.errors import MainspringError
 from mainspring.tasks import async_task
 from mainspring.tasks.options import find_task
 
-__all__ = ["Importer"]
+__all__ = ["Importer", "enqueue_payload"]
 
 QUEUED: Final = "django_q_ormq"
 FINISHED: Final = "django_q_task"
 SCHEDULED: Final = "django_q_schedule"
 OPTIONS: Final = ("group", "hook", "timeout", "save", "ack_failure", "cached")
-COLUMNS: Final = (
-    *("id", "name", "func", "hook", "args", "kwargs", "result", "group", "cluster", "started", "stopped", "success"),
-    "attempt_count",
-)
+BATCH_RUNS: Final = 500
 SCHEDULE_COLUMNS: Final = (
     *("name", "func", "hook", "args", "kwargs", "schedule_type", "minutes", "repeats", "next_run", "cron", "cluster"),
     "intended_date_kwarg",
@@ -76,21 +74,11 @@ class Importer:
         return number
 
     def _enqueue(self, row: dict[str, Any]) -> None:
-        task = unpickled(_unsigned(row["payload"]))
-        if not isinstance(task, dict):
-            raise UnreadableError("its payload is no task")
-        args, kwargs = plain(task.get("args") or (), "argument"), plain(task.get("kwargs") or {}, "argument")
-        options = {name: task[name] for name in OPTIONS if task.get(name) is not None}
-        if "hook" in options:
-            options["hook"] = function_name(options["hook"])
-        if task.get("chain"):
-            options["chain"] = [_step(step) for step in task["chain"]]
-        options |= {"task_name": task.get("name"), "id": task.get("id"), "cluster": _queue(row["key"])}
-        func = function_name(task.get("func"))
+        func, args, kwargs, options = _call(unpickled(_unsigned(row["payload"])), row["key"])
         find_task(app, func)  # raises if no worker could find it, too
         if not self.write:
             return
-        async_task(func, *args, **kwargs, q_options={key: value for key, value in options.items() if value is not None})
+        async_task(func, *args, **kwargs, q_options=options)
         quote = connections[self.using].ops.quote_name
         with connections[self.using].cursor() as cursor:
             cursor.execute(f"DELETE FROM {quote(QUEUED)} WHERE id = %s", [row["id"]])
@@ -100,15 +88,20 @@ class Importer:
     def take_finished(self) -> int:
         """Store finished tasks as runs that have ended, under the ids that they have; known ids are left alone."""
         runs = []
-        for row in self._rows(FINISHED, COLUMNS):
+        for row in self._rows(FINISHED, TASK_FIELDS):
             try:
                 runs.append(app.store.pack_run(_ended_run(row)))
             except FAULTS as error:
                 self.refused.append(f"finished task {row['id']}: {error}")
-        if self.write:
-            for start in range(0, len(runs), 500):
-                app.store.add_runs(runs[start : start + 500])
-        return len(runs)
+        number = 0
+        for start in range(0, len(runs), BATCH_RUNS):
+            page = runs[start : start + BATCH_RUNS]
+            known = app.store.standings([run.id for run in page])
+            new = [run for run, standing in zip(page, known, strict=True) if standing is None]
+            number += len(new)
+            if self.write and new:
+                app.store.add_runs(new)
+        return number
 
     # -- schedules ---------------------------------------------------------------------------------------------
 
@@ -131,6 +124,31 @@ class Importer:
             else:
                 number += 1
         return number
+
+
+def enqueue_payload(key: str | None, payload: str) -> str:
+    """Enqueue what a payload of django-q, or one of our own `SignedPackage`, describes; return the run's id."""
+    try:
+        described = unpack_text(payload)
+    except signing.BadSignature:
+        described = unpickled(_unsigned(payload))
+    func, args, kwargs, options = _call(described, key)
+    return async_task(func, *args, **kwargs, q_options=options)
+
+
+def _call(task: Any, key: str | None) -> tuple[str, tuple[Any, ...], dict[str, Any], dict[str, Any]]:
+    """Return the function, arguments, keyword arguments and options of a task that django-q describes as a dict."""
+    if not isinstance(task, dict):
+        raise UnreadableError("its payload is no task")
+    args, kwargs = plain(task.get("args") or (), "argument"), plain(task.get("kwargs") or {}, "argument")
+    options = {name: task[name] for name in OPTIONS if task.get(name) is not None}
+    if "hook" in options:
+        options["hook"] = function_name(options["hook"])
+    if task.get("chain"):
+        options["chain"] = [_step(step) for step in task["chain"]]
+    options |= {"task_name": task.get("name"), "id": task.get("id"), "cluster": _queue(key)}
+    known = {name: value for name, value in options.items() if value is not None}
+    return function_name(task.get("func")), tuple(args), dict(kwargs), known
 
 
 def _unsigned(payload: str) -> bytes:
@@ -170,30 +188,19 @@ def _queue(key: str | None) -> str:
 
 
 def _ended_run(row: dict[str, Any]) -> Run:
-    started, stopped, success = _us(row["started"]), _us(row["stopped"]), bool(row["success"])
     args, kwargs = _kept(row["args"], ()), _kept(row["kwargs"], {})
     result = _kept(row["result"], None)
-    error = Error(type="Error", message=str(result), traceback="", at=stopped, attempt=1)
-    call = Call(
-        row["func"],
-        args if isinstance(args, tuple) else (args,),
-        kwargs if isinstance(kwargs, dict) else {"kwargs": kwargs},
-        row["name"],
-    )
-    return Run(
-        id=row["id"],
-        call=call,
-        queue=_queue(row.get("cluster")),
-        group=row["group"],
-        status=Status.SUCCEEDED if success else Status.FAILED,
-        attempt=row.get("attempt_count") or 1,
-        created_at=started,
-        run_at=started,
-        started_at=started,
-        finished_at=stopped,
-        result=result if success else None,
-        errors=() if success else (error,),
-    )
+    values = {
+        **row,
+        "args": args if isinstance(args, tuple) else (args,),
+        "kwargs": kwargs if isinstance(kwargs, dict) else {"kwargs": kwargs},
+        "result": result,
+        "cluster": _queue(row.get("cluster")),
+        "started": _aware(row["started"]),
+        "stopped": _aware(row["stopped"]),
+        "success": bool(row["success"]),
+    }
+    return ended_run(values)
 
 
 def _kept(text: str | None, empty: Any) -> Any:
@@ -212,9 +219,3 @@ def _aware(value: Any) -> datetime | None:
         return None
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
     return moment.replace(tzinfo=UTC) if is_naive(moment) else moment
-
-
-def _us(value: Any) -> int:
-    moment = _aware(value)
-    assert moment is not None
-    return to_us(moment)

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 from django.db import models
-from django.db.models import Case, When
+from django.db.models import Case, F, When
 
 from mainspring.core.run import FINAL, Status
 from mainspring.core.run_view import RunView
 from mainspring.django.conf import conf
 from mainspring.django.fields import InstantField
 from mainspring.django.models.records import StoreRecord, refuse
+from mainspring.django.models.task_verbs import TaskVerbs
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.tasks.fetching import FetchedTask
 
@@ -51,6 +52,12 @@ class RunQuerySet(models.QuerySet):
         """Delete without the store's bookkeeping, as Django's own collector and `flush` do it."""
         return int(super()._raw_delete(using))
 
+    def create(self, **values: Any) -> Any:
+        """Store a task that has ended, or enqueue a signed payload; a call is enqueued by `app.enqueue`."""
+        return self.model._default_manager.using(self.db).get(pk=self.model.store_new(values))
+
+    create.alters_data = True  # type: ignore[attr-defined]
+
     def update(self, **values: Any) -> NoReturn:
         """Refuse: the store changes its own rows."""
         refuse("update() of runs", "use app.cancel, app.retry, app.prioritize, app.postpone or app.move")
@@ -63,9 +70,9 @@ class RunQuerySet(models.QuerySet):
 class RunManager(models.Manager.from_queryset(RunQuerySet)):  # type: ignore[misc]
     """All runs, or those of some statuses."""
 
-    def __init__(self, statuses: Sequence[str] = ()) -> None:
+    def __init__(self, statuses: Sequence[str] = (), **named: Any) -> None:
         super().__init__()
-        self._statuses = tuple(statuses)
+        self._statuses, self._named = tuple(statuses), named
 
     def deconstruct(self) -> Any:
         """Keep managers out of migrations."""
@@ -76,7 +83,7 @@ class RunManager(models.Manager.from_queryset(RunQuerySet)):  # type: ignore[mis
         succeeded = Case(
             When(status=Status.SUCCEEDED.value, then=True), default=False, output_field=models.BooleanField()
         )
-        found = super().get_queryset().annotate(success=succeeded)
+        found = super().get_queryset().annotate(success=succeeded, **self._named)
         return found.filter(status__in=self._statuses) if self._statuses else found
 
 
@@ -124,6 +131,11 @@ class Run(StoreRecord):
 
     def __str__(self) -> str:
         return str(self.name or self.id)
+
+    @classmethod
+    def store_new(cls, values: Mapping[str, Any]) -> str:
+        """Refuse: runs are stored by enqueuing calls."""
+        refuse(f"{cls.__name__}.objects.create()", "use app.enqueue")
 
     @cached_property
     def view(self) -> RunView:
@@ -186,7 +198,7 @@ def _us(moment: Any) -> int | None:
     return InstantField().get_prep_value(moment)
 
 
-class Task(Run):
+class Task(TaskVerbs, Run):
     """Any run; django-q's name for it."""
 
     objects = RunManager()
@@ -196,7 +208,7 @@ class Task(Run):
         verbose_name = "task"
 
 
-class Success(Run):
+class Success(TaskVerbs, Run):
     """A run that succeeded."""
 
     objects = RunManager([Status.SUCCEEDED.value])
@@ -207,7 +219,7 @@ class Success(Run):
         verbose_name_plural = "successful tasks"
 
 
-class Failure(Run):
+class Failure(TaskVerbs, Run):
     """A run that failed, was cancelled, came too late or is broken."""
 
     objects = RunManager(FAILED)
@@ -219,9 +231,18 @@ class Failure(Run):
 
 
 class OrmQ(Run):
-    """A run that waits or is executed."""
+    """A run that waits or is executed; `key` is its queue."""
 
-    objects = RunManager(WAITING)
+    objects = RunManager(WAITING, key=F("cluster"))
+
+    @classmethod
+    def store_new(cls, values: Mapping[str, Any]) -> str:
+        """Enqueue the call that a payload of `SignedPackage` describes; return the run's id."""
+        from mainspring.django.importing.django_q import enqueue_payload  # which imports the app
+
+        if not {"payload"} <= values.keys() <= {"key", "payload", "lock"}:
+            raise TypeError("a queued task is made of a key and a payload; to enqueue a call, use async_task")
+        return enqueue_payload(values.get("key"), values["payload"])
 
     class Meta:
         proxy = True

@@ -1,0 +1,72 @@
+"""What django-q's `Task` does besides being a table: its group, its result, and a task that is written as ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mainspring import tasks
+from mainspring.core.run import FINAL
+from mainspring.django.importing.ended import ended_run
+
+__all__ = ["TaskVerbs"]
+
+ENDED: Final = tuple(status.value for status in FINAL)
+
+
+class TaskVerbs:
+    """django-q's verbs of a task."""
+
+    @classmethod
+    def store_new(cls, values: Mapping[str, Any]) -> str:
+        """Store a run that has ended, under the names of django-q's fields; return its id."""
+        from mainspring.django.application import app  # its modules may import these models
+
+        run = ended_run(values)
+        app.store.add_runs([app.store.pack_run(run)])
+        return run.id
+
+    @classmethod
+    def get_task(cls: Any, task_id: str) -> Any:
+        """Return a task that has ended by its id or name, or None."""
+        ended = cls.objects.filter(status__in=ENDED)
+        return ended.filter(pk=task_id).first() or ended.filter(name=task_id).order_by("-created").first()
+
+    @classmethod
+    def get_result(cls, task_id: str) -> Any:
+        """Return the result of a task by its id or name, or None."""
+        found = cls.get_task(task_id)
+        return None if found is None else found.result
+
+    @classmethod
+    def get_task_group(cls: Any, group_id: str, failures: bool = True) -> Any:
+        """Return the tasks of a group that have ended, as a query set."""
+        found = cls.objects.filter(group=group_id, status__in=ENDED)
+        return found if failures else found.filter(success=True)
+
+    @staticmethod
+    def get_result_group(group_id: str, failures: bool = False) -> list[Any]:
+        """Return the results of a group."""
+        return tasks.result_group(group_id, failures)
+
+    @staticmethod
+    def get_group_count(group_id: str, failures: bool = False) -> int:
+        """Return how many tasks of a group have ended, or have failed."""
+        return tasks.count_group(group_id, failures)
+
+    @staticmethod
+    def delete_group(group_id: str, objects: bool = True) -> int:
+        """Delete the tasks of a group that have ended."""
+        return tasks.delete_group(group_id, objects)
+
+    def group_result(self: Any, failures: bool = False) -> list[Any] | None:
+        """Return the results of this task's group."""
+        return self.get_result_group(self.group, failures) if self.group else None
+
+    def group_count(self: Any, failures: bool = False) -> int | None:
+        """Return how many tasks of this task's group have ended, or have failed."""
+        return self.get_group_count(self.group, failures) if self.group else None
+
+    def group_delete(self: Any, tasks: bool = True) -> int | None:
+        """Delete the tasks of this task's group that have ended."""
+        return self.delete_group(self.group, tasks) if self.group else None

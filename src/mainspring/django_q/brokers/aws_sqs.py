@@ -1,0 +1,6 @@
+"""SQS is a queue and no store, so it has no counterpart here."""
+
+raise ImportError(
+    "mainspring has no broker for SQS, because a queue alone cannot track runs: use the database (orm) or redis in "
+    "Q_CLUSTER, or keep django-q for this queue"
+)

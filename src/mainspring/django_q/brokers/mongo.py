@@ -1,0 +1,5 @@
+"""django-q's broker by its usual path: here one class serves all stores."""
+
+from mainspring.tasks import Broker as Mongo
+
+__all__ = ["Mongo"]

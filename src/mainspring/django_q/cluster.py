@@ -1,0 +1,97 @@
+"""django-q's `Cluster` by its usual path: `manage.py qcluster` in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Final
+
+from mainspring.django_q.status import Stat, Status
+
+__all__ = ["Cluster"]
+
+LOOK_SECONDS: Final = 0.1
+"""The pause between looks at a cluster that is about to start."""
+
+
+class SentinelProcess:
+    """The process of a cluster, with the verbs of `multiprocessing.Process` that django-q's users know."""
+
+    def __init__(self, queue: str | None) -> None:
+        words = [sys.executable, "-m", "django", "qcluster", *(("--queues", queue) if queue else ())]
+        path = os.pathsep.join(filter(None, sys.path))  # what this process can import, the cluster can
+        self._process = subprocess.Popen(words, env={**os.environ, "PYTHONPATH": path})
+        self.pid = self._process.pid
+
+    @property
+    def exitcode(self) -> int | None:
+        """How it has ended; None while it is alive."""
+        return self._process.poll()
+
+    def is_alive(self) -> bool:
+        """Return True until it has ended."""
+        return self._process.poll() is None
+
+    def terminate(self) -> None:
+        """Let started tasks end, and then end."""
+        if self.is_alive():
+            self._process.send_signal(signal.SIGTERM)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end."""
+        self._process.wait(timeout)
+
+
+class Cluster:
+    """A cluster that is started and stopped by code. Most projects start it with `manage.py qcluster`."""
+
+    def __init__(self, broker: Any = None) -> None:
+        self.broker, self.host = broker, socket.gethostname()
+        self.pid = os.getpid()
+        self.sentinel: SentinelProcess | None = None
+
+    def start(self) -> int:
+        """Start a sentinel and its workers, and return its pid once they serve the queue."""
+        self.sentinel = made = SentinelProcess(None if self.broker is None else self.broker.list_key)
+        while not isinstance(self.stat, Stat):
+            if not made.is_alive():
+                raise RuntimeError(f"the cluster did not start; its process has ended with {made.exitcode}")
+            time.sleep(LOOK_SECONDS)
+        return made.pid
+
+    def stop(self) -> bool:
+        """Let started tasks end, and stop; return False if it was not running."""
+        if self.sentinel is None or not self.sentinel.is_alive():
+            return False
+        self.sentinel.terminate()
+        self.sentinel.join()
+        return True
+
+    @property
+    def cluster_id(self) -> str:
+        """The id under which it announces itself."""
+        return f"{self.host}:{self.pid if self.sentinel is None else self.sentinel.pid}"
+
+    @property
+    def stat(self) -> Status:
+        """Its state."""
+        return Stat.get(self.pid, self.cluster_id)
+
+    @property
+    def name(self) -> str:
+        """Its name: the id."""
+        return self.cluster_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not stopped."""
+        return self.sentinel is not None and self.sentinel.is_alive()
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it has been started and stopped."""
+        return self.sentinel is not None and not self.sentinel.is_alive()
