@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils.autoreload import get_child_arguments
 
 from mainspring.cli.dev import Files, Reloader
 from mainspring.cli.worker import parse_queues
@@ -61,7 +62,7 @@ class Command(BaseCommand):
 
     def _run_again_and_again(self) -> None:
         """Run this command without --reload in a process of its own, and replace it when a file changes."""
-        command = [sys.executable, *(word for word in sys.argv if word != "--reload")]
+        command = [word for word in get_child_arguments() if word != "--reload"]
         sys.exit(Reloader(command, Files(Path(getattr(settings, "BASE_DIR", None) or Path.cwd()))).run())
 
 
