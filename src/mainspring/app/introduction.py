@@ -72,7 +72,9 @@ def _schedules(app: Mainspring) -> list[Job]:
 
 
 def _tasks(app: Mainspring) -> list[str]:
-    return sorted(task.name for task in app.tasks if task.name not in OWN_TASKS)
+    """Return the names of the user's tasks."""
+    names = (task.name for task in app.tasks if task.name not in OWN_TASKS)
+    return sorted(name for name in names if not name.startswith("mainspring."))
 
 
 def _store(app: Mainspring) -> str:
