@@ -120,7 +120,7 @@ if ALL:  # starting a pooler takes too long for CI, which tests the plain SQL st
         with added_database("pooled", pooler.url, DISABLE_SERVER_SIDE_CURSORS=True) as alias:
             yield alias
 
-    class TestPgBouncer(_Mix):
+    class TestPgBouncer(SUITE):
         @pytest.fixture
         def store(self, pooled: str) -> Iterator[JobStore]:
             yield from started(pooled)

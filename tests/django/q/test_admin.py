@@ -152,3 +152,20 @@ def test_who_may_only_look_finds_no_actions() -> None:
         assert b'name="action"' not in answer.content
     act(client, "failure", "resubmit", Failure.objects.get().pk)
     assert Failure.objects.count() == 1
+
+
+def test_a_run_that_was_tampered_with_is_set_aside_and_never_executed(boss: Client) -> None:
+    good, bad = async_task(double, 1), async_task(double, 2, task_name="altered")
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT payload FROM mainspring_runs WHERE id = %s", [good])
+        cursor.execute("UPDATE mainspring_runs SET payload = %s WHERE id = %s", [*cursor.fetchone(), bad])
+    assert run_queue() == 1
+    assert [row.pk for row in Success.objects.all()] == [good]
+    row = Failure.objects.get()
+    assert (row.pk, row.status) == (bad, "broken")
+    shown = boss.get(page_of("failure", bad)).content.decode()
+    assert "signature" in shown
+    act(boss, "failure", "restore", bad)
+    assert OrmQ.objects.get().pk == bad
+    assert run_queue() == 0
+    assert Failure.objects.get().status == "broken"
