@@ -29,9 +29,6 @@ class ModelReference:
     pk: Any
     using: str | None = None
 
-    def __repr__(self) -> str:
-        return f"<{self.label} {self.pk}>"
-
     def get(self) -> Model:
         """Read the instance; raise the model's DoesNotExist if it is gone."""
         model = apps.get_model(self.label)
