@@ -72,7 +72,8 @@ def async_task(func: Any, /, *args: Any, **kwargs: Any) -> str:
     """
     with collected_errors() as errors:
         run_id = verbs.async_task(func, *args, **kwargs)
-    if errors and not verbs.fetch(run_id).success:
+    ended = verbs.fetch(run_id) if errors else None
+    if ended is not None and not ended.success:
         raise errors[-1]
     return run_id
 
