@@ -24,7 +24,7 @@ from tests.process.test_pgbouncer import PgBouncer, pooler  # noqa: F401
 
 ALL = os.environ.get("MAINSPRING_DJANGO") == "all"
 SUITE: Any = conformance.StoreConformance
-ALONE = ("together(", "Thread", "wait(cursor, 30)")
+ALONE = ("together(", "Thread", "wait(cursor, 30)", "wait(cursor, _PATIENCE_SECONDS", "_begin_to_wait(")
 """What a test cannot do inside one transaction: use several connections, or be woken before the commit."""
 
 

@@ -55,6 +55,13 @@ def history(project: None) -> None:
 
 
 @pytest.mark.usefixtures("history")
+def test_a_schedule_links_to_its_last_run() -> None:
+    row = Schedule.objects.get(name="daily")
+    assert page_of("success", row.task) in str(row.last_run())
+    assert Schedule.objects.get(name="hourly").last_run() is None
+
+
+@pytest.mark.usefixtures("history")
 def test_each_page_asks_few_questions(boss: Client) -> None:
     for name in PAGES:
         with CaptureQueriesContext(connection) as asked:

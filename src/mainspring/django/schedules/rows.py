@@ -11,7 +11,9 @@ from django.apps import apps
 from django.core.exceptions import ValidationError
 from django.db import models, router, transaction
 from django.db.models.signals import post_delete
+from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import format_html
 
 from mainspring.core.job import Job
 from mainspring.django.conf import conf
@@ -101,6 +103,15 @@ class ScheduleVerbs:
         """Return the last run that the schedule started, if it is still kept."""
         runs = apps.get_model(self._meta.app_label, "Task")
         return runs.objects.filter(pk=self.task).first() if self.task else None
+
+    def last_run(self: Any) -> str | None:
+        """Return a link to the last run's page in the admin; None if it is not kept."""
+        run = self.last_task()
+        if run is None:
+            return None
+        page = "ormq" if run.stopped is None else "success" if run.success else "failure"
+        url = reverse(f"admin:{run._meta.app_label}_{page}_change", args=(run.pk,))
+        return str(format_html('<a href="{}">[{}]</a>', url, run))
 
     def clean(self: Any) -> None:
         """Check what the row says, for forms: the function, its arguments, the cron expression."""
