@@ -12,6 +12,7 @@ SAMPLES: list[errors.MainspringError] = [
     errors.SchedulerAlreadyRunningError(),
     errors.SchedulerNotRunningError(),
     errors.UnknownAlias("executor", "treads", ("threads", "default")),
+    errors.NodeNotFound("host:1", ("host:12",)),
     errors.PluginNotFound("trigger", "intervall", ("interval", "cron")),
     errors.ConfigurationError("bad"),
     errors.CallableReferenceError("bad"),

@@ -19,6 +19,7 @@ MainspringError
 ├── MaxInstancesReachedError      (RuntimeError)
 ├── InvalidArguments              (ValueError)    a call whose arguments do not fit the annotations of its task
 ├── RunNotFound                   (LookupError)
+├── NodeNotFound                  (LookupError)   no living node of that name
 ├── TaskNotFound                  (LookupError)   no task of that name, or not one this process may import
 ├── RunFailed                     (RuntimeError)  waiting for a run that failed, with its traceback
 ├── RunCancelled                  (RuntimeError)  waiting for a run that was cancelled

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -87,7 +88,8 @@ def test_what_is_known_is_not_noted(here: Place, monkeypatch: pytest.MonkeyPatch
     run = make_run(f"{NAME}:f", policy=Policy(retries=1, backoff=f"{NAME}:wait"))
     here.place.prepare(run)
     monkeypatch.setattr(here.place, "_noted", None)
-    assert here.place.prepare(run).call.func is sys.modules[NAME].f
+    func: Any = here.place.prepare(run).call.func
+    assert inspect.unwrap(func) is sys.modules[NAME].f
 
 
 def test_the_code_of_a_run_that_crashed_is_imported_only_where_it_runs_alone(here: Place) -> None:

@@ -271,12 +271,18 @@ def test_a_target_that_is_killed_half_way_loses_and_doubles_nothing(
         story.begin(number, "stop")
         process = story.read("reached")
         server.kill()
+        while not _is_stopped(process):  # it stops right after it has said so
+            time.sleep(0.001)
         os.kill(process, signal.SIGCONT)
         assert story.read("ended") == 3, story.command.said  # the store does not answer
         server.restart()
         story.source.move_to(story.target)
         story.bring_back()
     story.check()
+
+
+def _is_stopped(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ class Call(msgspec.Struct, frozen=True):
         func = self.func
         if isinstance(func, str):
             return str(func) or self.task or ""
-        return self.task or f"{func.__module__}:{getattr(func, '__qualname__', '?')}"
+        return self.task or f"{getattr(func, '__module__', '?')}:{getattr(func, '__qualname__', '?')}"
 
     def found(self, func: Callable[..., Any] | str) -> Call:
         """Return the call with its function resolved."""

@@ -283,17 +283,19 @@ def test_a_follower_listens_from_the_first_wait_until_the_end() -> None:
 
 def test_a_follower_that_fails_follows_again_and_its_failure_counts_as_a_change() -> None:
     began: list[int] = []
-    again = threading.Event()
+    fails, again = threading.Event(), threading.Event()
 
     def follow(stopped: threading.Event) -> None:
         began.append(1)
         if len(began) == 1:
+            fails.wait(30)
             raise ConnectionError("away")
         again.set()
         stopped.wait()
 
     changes = ChangeSignal([follow])
     cursor = changes.wait(0, 0)
+    fails.set()
     while changes.wait(cursor, 0.01) == cursor:
         pass
     assert again.wait(30)

@@ -44,6 +44,7 @@ class TransactionStore:
     def __init__(self, store: JobStore, add: Callable[[Sequence[Any]], Answers[str | None]]) -> None:
         self.pack_run, self.volatile, self.keeps_objects = store.pack_run, store.volatile, store.keeps_objects
         self.add_runs, self.standings, self.after_commit = add, store.standings, store.after_commit
+        self.far_edges = store.far_edges
 
 
 class Within:
