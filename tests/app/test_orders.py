@@ -77,6 +77,7 @@ def test_an_order_that_cannot_be_stored_is_an_error(make_app: MakeApp, monkeypat
     app = make_app()
     app.start()
     assert app.node is not None
+    until(lambda: states(app) == ["running"], "it has not begun")
 
     def refuse(*_: object, **__: object) -> list[Act]:
         raise OSError("the store is away")

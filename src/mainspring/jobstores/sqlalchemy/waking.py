@@ -111,7 +111,8 @@ class Waker(ABC):
             left = deadline - time.monotonic()
             if self._listening.acquire(blocking=False):
                 try:
-                    self.prepare()
+                    if not self._closed:  # nobody would close what is opened after that
+                        self.prepare()
                     if self._cursor == cursor and not self._closed:
                         self._listen(cursor, max(0.0, left))
                 finally:
