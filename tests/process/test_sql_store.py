@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import socket
 import sqlite3
 import threading
@@ -25,6 +26,7 @@ from mainspring.jobstores.sqlalchemy.sqlite.host_clock import HostClock
 from mainspring.testing.conformance.helpers import (
     add_job,
     add_run,
+    behind,
     claim,
     due_one,
     fire,
@@ -437,6 +439,13 @@ def test_postgresql_looks_at_no_more_rows_than_it_needs_whatever_the_statistics_
     store._read(lambda tx: tx.run("ALTER TABLE {runs} SET (autovacuum_enabled = false)"))
     store._read(lambda tx: tx.run("ALTER TABLE {jobs} SET (autovacuum_enabled = false)"))
     _filled(store)
+    steps = [make_run(store, "step", priority=5)]
+    for number in range(3000):
+        steps.append(make_run(store, f"step{number}", after=behind(steps[-1])))
+    for first_step in range(0, len(steps), 1000):
+        store.add_runs(steps[first_step : first_step + 1000])
+    (first,) = claim(store, limit=1)
+    assert store.settle([succeed(store, first)]) == [True]
     plan = "\n".join(
         line
         for statement, params in list(said)
@@ -444,6 +453,9 @@ def test_postgresql_looks_at_no_more_rows_than_it_needs_whatever_the_statistics_
     )
     for index in ("fresh_jobs_due", "fresh_jobs_pkey", "fresh_runs_claim", "fresh_runs_held", "fresh_runs_pkey"):
         assert f"using {index}" in plan, index
+    assert re.search(r"fresh_edges_pkey.*\n *Index Cond: \(pred = ", plan)
+    assert re.search(r"fresh_runs_pkey.*\n *Index Cond: \(id = ANY", plan)
+    assert "Seq Scan on fresh_edges" not in plan
     assert "Seq Scan on fresh_runs" not in plan
     assert "Seq Scan on fresh_jobs" not in plan
     store.shutdown()

@@ -41,7 +41,8 @@ CONNECT_ARGS: Final = {
     "application_name": "mainspring",
     # Plan once for all batches, by the indexes: the statistics of a table that fills and empties are misleading.
     "options": f"-c statement_timeout={_MS} -c lock_timeout={_MS} -c idle_in_transaction_session_timeout=60000"
-    " -c plan_cache_mode=force_generic_plan -c jit=off",  # compiling would take longer than the statements
+    " -c plan_cache_mode=force_generic_plan -c enable_seqscan=off"
+    " -c jit=off",  # compiling would take longer than the statements
 }
 
 _RETRIED: Final = frozenset({"40001", "40P01", "23505"})  # serialization, deadlock, a unique key taken meanwhile

@@ -210,21 +210,23 @@ class PostgreSQLTx(StoreTx):
         return {run_id: (followed, at_gate) for run_id, followed, at_gate, _ in found}
 
     def release(self, ended: Mapping[str, str]) -> None:
-        # The rows are locked in the order of the materialized ids.
+        # The rows are locked in the order of the materialized ids. The planner knows nothing of a flow that was just
+        # stored: without LATERAL and ANY it would read all edges and all runs to join them.
         edges, runs = self.database.names["edges"], self.database.names["runs"]
         statement = f"""
         WITH judged AS MATERIALIZED (
             SELECT succ, count(*) FILTER (WHERE mask & bit <> 0)::integer AS satisfied,
                    min(pred) FILTER (WHERE mask & bit = 0) AS refusing
               FROM unnest(%(ids)s::text[], %(bits)s::integer[]) AS ended(id, bit)
-              JOIN {edges} AS edges ON edges.pred = ended.id GROUP BY succ ORDER BY succ)
+             CROSS JOIN LATERAL (SELECT * FROM {edges} WHERE pred = ended.id OFFSET 0) AS edges
+             GROUP BY succ ORDER BY succ)
         UPDATE {runs} AS stored SET refused = refusing,
                at_gate = CASE WHEN refusing IS NULL AND waits <= satisfied THEN gate END,
                waits = CASE WHEN refusing IS NULL THEN GREATEST(waits - satisfied, 0) ELSE 0 END,
                status = CASE WHEN refusing IS NULL AND waits > satisfied THEN 'blocked' ELSE 'pending' END,
                run_at = CASE WHEN refusing IS NOT NULL THEN {_NOW} WHEN waits > satisfied THEN run_at
                              WHEN run_at < 0 THEN {_NOW} - run_at ELSE GREATEST(run_at, {_NOW}) END
-          FROM judged WHERE stored.id = judged.succ
+          FROM judged WHERE stored.id = judged.succ AND stored.id = ANY(ARRAY(SELECT succ FROM judged ORDER BY succ))
            AND CASE WHEN stored.status = 'blocked' AND stored.waits > 0 THEN true ELSE false END
         RETURNING stored.id, stored.status, stored.refused
         """
