@@ -95,7 +95,7 @@ class ServerDatabase(Database):
                 self._end(fairy)
             fairy.close()
             if tx.stirred:
-                self.waker.stir(told=tx.told)
+                self.waker.stir()
             if tx.awaited:
                 self.ends.stir()
             elif tx.ended:

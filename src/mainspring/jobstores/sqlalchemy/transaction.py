@@ -41,7 +41,6 @@ class Tx(ABC):
         self.cursor = cursor
         self.texts = database.texts
         self.stirred = False  # set when something changes that a sleeping loop may need
-        self.told = False  # set when the other processes hear of that with the commit
         self.ended = False  # set when a run ends
         self.awaited = False  # set when a run ends and another process may wait for that
         self.refused: list[str] = []  # the runs that were refused

@@ -29,8 +29,6 @@ MARK_SECONDS: Final = 10.0
 RENEW_SECONDS: Final = 5.0
 GOOD_MARK_SECONDS: Final = 7.5
 """A mark of another process that holds for longer than this is not written again."""
-MESSENGER_SECONDS: Final = 5.0
-"""The thread that sends messages which were held back ends after so many seconds without one."""
 AWAITED: Final = "(SELECT value FROM {meta} WHERE name = 'awaited')"
 """Until when somebody waits for the end of a run, as far as that is known."""
 
@@ -62,38 +60,24 @@ class Waker(ABC):
         self._own_end, self._far_end = socket.socketpair()
         self._own_end.setblocking(False)
         self._far_end.setblocking(False)
-        self._telling = threading.Condition()
         self._last_told = 0.0
-        self._late_at: float | None = None
-        """When to send the message that is held back."""
-        self._messenger: threading.Thread | None = None
+        self._timer: threading.Timer | None = None
         self._closed = False
 
-    def stir(self, *, told: bool = False) -> None:
-        """Wake the sleepers of this process, and message the other processes unless the write has `told` them."""
+    def stir(self) -> None:
+        """Wake the sleepers of this process, and message the other processes."""
         self.move()
-        if told:
-            return
-        with self._telling:
-            if self._is_early():
+        with self._changed:
+            wait = self._last_told + self.pause - time.monotonic()
+            if wait > 0:
                 # Send a held-back message when the pause is over; otherwise a process would sleep through it.
-                if self._late_at is None and not self._closed:
-                    self._late_at = self._last_told + self.pause
-                    self._rouse_messenger()
+                if self._timer is None and not self._closed:
+                    self._timer = threading.Timer(wait, self._tell_late)
+                    self._timer.daemon = True
+                    self._timer.start()
                 return
             self._last_told = time.monotonic()
         self._tell_safely()
-
-    def takes_turn(self) -> bool:
-        """Return True if a message may be sent now; the caller sends it within its write."""
-        with self._telling:
-            if self._is_early():
-                return False
-            self._last_told = time.monotonic()
-            return True
-
-    def _is_early(self) -> bool:
-        return time.monotonic() < self._last_told + self.pause
 
     def move(self) -> None:
         """Wake the sleepers of this process."""
@@ -142,26 +126,12 @@ class Waker(ABC):
             if left <= 0:
                 return
 
-    def _rouse_messenger(self) -> None:
-        """Have a thread send what is held back; it stays for a while, as starting one costs more than a message."""
-        if self._messenger is not None and self._messenger.is_alive():
-            self._telling.notify()
-            return
-        self._messenger = threading.Thread(target=self._tell_late, name="mainspring-messenger", daemon=True)
-        self._messenger.start()
-
     def _tell_late(self) -> None:
-        while True:
-            with self._telling:
-                if not self._telling.wait_for(lambda: self._late_at is not None or self._closed, MESSENGER_SECONDS):
-                    self._messenger = None
-                    return
-                while self._late_at is not None and not self._closed and self._is_early():
-                    self._telling.wait(self._late_at - time.monotonic())
-                if self._closed:
-                    return
-                self._late_at, self._last_told = None, time.monotonic()
-            self._tell_safely()
+        with self._changed:
+            self._last_told = time.monotonic()
+        self._tell_safely()
+        with self._changed:
+            self._timer = None
 
     def _tell_safely(self) -> None:
         try:
@@ -171,13 +141,11 @@ class Waker(ABC):
 
     def close(self) -> None:
         """Wake every sleeper, and send the message that was still held back."""
-        with self._telling:
-            self._closed = True
-            self._telling.notify()
-            messenger = self._messenger
-        if messenger is not None:
-            messenger.join()
-        if self._late_at is not None:
+        with self._changed:
+            timer, self._closed = self._timer, True
+        if timer is not None:
+            timer.cancel()
+            timer.join()
             self._tell_safely()
         self.move()
         with self._listening:

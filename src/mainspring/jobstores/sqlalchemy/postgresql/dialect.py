@@ -186,7 +186,7 @@ class NotifyWaker(Waker):
         super().__init__()
         self._database = database
         self.channel = tablename[:60]
-        self.sender = secrets.token_hex(8)
+        self._self = secrets.token_hex(8)
         self._connection: Any = None
 
     def prepare(self) -> None:
@@ -217,7 +217,7 @@ class NotifyWaker(Waker):
             wire = self._connection.pgconn
             wire.consume_input()
             while note := wire.notifies():
-                others |= note.extra.decode() != self.sender
+                others |= note.extra.decode() != self._self
         except psycopg.Error as error:
             log.info("the connection that listens for changes was lost: %s", self._database.unavailable(error))
             self.end()
@@ -225,7 +225,7 @@ class NotifyWaker(Waker):
         return others
 
     def tell(self) -> None:
-        self._database.read(lambda tx: tx.one("SELECT pg_notify(?, ?)", self.channel, self.sender))
+        self._database.read(lambda tx: tx.one("SELECT pg_notify(?, ?)", self.channel, self._self))
 
 
 class EndNotifyWaker(NotifyWaker):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -40,7 +39,6 @@ __all__ = ["PostgreSQLTx"]
 # Use the start of the statement: time never goes back within a transaction, and the planner may use it.
 _CLOCK: Final = "(extract(epoch FROM statement_timestamp()) * 1000000)::bigint"
 _NOW: Final = f"({_CLOCK} + %(shift)s::bigint)"
-_TOLD: Final = "(SELECT pg_notify(%(channel)s, %(sender)s)) AS told"
 _BEGIN: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_CLOCK}"
 _BY_TIME: Final = attrgetter("run_at", "id")
 _CLAIMED: Final = ", ".join(CLAIMED)
@@ -93,16 +91,9 @@ class PostgreSQLTx(StoreTx):
             return super().add_runs(runs)
         columns, values = (INSERTED, inserted_row) if plain(runs) else (PLACED, placed_row)
         rows = {run.id: values(run, 0) for run in reversed(runs)}  # the first of an id counts
-        statement, params = self._insert_new(columns, [rows[run_id] for run_id in sorted(rows)])
-        waker = self.database.waker
-        stirs = any(run.status == "pending" for run in runs)
-        if stirs and self.may_fail and waker.takes_turn():  # in the caller's transaction, who commits it tells
-            # The message goes with the commit, which it may delay but does not need a second one.
-            statement = f"WITH added AS ({statement}) SELECT id FROM {_TOLD} LEFT JOIN added ON true"
-            params |= {"channel": waker.channel, "sender": waker.sender}  # type: ignore[attr-defined]
-            self.told = True
-        inserted = {run_id for (run_id,) in self._fetch(statement, params)}
-        self.stirred |= stirs
+        found = self._fetch(*self._insert_new(columns, [rows[run_id] for run_id in sorted(rows)]))
+        inserted = {run_id for (run_id,) in found}
+        self.stirred |= any(run.status == "pending" for run in runs)
         return {run_id: run_id if run_id in inserted else "" for run_id in rows}
 
     def _insert_new(self, columns: Sequence[str], rows: Sequence[Row], winners: str = "") -> tuple[str, dict[str, Any]]:
@@ -358,9 +349,6 @@ def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> t
 
     A column that is the same in all rows, as most are in a batch, is one parameter; the others are arrays.
     """
-    if len(rows) == 1:
-        values, source, names = _source_of_one(tuple(columns), name)
-        return values, source, dict(zip(names, rows[0], strict=True))
     values, arrays, names = [], [], []
     params: dict[str, Any] = {}
     for number, (column, given) in enumerate(zip(columns, zip(*rows, strict=True), strict=True)):
@@ -373,15 +361,10 @@ def _source(columns: Sequence[str], rows: Sequence[Row], name: str = "new") -> t
             names.append(column)
             arrays.append(f"%({param})b::{kind}[]")
             params[param] = list(given)
-    return values, f"unnest({', '.join(arrays)}) AS {name}({', '.join(names)})", params
-
-
-@lru_cache(maxsize=100)
-def _source_of_one(columns: tuple[str, ...], name: str) -> tuple[list[str], str, list[str]]:
-    """Return the expression of each column of one row, the FROM clause for them, and the names of the parameters."""
-    given = [f"%({name}_{column})b::{_TYPES.get(column, 'text')}" for column in columns]
-    source = f"(SELECT {given[0]}) AS {name}({columns[0]})"
-    return [f"{name}.{columns[0]}", *given[1:]], source, [f"{name}_{column}" for column in columns]
+    if len(rows) > 1:
+        return values, f"unnest({', '.join(arrays)}) AS {name}({', '.join(names)})", params
+    params[f"{name}_{columns[0]}"] = rows[0][0]
+    return values, f"(SELECT {arrays[0].removesuffix('[]')}) AS {name}({columns[0]})", params
 
 
 def _sets(columns: Sequence[Set], rows: Sequence[Row]) -> tuple[dict[str, str], str, str, dict[str, Any]]:
