@@ -321,7 +321,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def headers(self) -> dict[str, str]:
-        """What integrations sent along, a trace context for example; listeners to `pre_enqueue` may add to it."""
+        """Texts that integrations sent along, a trace context for example; listeners to `pre_enqueue` may add some."""
         return {} if self.call.headers is None else self.call.headers
 
     @property

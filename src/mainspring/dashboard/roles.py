@@ -20,7 +20,7 @@ _COST: Final = (2**14, 8, 1)
 
 
 class Role(StrEnum):
-    """What a person may do: `view` looks, `operate` acts, `admin` also stops nodes."""
+    """The rights of a person: `view` looks, `operate` acts, `admin` also stops nodes."""
 
     VIEW = "view"
     OPERATE = "operate"

@@ -131,7 +131,7 @@ class CurrentRun:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What integrations sent along when the call was enqueued."""
+        """Texts that integrations sent along when the call was enqueued."""
         return self._run.headers
 
     @property

@@ -1,1 +1,1 @@
-"""What an app reads from the signature of a task: the parameters that workers provide, and the types of the others."""
+"""The signature of a task, as an app reads it: the parameters that workers provide, and the types of the others."""

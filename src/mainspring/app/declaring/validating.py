@@ -31,7 +31,7 @@ Check = Callable[[Any], Any]
 
 
 class _ArgumentErrors(Exception):
-    """What is wrong with one argument: the paths inside it, and texts that do not show its values."""
+    """The mistakes in one argument: the paths inside it, and texts that do not show its values."""
 
     def __init__(self, found: list[tuple[str, str]]) -> None:
         super().__init__(found)

@@ -26,7 +26,7 @@ MOST_COUNTED: Final = 200
 
 
 class KnownFacts(NamedTuple):
-    """What a caller has just read, so that it need not be read again; None where the caller does not know it."""
+    """The facts that a caller has just read and that need not be read again; None where the caller does not know."""
 
     now: int
     nodes: Sequence[NodeInfo] | None = None

@@ -34,7 +34,7 @@ _RUNNING: Final = RunQuery(status=(Status.RUNNING,))
 
 @dataclass
 class Movable:
-    """What a source holds that can be moved, and what stays: why, and how many."""
+    """The contents of a source that can be moved, and those that stay: why, and how many."""
 
     jobs: list[Job] = field(default_factory=list)
     runs: int = 0
@@ -49,7 +49,7 @@ class Movable:
 
 @dataclass
 class Moved:
-    """What a move has moved and copied, and what stays at the source: why, and how many."""
+    """The numbers of a move: moved, copied, and left at the source, with the reasons."""
 
     jobs: int = 0
     runs: int = 0

@@ -37,7 +37,7 @@ def bridged(runs: Sequence[Run], far: Collection[tuple[str, str]]) -> tuple[list
             if (edge.id, run.id) not in far:
                 after.append(edge)
                 continue
-            bridge, landing = _bridge(edge, run, len(after) + 1)
+            bridge, landing = _bridge(edge, run)
             bridges.append(bridge)
             ready.append(landing)
             after.append(After(landing.id, edge.on | HOLDS))
@@ -45,10 +45,10 @@ def bridged(runs: Sequence[Run], far: Collection[tuple[str, str]]) -> tuple[list
     return bridges, ready
 
 
-def _bridge(edge: After, run: Run, number: int) -> tuple[Run, Run]:
+def _bridge(edge: After, run: Run) -> tuple[Run, Run]:
     """Make the bridge behind the run of an edge, and the landing before the run that comes after it."""
     now = run.created_at
-    landing_id = part_id(run.id, f"!{number}")
+    landing_id = part_id(run.id, f"!{_number(edge.id)}")
     bridge = Run(
         id=part_id(edge.id, f"!{_number(run.id)}"),
         call=Call(BRIDGE_TASK, (edge.id, landing_id), name="bridge"),
@@ -74,5 +74,5 @@ def landed(landing: Run, before: Run, now: int) -> Outcome:
 
 
 def _number(run_id: str) -> int:
-    """Return a number that tells the bridges of a run apart; ids of parts of a run end in numbers."""
+    """Return a number of a run, for the ids of bridges and landings: much larger than those of joins, which count."""
     return int.from_bytes(blake2b(run_id.encode("utf-8", "surrogatepass"), digest_size=6).digest(), "big")

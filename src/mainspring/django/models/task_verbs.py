@@ -1,4 +1,4 @@
-"""What django-q's `Task` does besides being a table: its group, its result, and a task that is written as ended."""
+"""The verbs of django-q's `Task`: its group, its result, and a task that is written as ended."""
 
 from __future__ import annotations
 

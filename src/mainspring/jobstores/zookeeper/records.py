@@ -50,7 +50,7 @@ MOST_NAME_BYTES: Final = 900_000
 LONGEST_NAME: Final = 2000
 OLDEST: Final = (3, 5)
 _NEVER: Final = "never"
-# Whoever has set up no logging would see each attempt to connect; our own error tells why it failed.
+# A program without logging would show each attempt to connect; our own error tells why it failed.
 logging.getLogger("kazoo").addHandler(logging.NullHandler())
 _LOST: Final = (NoNodeError, NodeExistsError, BadVersionError)
 _ROLLED_BACK: Final = (RolledBackError, RuntimeInconsistency)

@@ -1,4 +1,4 @@
-"""What people may order a node to do: be quiet, go on, stop."""
+"""The orders that people can give to a node: be quiet, go on, stop."""
 
 from __future__ import annotations
 
