@@ -34,7 +34,7 @@ CONSTRAINTS = ROOT / "constraints.txt"
 LAST_FAILED = ROOT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 OLDEST = (3, 11)
 MOST_PROCESSES = 4  # each starts a server of every kind, and more of them only wait for each other
-FEW_FAILED = 3  # up to this many failed tests may be the machine's doing: `--again` runs them once more, alone
+FEW_FAILED = 12  # up to this many failed tests may be the machine's doing: `--again` runs them once more, alone
 CORE = "core"  # not an extra: mainspring as a user gets it
 
 SERVICES = {
@@ -470,7 +470,7 @@ def make_parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     add["demo"].add_argument("--seconds", metavar="N", help="stop after so many seconds")
     add["test"].add_argument("--strict", action="store_true", help="a missing server is a failure (as with CI=true)")
     add["test"].add_argument("--only", metavar="NAME", help="a folder or file under tests, or an expression for -k")
-    add["test"].add_argument("--again", action="store_true", help="run up to three failed tests again, alone")
+    add["test"].add_argument("--again", action="store_true", help="run a few failed tests again, alone")
     add["test"].add_argument("--wheel", action="store_true", help="test the built wheel instead of the checkout")
     for name in ("test", "setup"):
         add[name].add_argument("--python", metavar="X.Y", default="", help="use this Python, in its own .venv-X.Y")
