@@ -12,7 +12,7 @@ from mainspring.jobstores.etcd import EtcdClient
 from tests.servers import HOST, Etcd, ServerFailed
 from tests.servers import _free_port as free_port
 
-SECONDS = 60.0
+SECONDS = 90.0
 
 
 class EtcdMember(Etcd):

@@ -14,7 +14,7 @@ import redis
 from tests.servers import HOST, Redis, ServerFailed
 from tests.servers import _free_port as free_port
 
-SECONDS = 60.0
+SECONDS = 90.0
 
 
 class FleetRedis(Redis):

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 from tests.servers import HOST, ServerFailed, ZooKeeper
 from tests.servers import _free_port as free_port
 
-SECONDS = 60.0
+SECONDS = 90.0
 
 
 class Member(ZooKeeper):

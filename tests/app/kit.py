@@ -10,7 +10,7 @@ import pytest
 from mainspring import Mainspring
 
 KEY = "a key of 32 bytes for the tests"
-LIMIT = 30.0
+LIMIT = 90.0
 """Seconds that something may take before the test calls it lost."""
 
 MakeApp = Callable[..., Mainspring]

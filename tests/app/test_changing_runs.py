@@ -13,7 +13,7 @@ from mainspring.errors import RunNotFound
 from tests.servers import Redis
 
 KEY = "a key of the tests that is long enough"
-LIMIT = 60.0
+LIMIT = 90.0
 
 
 def add(one: int, other: int = 1) -> int:

@@ -25,7 +25,7 @@ from tests.record_stores import DictRecords
 from tests.servers import PostgreSQL, Redis
 
 KEY: Final = "a key of the tests that is long enough"
-LIMIT: Final = 60.0
+LIMIT: Final = 90.0
 WRITES: Final = ("add_runs", "settle", "delete_runs", "add_job", "update_job", "remove_jobs", "set_gate")
 SAME: Final = (
     *("id", "status", "queue", "priority", "group", "unique", "key", "args", "kwargs", "policy", "name", "job_id"),

@@ -16,7 +16,7 @@ from mainspring.testing.clock import VirtualClock
 from tests.servers import Redis
 
 KEY = "a key of the tests that is long enough"
-LIMIT = 60.0
+LIMIT = 90.0
 NOW = datetime(2026, 3, 27, 12, tzinfo=UTC)
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.chaos.proxy import CUTS, Mode, Proxy
 from tests.servers import HOST
 
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 class Echo(socketserver.ThreadingTCPServer):

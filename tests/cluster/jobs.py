@@ -211,6 +211,17 @@ def hold_interpreter(seconds: int) -> str:
 
 
 @app.task
+def hold_interpreter_at(pipe: str) -> str:
+    """Sit in C code without letting go of the interpreter lock until somebody opens the pipe."""
+    with no_transaction():
+        note("holds")
+        while ctypes.PyDLL(None).open(bytes(FOLDER / pipe), os.O_RDONLY) < 0:
+            pass  # a signal came
+    note("held")
+    return "held"
+
+
+@app.task
 def sleep_in_c(seconds: int) -> None:
     """Sit in C code, which sees no exception."""
     note("holds")

@@ -25,7 +25,7 @@ from mainspring.core.run_view import RunView
 
 HERE = Path(__file__).parent
 MARK = "MAINSPRING_TEST_MARK"
-PATIENCE = 40.0
+PATIENCE = 90.0
 T = TypeVar("T")
 
 

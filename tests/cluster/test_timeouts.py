@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -91,10 +92,11 @@ def test_what_a_worker_had_claimed_behind_a_task_that_holds_the_interpreter_is_e
     make_yard: Callable[..., Yard],
 ) -> None:
     yard = make_yard(lease=1.5)
-    ok, hold = yard.jobs.ok, yard.jobs.hold_interpreter
+    ok, hold, pipe = yard.jobs.ok, yard.jobs.hold_interpreter_at, yard.folder / "pipe"
+    os.mkfifo(pipe)
     yard.start("-p", "1", "-t", "1")
     yard.end(yard.app.enqueue_many([ok.call() for _ in range(300)]))  # so that it claims ahead
-    handles = yard.app.enqueue_many([hold.call(12), *(ok.call() for _ in range(100))])
+    handles = yard.app.enqueue_many([hold.call(pipe.name), *(ok.call() for _ in range(100))])
     holder, waiting = handles[0], handles[1:]
     yard.await_line("holds", holder)
     assert {run.fetch().status for run in waiting} >= {Status.RUNNING}
@@ -102,6 +104,7 @@ def test_what_a_worker_had_claimed_behind_a_task_that_holds_the_interpreter_is_e
     for run in yard.end(waiting):
         assert (run.status, run.attempt, run.interruptions) == (Status.SUCCEEDED, 1, 0)
     assert holder.fetch().status is Status.RUNNING
+    os.close(os.open(pipe, os.O_WRONLY))
     (ended,) = yard.end([holder])
     assert (ended.status, ended.attempt) == (Status.SUCCEEDED, 1)
     yard.end([ok.enqueue()])

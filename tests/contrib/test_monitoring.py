@@ -20,7 +20,7 @@ from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.interval import IntervalTrigger
 
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 @pytest.fixture

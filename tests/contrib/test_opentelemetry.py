@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from mainspring import Mainspring, Retry
 from mainspring.contrib.opentelemetry import instrument
 
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 class Telemetry:

@@ -14,7 +14,7 @@ from mainspring import Mainspring
 from mainspring.contrib.flask import FlaskMainspring
 from mainspring.errors import ConfigurationError, RunFailed
 
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from mainspring.dashboard.looks.graph import GraphNode, draw, layers_of
 from tests.dashboard.client import Client
 
 EVIL = "<img src=x onerror=alert(1)>"
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 def node(name: str, *after: str, kind: str = "waiting") -> GraphNode:

@@ -13,7 +13,7 @@ from mainspring import Mainspring
 from mainspring.dashboard import DashboardApp
 from tests.dashboard.client import Client
 
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from tests.docs.pages import Block, blocks_of
 PREPARED: Final = ("python3 -m venv", ". .venv", "pip install", "cd ", "git clone")
 """Commands that set the reader up; the tests are set up already."""
 FIRST: Final = "first terminal"
-PATIENCE_SECONDS: Final = 60.0
+PATIENCE_SECONDS: Final = 90.0
 _ALIKE: Final = (
     (r"\b[0-9a-f]{32}\b", "ID"),
     (r"\b\w[\w.-]*:\d+:[0-9a-f]{8}\b", "NODE"),

@@ -11,7 +11,7 @@ from typing import Any
 from mainspring.core.policy import Policy
 from mainspring.core.run import Call, Report, Run
 
-LIMIT = 60.0
+LIMIT = 90.0
 _numbers = itertools.count()
 
 

@@ -24,7 +24,7 @@ from mainspring.jobstores.redis import RedisJobStore
 from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance.helpers import new_id, start, succeed
 
-PATIENCE_SECONDS = 50.0
+PATIENCE_SECONDS = 90.0
 Opener = Callable[[], Any]
 
 

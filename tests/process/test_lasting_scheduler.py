@@ -16,7 +16,7 @@ from mainspring.jobstores.base import RunQuery
 from mainspring.jobstores.opening import open_store
 from mainspring.schedulers.background import BackgroundScheduler
 
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 def double(number: int) -> int:

@@ -20,7 +20,7 @@ from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.testing.conformance.helpers import add_job
 from tests.servers import Redis, Server
 
-LIMIT = 60.0
+LIMIT = 90.0
 MakeApp = Callable[..., Mainspring]
 
 

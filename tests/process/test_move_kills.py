@@ -36,7 +36,7 @@ from mainspring.jobstores.base import RunQuery
 from tests.servers import PostgreSQL, Redis, Server
 
 KEY = "a key of the tests that is long enough"
-LIMIT = 60.0
+LIMIT = 90.0
 TICK = 0.2
 WRITES = ("add_runs", "settle", "delete_runs", "add_job", "update_job", "remove_jobs", "set_gate")
 _numbers = count(1)

@@ -25,7 +25,7 @@ from mainspring.testing.conformance.helpers import new_token
 from tests.process.node_program import FOLDER, POINTS, hold, make_scheduler, note, notes, open_store
 
 ROOT = Path(__file__).parents[2]
-LIMIT = 60.0
+LIMIT = 90.0
 NODES = 8
 EVERY, JOBS = 1.0, 5  # a hundred fires may wait: a minute and a half for all processes to start
 UNFINISHED = RunQuery(status=(Status.PENDING, Status.RUNNING))

@@ -17,7 +17,7 @@ from mainspring.jobstores.sqlalchemy import SQLAlchemyJobStore
 from mainspring.schedulers.background import BackgroundScheduler
 from tests.servers import MariaDB, PostgreSQL, Redis, Server, Valkey
 
-LIMIT = 60.0
+LIMIT = 90.0
 
 
 def nothing() -> None: ...

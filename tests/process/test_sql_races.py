@@ -35,7 +35,7 @@ from mainspring.testing.conformance.helpers import (
 
 T = TypeVar("T")
 
-PATIENCE = 20.0
+PATIENCE = 90.0
 _WAITING = {
     "postgresql": "SELECT count(*) FROM pg_locks WHERE NOT granted",
     "mysql": "SELECT count(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'",

@@ -8,7 +8,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-LIMIT = 30.0
+LIMIT = 90.0
 
 
 class Program:

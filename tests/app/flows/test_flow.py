@@ -218,7 +218,7 @@ def test_an_abandoned_flow_never_starts_and_is_cancelled_as_a_whole(
         app.node.links["default"].observe(app.store.beat(), app.node.clock.monotonic())
         janitor._cancel_abandoned()
         assert app.get(marker_id("big")).reason == "the process that stored the flow is gone"
-        app.get_flow("big").wait(timeout=LIMIT)  # some may have been claimed, to be cancelled
+    app.get_flow("big").wait(timeout=LIMIT)  # some may have been claimed, to be cancelled
     assert app.count(group="big", status=("pending", "blocked", "running")) == 0
 
 

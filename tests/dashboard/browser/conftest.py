@@ -15,7 +15,7 @@ from mainspring.dashboard import DashboardApp
 from mainspring.dashboard.serving import DashboardServer
 from tests.dashboard.shop import make_shop, seed, seed_flow
 
-LIMIT = 30_000
+LIMIT = 90_000
 """Milliseconds to wait for something on a busy machine."""
 REPORT_VIOLATIONS = (
     "addEventListener('securitypolicyviolation', e => console.error('policy', e.violatedDirective, e.blockedURI))"

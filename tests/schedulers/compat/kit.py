@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-LIMIT = 20.0
+LIMIT = 90.0
 """Seconds after which something that should have happened has not."""
 
 
