@@ -53,7 +53,7 @@ def app(url: str, make_app: MakeApp) -> Iterator[Mainspring]:
     app = make_app(url, name=f"app{next(_names)}", secret_key=KEY)
     yield app
     app.close()
-    if "postgresql" in url:
+    if "postgresql" in url or "mysql" in url or "mariadb" in url:
         _drop_tables(url, app.name)
 
 

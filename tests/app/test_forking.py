@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import threading
 from collections.abc import Callable
@@ -25,13 +26,19 @@ def in_child(check: Callable[[], bool]) -> bool:
     if pid == 0:
         code = 3
         try:
-            timer = threading.Timer(LIMIT, os._exit, [2])
+            timer = threading.Timer(LIMIT, _give_up)
             timer.daemon = True
             timer.start()
             code = 0 if check() else 1
         finally:
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def _give_up() -> None:
+    """Show where the child hangs, and end it."""
+    faulthandler.dump_traceback()
+    os._exit(2)
 
 
 def double(number: int) -> int:

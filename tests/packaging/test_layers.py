@@ -13,7 +13,7 @@ import mainspring
 PACKAGE = Path(mainspring.__file__).parent
 
 LAYERS = (
-    {"errors", "events", "interrupts"},
+    {"errors", "events", "interrupts", "locks"},
     {"core", "triggers", "clock", "plugins", "util"},
     {"codec"},
     {"jobstores", "executors"},

@@ -158,6 +158,5 @@ class Participation:
             stopped.set()
 
     def _after_fork(self) -> None:
-        self._app_store.lock = threading.RLock()
         self.node = self.place = self._app_store.link = None
         atexit.unregister(self._leave)

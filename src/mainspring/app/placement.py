@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -69,6 +68,7 @@ class Workplace:
         self.worker_name: str | None = None
         """The name of this worker process; None in any other process."""
         self._found: dict[str, ResolvedFunction] = {}
+        self._paths: list[str | None] = []
         self._backoffs: dict[str, Callable[..., Any]] = {}
         self._node: Node | None = None
 
@@ -176,10 +176,12 @@ class Workplace:
         self._found[name] = found
         return found
 
-    @cached_property
+    @property
     def _path(self) -> str | None:
         """Where a child process can import the app from, as `module:variable`."""
-        return variable_of(self._app)
+        if not self._paths:
+            self._paths.append(variable_of(self._app))
+        return self._paths[0]
 
     def _has_home(self, task: Task[..., Any]) -> bool:
         """Return True if a child process can find a task, through the app that it imports or by its function."""

@@ -21,6 +21,7 @@ from mainspring.core.waiting.followups import FinishedRun
 from mainspring.errors import ConfigurationError, RunCancelled, RunFailed
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.counting import hand_over
+from mainspring.locks import free_in_children
 from mainspring.node.run_events import RunEvents
 from mainspring.util import astimezone
 
@@ -96,7 +97,7 @@ class AppStore:
         """Whether the store was opened while a worker or child process only imported the app's module."""
         self.link: StoreLink | None = None
         """The node's link to the store while the app is started in this process."""
-        self.lock = threading.RLock()
+        self.lock = free_in_children(threading.RLock())
         self.types = TypeBook([FinishedRun], imports=False)
         for error in (RunFailed, RunCancelled):  # items of a list that was gathered with return_exceptions=True
             self.types.register(error, _dump_error, partial(_load_error, error))

@@ -20,6 +20,7 @@ from uuid import NAMESPACE_OID, uuid5
 from mainspring.core.run import Run
 from mainspring.errors import Cancel, JobLookupError, Retry, install_command
 from mainspring.executors.current_run import CurrentRun
+from mainspring.locks import free_in_children
 from mainspring.triggers.base import BaseTrigger
 from mainspring.triggers.cron import CronTrigger
 from mainspring.triggers.interval import IntervalTrigger
@@ -85,7 +86,7 @@ class _Monitors:
     def __init__(self, app: Mainspring, patterns: list[str], config: dict[str, Any]) -> None:
         self._app, self._patterns, self._given = app, patterns, config
         self._configs: dict[str, dict[str, Any] | None] = {}
-        self._lock = threading.Lock()
+        self._lock = free_in_children(threading.Lock())
 
     def started(self, run: CurrentRun | None) -> None:
         """Send that a run has started."""

@@ -12,6 +12,8 @@ from weakref import WeakKeyDictionary
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
 
+from mainspring.locks import free_in_children
+
 __all__ = ["forget", "remembered", "remembered_soon"]
 
 COST_FACTOR: Final = 20.0
@@ -22,7 +24,7 @@ T = TypeVar("T")
 PATIENCE_SECONDS: Final = 0.08
 """Wait this long for what is not the point of a page."""
 
-_lock = threading.Lock()
+_lock = free_in_children(threading.Lock())
 _readers = ThreadPoolExecutor(4, "mainspring-dashboard-reader")
 _going: dict[tuple[int, Hashable], Future[Any]] = {}
 """What is being read right now."""

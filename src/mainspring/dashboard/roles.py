@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from mainspring.errors import ConfigurationError, near
+from mainspring.locks import free_in_children
 
 __all__ = ["Accounts", "Identity", "Role", "hash_password"]
 
@@ -73,7 +74,7 @@ class Accounts:
     def __init__(self, given: Mapping[str, tuple[str, str]] | None = None, file: Path | None = None) -> None:
         """Take accounts as `{name: (role, hash)}`, or a file of them."""
         self._file, self._stamp = file, 0
-        self._lock = threading.Lock()
+        self._lock = free_in_children(threading.Lock())
         self._accounts = {name: _Account(_role(role, name), hashed) for name, (role, hashed) in (given or {}).items()}
         if file is not None:
             self._read()

@@ -10,6 +10,7 @@ from mainspring.core.insight.explanation import Explanation
 from mainspring.core.redaction import without_password
 from mainspring.core.store_urls import store_scheme
 from mainspring.dashboard.memo import remembered
+from mainspring.locks import free_in_children
 
 if TYPE_CHECKING:
     from mainspring.app import Mainspring
@@ -48,7 +49,7 @@ class SummaryReader:
 
     def __init__(self, app: Mainspring) -> None:
         self._app = app
-        self._lock = threading.Lock()
+        self._lock = free_in_children(threading.Lock())
         self._summary: Summary | None = None
         self._until = 0.0
         self._store, self._store_until = "", 0.0

@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from mainspring.dashboard.asgi import DashboardApp
+from mainspring.locks import free_in_children
 
 __all__ = ["DashboardWSGI"]
 
@@ -29,7 +30,7 @@ class DashboardWSGI:
     def __init__(self, dashboard: DashboardApp) -> None:
         self._dashboard = dashboard
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
+        self._lock = free_in_children(threading.Lock())
 
     def __call__(self, environ: dict[str, Any], start_response: StartResponse) -> Iterable[bytes]:
         """Answer a request."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from mainspring.core.run import Beat, Run
 from mainspring.errors import MainspringError
+from mainspring.locks import free_in_children
 
 __all__ = [
     "CURRENT",
@@ -267,7 +268,7 @@ RUN_LOG_HANDLER: Final = RunLogHandler()
 """The only one, so that several workers in one process keep each line once."""
 _keeping = 0
 _is_watching = False
-_lock = threading.Lock()
+_lock = free_in_children(threading.Lock())
 
 
 def keep_logs() -> None:

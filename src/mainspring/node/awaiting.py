@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeGuard
 if TYPE_CHECKING:
     import asyncio
 
+from mainspring.locks import free_in_children
+
 __all__ = ["CALLER_LOOP", "Awaiter", "CallNext", "is_awaitable", "resolve"]
 
 STEP_SECONDS: Final = 0.2
@@ -55,7 +57,7 @@ class Awaiter:
     def __init__(self, find_loop: Callable[[], asyncio.AbstractEventLoop | None] = lambda: None) -> None:
         self._find_loop = find_loop
         self._unfinished: set[object] = set()
-        self._changed = threading.Condition()
+        self._changed = free_in_children(threading.Condition())
 
     def finish(self, awaitable: Awaitable[Any], call_next: CallNext | None = None) -> Any:
         """Wait until an awaitable has ended on its loop; return its value or raise its exception.
@@ -245,7 +247,7 @@ def _run_in_thread(coroutine: Coroutine[Any, Any, Outcome]) -> Future[Outcome]:
 
 
 _background: tuple[int, asyncio.AbstractEventLoop] | None = None
-_background_lock = threading.Lock()
+_background_lock = free_in_children(threading.Lock())
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:

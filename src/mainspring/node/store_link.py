@@ -18,6 +18,7 @@ from mainspring.events import EVENT_RUN_STARTED, EVENT_STORE_DOWN, EVENT_STORE_U
 from mainspring.executors.current_run import RunNotes
 from mainspring.jobstores.base import Generation, JobStore
 from mainspring.jobstores.counting import hand_over
+from mainspring.locks import free_in_children
 from mainspring.node.claiming import WorkerTick
 from mainspring.node.heartbeat import HeartbeatTick
 from mainspring.node.inputs import fill_inputs, read_inputs
@@ -65,7 +66,7 @@ class StoreLink:
         self._time = StoreTime(self._ask, node.clock)
         self.now = self._time.now
         """The store's time as far as this node knows it."""
-        self._books = threading.Lock()
+        self._books = free_in_children(threading.Lock())
         clock, settles, claims = node.clock, self.worker.settles, self.worker.claims
         # A settle that waits for a server must not delay the next claim.
         self._alone = store.volatile

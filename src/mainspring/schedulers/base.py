@@ -20,6 +20,7 @@ from mainspring.errors import SchedulerAlreadyRunningError, SchedulerNotRunningE
 from mainspring.events import EVENT_ALL, SchedulerEvent
 from mainspring.executors.base import BaseExecutor
 from mainspring.jobstores.base import BaseJobStore, JobStore
+from mainspring.locks import free_in_children
 from mainspring.node.forking import check_threads, forget_in_children
 from mainspring.node.listeners import Listeners
 from mainspring.node.node import Node
@@ -54,7 +55,7 @@ class BaseScheduler(SchedulerVerbs):
     """Names of further options that a front end takes."""
 
     def __init__(self, gconfig: Mapping[str, Any] = {}, **options: Any) -> None:
-        self._lock = threading.RLock()
+        self._lock = free_in_children(threading.RLock())
         self._listeners = Listeners()
         self._pinger = Pinger(self._listeners)
         self._run_events = RunEvents(self._listeners, self._deliver, lambda: self.timezone)
@@ -373,7 +374,6 @@ class BaseScheduler(SchedulerVerbs):
 
     def _after_fork(self) -> None:
         """Stop the scheduler in a forked child: its threads stayed with the parent."""
-        self._lock = self._book.lock = threading.RLock()
         self._node = None
         atexit.unregister(self._at_exit)
 

@@ -11,13 +11,14 @@ from mainspring.app import Mainspring
 from mainspring.core.references import ref_to_obj
 from mainspring.core.waiting.flows import OWN_TASKS
 from mainspring.errors import ConfigurationError
+from mainspring.locks import free_in_children
 from mainspring.tasks import intended
 
 __all__ = ["get_app", "inline_twin", "set_app", "sides"]
 
 APP_VARIABLE: Final = "MAINSPRING_APP"
 
-_lock = threading.RLock()
+_lock = free_in_children(threading.RLock())
 _app: Mainspring | None = None
 _twins: WeakKeyDictionary[Mainspring, Mainspring] = WeakKeyDictionary()
 

@@ -17,6 +17,7 @@ from mainspring.core.run import BULK_QUEUE, FINAL, UNFINISHED, WAITING, Run, Sta
 from mainspring.core.searching import filter_for
 from mainspring.errors import StoreUnavailable, near
 from mainspring.jobstores.finding import instant_of
+from mainspring.locks import free_in_children
 
 if TYPE_CHECKING:
     from mainspring.app.app import Mainspring
@@ -139,7 +140,7 @@ class BulkActions:
     def __init__(self, app: Mainspring) -> None:
         self._app = app
         self._claims = BulkClaims(app)
-        self._lock = threading.Lock()
+        self._lock = free_in_children(threading.Lock())
         self._bulks: OrderedDict[str, Bulk] = OrderedDict()
         """Those that were begun here or are carried out here."""
         self._looks_at = 0.0

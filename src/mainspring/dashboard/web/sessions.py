@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from mainspring.locks import free_in_children
+
 __all__ = ["LoginLimit", "Session", "SessionKey"]
 
 SESSION_SECONDS: Final = 12 * 3600
@@ -88,7 +90,7 @@ class LoginLimit:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failed: dict[str, list[float]] = {}
-        self._lock = threading.Lock()
+        self._lock = free_in_children(threading.Lock())
 
     def wait(self, *whose: str) -> float:
         """Return how many seconds these have to wait before the next try."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import cached_property
 from typing import Any, ClassVar, NoReturn
 
 from django.db import models
 from django.db.models import Case, F, When
+from django.utils.functional import cached_property
 
 from mainspring.core.run import FINAL, Status
 from mainspring.core.run_view import RunView
@@ -181,7 +181,8 @@ class Run(StoreRecord):
     @property
     def started(self) -> datetime | None:
         """When the last attempt started."""
-        return self.view.started_at
+        view: RunView = self.view
+        return view.started_at
 
     def time_taken(self) -> float | None:
         """Return the seconds that the last attempt took."""

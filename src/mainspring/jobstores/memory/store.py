@@ -40,6 +40,7 @@ from mainspring.jobstores.base import (
 from mainspring.jobstores.memory.indexes import Entry, Timetable
 from mainspring.jobstores.memory.runs import RunTable
 from mainspring.jobstores.memory.tallies import TallyTable
+from mainspring.locks import free_in_children
 
 __all__ = ["MemoryJobStore"]
 
@@ -61,10 +62,10 @@ class MemoryJobStore(JobStore):
         self._own_clock = clock is not None
         self._clock = clock or SystemClock()
         self._shift = 0
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
+        self._lock = free_in_children(threading.Lock())
+        self._changed = free_in_children(threading.Condition(self._lock))
         self._cursor = 0
-        self._ended = threading.Condition(self._lock)
+        self._ended = free_in_children(threading.Condition(self._lock))
         self._ends = 1
         self._stirred = False  # notified when something changes that a sleeping loop may need
         self._versions = count(1)

@@ -29,6 +29,7 @@ from pymongo.read_preferences import ReadPreference
 from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, OutcomeUnknown, StoreUnavailable
 from mainspring.jobstores.health import Health
+from mainspring.locks import free_in_children
 
 __all__ = ["Document", "MongoServer", "long", "plain"]
 
@@ -65,7 +66,7 @@ class MongoServer:
     def __init__(self, database: str, collection: str, client: Any, make: Callable[[], Any], url: str | None) -> None:
         self.database, self.collection = database, collection
         self._given, self._make, self._url = client, make, url
-        self._lock = threading.Lock()
+        self._lock = free_in_children(threading.Lock())
         self._client: Any = None
         self._pid = 0
         self._clock: tuple[float, int] | None = None  # when it was asked, and the server's time less ours
@@ -81,8 +82,6 @@ class MongoServer:
         if self._given is not None:
             return self._given  # type: ignore[no-any-return]
         if self._client is None or self._pid != os.getpid():  # a client does not survive a fork
-            if self._pid != os.getpid():
-                self._lock = threading.Lock()
             with self._lock:
                 if self._client is None or self._pid != os.getpid():
                     self._client, self._pid = self._make(), os.getpid()

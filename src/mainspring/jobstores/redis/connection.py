@@ -21,6 +21,7 @@ from mainspring.errors import OutcomeUnknown, StoreUnavailable
 from mainspring.interrupts import sheltered
 from mainspring.jobstores.redis.errors import CONNECTION, PASSING, REFUSALS, refusal
 from mainspring.jobstores.redis.servers import Servers
+from mainspring.locks import free_in_children
 
 __all__ = ["RedisConnection"]
 
@@ -63,7 +64,7 @@ class RedisConnection:
         self._replicas = replicas
         self._spare: dict[Any, Any] = {}
         """One ready connection per pool: getting and returning one costs as much as packing a call."""
-        self._lock = threading.Lock()
+        self._lock = free_in_children(threading.Lock())
         self._closes = 0
         _links.add(self)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -15,6 +14,7 @@ from redis.exceptions import MovedError, RedisError, ResponseError
 
 from mainspring.errors import ConfigurationError, StoreUnavailable, near
 from mainspring.jobstores.redis.errors import CONNECTION
+from mainspring.locks import free_in_children
 
 __all__ = ["CALL_TIMEOUT_SECONDS", "Address", "ClusterServers", "FixedServer", "SentinelServers", "Servers"]
 
@@ -111,14 +111,7 @@ class _ServerGroup(Servers):
             "socket_connect_timeout": settings.get("socket_connect_timeout", DISCOVERY_TIMEOUT_SECONDS),
         }
         self._pools: dict[Address, Any] = {}
-        self._own_lock = threading.RLock()
-        self._pid = os.getpid()
-
-    @property
-    def _lock(self) -> threading.RLock:
-        if self._pid != os.getpid():  # a thread of the parent may have held it
-            self._own_lock, self._pid = threading.RLock(), os.getpid()
-        return self._own_lock
+        self._lock = free_in_children(threading.RLock())
 
     def close(self) -> None:
         """Close all connections."""

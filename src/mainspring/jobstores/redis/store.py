@@ -25,6 +25,7 @@ from mainspring.jobstores.redis.shards import Shard, Shards, pin
 from mainspring.jobstores.redis.urls import make_servers, take_options
 from mainspring.jobstores.redis.waiting import Subscriptions
 from mainspring.jobstores.redis.wire import checksum, job_rows, new_run, raw, times_text, version_text
+from mainspring.locks import free_in_children
 
 __all__ = ["RedisJobStore", "pin"]
 
@@ -90,7 +91,7 @@ class RedisJobStore(RedisRuns):
         self._subscriptions, self._ends = Subscriptions(self._link), Subscriptions(self._link)
         self._opened = False
         self._swept: dict[Shard, tuple[str, str, str]] = {}
-        self._opening = threading.Lock()
+        self._opening = free_in_children(threading.Lock())
 
     @property
     def redis(self) -> redis.Redis:

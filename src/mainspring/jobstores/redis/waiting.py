@@ -17,6 +17,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from mainspring.errors import StoreUnavailable
 from mainspring.jobstores.redis.connection import RedisConnection
 from mainspring.jobstores.redis.errors import CONNECTION
+from mainspring.locks import free_in_children
 
 __all__ = ["Subscriptions"]
 
@@ -31,7 +32,7 @@ class Subscriptions:
         self._link = link
         self._sleepers: list[tuple[PubSub, int]] = []
         """Subscriptions that nobody waits on, each with the count up to which it has told."""
-        self._lock = threading.Lock()
+        self._lock = free_in_children(threading.Lock())
         self._pid = os.getpid()
         self._closes = 0
 

@@ -19,6 +19,7 @@ from mainspring.core.redaction import without_password
 from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.health import Health
 from mainspring.jobstores.split import JobRecord, WatchedRecords, wake_of, wake_text
+from mainspring.locks import free_in_children
 
 __all__ = ["RethinkDBRecords"]
 
@@ -43,7 +44,7 @@ class RethinkDBRecords(WatchedRecords):
         self.r = RethinkDB()
         self.table = self.r.db(database).table(table)
         self._given = client
-        self._one = threading.Lock()  # a connection that was given serves one thread at a time
+        self._one = free_in_children(threading.Lock())  # a connection that was given serves one thread at a time
         self._own = threading.local()
         self._opened: list[Any] = []
         self._ready = 0

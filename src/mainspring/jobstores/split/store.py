@@ -33,6 +33,7 @@ from mainspring.jobstores.split.fired import add_fired, as_waiting
 from mainspring.jobstores.split.jobs import JobsInRecords
 from mainspring.jobstores.split.records import JobRecord, JobRecords, is_due
 from mainspring.jobstores.split.watch import Wait
+from mainspring.locks import free_in_children
 
 __all__ = ["JobRecord", "JobRecords", "SplitJobStore"]
 
@@ -54,7 +55,7 @@ class SplitJobStore(JobsInRecords):
         self.jobs = jobs
         super().__init__(runs, codec)
         self._owns_runs = False
-        self._hiding = threading.Lock()
+        self._hiding = free_in_children(threading.Lock())
         self._hidden: dict[str, tuple[int, int]] = {}  # records that this process leaves alone: version, until when
 
     def start(self, scheduler: Any, alias: str) -> None:

@@ -56,6 +56,7 @@ from mainspring.jobstores.sqlalchemy.database import STEP_TIMEOUT_SECONDS, Datab
 from mainspring.jobstores.sqlalchemy.meta import SchemaMismatch
 from mainspring.jobstores.sqlalchemy.sweep import sweep
 from mainspring.jobstores.sqlalchemy.waiting import gates as gate_steps
+from mainspring.locks import free_in_children
 
 __all__ = ["SQLAlchemyJobStore", "SQLStore", "SchemaMismatch"]
 
@@ -77,7 +78,7 @@ class SQLStore(RecordStore):
         self._shift = 0
         self._opened: Database | None = None
         self._pid = 0
-        self._opening = threading.Lock()
+        self._opening = free_in_children(threading.Lock())
 
     # -- opening and closing -----------------------------------------------------------------------------------
 
@@ -102,8 +103,6 @@ class SQLStore(RecordStore):
         database = self._opened
         if database is not None and self._pid == os.getpid() and not database.is_replaced():
             return database
-        if self._pid and self._pid != os.getpid():
-            self._opening = threading.Lock()  # the parent may have held this lock when it forked
         with self._opening:
             if self._opened is not None and self._pid != os.getpid():
                 self._opened.leave_to_parent()

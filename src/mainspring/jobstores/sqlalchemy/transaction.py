@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ class Tx(ABC):
         self.database = database
         self.cursor = cursor
         self.texts = database.texts
+        self._now: int | None = None
         self.stirred = False  # set when something changes that a sleeping loop may need
         self.ended = False  # set when a run ends
         self.awaited = False  # set when a run ends and another process may wait for that
@@ -53,10 +53,15 @@ class Tx(ABC):
     def many(values: list[Any], /) -> Any:
         """Return the parameter for the values of `{in}`."""
 
-    @cached_property
+    @property
     def now(self) -> int:
-        """The store's time as this transaction sees it."""
-        return self._read_clock() + self.database.shift
+        """The store's time as this transaction sees it, read once."""
+        # Not functools.cached_property: before Python 3.12 it lets one thread of the process at a time ask a server,
+        # and a child forked meanwhile waits for ever.
+        now = self._now
+        if now is None:
+            now = self._now = self._read_clock() + self.database.shift
+        return now
 
     def all(self, statement: str, *params: Any) -> list[Row]:
         """Return all rows."""

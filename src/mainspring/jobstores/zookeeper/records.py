@@ -39,6 +39,7 @@ from mainspring.errors import ConfigurationError, RecordTooLarge, StoreUnavailab
 from mainspring.jobstores.health import Health
 from mainspring.jobstores.split import JobRecord, WatchedRecords, is_due, wake_of, wake_text
 from mainspring.jobstores.zookeeper.server import members_of, told, version_in, why_unreachable
+from mainspring.locks import free_in_children
 
 __all__ = ["ZooKeeperRecords"]
 
@@ -74,7 +75,7 @@ class ZooKeeperRecords(WatchedRecords):
         self.path = path
         self._given, self._closes = client, closes
         self._connect_args = dict(connect_args)
-        self._opening, self._reading = threading.RLock(), threading.Lock()
+        self._opening, self._reading = free_in_children(threading.RLock()), free_in_children(threading.Lock())
         self._client: Any = None
         self._pid = 0
         self._is_open = False
@@ -120,8 +121,6 @@ class ZooKeeperRecords(WatchedRecords):
                 raise ConfigurationError(
                     "a KazooClient does not survive a fork; pass hosts= or url= instead of client="
                 )
-            # Another thread may have had these locks when this process was forked.
-            self._opening, self._reading = threading.RLock(), threading.Lock()
             self._names = None
         with self._opening:
             client = self.client

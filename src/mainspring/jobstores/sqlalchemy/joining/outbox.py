@@ -22,6 +22,7 @@ from mainspring.errors import ConfigurationError, StoreUnavailable
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.records.rows import RunRow
 from mainspring.jobstores.sqlalchemy.schema import RUN_ID_LENGTH
+from mainspring.locks import free_in_children
 
 __all__ = ["Outbox", "RunOutbox"]
 
@@ -91,7 +92,7 @@ class Outbox(RunOutbox):
             )
         self.engine = engine
         self._made = False
-        self._making = threading.Lock()
+        self._making = free_in_children(threading.Lock())
         self._table = Table(
             f"{prefix}_outbox",
             MetaData(),

@@ -68,7 +68,7 @@ class PostgreSQLTx(StoreTx):
         self.begun = True
         self.cursor.execute(_BEGIN, prepare=False, binary=False)  # two statements at once are text
         self.cursor.nextset()
-        self.now = self.cursor.fetchone()[0] + self.database.shift
+        self._now = self.cursor.fetchone()[0] + self.database.shift
 
     def insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         if rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cache
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,11 +31,6 @@ class SQLiteTx(StoreTx):
     database: SQLiteDatabase
     begun = True
     many = staticmethod(json.JSONEncoder(ensure_ascii=False).encode)
-
-    @cached_property
-    def now(self) -> int:
-        """The host's time."""
-        return self.database.clock.now() + self.database.shift
 
     # For each step of a statement, that is for each row, the driver releases the GIL and must win it back from other
     # threads. So many rows are read as one value, and written by few statements.
