@@ -1,8 +1,8 @@
 """How far a call travels: our own Python calls, the files they are in, and the jumps from one file to another.
 
 `python3 run.py bench hops` prints them for one enqueue, one run in a worker, one fire and one result, on SQLite. They
-are counts, not times, so they do not depend on how busy the machine is. `--path` prints each call of the enqueue and of
-the result, in order: its depth, its file and its function.
+are counts, not times, so they do not depend on how busy the machine is. `--path` prints each call in order: its depth,
+its file and its function.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def main() -> None:
     for name, route in routes.items():
         print(f"{name:<34}" + "".join(f"{count:>7}" for count in route.counts))
     if "--path" in sys.argv:
-        for name in ("enqueue", "the result of a run that ended"):
+        for name in routes:
             print(f"\n{name}")
             routes[name].show()
 

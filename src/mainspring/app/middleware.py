@@ -94,11 +94,28 @@ class Middleware:
     def around(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function inside all middleware, or the function itself if there is none."""
         func = getattr(func, _INNER, func)  # in memory, a retried run already has its function wrapped
-        if not (self._around or self.signals["pre_execute"] or self.signals["post_execute"] or error_reporters()):
+        bare = not (self._around or self.signals["pre_execute"] or self.signals["post_execute"])
+        if bare and not error_reporters():
             return func
-        made = self._async_wrapper(func) if iscoroutinefunction_partial(func) else self._wrapper(func)
+        if iscoroutinefunction_partial(func):
+            made = self._async_wrapper(func)
+        else:
+            made = self._reporting_wrapper(func) if bare else self._wrapper(func)
         setattr(made, _INNER, func)
         return made
+
+    def _reporting_wrapper(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function whose errors are reported, for an app without middleware: its calls cost hardly more."""
+
+        @functools.wraps(func)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return func(*args, **kwargs)
+            except BaseException as error:
+                self.report(error, _current())
+                raise
+
+        return call
 
     def _wrapper(self, func: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(func)
@@ -123,7 +140,8 @@ class Middleware:
         @functools.wraps(func)
         async def call(*args: Any, **kwargs: Any) -> Any:
             run = _current()
-            await self.emit_async("pre_execute", run)
+            if self.signals["pre_execute"]:
+                await self.emit_async("pre_execute", run)
             call_next: Callable[[], Any] = functools.partial(resolve, func, *args, **kwargs)
             for layer in reversed(self._around):
                 call_next = functools.partial(resolve, layer, run, call_next)
@@ -135,7 +153,8 @@ class Middleware:
                     with _reporting(error) as reported:
                         reported(await resolve(report, error, run))
                 raise
-            await self.emit_async("post_execute", run, value, None)
+            if self.signals["post_execute"]:
+                await self.emit_async("post_execute", run, value, None)
             return value
 
         return call

@@ -135,6 +135,9 @@ class Codec:
             raise
         except FrameError as error:
             refusal = error
+        except SystemExit as error:
+            problem = f"the module it names exits when it is imported: {error!r}"
+            refusal = FrameError(Reason.MISSING_CODE, problem)
         except MemoryError:
             refusal = FrameError(Reason.TOO_LARGE, "there is not enough memory here to restore it")
         except Exception as error:

@@ -8,6 +8,7 @@ free slots of one executor. Only stores and claims speak of lanes; people see th
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 __all__ = [
@@ -33,10 +34,14 @@ QUEUE_EXECUTORS: Final = (THREADS_EXECUTOR, LOOP_EXECUTOR, PROCESSES_EXECUTOR)
 _ENDINGS: Final = {LOOP_EXECUTOR: ":async", PROCESSES_EXECUTOR: ":process"}
 _EXECUTORS: Final = {ending: executor for executor, ending in _ENDINGS.items()}
 
+_NAMES_KNOWN: Final = 10_000
+"""Remember this many answers: a node asks about the same few names for every run."""
+
 Want = tuple[Sequence[str], int]
 """Some lanes, and how many of their runs a claim takes at most."""
 
 
+@lru_cache(_NAMES_KNOWN)
 def lane_of(queue: str, executor: str | None) -> str:
     """Return the lane for the runs of a queue that need an executor; the queues of executors have only one."""
     ending = _ENDINGS.get(executor) if executor is not None else None
@@ -53,12 +58,14 @@ def lanes_of(queue: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(lane_of(queue, executor) for executor in QUEUE_EXECUTORS))
 
 
+@lru_cache(_NAMES_KNOWN)
 def queue_of(lane: str) -> str:
     """Return the queue of a lane."""
     ending = _ending(lane)
     return lane[: -len(ending)] if ending else lane
 
 
+@lru_cache(_NAMES_KNOWN)
 def executor_of(lane: str) -> str | None:
     """Return the executor that a lane is for; None if its name does not say."""
     return _EXECUTORS.get(_ending(lane))

@@ -6,12 +6,13 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from mainspring.core.instants import SECOND
-from mainspring.core.lanes import Want, queue_of
+from mainspring.core.lanes import Want, lane_of, queue_of
 from mainspring.core.run import Outcome, Report, Result, Status
 from mainspring.core.transitions import conclude, drop
 from mainspring.errors import is_own
@@ -36,6 +37,7 @@ time of the next run only once for all lanes."""
 LONGEST_CLAIM_PAUSE_SECONDS: Final = 0.05
 """Wait this many seconds between two claims that find nothing, however many hints come."""
 
+_PLACE: Final = attrgetter("queue", "executor")
 _REMARKABLE: Final = (Result.RAISED, Result.LATE, Result.INTERRUPTED)
 """The events that are logged even without a listener."""
 
@@ -157,7 +159,8 @@ class WorkerTick:
         try:
             if report.result is Result.REFUSED:
                 return drop(report.run, self._settler.reason_for(report.run), now)
-            return conclude(report, now, self.link.node.clock.random())
+            chance = 0.0 if report.result is Result.RETURNED else self.link.node.clock.random()
+            return conclude(report, now, chance)
         except BaseException as error:  # the user's back-off function raised, or a follow-up cannot be made
             if not is_own(error):
                 raise
@@ -207,39 +210,52 @@ class WorkerTick:
         The executors take turns to come first, where a limit holds for all of them. A queue that this node limits is a
         want of its own; it may bring runs beyond the free slots, but no more than its limit.
         """
-        node, now, delay = self.link.node, self.link.now(), LONGEST_SLEEP_SECONDS
-        left = node.runs_left()
-        room = {
-            queue: limit - self.link.in_queue.get(queue, 0)
-            for queue, limit in (node.queues or {}).items()
-            if limit is not None
-        }
         wants: list[Want] = []
+        if not self._look_at:
+            return wants, LONGEST_SLEEP_SECONDS
+        node, now, delay = self.link.node, self.link.now(), LONGEST_SLEEP_SECONDS
+        left, room = node.runs_left(), self._room_in_queues()
         served = list(node.lanes.items())
         first = self._turn % (len(served) or 1)
         for alias, lanes in served[first:] + served[:first]:
-            times = [(lane, at) for lane in lanes if (at := self._look_at.get(lane)) is not None]
-            delay = min([delay, *((at - now) / SECOND for _, at in times if at > now)])
-            due = [lane for lane, at in times if at <= now]
-            free = min(node.free(alias), CLAIM_BATCH_RUNS) if due else 0
-            some = [lane for lane in due if queue_of(lane) not in room] if room else due
-            for part in ([some] if some else []) + [[lane] for lane in due if room and queue_of(lane) in room]:
-                queue = queue_of(part[0])
-                number = min(free, left, room.get(queue, free))
+            due: list[str] = []
+            for lane in lanes:
+                at = self._look_at.get(lane)
+                if at is None:
+                    continue
+                if at <= now:
+                    due.append(lane)
+                else:
+                    delay = min(delay, (at - now) / SECOND)
+            if not due:
+                continue
+            free = min(node.room_of(alias), CLAIM_BATCH_RUNS)
+            for queue, part in _by_limit(due, room) if room else ((None, due),):
+                number = min(free, left, room[queue] if queue is not None else free)
                 if number > 0:
                     wants.append((part, number))
                     left -= number
-                    if queue in room:
+                    if queue is not None:
                         room[queue] -= number
         return wants, delay
+
+    def _room_in_queues(self) -> dict[str, int]:
+        """Return how many more runs of each queue that this node limits it may hold."""
+        room: dict[str, int] = {}
+        for queue, limit in (self.link.node.queues or {}).items():
+            if limit is not None:
+                room[queue] = limit - self.link.in_queue.get(queue, 0)
+        return room
 
     def _note_next(self, wants: list[Want], claimed: ClaimedRuns) -> None:
         """Note when to look into the lanes again: into those of wants that got all they asked for first."""
         next_at = claimed.next_at
         if next_at is None:
             return
-        taken = Counter(run.lane for run in claimed.runs)
-        full = [sum(taken[lane] for lane in lanes) >= limit for lanes, limit in wants]
+        taken = Counter[str]()
+        for (queue, executor), number in Counter(map(_PLACE, claimed.runs)).items():
+            taken[lane_of(queue, executor)] += number
+        full = [sum(map(taken.__getitem__, lanes)) >= limit for lanes, limit in wants]
         later = max(next_at, claimed.now + int(LOOK_AGAIN_SECONDS * SECOND)) if any(full) else next_at
         for (lanes, _), is_full in zip(wants, full, strict=True):
             self._note(lanes, next_at if is_full else later)
@@ -262,3 +278,10 @@ class WorkerTick:
             held = link.store.claim([(lanes, 1)], node=node.id, token=self.uncertain[0], lease=node.lease)
             link.begin([run for run in held.runs if run.id not in link.claims])
             del self.uncertain[0]
+
+
+def _by_limit(lanes: list[str], room: dict[str, int]) -> list[tuple[str | None, list[str]]]:
+    """Put the lanes of queues without a limit together, and each of the others by itself, with its queue."""
+    some = [lane for lane in lanes if queue_of(lane) not in room]
+    apart: list[tuple[str | None, list[str]]] = [(queue, [lane]) for lane in lanes if (queue := queue_of(lane)) in room]
+    return [(None, some), *apart] if some else apart

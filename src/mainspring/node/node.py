@@ -308,9 +308,9 @@ class Node:
 
     def free(self, alias: str) -> int:
         """Return how many more runs an executor should be given, of those that this process may still execute."""
-        return min(self.runs_left(), self._free(alias))
+        return min(self.runs_left(), self.room_of(alias))
 
-    def _free(self, alias: str) -> int:
+    def room_of(self, alias: str) -> int:
         """Return how many more runs an executor has room for: its slots, or what they will end in a moment."""
         executor = self.executors.get(alias)
         if executor is not None and not getattr(executor, "accepting", True):

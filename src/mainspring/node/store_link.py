@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from mainspring.clock import StoreTime
 from mainspring.core.instants import SECOND
+from mainspring.core.lanes import THREADS_EXECUTOR
 from mainspring.core.run import Report, Result, Run
 from mainspring.errors import is_own
 from mainspring.events import EVENT_RUN_STARTED, EVENT_STORE_DOWN, EVENT_STORE_UP, SchedulerEvent
@@ -212,14 +213,15 @@ class StoreLink:
                 self.report(Report(run, Result.REFUSED))
                 continue
             if queues is not None or isinstance(run.call.func, str):
-                lane, found = run.lane, self._prepared(run)
+                found = self._prepared(run)
                 if found is None:
                     self._count(run, 1)
                     claims[run.id] = run
                     self.report(Report(run, Result.ABSENT))
                     continue
+                moves = queues is not None and found.executor != (run.executor or THREADS_EXECUTOR)
                 run = found
-                if queues is not None and run.lane != lane and not self._has_room(room, str(run.executor)):
+                if moves and not self._has_room(room, str(run.executor)):
                     self._count(run, 1)
                     claims[run.id] = run
                     self.report(Report(run, Result.UNSTARTED))  # into the lane where it belongs
@@ -277,7 +279,8 @@ class StoreLink:
             return Result.LATE
         if run.lease_until is not None and now > run.lease_until:
             return Result.UNSTARTED
-        self.node.events.tell(EVENT_RUN_STARTED, run, self.alias)
+        if self.node.events.listeners.mask & EVENT_RUN_STARTED:
+            self.node.events.tell(EVENT_RUN_STARTED, run, self.alias)
         return None
 
     def _count(self, run: Run, number: int) -> None:

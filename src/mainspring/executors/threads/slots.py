@@ -35,7 +35,6 @@ from mainspring.executors.execution import (
     announce_stuck,
     failed,
     may_end_now,
-    starts,
     stopped,
     tell,
 )
@@ -175,9 +174,10 @@ class Slots:
     def execute(self, slot: Slot, item: Item) -> None:
         """Execute a run in its slot and report it; no exception of the run gets out."""
         # One long function: it is called for every run, and each further call would cost a tenth of it.
-        if not starts(item, self._logger):
-            return
-        run, report = item[0], item[1]
+        run, report, _, may_start = item
+        refusal = may_start(run)
+        if refusal is not None:
+            return tell(report, Report(run, refusal), self._logger)
         call, timeout, started = run.call, run.policy.timeout, self.now()
         value = error = message = None
         board = self._board
@@ -199,7 +199,8 @@ class Slots:
                     value = slot.finish(value, context)
             except BaseException as exc:
                 error = exc
-            leave_if_forked(slot.home, error)
+            if os.getpid() != slot.home:
+                leave_if_forked(slot.home, error)
             slot.item = None
             interrupt = slot.interrupt
             if interrupt is not None:

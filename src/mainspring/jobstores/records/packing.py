@@ -165,7 +165,7 @@ class RecordPacker:
             if "o" in data:
                 job.overridden = overridden_from_data(data["o"])
             return job
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise _as_frame_error(error) from error
 
     def unsigned_declaration(self, row: JobRow) -> str | None:
@@ -180,7 +180,7 @@ class RecordPacker:
 
     def run_row(self, run: Run) -> RunRow:
         """Pack a run; a fired run carries its job's frame unchanged."""
-        frame, policy, task = run.call.frame, run.policy, run.call.func
+        frame, policy, task, lane = run.call.frame, run.policy, run.call.func, run.lane
         if frame is None:
             data = call_to_data(run.call, policy, run.id)
             task = data["f"]
@@ -193,12 +193,12 @@ class RecordPacker:
         return RunRow(
             id=run.id,
             call=frame,
-            state=self._state(run, frame if run.moved else None),
+            state=self._state(run, lane, frame if run.moved else None),
             live=self._live(run.id, run.progress, run.data, run.log),
             owner=run.id.rpartition("@")[0] if run.job_id is not None and run.counted else None,
             job_id=run.job_id,
             queue=run.queue,
-            lane=run.lane,
+            lane=lane,
             status=run.status._value_,
             priority=run.priority,
             run_at=run.run_at,
@@ -222,7 +222,7 @@ class RecordPacker:
             label=_shown(run.call.name),
         )
 
-    def _state(self, run: Run, call: bytes | None) -> bytes:
+    def _state(self, run: Run, lane: str, call: bytes | None) -> bytes:
         """Pack the state that only the core reads; return nothing if there is none."""
         result, errors, reason, frame = run.result, run.errors, run.reason, None
         if reason is not None and not reason.isascii():  # a lone surrogate in the user's text must not stop the settle
@@ -233,7 +233,7 @@ class RecordPacker:
             if sealed:
                 more["reason"], reason = reason, None
             result, frame = None, self.codec.dumps(more, _seal_context(run.id, run.status._value_, run.attempt))
-        executor = None if run.lane != run.queue else run.executor  # otherwise the lane says it
+        executor = None if lane != run.queue else run.executor  # otherwise the lane says it
         packed = _encode(
             _RunState(
                 executor, run.fire_time, run.start_by, run.started_at, run.failures, run.crashes,
@@ -415,9 +415,9 @@ def _is_unchangeable(call: Call) -> bool:
     return _ATOMS.issuperset(map(type, call.args)) and _ATOMS.issuperset(map(type, call.kwargs.values()))
 
 
-def _as_frame_error(error: Exception) -> FrameError:
-    """Distinguish code that is missing here from bytes that are wrong everywhere."""
+def _as_frame_error(error: Exception | SystemExit) -> FrameError:
+    """Distinguish code that is missing here, or exits when it is imported, from bytes that are wrong everywhere."""
     if isinstance(error, FrameError):
         return error
-    missing = isinstance(error, LookupError) and not isinstance(error, KeyError)
+    missing = isinstance(error, LookupError | SystemExit) and not isinstance(error, KeyError)
     return FrameError(Reason.MISSING_CODE if missing else Reason.BAD_DATA, f"{type(error).__name__}: {error}")

@@ -7,9 +7,9 @@ and the reason, and everything else goes on.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -36,8 +36,6 @@ from mainspring.jobstores.records.rows import (
 
 __all__ = ["RecordStore"]
 
-Row = TypeVar("Row", JobRow, RunRow)
-Thing = TypeVar("Thing", Job, Run)
 
 _MOST_REASONS: Final = 1000
 """Remember this many logged reasons for leaving a record to other nodes."""
@@ -150,7 +148,7 @@ class RecordStore(RowStore):
 
     def _restore_job(self, row: JobRow) -> Job | None:
         try:
-            return _restored(self._packer.job, row)
+            return self._packer.job(row)
         except FrameError as error:
             if self._is_for_others(error):
                 self._tell_missing(f"job {row.id!r}", error)
@@ -338,7 +336,7 @@ class RecordStore(RowStore):
         broken: dict[str, str] = {}
         for row in rows:
             try:
-                runs.append(_restored(self._packer.run, row))
+                runs.append(self._packer.run(row))
             except FrameError as error:
                 if self._is_for_others(error):
                     self._tell_missing(f"run {row.id!r}", error)
@@ -365,14 +363,6 @@ class RecordStore(RowStore):
 def _reason(error: FrameError) -> str:
     """Return the reason for setting a record aside, cut to the length that every database can keep."""
     return f"{error.reason}: {error}"[:MESSAGE_CHARS]
-
-
-def _restored(restore: Callable[[Row], Thing], row: Row) -> Thing:
-    """Restore a row; if importing the user's code exits, treat the code as missing on this node."""
-    try:
-        return restore(row)
-    except SystemExit as error:
-        raise FrameError(Reason.MISSING_CODE, f"the module it names exits when it is imported: {error!r}") from None
 
 
 def _miss(row: JobRow) -> Miss | None:
