@@ -1,8 +1,4 @@
-"""What one wait knows: ask for the statuses of its runs, and read each record once, when its run has ended.
-
-`Waiter.look` asks the store for one waiter alone. The hub (`hub.py`) asks for all waiters of the process together: a
-waiter yields its questions, so that both ways share every line.
-"""
+"""Wait until certain runs have ended: ask for their statuses, and read each record once, when its run has ended."""
 
 from __future__ import annotations
 
@@ -10,20 +6,20 @@ import logging
 import math
 import time
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from mainspring.core.quantities import check_timeout
+from mainspring.app.waiting.base import BaseWaiter, RunQuestion
 from mainspring.core.run import FINAL, Run, Status
 from mainspring.core.waiting.flows import SIGNAL_QUEUE
 from mainspring.core.waiting.results import result_of
-from mainspring.errors import RunNotFound, StoreUnavailable
+from mainspring.errors import RunNotFound
 from mainspring.jobstores.base import JobStore
 from mainspring.jobstores.finding import FIND_PAGE_RUNS
 
 if TYPE_CHECKING:
     from mainspring.jobstores.sqlalchemy.joining.outbox import RunOutbox
 
-__all__ = ["RunQuestion", "Waiter", "result_of"]
+__all__ = ["Waiter", "result_of"]
 
 FIRST_PAGE_RUNS: Final = 50
 """Look at this many runs first, and at the others when these have ended."""
@@ -37,72 +33,26 @@ FULL_LOOK_FACTOR: Final = 20
 log = logging.getLogger("mainspring.app")
 
 
-class RunQuestion(NamedTuple):
-    """Runs of which a waiter wants the records, or only the statuses."""
-
-    run_ids: list[str]
-    records: bool
-
-
-class Waiter:
+class Waiter(BaseWaiter):
     """The runs that somebody waits for, and which of them have ended."""
 
     def __init__(self, run_ids: Sequence[str], timeout: float | None = None, outbox: RunOutbox | None = None) -> None:
+        super().__init__(timeout)
         self._wanted = list(run_ids)
         self._outbox = outbox
-        self._timeout = check_timeout(timeout)
-        self._deadline = time.monotonic() + self._timeout
         self._warn_at = time.monotonic() + WARN_AFTER_SECONDS
         self._left = list(dict.fromkeys(run_ids))
         self._done: dict[str, Run] = {}
         self._all_at = 0.0
         """When to look at all unfinished runs, even if the first ones have not ended."""
-        self._answered = False
-        self.away = False
-        """Whether the last look got no answer from the store."""
 
-    def look(self, store: JobStore) -> bool:
-        """Return True if all have ended; raise TimeoutError when it has taken too long.
-
-        A look during an outage of the store counts as one that found nothing. If the store has never answered, its
-        error ends the wait: at the time-out, or at once if there is none.
-        """
-        try:
-            ended = self._look(store)
-        except StoreUnavailable as error:
-            over = time.monotonic() >= self._deadline
-            if not self._answered and (over or self._timeout == math.inf):
-                raise
-            if over:
-                raise TimeoutError(
-                    f"{self._unended()}, as far as known: the store does not answer ({error})"
-                ) from error
-            if not self.away:
-                log.warning("the store does not answer; the wait goes on: %s", error)
-            self.away = True
-            return False
-        return ended
-
-    def _look(self, store: JobStore) -> bool:
-        began, questions = time.monotonic(), self.questions(store)
-        try:
-            question = next(questions)
-            while True:
-                ask = store.get_runs if question.records else store.standings
-                question = questions.send(ask(question.run_ids))
-        except StopIteration as stop:
-            if stop.value:
-                return True
+    def _go_on(self, store: JobStore, began: float) -> None:
         store.check_wait(self._left)
-        if began >= self._deadline:
-            raise TimeoutError(self._describe(store))
-        if began >= self._warn_at:
+        if self._warn_at <= began < self._deadline:
             self._warn_at = math.inf
             self._warn(store)
-        return False
 
     def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:
-        """Look once: yield questions, take what the store answers to each, and return True if all have ended."""
         left: list[str] = []
         began, start, size = time.monotonic(), 0, FIRST_PAGE_RUNS
         while start < len(self._left):
