@@ -38,6 +38,8 @@ class BaseWaiter(ABC):
         self._answered = False
         self.away = False
         """Whether the last look got no answer from the store."""
+        self.warns_at = math.inf
+        """When to warn if it looks as if the wait were in vain, by the monotonic clock."""
 
     @abstractmethod
     def questions(self, store: JobStore) -> Generator[RunQuestion, Sequence[Any], bool]:

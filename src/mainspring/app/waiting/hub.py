@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from mainspring.app.waiting.base import BaseWaiter, RunQuestion
+from mainspring.app.waiting.waiter import warn
 from mainspring.clock import SystemClock
 from mainspring.errors import StoreUnavailable
 from mainspring.interrupts import sheltered
@@ -182,6 +183,10 @@ class EndHub:
                 for seat in seats:
                     seat.call()
             self._looked_at = now = time.monotonic()
+            unwarned = [seat.waiter for seat in seats if not seat.up and seat.waiter.warns_at <= now]
+            if unwarned:
+                with suppress(Exception):  # a warning is optional
+                    warn(store, unwarned)
             with self._lock:
                 self._seats -= {seat for seat in seats if seat.up}
             gap = min(LONGEST_GAP_SECONDS, max(FIRST_GAP_SECONDS, 2 * self._gap, now - began))
